@@ -1,10 +1,8 @@
-"""The client's end of a conversation: how it opens, typed requests, and what a server may ask and
-tell.
+"""A client's session: how it opens, typed requests, and what a server may request and notify.
 
-Opening finds out which era the server is of. `server/discover` is the probe: a discovery, or a
-version error, means stateless; *any* other error means that the server wants `initialize`, whatever
-its code. A server that dies or stays silent on the probe is for the caller to start again, and then
-to greet the old way.
+Opening finds out the era of the server. `server/discover` is the probe: a result or a version error
+means stateless; *any* other error means that the server expects `initialize`, whatever the code. If
+a server dies or stays silent on the probe, the caller restarts it and opens it with `initialize`.
 https://modelcontextprotocol.io/specification/2026-07-28/basic/transports/stdio#backward-compatibility
 """
 
@@ -50,9 +48,9 @@ from .notifications import NotificationRunner
 log = logging.getLogger("dovetail.connection")
 
 MODERN = {HeaderMismatch.code, MissingCapability.code, UnsupportedVersion.code, Overloaded.code}
-"""Errors that only a server of the stateless era has, or that say nothing about the era."""
+"""Errors that only a stateless server sends, or that say nothing about the era."""
 OnNotification = Callable[[str, Any], None]
-"""Takes a notification of the vocabulary: method name and params."""
+"""Takes a notification: method name and params."""
 
 
 class Silent(DovetailError):
@@ -60,7 +58,7 @@ class Silent(DovetailError):
 
 
 class ClientSession:
-    """What requests and notifications mean to a client, and how it makes its own."""
+    """The client's side of a session."""
 
     reports_malformed = False
 
@@ -79,7 +77,7 @@ class ClientSession:
         self.server_capabilities = ServerCapabilities()
         self.instructions: str | None = None
         self.log_level: str | None = None
-        """The level that rides on each request of the stateless era."""
+        """The log level that each request of the stateless era carries."""
         self._revision: Revision | None = None
         self._info = info
         self._capabilities = capabilities
@@ -98,12 +96,12 @@ class ClientSession:
 
     @property
     def answers_requests(self) -> bool:
-        """A client of the stateless era sends no replies: its server has no business to ask."""
+        """Whether the server may send requests: not in the stateless era."""
         return self._revision is None or not self._revision.stateless
 
     @property
     def agreed_revision(self) -> Revision:
-        """The revision agreed on; there must be one."""
+        """The revision agreed on, which must be known by now."""
         assert self._revision is not None
         return self._revision
 
@@ -112,7 +110,7 @@ class ClientSession:
     async def open(
         self, wanted: tuple[Revision, ...], *, probe: bool, probe_timeout: float, timeout: float
     ) -> None:
-        """Agree on one of the revisions wanted. Raises Silent where a probe got no answer."""
+        """Agree on one of the revisions wanted. Raises Silent if the probe got no answer."""
         modern = [revision for revision in wanted if revision.stateless]
         old = tuple(revision for revision in wanted if not revision.stateless)
         if probe and modern:
@@ -129,7 +127,8 @@ class ClientSession:
     async def _discover(
         self, newest: Revision, wanted: tuple[Revision, ...], timeout: float, fall_back: bool
     ) -> Revision | None:
-        """The revision that discovery agrees on; None where the server is of the handshake era."""
+        """Return the revision that discovery agrees on; None if the server is of the handshake
+        era."""
         self._use_revision(newest)
         method = METHODS["server/discover"]
         for _ in range(2):
@@ -193,7 +192,7 @@ class ClientSession:
             raise _refused(refusal, asked) from None
         except msgspec.MsgspecError as problem:
             raise InvalidRequest(
-                f"The server's answer to initialize makes no sense: {problem}"
+                f"The server's answer to initialize is malformed: {problem}"
             ) from None
         self._revision = handshake.agreed_revision(asked, result, wanted)
         self.server_info = result.server_info
@@ -214,14 +213,14 @@ class ClientSession:
         return ClientCapabilities.of({**self._capabilities, "extensions": extensions})
 
     def set_level(self, level: str | None) -> None:
-        """The level that rides on each request from now on."""
+        """Set the log level that each request carries from now on."""
         self.log_level = level
         if self._revision is not None and self._revision.stateless:
             self._meta.pop(LOG_LEVEL, None)
             if level is not None:
                 self._meta[LOG_LEVEL] = level
 
-    # our requests
+    # requests to the server
 
     async def request(
         self,
@@ -232,7 +231,8 @@ class ClientSession:
         on_progress: OnProgress | None = None,
         started: Callable[[Id], None] | None = None,
     ) -> Any:
-        """Ask, and get the typed result; what the server refused is raised as what it means."""
+        """Send a request and return its typed result. The server's error is raised, with its own
+        exception type."""
         revision = self._revision
         assert revision is not None
         self._check(method, revision)
@@ -249,7 +249,7 @@ class ClientSession:
         return self._lift(revision, method, raw)
 
     def _with_meta(self, params: Any) -> Any:
-        """Params that say who sends them."""
+        """Return params with the `_meta` that describes this client."""
         params = Params() if params is None else params
         return replace(params, meta={**self._meta, **(params.meta or {})})
 
@@ -261,28 +261,28 @@ class ClientSession:
             kind = _kind_of(raw) if revision.stateless else None
             if kind in (None, "complete"):
                 raise InvalidRequest(
-                    f"The answer to {method.name} makes no sense: {problem}"
+                    f"The answer to {method.name} is malformed: {problem}"
                 ) from None
         if kind == "input_required" and method.asks:
             try:
                 return decode(raw, InputRequiredResult)
             except msgspec.MsgspecError as problem:
                 raise InvalidRequest(
-                    f"What the server asks back makes no sense: {problem}"
+                    f"The server's input_required is malformed: {problem}"
                 ) from None
         if (added := self.extensions.find_kind(kind, method)) is not None:
             try:
                 return decode(raw, added.type)
             except msgspec.MsgspecError as problem:
                 raise InvalidRequest(
-                    f"The answer to {method.name}, of type {kind!r}, makes no sense: {problem}"
+                    f"The answer to {method.name}, of type {kind!r}, is malformed: {problem}"
                 ) from None
         if kind not in (None, "complete"):
-            raise InvalidRequest(f"The answer to {method.name} is of the unknown type {kind!r}")
+            raise InvalidRequest(f"The answer to {method.name} has the unknown type {kind!r}")
         return result
 
     def _check(self, method: Method, revision: Revision) -> None:
-        """What the revision lacks, or the server did not declare, is not asked of it."""
+        """Raise if the revision lacks a method or the server did not declare it."""
         if self.extensions.extension_method(method.name, revision.stateless) is method:
             self.extensions.check(method, self.server_capabilities)
             return
@@ -290,7 +290,7 @@ class ClientSession:
             raise MethodNotFound(f"There is no {method.name} in revision {revision.version}")
         capability = method.capability
         if capability == "completions" and "completions" in _absent(revision):
-            return  # the first revision has completion without a capability for it
+            return  # the first revision has completion, but no capability for it
         where: Any = self.server_capabilities
         for key in capability.split(".") if capability else ():
             where = where.get(key) if isinstance(where, dict) else None
@@ -298,20 +298,20 @@ class ClientSession:
                 raise MethodNotFound(f"{method.name}: the server does not offer {capability}")
 
     def notify(self, method: str, params: Any = None) -> None:
-        """Tell the server, where the revision or an extension has such a word."""
+        """Send a notification, if the revision or an extension has it."""
         assert self._revision is not None
         added = self.extensions.extension_method(method, self._revision.stateless)
         if added is not None:
             self.extensions.check(added, self.server_capabilities)
-            if self._revision.stateless:  # nobody would know who tells it
+            if self._revision.stateless:  # otherwise the server would not know the sender
                 params = self._with_meta(params)
         if added is not None or method in self._revision.methods:
             self.connection.notify(self._revision, added or METHODS[method], params)
 
-    # the server's
+    # messages from the server
 
     def on_request(self, request: Request) -> Call | bytes:
-        """What a server asks: pings, and what the client declared."""
+        """Make a call of a server's request: a ping, or what the client declared."""
         revision = self._revision
         method = self._method(request.method)
         if method is None or method.result is None or method.sender == "client":
@@ -323,7 +323,7 @@ class ClientSession:
         ) or self._answers.get(method.name)
         if handler is None or revision is None:
             raise MethodNotFound(
-                f"This client did not declare {method.capability or f'what {method.name} takes'}"
+                f"This client did not declare {method.capability or f'what {method.name} needs'}"
             )
         try:
             params = revision.lift_params(method, request.params)
@@ -348,8 +348,7 @@ class ClientSession:
         reply(call, data)
 
     def _call(self, id: Id, method: Method, params: Any) -> Call:
-        """What the server asks or tells: the other side of the call is the server, with what that
-        declared."""
+        """Make a call whose other side is the server, with what it declared."""
         return Call(
             id,
             method,
@@ -360,15 +359,14 @@ class ClientSession:
 
     @property
     def peer_capabilities(self) -> ClientCapabilities:
-        """What the server declared, for who asks a call what the other side did."""
+        """The server's capabilities, as those of a caller."""
         return ClientCapabilities.of(self.server_capabilities)
 
     async def _answer(self, call: Call) -> Result:
-        """Let the callback answer. What was asked on behalf of a task is answered with the mark of
-        that task:
+        """Let the callback answer. The answer to a question of a task names that task:
         https://modelcontextprotocol.io/specification/2025-11-25/basic/utilities/tasks#related-task-metadata"""
         assert call.protocol_handler is not None
-        self.connection.pause_deadlines(True)  # a person who thinks is no server that is slow
+        self.connection.pause_deadlines(True)  # while a person thinks, the server is not slow
         try:
             result: Result = await call.protocol_handler(call)
         finally:
@@ -377,7 +375,7 @@ class ClientSession:
         return result if mark is None else replace(result, meta={**mark, **(result.meta or {})})
 
     def on_notification(self, notification: Notification) -> None:
-        """What a server tells: progress goes to whoever asked, the rest to the client."""
+        """Pass progress on to its request, and everything else to the client."""
         revision = self._revision
         method = self._method(notification.method)
         if method is None or method.result is not None:
@@ -418,7 +416,7 @@ class ClientSession:
 
 
 def wanted(choice: str | None) -> tuple[Revision, ...]:
-    """The revisions that a user's `revision=` stands for, oldest first."""
+    """Return the revisions that a user's `revision=` means, oldest first."""
     groups = {None: HANDSHAKE + STATELESS, "handshake": HANDSHAKE, "stateless": STATELESS}
     if choice in groups:
         return groups[choice]
@@ -432,8 +430,8 @@ def wanted(choice: str | None) -> tuple[Revision, ...]:
 
 
 def _supported(refusal: PeerError) -> list[str] | None:
-    """The versions that a server of the stateless era offers instead; None where this is no refusal
-    of that kind."""
+    """Return the versions that a stateless server offers instead; None if this is another
+    refusal."""
     if refusal.code != UnsupportedVersion.code or not isinstance(refusal.data, dict):
         return None
     supported = refusal.data.get("supported")

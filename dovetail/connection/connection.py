@@ -1,13 +1,13 @@
 """A channel, and the exchange of requests and replies over it: typed calls both ways, deadlines,
 cancellation, progress.
 
-The channel pushes each message in; everything up to the start of a handler happens in that same
-call, without a queue in between. A request is then answered by a task of its own; a reply settles
-the future that waits for it. What the messages mean is the business of the `End`: the server's end
-(`serving.py`) or the client's.
+The channel pushes each message in. Everything up to the start of a handler happens in that same
+call, without a queue in between. A request is then answered in its own task; a reply sets the
+result of the future that waits for it. What the messages mean is up to the `MessageHandler`: a
+`ServerSession` or a `ClientSession`.
 
-    channel ─→ receive ─→ request       ─→ end.accept ─→ task: answer ─→ channel.send
-                        ├→ notification ─→ end.hear
+    channel ─→ receive ─→ request       ─→ handler.on_request ─→ task: answer ─→ channel.send
+                        ├→ notification ─→ handler.on_notification
                         └→ reply        ─→ the future in `exchange.asked`
 """
 
@@ -62,35 +62,35 @@ CANCELLED = METHODS["notifications/cancelled"]
 
 
 class MessageHandler(Protocol):
-    """One end of a conversation: what requests and notifications mean here."""
+    """One side of a session: what requests and notifications mean to it."""
 
     reports_malformed: bool
-    """Whether the peer is told of what was no message at all. A server must; a client that did
-    would talk to a `print`."""
+    """Whether what is not a message at all is answered with an error. A server must do so; a client
+    that did would answer a stray `print` of its server."""
 
     @property
     def answers_requests(self) -> bool:
-        """Whether requests are answered here at all."""
+        """Whether this side answers requests at all."""
 
     @property
     def revision(self) -> Revision | None:
         """The revision agreed on, once there is one."""
 
     def on_request(self, request: Request) -> Call | bytes:
-        """The call that a request makes, or its reply at once; a ProtocolError refuses it."""
+        """Make a call of a request, or return its reply; a ProtocolError refuses it."""
 
     def start(self, call: Call, reply: "Reply") -> None:
         """Answer a call in its own task."""
 
     def on_notification(self, notification: Notification) -> None:
-        """Take note of a notification."""
+        """Act on a notification."""
 
     def on_close(self, reason: Exception | None) -> None:
-        """The conversation is over."""
+        """End the session."""
 
 
 class _PendingRequest:
-    """A request of ours that waits for its reply."""
+    """A request that waits for its reply."""
 
     __slots__ = ("future", "left", "limit", "method", "on_progress", "seen", "timeout", "timer")
 
@@ -103,12 +103,12 @@ class _PendingRequest:
         self.timer: asyncio.TimerHandle | None = None
         self.timeout = self.limit = 0.0
         self.left: float | None = None
-        """What was left of its time when it was made to stand still."""
+        """The seconds that were left when its deadline was paused."""
         self.seen = float("-inf")
 
 
 class Connection:
-    """One live conversation."""
+    """A channel with its open requests, in both directions."""
 
     def __init__(self, channel: Channel, limits: Limits, outgoing: MessageEncoder) -> None:
         self.channel = channel
@@ -116,7 +116,7 @@ class Connection:
         self.encoder = outgoing
         self.exchange: OpenRequests[_PendingRequest, Call] = OpenRequests()
         self.closed: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
-        """Done once the channel has ended, with the reason."""
+        """Done when the channel has ended; the result is the reason."""
         self._loop = asyncio.get_running_loop()
         self._idle: asyncio.Event | None = None
         self._holding, self._held = 0, 0.0
@@ -124,14 +124,14 @@ class Connection:
         self._handler: MessageHandler
 
     def start(self, end: MessageHandler) -> None:
-        """Begin to listen."""
+        """Start to receive."""
         self._handler = end
         self.channel.start(self.receive, self._on_close)
 
-    # what comes in
+    # incoming messages
 
     def receive(self, data: Incoming) -> None:
-        """Take one message from the channel."""
+        """Handle one message from the channel."""
         if isinstance(data, LostReply):
             asked = self.exchange.settle(data.id)
             if asked is not None:
@@ -160,7 +160,7 @@ class Connection:
             except InvalidParams as error:
                 self._warn("Ignored a malformed %s: %s", message.method, error)
             except ProtocolError as refusal:
-                self._warn("Did not take a %s: %s", message.method, refusal)
+                self._warn("Refused a %s: %s", message.method, refusal)
             except (DovetailError, msgspec.MsgspecError, UnicodeDecodeError) as error:
                 self._warn("Ignored a malformed %s: %s", message.method, error)
             except Exception:
@@ -240,7 +240,7 @@ class Connection:
         if not self._handler.answers_requests or (
             failure.id is None and not self._handler.reports_malformed
         ):
-            self._warn("Ignored what is no message: %s", malformed)
+            self._warn("Ignored something that is not a message: %s", malformed)
             return
         error = ProtocolError(failure.error.code, failure.error.message)
         unnamed = revision is not None and revision.unnamed_errors
@@ -249,8 +249,7 @@ class Connection:
         )
 
     def _warn(self, text: str, *args: Any) -> None:
-        """Log what a peer did wrong: it may do so as often as it likes, so each kind is a warning
-        once."""
+        """Log a mistake of the peer: as a warning only once, since it may repeat it at will."""
         log.log(logging.DEBUG if text in self._warned else logging.WARNING, text, *args)
         self._warned.add(text)
 
@@ -267,8 +266,8 @@ class Connection:
         cancellable: bool = True,
         started: Callable[[Id], None] | None = None,
     ) -> Any:
-        """Ask, and wait for the result as raw bytes. Running out of time, or being cancelled,
-        cancels at the peer. `started` is told the request's id as soon as it has one."""
+        """Send a request and wait for its result, as raw bytes. A timeout or a cancellation is
+        passed on to the peer. `started` is called with the id of the request."""
         if self.closed.done():
             raise _closed(self.closed.result())
         loop = self._loop
@@ -286,9 +285,8 @@ class Connection:
                 asked.timeout = timeout
                 asked.limit = loop.time() + max(timeout, self.limits.timeout_max)
                 asked.timer = loop.call_later(timeout, self._timed_out, asked)
-            return (
-                await asked.future
-            )  # back-pressure enough: nobody has more than this one message to wait for
+            # No drain is needed: the caller waits for this one message anyway.
+            return await asked.future
         except (asyncio.CancelledError, TimedOut) as error:
             if cancellable and self.exchange.asked.get(id) is asked:
                 reason = str(error) or "The caller no longer waits"
@@ -306,7 +304,7 @@ class Connection:
             )
 
     def notify(self, revision: Revision, method: Method, params: Any) -> None:
-        """Tell."""
+        """Send a notification."""
         data = self.encoder.encode_notification(revision, method, params)
         if data is not None:
             self.channel.send(data)
@@ -314,7 +312,7 @@ class Connection:
     def _resolve(self, message: Response | ErrorResponse) -> None:
         asked = self.exchange.settle(message.id)
         if asked is None:
-            log.debug("Ignored a reply to %r, which nobody waits for", message.id)
+            log.debug("Ignored a reply to %r: no request with this id is open", message.id)
         elif isinstance(message, ErrorResponse):
             if message.error.code == -32700 or message.id is None:
                 log.warning("The peer could not read a message: %s", message.error.message)
@@ -337,8 +335,7 @@ class Connection:
         self._fail(asked, TimedOut(f"{asked.method.name}: no answer within {allowed:g} s"))
 
     def time_left(self, id: Id) -> float | None:
-        """How many seconds one of our requests still has; None where it has a deadline no more, or
-        never had."""
+        """Return how many seconds a request still has; None if it has no deadline."""
         asked = self.exchange.asked.get(id)
         if asked is None or asked.timer is None:
             return None
@@ -347,7 +344,7 @@ class Connection:
         )
 
     def pause_deadlines(self, paused: bool) -> None:
-        """While the peer waits for us in turn, the time of our own requests stands still."""
+        """Pause the deadlines of our requests while the peer waits for us, or resume them."""
         before = self._holding
         self._holding += 1 if paused else -1
         if bool(before) == bool(self._holding):
@@ -366,8 +363,8 @@ class Connection:
         self._held = now
 
     def on_progress(self, update: ProgressParams) -> bool:
-        """Progress of one of our requests: tell whoever asked, and give it more time. False where
-        it is of none."""
+        """Pass the progress of a request on, and extend its deadline. False if no such request is
+        open."""
         asked = self.exchange.asked.get(update.progress_token)
         if asked is None or asked.future.done():
             return False
@@ -381,13 +378,13 @@ class Connection:
         return True
 
     def fail_request(self, id: Id | None, method: str, reason: Exception) -> None:
-        """The peer will not answer this request of ours, if it is one of this method."""
+        """End a request that the peer will not answer, if it is one of this method."""
         asked = self.exchange.asked.get(id) if id is not None else None
         if asked is not None and asked.method.name == method:
             self._fail(asked, reason)
 
     def cancel(self, id: Id | None, reason: str | None) -> None:
-        """The peer no longer waits for this request."""
+        """Cancel a call, because the peer no longer waits for it."""
         call = self.exchange.answering.get(id) if id is not None else None
         if call is None or call.method.name == "initialize":
             return
@@ -409,24 +406,24 @@ class Connection:
         self._on_close(None)
 
     async def finish_calls(self, grace: float | None) -> None:
-        """Wait until nothing is being answered any more; after `grace` seconds cancel the rest."""
+        """Wait until all calls are answered; after `grace` seconds cancel the rest."""
         if self.exchange.answering:
             self._idle = asyncio.Event()
             try:
                 await asyncio.wait_for(self._idle.wait(), grace)
             except TimeoutError:
                 log.warning(
-                    "%d calls were still running and are cancelled", len(self.exchange.answering)
+                    "Cancelling %d calls that are still running", len(self.exchange.answering)
                 )
         self.cancel_calls()
 
     def cancel_calls(self) -> None:
-        """Cancel everything that is being answered."""
+        """Cancel all calls."""
         for call in list(self.exchange.answering.values()):
             cancel(call)
 
     async def close(self, reason: Exception | None = None) -> None:
-        """End the conversation. May be called twice, and from any task."""
+        """Close the channel. May be called twice, and from any task."""
         calls = [
             call.task
             for call in self.exchange.answering.values()
@@ -444,7 +441,7 @@ class Connection:
 
 
 class PeerError(DovetailError):
-    """The peer answered with an error; whoever knows the method makes of it what it means."""
+    """The peer answered with an error. The caller, who knows the method, translates it."""
 
     def __init__(self, code: int, message: str, data: Any) -> None:
         super().__init__(message)
@@ -485,8 +482,8 @@ async def send_heartbeats(
             await ping(limits.ping_timeout)
         except TimedOut:
             log.warning(
-                "No answer to a ping within %g s: the connection is closed", limits.ping_timeout
+                "Closing the connection: no answer to a ping within %g s", limits.ping_timeout
             )
             await on_timeout()
         except DovetailError:
-            pass  # an error is an answer too, and a connection that is closed is being seen to
+            pass  # an error is an answer too; a closed connection is handled elsewhere

@@ -171,7 +171,7 @@ async def test_what_a_task_came_to_is_what_the_caller_gets() -> None:
         (task("completed", result=said("broken", isError=True)), ToolError, "broken"),
         (task("completed"), InvalidRequest, "is not valid"),
         (task("completed", result={"content": 7}), InvalidRequest, "is not valid"),
-        (task("dreaming"), InvalidRequest, "makes no sense"),
+        (task("dreaming"), InvalidRequest, "is malformed"),
         (task("working", taskId="t2"), InvalidRequest, "returned t2"),
         (Refused(-32602, "Task has expired"), NotFound, "not know task t1.* expired"),
         (Refused(-32603, "no store"), InternalError, "no store"),

@@ -474,7 +474,7 @@ async def test_a_kind_is_for_the_methods_that_it_names() -> None:
 async def test_a_kind_that_does_not_fit_its_type_is_the_servers_mistake() -> None:
     ours = Extension(id=ID, kinds={"parcel": ResultKind(Parcel, unpack)})
     async with pair(sending(EmptyResult(result_type="parcel")), extensions=[ours]) as client:
-        with pytest.raises(InvalidRequest, match=r"of type 'parcel', makes no sense: .*number"):
+        with pytest.raises(InvalidRequest, match=r"of type 'parcel', is malformed: .*number"):
             await client.call_tool("tool")
 
 
@@ -590,7 +590,7 @@ async def test_no_more_notifications_are_heard_at_once_than_requests_may_be_in_f
         go.set()
     warned = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert warned == [
-        "Did not take a notifications/x/told: 5 notifications are being handled; the limit is 5"
+        "Refused a notifications/x/told: 5 notifications are being handled; the limit is 5"
     ], "and once only"
 
 
