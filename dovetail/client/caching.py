@@ -1,19 +1,20 @@
-"""What a client keeps of a server's answers, for as long as the server said that it may.
+"""Cache a server's answers for as long as the server allows.
 
-Kept are discovery, lists and reads of the stateless era, each page and each resource by itself,
-under the method, the revision and the params, but for what in their `_meta` is of one request only.
-What was asked with answers to the server's questions is never kept. An answer is kept as bytes and
-decoded anew each time it is served: nobody can change what others are given, and its size is known.
+Cached are discovery, lists and reads of the stateless era, each page and each resource by itself.
+The key is the method, the revision and the params, without the parts of `_meta` that differ with
+each request. Requests that carry answers to the server's questions are never cached. A response is
+kept as bytes and decoded each time it is served: no caller can change what others get, and its size
+is known.
 
-Time is only one end. News of a change drops what it is about, and so does a stream of changes that
-begins (before it there may have been news that nobody heard), an error that smells of an old list,
-and a new conversation, which may be with another server. An answer that was on its way while
-something was dropped is not kept: it may be older than the news.
+A response is dropped before its time when a notification says that it changed, when a subscription
+starts (changes before it may have been missed), after an error that suggests an outdated list, and
+when a new connection opens, which may lead to another server. A response that was in flight while
+something was dropped is not cached: it may be older than the change.
 
-Each client has a cache of its own, or shares one (`SharedCache`). In a shared one, what is private
-belongs to the client that asked, and goes when it closes; what is public is found by all who reach
-the same URL in the same way. An answer whose time is over is never served, not even where the
-server cannot be reached.
+Each client has its own cache, or shares one (`SharedCache`). In a shared cache, private responses
+belong to the client that asked, and are removed when it closes. Public ones are served to all
+clients that reach the same URL in the same way. An expired response is never served, not even if
+the server cannot be reached.
 https://modelcontextprotocol.io/specification/2026-07-28/server/utilities/caching
 """
 
@@ -41,18 +42,18 @@ STALE_AFTER_ERROR = {
     "prompts/get": ("prompts/list",),
     "resources/read": ("resources/list", "resources/templates/list"),
 }
-"""What may be old when the server does not know what it is asked for."""
+"""Lists that may be outdated if the server does not know what it was asked for."""
 PER_REQUEST_META = frozenset({*TRACE_CONTEXT, PROGRESS_TOKEN})
-"""What in `_meta` is another with each request, and nothing that an answer depends on."""
+"""Keys of `_meta` that differ with each request and that no answer depends on."""
 MAX_TTL_SECONDS = 86400.0
-"""Seconds that anything is kept, whatever the server says."""
+"""The longest time that a response is cached, whatever the server says."""
 
 
 class CacheKey(NamedTuple):
-    """What an answer is found by."""
+    """What a response is found by."""
 
     owner: Any
-    """The one client that may have it, or None for all."""
+    """The only client that may see it; None for all."""
     server: Any
     method: str
     revision: str
@@ -60,7 +61,7 @@ class CacheKey(NamedTuple):
 
 
 class CachedResponse(NamedTuple):
-    """An answer, until when it is fresh, and which resource it is of."""
+    """A response, when it expires, and the resource it belongs to."""
 
     data: bytes
     expires_at: float
@@ -68,8 +69,14 @@ class CachedResponse(NamedTuple):
 
 
 class SharedCache:
-    """A cache that several clients may share, on any threads: `Client(url, cache=shared)`. Of more
-    than so many entries or bytes, those not used for longest go."""
+    """A cache that several clients may share, on any threads: `Client(url, cache=shared)`.
+
+    Args:
+        entries: The most responses to keep (default: `Limits().cached`).
+        size: The most bytes to keep (default: `Limits().cached_bytes`).
+
+    If it is full, the responses that were not used for the longest time are dropped.
+    """
 
     def __init__(self, entries: int = DEFAULT.cached, size: int = DEFAULT.cached_bytes) -> None:
         self._max_entries, self._max_bytes = entries, size
@@ -80,7 +87,11 @@ class SharedCache:
         """How often something was dropped because it may be old."""
 
     def get(self, key: CacheKey) -> bytes | None:
-        """What is kept under this key, if it is fresh."""
+        """Return the response under this key, if it has not expired.
+
+        Args:
+            key: The key of the request.
+        """
         with self._lock:
             kept = self._responses.get(key)
             if kept is None:
@@ -92,8 +103,14 @@ class SharedCache:
             return kept.data
 
     def put(self, key: CacheKey, kept: CachedResponse, drops: int) -> None:
-        """Keep this, unless something was dropped since it was asked for, or it alone is larger
-        than all may be."""
+        """Keep a response, unless something was dropped since it was requested, or it is larger
+        than the cache.
+
+        Args:
+            key: The key of the request.
+            kept: The response.
+            drops: The value of `drops` when the request was sent.
+        """
         size = _size_of(key, kept)
         with self._lock:
             if drops != self.drops or size > self._max_bytes:
@@ -105,13 +122,22 @@ class SharedCache:
                 self._remove(next(iter(self._responses)))
 
     def remove(self, *keys: CacheKey) -> None:
-        """Keep nothing under these keys."""
+        """Remove the responses under these keys.
+
+        Args:
+            keys: The keys of the requests.
+        """
         with self._lock:
             for key in keys:
                 self._remove(key)
 
     def drop(self, old: Callable[[CacheKey, CachedResponse], bool]) -> int:
-        """Drop all that this is true of; returns how many there were."""
+        """Drop all responses for which `old(key, response)` is true, and return how many there
+        were.
+
+        Args:
+            old: Whether a response is outdated.
+        """
         with self._lock:
             self.drops += 1
             gone = [key for key, kept in self._responses.items() if old(key, kept)]
@@ -126,13 +152,13 @@ class SharedCache:
 
 
 class ResponseCache:
-    """What one client keeps, in a cache of its own or in one that it shares."""
+    """The cache of one client: its own, or a part of one that it shares."""
 
     def __init__(
         self, cache: bool | SharedCache, place: Any, limits: Limits, extensions: Extensions = NONE
     ) -> None:
         if not isinstance(cache, bool | SharedCache):
-            raise ConfigError(f"cache={cache!r}: give True, False or a SharedCache")
+            raise ConfigError(f"cache={cache!r} must be True, False or a SharedCache")
         self._server = place if isinstance(cache, SharedCache) else None
         if isinstance(cache, bool):
             cache = SharedCache(limits.cached if cache else 0, limits.cached_bytes)
@@ -144,8 +170,8 @@ class ResponseCache:
     async def request(
         self, session: ClientSession, fresh: bool, method: Method, params: Any, **options: Any
     ) -> Any:
-        """The answer to a request: one that was kept, unless it has to be fresh, or else the
-        server's."""
+        """Return the cached response to a request, or the server's if there is none or it has to
+        be fresh."""
         if not session.agreed_revision.stateless or _carries_answers(params):
             return await session.request(method, params, **options)
         own = self._key(method.name, params, session.agreed_revision.name)
@@ -164,14 +190,14 @@ class ResponseCache:
         return result
 
     def find(self, method: str, params: Any) -> Any:
-        """What this client itself chose to keep of a request; None where there is nothing."""
+        """Return a response that this client chose to keep (`fetch`), or None."""
         data = self._cache.get(self._key(method, params))
         return None if data is None else decode(data, METHODS[method].result)
 
     async def fetch(
         self, method: str, params: Any, ask: Callable[[], Awaitable[Answer]], ttl: float
     ) -> Answer:
-        """Ask, and keep the answer for so many seconds because this client chose to."""
+        """Fetch a response and keep it for `ttl` seconds, because this client chose to."""
         drops = self._cache.drops
         result = await ask()
         if ttl > 0:
@@ -181,7 +207,7 @@ class ResponseCache:
     def _key(self, method: str, params: Any, revision: str = "") -> CacheKey:
         try:
             data = b"{}" if params is None else encode(_without_per_request_meta(params))
-        except UnicodeEncodeError:  # it will be mended on its way out
+        except UnicodeEncodeError:  # it is repaired when it is sent
             data = repr(params).encode()
         return CacheKey(self, self._server, method, revision, data)
 
@@ -190,10 +216,10 @@ class ResponseCache:
             key, CachedResponse(encode(result), monotonic() + min(ttl, MAX_TTL_SECONDS), uri), drops
         )
 
-    # what makes it old
+    # dropping
 
     def on_notification(self, method: str, params: Any) -> None:
-        """News of a change, or that from now on there will be."""
+        """Drop what a notification makes outdated."""
         if method == UPDATED:
             self._drop_resource(params.uri)
         elif method == ACKNOWLEDGED:
@@ -206,22 +232,23 @@ class ResponseCache:
             self._drop_outdated_by(method)
 
     def drop_stale_lists(self, method: str) -> None:
-        """The server does not know what it was asked for: what said that it would is dropped."""
+        """Drop the lists that may be outdated, because the server does not know what it was
+        asked for."""
         if method in STALE_AFTER_ERROR:
             self.drop(*STALE_AFTER_ERROR[method])
 
     def on_open(self) -> None:
-        """A conversation begins. If it is not the first, the server may be another one."""
+        """Drop everything if this is not the first connection: the server may be another one."""
         if self._opened:
             self._drop(lambda key, kept: True)
         self._opened = True
 
     def drop(self, *methods: str) -> int:
-        """Drop all answers to these methods; returns how many there were."""
+        """Drop all responses to these methods, and return how many there were."""
         return self._drop(lambda key, kept: key.method in methods)
 
     def close(self) -> None:
-        """Leave nothing of one's own behind."""
+        """Remove the responses that belong to this client."""
         self._cache.drop(lambda key, kept: key.owner is self)
 
     def _drop_outdated_by(self, news: str) -> None:
@@ -243,7 +270,7 @@ class ResponseCache:
 
 
 def _ttl_seconds(hint: Any) -> float:
-    """The time that a server gives an answer; none where what it says is no number."""
+    """Return how long the server allows to cache; 0 if it is not a number."""
     return min(hint, MAX_TTL_SECONDS * 1000) / 1000 if isinstance(hint, int | float) else 0.0
 
 
@@ -252,7 +279,6 @@ def _size_of(key: CacheKey, kept: CachedResponse) -> int:
 
 
 def _without_per_request_meta(params: Any) -> Any:
-    """The params without what passes."""
     meta = getattr(params, "meta", None)
     if not meta or PER_REQUEST_META.isdisjoint(meta):
         return params
@@ -263,7 +289,8 @@ def _without_per_request_meta(params: Any) -> Any:
 
 
 def _carries_answers(params: Any) -> bool:
-    """Whether a request carries answers to the server's questions, on which its result depends."""
+    """Tell whether a request carries answers to the server's questions, on which its result
+    depends."""
     return (
         getattr(params, "input_responses", None) is not None
         or getattr(params, "request_state", None) is not None

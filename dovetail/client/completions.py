@@ -1,8 +1,9 @@
-"""Completions while somebody types.
+"""Completions while a user types.
 
-With a pause (`debounce`), calls for the same argument that come within it become one: the latest is
-asked, and all who wait get its answer. An answer can be kept for a while (`cache`), by all that it
-depends on: what is completed, the argument, the text so far and the arguments chosen before.
+With a pause (`debounce`), calls for the same argument within that time become one: the latest is
+sent, and all waiting calls get its answer. An answer can be cached for a while (`cache`), by all
+that it depends on: what is completed, the argument, the text so far and the arguments chosen
+before.
 """
 
 import asyncio
@@ -17,7 +18,7 @@ Fetch = Callable[[], Awaitable[CompleteResult]]
 
 
 class PendingCompletion:
-    """Calls that wait for one argument: until when, and what is asked then."""
+    """Calls that wait for the same argument: until when, and what is sent then."""
 
     __slots__ = ("ask", "task", "until", "waiting")
 
@@ -38,7 +39,7 @@ class Completer:
     async def complete(
         self, params: CompleteParams, ask: Fetch, debounce: float, cache: float
     ) -> CompleteResult:
-        """The answer to `ask`, or one that was kept, or that of a later call for the same
+        """Return a cached answer, the answer of `ask`, or that of a later call for the same
         argument."""
         if cache > 0:
             found: CompleteResult | None = self._cached.find(METHOD, params)
@@ -63,15 +64,15 @@ class Completer:
             return await asyncio.shield(pause.task)
         finally:
             pause.waiting -= 1
-            if not pause.waiting:  # nobody wants it any more, if it is not done anyway
+            if not pause.waiting:  # nobody waits for it any more
                 pause.task.cancel()
                 self._remove(about, pause)
 
     async def _run(self, about: str, pause: PendingCompletion) -> CompleteResult:
         now = asyncio.get_running_loop().time
-        while (left := pause.until - now()) > 0:  # noqa: ASYNC110  (each call puts the end off)
+        while (left := pause.until - now()) > 0:  # noqa: ASYNC110  (each call extends the time)
             await asyncio.sleep(left)
-        self._remove(about, pause)  # who comes from now on waits for the next one
+        self._remove(about, pause)  # later calls wait for the next one
         return await pause.ask()
 
     def _remove(self, about: str, pause: PendingCompletion) -> None:

@@ -1,14 +1,14 @@
-"""The way to a server: opened when it is first needed, and opened anew when it breaks.
+"""The connection to a server: opened when it is first needed, and opened again when it breaks.
 
-A link owns at most one conversation (`session`) and at most one attempt to open one, a task of its
-own: whoever needs the conversation waits for that task, and may be cancelled without harm to it.
-Losses in a row are counted; the first is answered at once, the next after growing pauses, and after
-`Limits.restarts` of them the link gives up until somebody asks again. `state` says how it stands:
-new, connecting, connected, reconnecting, disconnected or closed.
+A `ServerLink` owns at most one session and at most one attempt to open one. The attempt is a
+separate task: whoever needs the session waits for that task, and may be cancelled without harm to
+it. Consecutive losses are counted. The first is retried at once, the next after growing pauses, and
+after `Limits.restarts` of them the link gives up until the next request. `state` is new,
+connecting, connected, reconnecting, disconnected or closed.
 
-**Logging in** can take a person some minutes, so it happens in a task of its own and outside of
-every deadline (`admitted`). Whoever is turned away meanwhile waits for the same login. What was
-turned away did not happen, so it is done again after it.
+**Logging in** can take a person some minutes, so it happens in a separate task and outside of every
+deadline (`with_login`). Requests that are refused in the meantime wait for the same login. A
+request that was refused had no effect, so it is sent again afterwards.
 """
 
 import asyncio
@@ -47,15 +47,15 @@ log = logging.getLogger("dovetail.client")
 
 MAX_REMEMBERED_ERAS = 1000
 _handshake_servers: BoundedDict[str, bool] = BoundedDict(MAX_REMEMBERED_ERAS)
-"""Which servers have been found to want the handshake, by their door's key; bounded."""
+"""Which servers use the handshake, by the target's `era_key`."""
 MAX_LOGINS_PER_CALL = 3
-"""How often one call may lead to a login: the first, and for scopes that turn out to be wanted
-too."""
+"""How many logins one call may cause: the first, and others for scopes that turn out to be
+needed."""
 T = TypeVar("T")
 
 
 class ServerLink:
-    """One client's way to its server."""
+    """One client's connection to its server."""
 
     def __init__(
         self,
@@ -94,11 +94,11 @@ class ServerLink:
 
     @property
     def can_reconnect(self) -> bool:
-        """Whether a conversation that broke can be followed by another."""
+        """Whether a broken connection can be opened again."""
         return self.target.can_reopen and self.state != "closed"
 
     async def get_session(self, timeout: float | None) -> ClientSession:
-        """The conversation, opened first where there is none."""
+        """Return the session; open it first if there is none."""
         if self.session is not None:
             return self.session
         return await self.with_login(partial(self._wait_for_session, timeout))
@@ -120,7 +120,7 @@ class ServerLink:
             raise
 
     async def with_login(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        """Do this, and once more after each login that it turns out to need."""
+        """Make an attempt, and again after each login that it turns out to need."""
         for _ in range(MAX_LOGINS_PER_CALL):
             logins = self._logins
             try:
@@ -128,7 +128,7 @@ class ServerLink:
             except Unauthorized as problem:
                 if not problem.curable or self.state == "closed":
                     raise
-            if logins == self._logins:  # else somebody has logged in since this was sent
+            if logins == self._logins:  # else there was a login since this was sent
                 await self._log_in()
         return await attempt()
 
@@ -148,15 +148,15 @@ class ServerLink:
         await self.target.credentials.authorize()
         self._logins += 1
         if self.session is not None:
-            self._restore(self.session)  # streams that were turned away
+            self._restore(self.session)  # streams that were refused
 
     def _login_done(self, task: "asyncio.Task[None]") -> None:
         self._login = None
         if not task.cancelled():
-            task.exception()  # somebody may wait for it, nobody must
+            task.exception()  # mark it as retrieved, in case nobody waits for it
 
     def register_tools(self, listed: Any) -> Any:
-        """A list of tools, of which the channel may want to know, and without those that it cannot
+        """Tell the channel about listed tools; return the list without those that it cannot
         call."""
         learn = (
             getattr(self.session.connection.channel, "learn_tools", None)
@@ -166,11 +166,11 @@ class ServerLink:
         return listed if learn is None else replace(listed, tools=learn(listed.tools))
 
     def reset_losses(self) -> None:
-        """A request was answered: the losses so far are forgiven."""
+        """Forget the losses so far, because a request was answered."""
         self._losses = 0
 
     async def close(self) -> None:
-        """End it for good. May be called twice, and from any task."""
+        """Close for good. May be called twice, and from any task."""
         self._set_state("closed")
         if self._heartbeat is not None:
             self._heartbeat.cancel()
@@ -187,7 +187,7 @@ class ServerLink:
             await asyncio.wait(self._background)
 
     async def _ping(self, timeout: float) -> None:
-        """A ping of the heartbeat, which opens nothing that is closed."""
+        """Send a heartbeat ping, unless there is no session."""
         if self.session is not None:
             await self.session.request(METHODS[ping_method(self.session)], None, timeout=timeout)
             self.reset_losses()
@@ -206,14 +206,14 @@ class ServerLink:
         if task.exception() is not None:
             log.debug("Could not open %s: %s", self.target.name, task.exception())
         elif self.session is None and self.state == "reconnecting":
-            self._start_opening()  # it was lost again before it was quite ready
+            self._start_opening()  # it was lost again while it was being set up
 
     async def _open_with_retries(self) -> ClientSession:
-        """Open; where it worked before, again and again with growing pauses."""
-        again = self.state in ("connected", "reconnecting")
-        self._set_state("reconnecting" if again else "connecting")
+        """Open a session; if there was one before, retry with growing pauses."""
+        reopening = self.state in ("connected", "reconnecting")
+        self._set_state("reconnecting" if reopening else "connecting")
         while True:
-            if again:
+            if reopening:
                 await asyncio.sleep(backoff(self._losses - 1))
             try:
                 session = await self._open()
@@ -223,7 +223,7 @@ class ServerLink:
                 passing = isinstance(
                     problem, ConnectFailed | ConnectionClosed | TimedOut | Overloaded
                 )
-                if not passing or not again or self._losses > self._limits.restarts:
+                if not passing or not reopening or self._losses > self._limits.restarts:
                     self._set_state("disconnected")
                     raise
         self.session = session
@@ -241,22 +241,22 @@ class ServerLink:
         undecided = len({revision.stateless for revision in self._revisions}) == 2
         key = (
             self.target.era_key if undecided else None
-        )  # who wants one era learns nothing of what the server prefers
+        )  # a fixed era says nothing about the server's preference
         probe = not (key is not None and _handshake_servers.get(key))
         try:
             session = await self._open_session(probe)
         except Silent:
             if not self.target.can_reopen:
                 raise ConnectFailed(f"{self.target.name} does not answer") from None
-            # It died of the probe, or is deaf to it: a server of the handshake era. A fresh one is
-            # greeted the old way.
+            # It died of the probe or ignores it: a server of the handshake era. Start a new one and
+            # shake hands.
             session = await self._open_session(probe=False)
         except (ProtocolError, NoCommonRevision) as problem:
             if probe or isinstance(problem, Overloaded):
                 raise
             session = await self._open_session(
                 probe=True
-            )  # it is not of the era any more that it was found to be of
+            )  # its era has changed since it was last used
         if key is not None:
             _handshake_servers[key] = not session.agreed_revision.stateless
         return session
@@ -297,8 +297,8 @@ class ServerLink:
         return session
 
     def _restore(self, session: ClientSession) -> None:
-        """The server may have been replaced by one that knows the session, but not what was asked
-        of it."""
+        """Set the log level and subscribe again: the server may have restarted, and know the
+        session but not these."""
 
         async def again() -> None:
             try:
@@ -306,7 +306,7 @@ class ServerLink:
                 await self._on_open(session)
             except DovetailError as problem:
                 log.debug(
-                    "Could not ask %s again for what was asked before: %s",
+                    "Could not restore the log level and subscriptions of %s: %s",
                     self.target.name,
                     problem,
                 )
@@ -324,7 +324,9 @@ class ServerLink:
             params = SetLevelParams(level=cast(Level, self.level))
             await session.request(METHODS["logging/setLevel"], params, timeout=self.timeout)
         except ProtocolError as problem:
-            log.warning("%s offers logging, but refuses a level: %s", self.target.name, problem)
+            log.warning(
+                "%s offers logging, but refuses the log level: %s", self.target.name, problem
+            )
 
     # ending
 
@@ -338,13 +340,13 @@ class ServerLink:
         self._losses += 1
         again = self.target.can_reopen and self._losses <= self._limits.restarts
         self._set_state("reconnecting" if again else "disconnected")
-        said = str(reason or "it closed the connection").removeprefix(f"{self.target.name}: ")
-        log.warning("Lost %s: %s", self.target.name, said)
+        cause = str(reason or "it closed the connection").removeprefix(f"{self.target.name}: ")
+        log.warning("Lost the connection to %s: %s", self.target.name, cause)
         if again and self._opening is None:
             self._start_opening()
 
     def _close_connection(self, connection: Connection) -> "asyncio.Task[None]":
-        """Close what is of no more use, in a task of its own that `close` waits for."""
+        """Close a connection in the background; `close` waits for it."""
         return self._background.start(connection.close())
 
     async def _on_ping_failure(self) -> None:
@@ -367,16 +369,15 @@ class ServerLink:
 
 
 def ping_method(session: ClientSession) -> str:
-    """The method that asks a server whether it is there."""
+    """Return the method that checks whether a server responds."""
     return "ping" if "ping" in session.agreed_revision.methods else "server/discover"
 
 
 def backoff(failures: int) -> float:
-    """Seconds to wait after so many failures in a row: none at first, then ever longer, and never
-    quite the same."""
+    """Return the seconds to wait after this many consecutive failures: none at first."""
     return aio.backoff(failures - 1, 0.1, 5.0) if failures > 0 else 0.0
 
 
 def _with_hint(problem: str) -> str:
-    """A script that ends at once and in good order has most likely forgotten to serve."""
+    """Add a hint for a script that exits at once with code 0: it probably does not serve."""
     return f"{problem} (does it call server.run()?)" if "exited with code 0" in problem else problem

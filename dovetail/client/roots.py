@@ -1,11 +1,10 @@
-"""The directories and files that a server is told it may work in.
+"""The directories and files that a server may work in.
 
-A root is given as a path, as a `file://` URI or as a Root. A path is of this machine: links and
-`..` are resolved and it must exist. A URI is passed on as it was written, for it may name a place
-that only the server sees; it must be an absolute path of no other host, without `..`. Either way, a
-root that was there once and is gone is dropped: `look` tells whoever holds the conversation, so
-that it can be announced. Nobody looks by the clock: a client looks when it is asked for the roots,
-and in passing when it asks for something itself.
+A root is given as a path, as a `file://` URI or as a Root. A path is on this machine: links and
+`..` are resolved, and it must exist. A URI is passed on as it was written, because it may name a
+place that only the server sees; it must be an absolute path on this host, without `..`. Either way,
+a root that existed once and is gone is dropped, and the server is notified. Nothing polls: a client
+checks when it is asked for the roots, and now and then when it sends a request.
 """
 
 import asyncio
@@ -30,9 +29,9 @@ _CONTROLS = re.compile(r"[\x00-\x20\x7f]")
 
 
 MIN_CHECK_INTERVAL_SECONDS = 5.0
-"""Seconds between two looks in passing."""
+"""How often requests check the roots, at most."""
 CHECK_TIMEOUT_SECONDS = 1.0
-"""Seconds that anybody waits for a look: a mount may hang."""
+"""How long anything waits for a check: a mount may hang."""
 
 
 class Roots(list[Root]):
@@ -45,13 +44,13 @@ class Roots(list[Root]):
         self.replace(given)
 
     def replace(self, given: Iterable[Any]) -> None:
-        """Take others instead; where one of them is no root, all stays as it is."""
-        self[:] = [parse_root(one) for one in given]
+        """Replace all roots. If one of them is not valid, nothing changes."""
+        self[:] = [parse_root(root) for root in given]
         self._seen = _existing({root.uri for root in self})
 
     async def drop_missing(self, changed: Callable[[], None], *, passing: bool = False) -> None:
-        """Drop the roots that were there and are gone, and say so. In passing, only where the last
-        look is a while ago."""
+        """Drop the roots that existed and are gone, and call `changed`. If `passing`, check only
+        if the last check is a while ago."""
         loop = asyncio.get_running_loop()
         pause = MIN_CHECK_INTERVAL_SECONDS if passing else 0.0
         if self._check is None or (self._check.done() and loop.time() - self._checked_at >= pause):
@@ -70,18 +69,18 @@ class Roots(list[Root]):
         gone = (uris - there) & self._seen
         self._seen = (self._seen | there) - gone
         if gone:
-            log.warning("No longer a root, because it is gone: %s", ", ".join(sorted(gone)))
+            log.warning("Dropped a root that no longer exists: %s", ", ".join(sorted(gone)))
             self[:] = [root for root in self if root.uri not in gone]
             changed()
 
 
 def parse_root(given: Any) -> Root:
-    """A root out of a path, a `file://` URI, or a Root."""
+    """Return a Root from a path, a `file://` URI, a Root, or a Root in wire form."""
     if isinstance(given, Mapping):
         try:
             given = msgspec.convert(given, Root)
         except msgspec.ValidationError as problem:
-            raise ConfigError(f"{dict(given)!r} is no root: {problem}") from None
+            raise ConfigError(f"{dict(given)!r} is not a root: {problem}") from None
     if isinstance(given, Root):
         return _check_uri(given)
     if isinstance(given, str) and "://" in given:
@@ -91,31 +90,32 @@ def parse_root(given: Any) -> Root:
             path = Path(given).resolve(strict=True)
         except (OSError, RuntimeError, ValueError) as problem:
             raise ConfigError(
-                f"{str(given)!r} is no root: {getattr(problem, 'strerror', None) or problem}"
+                f"{str(given)!r} is not a root: {getattr(problem, 'strerror', None) or problem}"
             ) from None
         return Root(path.as_uri(), path.name or None)
-    raise ConfigError(f"{given!r} is no root: give a path or a file:// URI")
+    raise ConfigError(f"{given!r} is not a root: give a path or a file:// URI")
 
 
 def _check_uri(root: Root) -> Root:
-    """The root, if its URI is of a file and means the place that it shows."""
+    """Return the root if its URI names a file, and the file that it seems to name."""
     try:
         parts = urlsplit(root.uri)
     except ValueError as problem:
-        raise ConfigError(f"{root.uri!r} is no root: {problem}") from None
+        raise ConfigError(f"{root.uri!r} is not a root: {problem}") from None
     path = unquote(parts.path)
     flaws = {
         "give a path or a file:// URI": parts.scheme != "file"
         or not root.uri.lower().startswith("file://"),
-        "a root is on this machine": not is_local_file_host(parts.netloc),
+        "a root must be on this machine": not is_local_file_host(parts.netloc),
         "its path must be absolute": not path.startswith("/"),
-        "its path must not lead back with ..": ".." in re.split(r"[/\\]", path),
-        "it holds what no path may": _CONTROLS.search(root.uri) is not None or "\0" in path,
-        "a file has no query or fragment": bool(parts.query or parts.fragment),
+        "its path must not contain ..": ".." in re.split(r"[/\\]", path),
+        "it contains control characters or spaces": _CONTROLS.search(root.uri) is not None
+        or "\0" in path,
+        "a file URI has no query or fragment": bool(parts.query or parts.fragment),
     }
     for flaw, found in flaws.items():
         if found:
-            raise ConfigError(f"{root.uri!r} is no root: {flaw}")
+            raise ConfigError(f"{root.uri!r} is not a root: {flaw}")
     return root
 
 

@@ -1,10 +1,10 @@
-"""What a client wants to hear of, in both eras, behind one interface.
+"""What a client subscribes to, in both eras, behind one interface.
 
-Handshake era: `resources/subscribe` once for each URI; list changes come by themselves. Stateless
-era: a stream of its own, `subscriptions/listen`, for each handle, whose notifications carry the
-stream's id. Either way, what was asked for is asked for again when a new conversation opens. A
-stream that ends while the conversation goes on, as it does over HTTP when a server restarts, is
-opened again too; what fails time and again, or is refused, is given up.
+Handshake era: `resources/subscribe` once for each URI; list changes are sent anyway. Stateless era:
+one stream (`subscriptions/listen`) for each subscription, whose notifications carry the stream's
+id. When a new connection opens, everything is subscribed again. A stream that ends while the
+connection goes on, as it does over HTTP when a server restarts, is opened again too. A stream that
+fails repeatedly, or is refused, is given up.
 """
 
 import asyncio
@@ -43,12 +43,12 @@ KINDS = {f"notifications/{kind}/list_changed": kind for kind in LISTS}
 UPDATED = "notifications/resources/updated"
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 STABLE_SECONDS = 5.0
-"""Seconds after which a stream that ended counts as having worked."""
+"""A stream that lasted this long counts as having worked."""
 
 
 class Subscription:
-    """One thing to hear of. `await handle` waits until it is in force; `await handle.close()`, or
-    `async with`, ends it."""
+    """A subscription. `await` it to wait until it is active; `await close()`, or `async with`,
+    ends it."""
 
     def __init__(
         self, owner: "Subscriptions", kind: str, uri: str | None, callback: Callable[[str], Any]
@@ -66,7 +66,7 @@ class Subscription:
         return self._owner.wait_until_active(self).__await__()
 
     async def close(self) -> None:
-        """Hear no more of it."""
+        """Unsubscribe."""
         await self._owner.close(self)
 
     async def __aenter__(self) -> "Subscription":
@@ -82,7 +82,7 @@ class Subscription:
 
 
 class Subscriptions:
-    """All handles of one client."""
+    """All subscriptions of one client."""
 
     def __init__(
         self, link: ServerLink, request: Callable[..., Awaitable[Any]], limits: Limits
@@ -93,7 +93,7 @@ class Subscriptions:
         self._subscriptions: list[Subscription] = []
 
     async def subscribe(self, uri: str, callback: Callable[[str], Any]) -> Subscription:
-        """Hear of changes to a resource."""
+        """Subscribe to changes of a resource."""
         session = await self._link.get_session(self._link.timeout)
         handle = Subscription(self, "resource", uri, callback)
         self._subscriptions.append(handle)
@@ -113,12 +113,9 @@ class Subscriptions:
         return handle
 
     def on_change(self, kind: str, callback: Callable[[str], Any]) -> Subscription:
-        """Hear of changes to a list, or to the client's state."""
+        """Subscribe to changes of a list, or of the client's state."""
         if kind not in LISTS and kind != "state":
-            raise ConfigError(
-                f"There are no changes of {kind!r} to hear of; there are {', '.join(LISTS)} "
-                "and state"
-            )
+            raise ConfigError(f"on_change() takes {', '.join(LISTS)} or state, not {kind!r}")
         handle = Subscription(self, kind, None, callback)
         self._subscriptions.append(handle)
         session = self._link.session
@@ -127,8 +124,8 @@ class Subscriptions:
         return handle
 
     async def wait_until_active(self, handle: Subscription) -> Subscription:
-        """Wait until a handle is in force; for what only a server can tell there has to be a
-        conversation first."""
+        """Wait until a subscription is active. Unless it is about the client's own state, this
+        connects first."""
         if handle.kind != "state":
             await self._link.get_session(self._link.timeout)
         if handle.ready is not None:
@@ -136,7 +133,7 @@ class Subscriptions:
         return handle
 
     async def close(self, handle: Subscription) -> None:
-        """End one handle; ended twice is ended."""
+        """End one subscription. May be called twice."""
         if handle not in self._subscriptions:
             return
         self._subscriptions.remove(handle)
@@ -150,13 +147,13 @@ class Subscriptions:
             await self._request("resources/unsubscribe", UriParams(uri=handle.uri))
 
     def cancel_all(self) -> None:
-        """The client closes."""
+        """Cancel all streams, because the client closes."""
         for handle in self._subscriptions:
             if handle.task is not None:
                 handle.task.cancel()
 
     async def restore(self, session: ClientSession) -> None:
-        """A new conversation: ask for everything that was asked for before."""
+        """Subscribe to everything again, on a new connection."""
         if _stateless(session):
             for handle in self._subscriptions:
                 if handle.kind != "state":
@@ -165,7 +162,7 @@ class Subscriptions:
         for handle in self._subscriptions:
             if handle.task is not None:
                 handle.task.cancel()
-            handle.task = handle.stream = handle.ready = None  # it was of the other era before
+            handle.task = handle.stream = handle.ready = None  # these belonged to the other era
         for uri in dict.fromkeys(
             handle.uri for handle in self._subscriptions if handle.uri is not None
         ):
@@ -177,7 +174,7 @@ class Subscriptions:
                 log.warning("Could not subscribe to %s again: %s", uri, error)
 
     def on_notification(self, method: str, params: Any) -> None:
-        """A notification came: tell who asked for it."""
+        """Call the callbacks that a notification is for."""
         stream = (params.meta or {}).get(SUBSCRIPTION_ID)
         if method == ACKNOWLEDGED:
             for handle in self._subscriptions:
@@ -185,16 +182,17 @@ class Subscriptions:
                     self._acknowledged(handle, handle.ready, params.notifications)
         elif method == UPDATED:
             self._notify(
-                params.uri, stream, lambda one: one.uri is not None and _within(params.uri, one.uri)
+                params.uri,
+                stream,
+                lambda handle: handle.uri is not None and _within(params.uri, handle.uri),
             )
         elif method in KINDS:
-            self._notify(KINDS[method], stream, lambda one: one.kind == KINDS[method])
+            self._notify(KINDS[method], stream, lambda handle: handle.kind == KINDS[method])
 
     def _acknowledged(
         self, handle: Subscription, ready: "asyncio.Future[None]", granted: SubscriptionFilter
     ) -> None:
-        """The stream stands; what the server left out of it will never come, so it is not waited
-        for."""
+        """Mark a stream as active; fail if the server left out what it is for."""
         if (
             granted.resource_subscriptions
             if handle.uri
@@ -202,28 +200,30 @@ class Subscriptions:
         ):
             ready.set_result(None)
             return
-        log.warning("The server does not tell of changes of %s", handle.uri or handle.kind)
+        log.warning("The server does not send changes of %s", handle.uri or handle.kind)
         ready.set_exception(
-            MethodNotFound(f"The server does not tell of changes of {handle.uri or handle.kind}")
+            MethodNotFound(f"The server does not send changes of {handle.uri or handle.kind}")
         )
-        ready.exception()  # somebody may wait for it, nobody must
+        ready.exception()  # mark it as retrieved, in case nobody waits for it
         if handle.task is not None:
             handle.task.cancel()
 
-    def notify_state(self, news: str) -> None:
-        """The client's own state changed."""
-        self._notify(news, None, lambda one: one.kind == "state")
+    def notify_state(self, state: str) -> None:
+        """Call the callbacks for the client's own state."""
+        self._notify(state, None, lambda handle: handle.kind == "state")
 
-    def _notify(self, news: str, stream: Id | None, meant: Callable[[Subscription], bool]) -> None:
+    def _notify(
+        self, change: str, stream: Id | None, meant: Callable[[Subscription], bool]
+    ) -> None:
         for handle in list(self._subscriptions):
             if handle.stream == stream and meant(handle):
-                run_callback(handle.callback, news)
+                run_callback(handle.callback, change)
 
     def _is_shared(self, handle: Subscription) -> bool:
-        return any(one.uri == handle.uri for one in self._subscriptions if one is not handle)
+        return any(other.uri == handle.uri for other in self._subscriptions if other is not handle)
 
     async def _open_and_wait(self, handle: Subscription) -> None:
-        """Open the stream of a handle, and wait until it stands."""
+        """Open the stream of a subscription, and wait until it is active."""
         self._open(handle, await self._link.get_session(self._link.timeout))
         await asyncio.wait_for(self.wait_until_active(handle), self._link.timeout)
 
@@ -235,12 +235,12 @@ class Subscriptions:
         handle.task = loop.create_task(self._stream(handle, session))
 
     async def _stream(self, handle: Subscription, session: ClientSession) -> None:
-        """The stream of one handle, again and again while this conversation lasts."""
+        """Keep the stream of one subscription open for as long as this connection lasts."""
         ready = handle.ready
         assert ready is not None
         loop, failures = asyncio.get_running_loop(), 0
         ended: DovetailError = ConnectionClosed(
-            "The stream of changes ended before it was acknowledged"
+            "The stream of changes ended before the server confirmed it"
         )
         try:
             while failures <= self._limits.restarts:
@@ -248,7 +248,7 @@ class Subscriptions:
                 if ready.done():
                     ready = handle.ready = (
                         loop.create_future()
-                    )  # each stream is acknowledged by itself
+                    )  # each stream is confirmed separately
                 try:
                     await self._listen(handle, session)
                 except (ConnectionClosed, Overloaded) as error:
@@ -257,17 +257,21 @@ class Subscriptions:
                 await asyncio.sleep(backoff(failures))
                 if self._link.session is not session:
                     return
-            log.warning("The stream of %s keeps ending: %s", handle.uri or handle.kind, ended)
+            log.warning(
+                "Gave up subscribing to %s, because its stream keeps ending: %s",
+                handle.uri or handle.kind,
+                ended,
+            )
         except DovetailError as error:
-            log.info("There is no stream of %s: %s", handle.uri or handle.kind, error)
+            log.info("Could not subscribe to %s: %s", handle.uri or handle.kind, error)
             ended = error
         finally:
             if not ready.done():
                 ready.set_exception(ended)
-                ready.exception()  # somebody may wait for it, nobody must
+                ready.exception()  # mark it as retrieved, in case nobody waits for it
 
     async def _listen(self, handle: Subscription, session: ClientSession) -> None:
-        """One stream, from request to end."""
+        """Run one stream, from the request to its end."""
 
         def started(id: Id) -> None:
             handle.stream = id

@@ -1,9 +1,8 @@
-"""Composition: a target to a channel. What `Client` calls.
+"""Turn a client's target into a channel.
 
 A target is one of: a Server object, a channel, a URL, a command (list), a script (`server.py`), an
-`mcp.json` (path or dict). It becomes a `Door`: a name for messages, and a function that opens a
-fresh channel each time it is called, so that a server that died can be started again, or reached
-again.
+`mcp.json` (path or dict). It becomes a `Target`: a name for messages, and a function that opens a
+new channel each time it is called, so that a server can be started or reached again after it died.
 """
 
 import asyncio
@@ -33,23 +32,23 @@ SCRIPT_RUNNERS = {
 
 
 class Target(Struct, frozen=True, eq=False):
-    """Where a client's conversations begin."""
+    """How to reach a server."""
 
     name: str
     open: OpenChannel
     can_reopen: bool = True
-    """Whether a second channel can be opened; a channel that was given is the only one."""
+    """Whether a second channel can be opened. A channel that was given is the only one."""
     era_key: str | None = None
-    """What the same server is known by, to remember its era."""
+    """Identifies the server, to remember its era."""
     cache_key: Any = None
-    """What a server on the web is known by to clients that share a cache: where it is, how it is
-    trusted, and who asks."""
+    """Identifies a remote server to clients that share a cache: its URL, how it is trusted, and
+    who asks."""
     credentials: Credentials | None = None
-    """What gets in there."""
+    """What the client authenticates with."""
 
 
 class ProcessOptions(Struct, frozen=True, eq=False):
-    """How a server that is started here lives."""
+    """How to run a server process."""
 
     env: Mapping[str, str] | None = None
     cwd: str | Path | None = None
@@ -57,29 +56,29 @@ class ProcessOptions(Struct, frozen=True, eq=False):
 
 
 class HttpOptions(Struct, frozen=True, eq=False):
-    """How a server elsewhere is reached."""
+    """How to reach a remote server."""
 
     headers: Mapping[str, str] | None = None
-    """What goes with each request, to its origin and no other."""
+    """Sent with each request, to its origin only."""
     verify: Any = True
-    """Whom to trust with TLS: True for the system's authorities, a path, an SSLContext; False for
-    anybody."""
+    """Which TLS certificates to trust: True for the system's authorities, a path, an SSLContext;
+    False for any."""
     proxy: str | None = None
-    """Instead of what the environment says."""
+    """Overrides the environment."""
     long_polling: bool = False
-    """Ask again and again for what the server says unasked, instead of holding a stream."""
+    """Poll for messages instead of holding a stream open."""
     auth: Any = None
-    """What to get in with: Credentials, or a bearer token."""
+    """Credentials, or a bearer token."""
 
 
 def resolve_target(
     target: Any, server: str | None, limits: Limits, started: ProcessOptions, reached: HttpOptions
 ) -> Target:
-    """The door to a target."""
+    """Return the Target that a client's target and options describe."""
     made = _resolve(target, server, limits, started, reached)
     if reached.auth is not None and made.cache_key is None:
         raise ConfigError(
-            f"auth= is for a URL, but the target is {made.name}: nobody asks there who is calling"
+            f"auth= is for a URL, but the target is {made.name}, which needs no credentials"
         )
     return made
 
@@ -98,8 +97,8 @@ def _resolve(
     if isinstance(target, str | Path):
         return _from_string(str(target), server, limits, started, reached)
     raise ConfigError(
-        f"{target!r} is no target: give a URL, a script, a command as a list, an mcp.json, a "
-        "Server or a channel"
+        f"{target!r} is not a target: give a URL, a script, a command as a list, an mcp.json, "
+        "a Server or a channel"
     )
 
 
@@ -123,7 +122,7 @@ def _from_string(
     if not text.strip():
         raise ConfigError("The target is empty")
     raise ConfigError(
-        f"{text!r} is no URL, script or mcp.json; give a command as a list: {text.split()!r}"
+        f"{text!r} is not a URL, script or mcp.json; give a command as a list: {text.split()!r}"
     )
 
 
@@ -157,7 +156,7 @@ def _from_command(command: Sequence[str], limits: Limits, how: ProcessOptions) -
 
 
 def _auth_from_config(chosen: "str | config.AuthConfig | None") -> Any:
-    """What a configuration says about `auth`, as `Client(auth=…)` takes it."""
+    """Return the `auth` of a configuration as `Client(auth=…)` takes it."""
     if chosen != "oauth" and not isinstance(chosen, config.AuthConfig):
         return chosen
     from ..auth import OAuth
@@ -166,8 +165,8 @@ def _auth_from_config(chosen: "str | config.AuthConfig | None") -> Any:
 
 
 def _bind_credentials(url: str, how: HttpOptions, peers: Any) -> Credentials | None:
-    """What gets in at this URL. A header of the user's own goes first: who gives one knows
-    better."""
+    """Return the credentials bound to this URL. An Authorization header that the user gave takes
+    precedence."""
     if how.auth is None or any(name.lower() == "authorization" for name in how.headers or ()):
         return None
     from ..net import is_confidential
@@ -180,7 +179,7 @@ def _bind_credentials(url: str, how: HttpOptions, peers: Any) -> Credentials | N
         auth = BearerToken(auth)
     elif isinstance(auth, type):
         raise ConfigError(
-            f"auth={auth.__name__} is a class: auth={auth.__name__}(…) makes credentials of it"
+            f"auth={auth.__name__} is a class; create an object: auth={auth.__name__}(…)"
         )
     elif not all(hasattr(auth, name) for name in ("bind", "headers", "on_refused")):
         raise ConfigError(
@@ -204,10 +203,10 @@ def _from_url(url: str, limits: Limits, how: HttpOptions) -> Target:
 
     scheme = url.partition("://")[0].lower()
     if scheme not in URL_SCHEMES:
-        raise ConfigError(f"{url}: servers are reached by {', '.join(URL_SCHEMES)}")
+        raise ConfigError(f"{url}: the scheme must be one of {', '.join(URL_SCHEMES)}")
     url = scheme + check_url(url)[len(scheme) :]
 
-    asked = url if scheme.startswith("http") else "http" + url[2:]  # how a WebSocket begins
+    asked = url if scheme.startswith("http") else "http" + url[2:]  # a WebSocket starts as HTTP
     peers = PeerAddresses(split_origin(url)[1])
     credentials = _bind_credentials(asked, how, peers)
     header_params: BoundedDict[str, Any] = BoundedDict(MAX_TOOLS)  # known to the next channel too
@@ -216,9 +215,7 @@ def _from_url(url: str, limits: Limits, how: HttpOptions) -> Target:
         from ..transports.http.client.channel import connect
 
         if credentials is not None:
-            await credentials.headers(
-                "POST", url
-            )  # what has to be renewed is renewed while nobody counts the seconds
+            await credentials.headers("POST", url)  # renew tokens before the timeout starts
         return await connect(
             url,
             limits,
@@ -264,8 +261,7 @@ def _from_url(url: str, limits: Limits, how: HttpOptions) -> Target:
 async def post_json(
     url: str, headers: Mapping[str, str], body: bytes, timeout: float
 ) -> tuple[int, bytes]:
-    """The status and body that a web API answers one POST with; for what a client brings along,
-    such as samplers."""
+    """POST a JSON document to a web API and return the status and body; for samplers."""
     from ..transports.http.client import fetch
 
     return await fetch.post_json(url, headers, body, timeout)
@@ -287,7 +283,7 @@ async def _serve(server: Any, channel: Channel) -> None:
     try:
         await server.serve(channel)
     finally:
-        await channel.close()  # also where the server failed before it had said a word
+        await channel.close()  # also if the server failed before it sent anything
 
 
 _serving: set["asyncio.Task[None]"] = set()
@@ -298,7 +294,9 @@ def _serving_done(task: "asyncio.Task[None]") -> None:
     if not task.cancelled() and task.exception() is not None:
         import logging
 
-        logging.getLogger("dovetail.client").error("The server failed", exc_info=task.exception())
+        logging.getLogger("dovetail.client").error(
+            "The server in this process failed", exc_info=task.exception()
+        )
 
 
 def _is_server(target: Any) -> bool:

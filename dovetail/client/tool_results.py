@@ -21,11 +21,11 @@ VALIDATION_MODES = ("strict", "warn", "off")
 
 
 class ResultValidator:
-    """What is known of the tools of one server."""
+    """Checks the results of one server's tools."""
 
     def __init__(self, mode: str, limits: Limits) -> None:
         if mode not in VALIDATION_MODES:
-            raise ConfigError(f"validate={mode!r}: choose one of {', '.join(VALIDATION_MODES)}")
+            raise ConfigError(f"validate={mode!r} must be one of {', '.join(VALIDATION_MODES)}")
         self._mode = mode
         self._limits = limits
         self._tools: dict[str, Tool] | None = None
@@ -42,26 +42,26 @@ class ResultValidator:
                         self._compile(tool.name, schema)
 
     def clear(self) -> None:
-        """The tools have changed, or may have."""
+        """Forget the tools, because they may have changed."""
         self._tools = None
         self._validators = {}
 
     async def ensure_known(self, name: str, client: Any) -> None:
-        """Know the tool before it is called, where results must be checked."""
+        """List the tools before a call if its result must be checked."""
         if self._mode == "strict" and (self._tools is None or name not in self._tools):
             await client.list_tools(
                 fresh=self._tools is not None
-            )  # a list that lacks it is an old one
+            )  # a list without it may be outdated
 
     def is_repeatable(self, name: str) -> bool:
-        """Whether the server marks the tool as safe to call twice."""
+        """Tell whether the server marks the tool as safe to call twice."""
         tool = (self._tools or {}).get(name)
         hints = tool.annotations if tool else None
         return bool(hints and (hints.idempotent_hint or hints.read_only_hint))
 
     def task_support(self, name: str) -> str | None:
-        """Whether a tool can or must be called as a task, in the core form; None where the tool is
-        not known."""
+        """Tell whether a tool can or must be called as a task, in the core form; None if the
+        tool is not known."""
         tool = (self._tools or {}).get(name)
         return (
             None
@@ -70,14 +70,14 @@ class ResultValidator:
         )
 
     def check(self, name: str, result: ToolResult) -> None:
-        """Look at a result."""
+        """Validate a result against the output schema of its tool."""
         tool = (self._tools or {}).get(name)
         if self._mode == "off" or tool is None or tool.output_schema is None:
             return
         problem = self._problem(tool, result)
         if problem is None:
             return
-        text = f"The result of {name} breaks its own output schema: {problem}"
+        text = f"The result of {name} does not match its output schema: {problem}"
         if self._mode == "strict":
             raise InvalidOutput(text, result)
         log.warning("%s", text)
@@ -105,7 +105,7 @@ class ResultValidator:
 
 
 class TypedToolResult(ToolResult, Generic[T], kw_only=True):
-    """A result whose `.data` has been converted."""
+    """A result whose `.data` was converted to a type."""
 
     converted: Any = None
 
@@ -116,8 +116,7 @@ class TypedToolResult(ToolResult, Generic[T], kw_only=True):
 
 
 def convert_result(result: ToolResult, type_: Any) -> TypedToolResult[Any]:
-    """The result with its data converted; the result itself stays with the error where that
-    fails."""
+    """Return the result with its data converted; InvalidOutput carries the result if that fails."""
     shape = Shape.of(type_)
     try:
         if result.structured_content is None and type_ is not str:
@@ -126,7 +125,8 @@ def convert_result(result: ToolResult, type_: Any) -> TypedToolResult[Any]:
             value = shape.convert(result.data)
     except (TypeMismatch, ValueError) as error:
         raise InvalidOutput(
-            f"The result is no {getattr(type_, '__name__', type_)}: {error}", result
+            f"The result cannot be converted to {getattr(type_, '__name__', type_)}: {error}",
+            result,
         ) from None
     return TypedToolResult(
         content=result.content,

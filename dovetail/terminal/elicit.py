@@ -1,11 +1,10 @@
 """A ready-made `on_elicit` for a person at a terminal: `Client(target,
 on_elicit=terminal_elicit())`.
 
-What is said is decided elsewhere (`dialogue.py`). Here lines are moved: shown, and read without
-holding up the event loop, one question at a time, with Ctrl-C for "cancel" while a question is
-open. A page is opened only after it was agreed to, and nothing is fetched before; the answer waits
-until the person is back. Where there is no terminal nobody is asked: the answer is no, or the
-form's defaults.
+`form_dialog.py` decides what is said. This module moves the lines: it shows them, and reads without
+blocking the event loop, one question at a time. Ctrl-C cancels while a question is open. A page is
+opened only after the user agreed, and nothing is fetched before; the answer waits until the user is
+back. Without a terminal nobody is asked: the answer is no, or the form's defaults.
 """
 
 import asyncio
@@ -29,11 +28,11 @@ if TYPE_CHECKING:
 __all__ = ["terminal_elicit"]
 
 _readers: "WeakKeyDictionary[TextIO, Future[str]]" = WeakKeyDictionary()
-"""The threads that wait for a line, by what they wait at."""
+"""The threads that wait for a line, by the stream they read."""
 
 
 class _Interrupted(Exception):
-    """The person pressed Ctrl-C."""
+    pass
 
 
 def terminal_elicit(
@@ -43,9 +42,16 @@ def terminal_elicit(
     defaults: bool = False,
     open_url: Callable[[str], Any] | None = None,
 ) -> "Callable[[ElicitRequest], Awaitable[ElicitResult]]":
-    """Asks the person at the terminal (stdin and stderr); where there is none, the answer is no, or
-    the `defaults`."""
-    turn = asyncio.Lock()  # one question at a time, however many a server asks at once
+    """Return an `on_elicit` callback that asks the person at the terminal.
+
+    Args:
+        stream_in: Where answers are read from (default: stdin).
+        stream_out: Where questions are shown (default: stderr).
+        defaults: Whether to accept a form with its defaults if there is no terminal. Otherwise it
+            is declined.
+        open_url: Opens a page; returns False if it could not (default: the system's browser).
+    """
+    turn = asyncio.Lock()  # one question at a time
 
     async def elicit(request: "ElicitRequest") -> ElicitResult:
         source, screen = stream_in or sys.stdin, stream_out or sys.stderr
@@ -56,7 +62,7 @@ def terminal_elicit(
             if request.mode == "url" and answer.action == "accept":
                 opened = await asyncio.to_thread(open_url or open_in_browser, request.url or "")
                 if opened is False:
-                    _write(screen, "No browser could be started: open the URL yourself.\n")
+                    _write(screen, "No browser could be started. Open the URL yourself.\n")
                 answer = await _run_dialog(return_dialog(), source, screen)
         return answer
 
@@ -71,7 +77,6 @@ def _is_terminal(stream: Any) -> bool:
 
 
 async def _run_dialog(talk: Dialog, source: TextIO, screen: TextIO) -> ElicitResult:
-    """Carry a dialogue out."""
     line: str | None = None
     try:
         with _catch_ctrl_c() as interrupted:
@@ -82,7 +87,7 @@ async def _run_dialog(talk: Dialog, source: TextIO, screen: TextIO) -> ElicitRes
                 text = talk.send(line)
     except StopIteration as end:
         if line is None:
-            _write(screen, "\n")  # the cursor still stands behind the question
+            _write(screen, "\n")  # the cursor is still behind the question
         return end.value  # type: ignore[no-any-return]
     except _Interrupted:
         _write(screen, "\n")
@@ -98,7 +103,7 @@ def _write(screen: TextIO, text: str) -> None:
 
 
 async def _read_line(source: TextIO, interrupted: "asyncio.Future[None]") -> str | None:
-    """The next line; None at the end of input."""
+    """Return the next line; None at the end of input."""
     with _watch_line(source) as line:
         either: set[asyncio.Future[Any]] = {line, interrupted}
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
@@ -112,14 +117,14 @@ async def _read_line(source: TextIO, interrupted: "asyncio.Future[None]") -> str
 
 @contextmanager
 def _watch_line(source: TextIO) -> Iterator["asyncio.Future[str]"]:
-    """The next line, read by the event loop where it can watch the terminal, else by a thread."""
+    """Read the next line in the event loop if it can watch the terminal, otherwise in a thread."""
     loop = asyncio.get_running_loop()
     line: asyncio.Future[str] = loop.create_future()
 
     def ready() -> None:
         loop.remove_reader(
             number
-        )  # a terminal gives one line at a time; the next is for the next question
+        )  # a terminal gives one line at a time; later lines are for later questions
         try:
             line.set_result(os.read(number, 1 << 16).decode(errors="replace"))
         except OSError as problem:
@@ -140,8 +145,8 @@ def _watch_line(source: TextIO) -> Iterator["asyncio.Future[str]"]:
 
 @contextmanager
 def _line_from_thread(source: TextIO) -> Iterator["asyncio.Future[str]"]:
-    """The line of the one thread that reads there. It cannot be stopped, so a question that was
-    given up leaves its thread, and the line that it will get, to the next."""
+    """Read a line in the one thread that reads this stream. It cannot be stopped, so a question
+    that was given up leaves its thread, and the line that it will read, to the next."""
     reader = _readers.get(source) or run_in_daemon_thread(source.readline, "dovetail-terminal")
     _readers[source] = reader
     line = asyncio.wrap_future(reader)
@@ -155,7 +160,7 @@ def _line_from_thread(source: TextIO) -> Iterator["asyncio.Future[str]"]:
 
 @contextmanager
 def _catch_ctrl_c() -> Iterator["asyncio.Future[None]"]:
-    """Let Ctrl-C mean this question while it is open, and afterwards what it meant before."""
+    """Let Ctrl-C cancel this question while it is open, and restore its meaning afterwards."""
     loop = asyncio.get_running_loop()
     interrupted: asyncio.Future[None] = loop.create_future()
 
@@ -165,7 +170,7 @@ def _catch_ctrl_c() -> Iterator["asyncio.Future[None]"]:
 
     try:
         before = signal.signal(signal.SIGINT, lambda *_: loop.call_soon_threadsafe(interrupt))
-    except ValueError:  # only the main thread hears signals
+    except ValueError:  # signals reach only the main thread
         yield interrupted
         return
     try:

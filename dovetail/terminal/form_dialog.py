@@ -1,15 +1,15 @@
-r"""What is said to a person whom a server asks something: a conversation without I/O.
+r"""What is said to a person when a server asks something: a dialog without I/O.
 
-`dialogue` is a generator: it yields what is to be shown, is sent the line that was typed (None at
-the end of input), and returns the answer. A form is asked for field by field, each until it fits,
-and shown once more before it is sent.
+`elicit_dialog` is a generator: it yields what to show, is sent the line that was typed (None at the
+end of input), and returns the answer. A form is asked field by field, each until it is valid, and
+shown once more before it is sent.
 
-Whatever a server says may be hostile. Characters that could do something to a terminal are shown as
-escapes (`\x1b`); names and titles stay on their one line, and longer texts stand behind a bar, line
-by line, so that they cannot pass for ours. A page is offered with its whole URL, its host on a line
-of its own, and what is odd about it; who went there says when they are back (`back`). A URL that a
-browser could read otherwise than we do is not offered at all. A form may also be odd in ways that
-no schema forbids: whatever it says, a line can be typed.
+Text from a server may be hostile. Characters that could affect a terminal are shown as escapes
+(`\x1b`). Names and titles stay on one line, and longer texts are printed behind a bar, line by
+line, so that they cannot pass for ours. A page is offered with its whole URL, its host on a
+separate line, and warnings if it is suspicious; the user says when they are done there
+(`return_dialog`). A URL that a browser could read differently than we do is not offered at all. A
+form may be strange in ways that no schema forbids: whatever it says, a line can be typed.
 """
 
 import math
@@ -32,18 +32,18 @@ if TYPE_CHECKING:
 
 Dialog = Generator[str, str | None, ElicitResult]
 QUOTE_PREFIX = "  | "
-"""Stands before every line that is the server's."""
+"""Printed before every line of the server's text."""
 CHOOSE_NONE = "-"
-"""Typed to choose nothing of many."""
+"""Typed to choose none of several."""
 _NO_VALUE = object()
 
 
 class _Declined(Exception):
-    """The person said no."""
+    pass
 
 
 def elicit_dialog(request: "ElicitRequest") -> Dialog:
-    """The conversation about one question: `!` or the end of input declines."""
+    """Ask one question: `!` or the end of input declines."""
     try:
         return (
             yield from (_visit_dialog(request) if request.mode == "url" else _form_dialog(request))
@@ -53,8 +53,7 @@ def elicit_dialog(request: "ElicitRequest") -> Dialog:
 
 
 def return_dialog() -> Dialog:
-    """The conversation after a page was opened, for only the person knows when they are done there:
-    `!` cancels."""
+    """Wait until the user is done with a page that was opened: `!` cancels."""
     try:
         yield from _prompt("Press Enter when you are done there, or type ! to cancel. ")
     except _Declined:
@@ -63,7 +62,8 @@ def return_dialog() -> Dialog:
 
 
 def answer_unattended(request: "ElicitRequest", defaults: bool) -> ElicitResult:
-    """The answer where nobody can be asked: no, or the defaults if they are wanted and enough."""
+    """Answer if nobody can be asked: decline, or accept with the defaults if they are wanted and
+    enough."""
     given = {
         field.name: field.default
         for field in form_fields(request.schema)
@@ -76,14 +76,13 @@ def answer_unattended(request: "ElicitRequest", defaults: bool) -> ElicitResult:
 
 
 def _quoted(text: str) -> str:
-    """The server's words, each line behind the bar."""
     return "".join(
         f"{QUOTE_PREFIX}{line}\n" for line in escape_unsafe(text, keep_newlines=True).split("\n")
     )
 
 
 def _prompt(text: str) -> Generator[str, str | None, str]:
-    """Show, and get the line that is typed."""
+    """Show text and return the line that is typed."""
     line = yield text
     if line is None or line.strip() == "!":
         raise _Declined
@@ -91,7 +90,7 @@ def _prompt(text: str) -> Generator[str, str | None, str]:
 
 
 def _confirm(text: str, otherwise: bool) -> Generator[str, str | None, bool]:
-    """Show, and get a yes or a no; an empty line means `otherwise`."""
+    """Show text and return a yes or a no; an empty line means `otherwise`."""
     while True:
         word = (yield from _prompt(text)).strip().lower()
         if not word or word in YES_OR_NO:
@@ -103,28 +102,26 @@ def _confirm(text: str, otherwise: bool) -> Generator[str, str | None, bool]:
 
 
 class FormField(Struct, frozen=True):
-    """One line of a form."""
+    """One field of a form."""
 
     name: str
     schema: dict[str, Any]
     required: bool
     choices: tuple[tuple[Any, str], ...] = ()
-    """Values and what they are called, where the field is a choice."""
+    """Values and their titles, if the field is a choice."""
     multiple: bool = False
     """Whether several may be chosen."""
 
     @property
     def label(self) -> str:
-        """What the field is called, for people."""
         return escape_unsafe(str(self.schema.get("title") or self.name))
 
     @property
     def default(self) -> Any:
-        """What the server proposes, or None."""
         return self.schema.get("default")
 
     def parse(self, line: str) -> Any:
-        """The value that a line stands for; ValueError says why it stands for none."""
+        """Return the value that a line means; ValueError says why it means none."""
         if self.multiple:
             return (
                 []
@@ -139,7 +136,7 @@ class FormField(Struct, frozen=True):
         )
 
     def check(self, value: Any) -> str | None:
-        """Why the value will not do."""
+        """Return why a value is not valid, or None."""
         bounds = {
             key: value
             for key, value in self.schema.items()
@@ -147,7 +144,7 @@ class FormField(Struct, frozen=True):
         }
         try:
             problems = compile(bounds).problems(value, at_most=1)
-        except SchemaError:  # it makes sense in its form only, and will be held against that
+        except SchemaError:  # valid only within its form, which is checked later
             problems = []
         if problems:
             return problems[0].partition(": ")[2]
@@ -159,7 +156,7 @@ class FormField(Struct, frozen=True):
         )
 
     def display(self, value: Any) -> str:
-        """A value in the words of the form."""
+        """Return a value as the form shows it."""
         if isinstance(value, list):
             return ", ".join(map(self.display, value)) or "nothing"
         names = [title for choice, title in self.choices if choice == value]
@@ -182,7 +179,7 @@ class FormField(Struct, frozen=True):
 
 
 def form_fields(schema: Mapping[str, Any] | None) -> list[FormField]:
-    """The lines of a form, in the server's order."""
+    """Return the fields of a form, in the server's order."""
     properties, required = (
         (schema or {}).get("properties") or {},
         (schema or {}).get("required") or (),
@@ -197,7 +194,8 @@ def form_fields(schema: Mapping[str, Any] | None) -> list[FormField]:
 
 
 def _choices(schema: Any) -> tuple[tuple[Any, str], ...]:
-    """Titled or not, of one or of many, in the oldest spelling (`enumNames`) or the newest."""
+    """Return the choices of a field, with or without titles, in the oldest spelling
+    (`enumNames`) or the newest."""
     if not isinstance(schema, dict):
         return ()
     titled = schema.get("oneOf") or schema.get("anyOf")
@@ -214,7 +212,7 @@ def _choices(schema: Any) -> tuple[tuple[Any, str], ...]:
 
 
 def _type(schema: Mapping[str, Any]) -> str:
-    """What a field takes; of several types the first that can be typed."""
+    """Return the type of a field; of several the first that can be typed."""
     given = schema.get("type")
     return next(
         (str(one) for one in (given if isinstance(given, list) else [given]) if one != "null"), ""
@@ -232,7 +230,7 @@ def _form_dialog(request: "ElicitRequest") -> Dialog:
             if accepted
             else ElicitResult(action="decline")
         )
-    lead += "An empty line takes what stands in brackets, ! declines, Ctrl-C cancels.\n"
+    lead += "Press Enter for the default in [brackets], type ! to decline, Ctrl-C to cancel.\n"
     while True:
         for field in fields:
             value = yield from _fill_field(
@@ -257,7 +255,7 @@ def _form_dialog(request: "ElicitRequest") -> Dialog:
 
 
 def _fill_field(field: FormField, current: Any, lead: str) -> Generator[str, str | None, Any]:
-    """The value of one field, asked for until it fits."""
+    """Return the value of one field, asking until it is valid."""
     default = "" if current is _NO_VALUE else f"[{field.display(current)}] "
     text = f"{lead}{_describe(field)}{default}> "
     while True:
@@ -266,7 +264,7 @@ def _fill_field(field: FormField, current: Any, lead: str) -> Generator[str, str
             value = field.parse(line) if line.strip() else current
             if value is _NO_VALUE and not field.required:
                 return value
-            problem = "an answer is needed" if value is _NO_VALUE else field.check(value)
+            problem = "an answer is required" if value is _NO_VALUE else field.check(value)
         except ValueError as error:
             problem = str(error)
         if problem is None:
@@ -282,17 +280,19 @@ def _describe(field: FormField) -> str:
         else FORMATS.get(str(schema.get("format")), (None,))[0] or _describe_type(schema)
     )
     if field.multiple:
-        kind = f"any of these, with commas between them, or {CHOOSE_NONE} for none"
+        kind = f"any of these, separated by commas, or {CHOOSE_NONE} for none"
     description = _quoted(str(schema["description"])) if schema.get("description") else ""
     choices = "".join(
         f"  {number}. {escape_unsafe(title)}\n"
         for number, (_, title) in enumerate(field.choices, 1)
     )
-    return f"\n{field.label} ({kind}{', needed' if field.required else ''})\n{description}{choices}"
+    return (
+        f"\n{field.label} ({kind}{', required' if field.required else ''})\n{description}{choices}"
+    )
 
 
 def _describe_type(schema: Mapping[str, Any]) -> str:
-    """What is to be typed, and within which bounds."""
+    """Return what to type, and within which bounds."""
     low, high = (schema.get("minimum"), schema.get("maximum"))
     unit = ""
     if _type(schema) == "string":
@@ -370,7 +370,7 @@ FORMATS: dict[str, tuple[str, Callable[[str], bool]]] = {
         _is_valid(lambda text: datetime.fromisoformat(text).tzinfo),
     ),
 }
-"""What a format is called, and whether a text has it."""
+"""The description of a format, and whether a text has it."""
 
 
 # pages
@@ -384,11 +384,12 @@ def _visit_dialog(request: "ElicitRequest") -> Dialog:
     flaw = why_not_openable(url)
     if flaw is not None:
         yield from _prompt(
-            f"{lead}It is not offered to you, because {flaw}:\n{_quoted(url)}Press Enter to go on. "
+            f"{lead}This page is not offered to you, because {flaw}:\n{_quoted(url)}Press "
+            "Enter to continue. "
         )
         raise _Declined
     host = urlsplit(url).hostname or ""
-    warned = "".join(f"Beware: {warning}\n" for warning in url_warnings(url))
+    warned = "".join(f"Warning: {warning}\n" for warning in url_warnings(url))
     agreed = yield from _confirm(
         f"{lead}URL:  {escape_unsafe(url)}\nHost: {escape_unsafe(host)}\n{warned}"
         "Open it in your browser? [y/N] ",
@@ -398,17 +399,17 @@ def _visit_dialog(request: "ElicitRequest") -> Dialog:
 
 
 def url_warnings(url: str) -> list[str]:
-    """What a person should know of a URL before agreeing to it."""
+    """Return what a user should know about a URL before opening it."""
     parts = urlsplit(url)
     host = parts.hostname or ""
     numeric = is_ip_address(host) or not re.search(r"[^\W\d_]", host) or host.startswith("0x")
     puny = any(label.startswith("xn--") for label in host.split("."))
     found = {
         f"the host is written in Punycode and may imitate another; it is shown as {_decoded(host)}": puny,  # noqa: E501
-        f"the host has letters that may look like others; it really is {_encoded(host)}": not host.isascii(),  # noqa: E501
-        "what stands before the @ is not the host": "@" in parts.netloc,
-        "the host is a mere number, not a name": numeric and not is_loopback(host),
-        "what you send there can be read on the way (http, not https)": parts.scheme == "http"
+        f"the host has letters that may look like others; its real name is {_encoded(host)}": not host.isascii(),  # noqa: E501
+        "the text before the @ is not the host": "@" in parts.netloc,
+        "the host is an IP address, not a name": numeric and not is_loopback(host),
+        "what you send there is not encrypted (http, not https)": parts.scheme == "http"
         and not is_loopback(host),
     }
     return [warning for warning, true in found.items() if true]
@@ -418,11 +419,11 @@ def _decoded(host: str) -> str:
     try:
         return escape_unsafe(host.encode().decode("idna"))
     except UnicodeError:
-        return "nothing that can be read"
+        return "an invalid name"
 
 
 def _encoded(host: str) -> str:
     try:
         return host.encode("idna").decode()
     except UnicodeError:
-        return "no valid name"
+        return "an invalid name"

@@ -200,7 +200,7 @@ async def test_a_client_without_a_cache_keeps_nothing() -> None:
         await client.list_tools()
         await client.list_tools()
     assert asked(tape, "tools/list") == 2
-    with pytest.raises(ConfigError, match=r"cache='yes': give True, False or a SharedCache"):
+    with pytest.raises(ConfigError, match=r"cache='yes' must be True, False or a SharedCache"):
         Client(build(), cache="yes")  # type: ignore[arg-type]
 
 

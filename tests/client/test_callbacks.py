@@ -701,7 +701,7 @@ async def test_a_path_is_resolved_and_must_exist(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "real")
     (root,) = (await ask(callbacks(roots=[tmp_path / "real" / ".." / "link"]), "roots/list")).roots
     assert root == Root((tmp_path / "real").as_uri(), "real")
-    with pytest.raises(ConfigError, match="no root: No such file"):
+    with pytest.raises(ConfigError, match="not a root: No such file"):
         callbacks(roots=[tmp_path / "missing"])
 
 
@@ -726,7 +726,7 @@ async def test_a_path_is_resolved_and_must_exist(tmp_path: Path) -> None:
 )
 def test_what_is_no_root_is_said_to_be_none(bad: Any, tmp_path: Path) -> None:
     client = callbacks(roots=[tmp_path])
-    with pytest.raises(ConfigError, match="no root"):
+    with pytest.raises(ConfigError, match="not a root"):
         client.set_roots([tmp_path, bad])
     assert client.roots == [Root(tmp_path.as_uri(), tmp_path.name)]
 
@@ -807,7 +807,7 @@ async def test_roots_that_a_hook_puts_in_are_checked_too(bad: str) -> None:
     client = callbacks(
         roots=["file:///a"], on_answer=lambda request, answer: replace(answer, roots=[Root(bad)])
     )
-    with pytest.raises(ConfigError, match="no root"):
+    with pytest.raises(ConfigError, match="not a root"):
         await ask(client, "roots/list")
 
 

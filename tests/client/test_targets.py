@@ -68,7 +68,7 @@ async def test_a_server_object_is_a_target() -> None:
         ("uvx some-server", "as a list"),
         ("", "empty"),
         ([], "empty"),
-        (42, "no target"),
+        (42, "not a target"),
         ({"servers": 1}, "Expected"),
         ({}, 'no "mcpServers"'),
     ],

@@ -86,8 +86,8 @@ def test_a_form_shows_who_asks_what_for_and_each_field() -> None:
     assert answer == ElicitResult(action="accept", content={"city": "Paris", "colour": "g"})
     assert shown == (
         "\nshop (shop.py) asks:\n  | We need to know\n  | where to send it.\n"
-        "An empty line takes what stands in brackets, ! declines, Ctrl-C cancels.\n"
-        "\nYour city (text, at least 2 and at most 9 characters, needed)\n  | Where you live\n> "
+        "Press Enter for the default in [brackets], type ! to decline, Ctrl-C to cancel.\n"
+        "\nYour city (text, at least 2 and at most 9 characters, required)\n  | Where you live\n> "
         "\ncolour (one of these)\n  1. Red\n  2. Green\n[Green] > "
         "\nYour answer:\n  Your city: Paris\n  colour: Green\n\nSend it? [Y/n; n to change "
         "it, ! to decline] "
@@ -149,7 +149,7 @@ def test_a_line_becomes_the_value_that_it_stands_for(
 @pytest.mark.parametrize(
     ("schema", "line", "reason", "good"),
     [
-        ({"type": "string"}, "", "an answer is needed", "x"),
+        ({"type": "string"}, "", "an answer is required", "x"),
         ({"type": "integer"}, "2.5", "not a whole number", "2"),
         ({"type": "number"}, "nan", "not a number", "2"),
         ({"type": "number"}, "many", "not a number", "2"),
@@ -310,19 +310,19 @@ def test_a_page_that_is_not_agreed_to_is_declined(line: str | None) -> None:
     [
         ("https://xn--pple-43d.com/", "Punycode and may imitate another; it is shown as аpple.com"),
         ("https://login.xn--80ak6aa92e.com/", "Punycode"),
-        ("https://аpple.com/", "may look like others; it really is xn--pple-43d.com"),
+        ("https://аpple.com/", "may look like others; its real name is xn--pple-43d.com"),
         ("https://example.com@evil.example/", "before the @"),
-        ("https://93.184.216.34/", "mere number"),
-        ("https://1572395042/", "mere number"),
-        ("https://0x5db8d822/", "mere number"),
-        ("https://[2606:2800::1]/", "mere number"),
-        ("http://example.com/", "can be read on the way"),
+        ("https://93.184.216.34/", "an IP address, not a name"),
+        ("https://1572395042/", "an IP address, not a name"),
+        ("https://0x5db8d822/", "an IP address, not a name"),
+        ("https://[2606:2800::1]/", "an IP address, not a name"),
+        ("http://example.com/", "is not encrypted"),
     ],
 )
 def test_a_url_that_is_odd_comes_with_a_warning(url: str, warning: str) -> None:
     answer, shown = play(page(url), "")
     assert answer == DECLINED
-    assert f"Beware: {url_warnings(url)[0]}\n" in shown
+    assert f"Warning: {url_warnings(url)[0]}\n" in shown
     assert warning in "".join(url_warnings(url))
 
 
@@ -435,7 +435,7 @@ async def test_a_page_is_opened_once_and_only_after_a_yes() -> None:
     assert opened == []
     assert await elicit(page("https://example.com/b")) == ElicitResult(action="accept")
     assert opened == ["https://example.com/b"]
-    assert "open the URL yourself" in screen.getvalue()
+    assert "Open the URL yourself" in screen.getvalue()
 
 
 @pytest.mark.requirement("elicitation-url-no-prefetch", "elicitation-url-opened-safely")
