@@ -87,11 +87,11 @@ EAGER: dict[str, Any] = {"eager_start": True} if sys.version_info >= (3, 12) els
 """Run the first step of a task immediately, if Python can; most need no second one."""
 
 
-def check_in_flight(calls: Mapping[Id, Call], id: Id, limit: int) -> None:
-    """Raise if a session may not begin one more call under this id."""
+def check_in_flight(calls: Mapping[Id, Call], id: Id, limit: int | None) -> None:
+    """Raise if a session is answering a request with this id, or `limit` requests, already."""
     if id in calls:
         raise InvalidRequest(f"Request id {id!r} is still in flight")
-    if len(calls) >= limit:
+    if limit is not None and len(calls) >= limit:
         raise Overloaded(f"{len(calls)} requests are in flight; the limit is {limit}")
 
 

@@ -174,7 +174,7 @@ class Dispatcher:
         known = source.header_revision if caller is None else caller.revision
         row = self.find_method(name, known)
         check_headers = source.check_headers
-        if row is None and check_headers is None and self.find_method(name, None) is None:
+        if check_headers is None and not _is_request(row or self.find_method(name, None)):
             raise _no_method(name)
         # `initialize` is decoded where it is handled: it may be in a dialect.
         params = _lift(request, None if name == "initialize" else row, caller)
@@ -187,7 +187,7 @@ class Dispatcher:
         elif row is not None and row.name == "initialize":
             return source.initialize(request)
         elif caller is None:
-            if row is None or row.result is None or row.sender == "server":
+            if row is None or not _is_request(row):
                 raise _no_method(name)
             if known is None:
                 if row.name == "ping":
@@ -199,10 +199,11 @@ class Dispatcher:
             if found is not row and found is not None:  # both eras have one of that name
                 params = _lift(request, found, caller)
             row = found
-        if row is None or row.result is None or row.sender == "server":
+        if row is None or not _is_request(row):
             unknown = row is not None or self.find_method(name, None) is None
             raise _no_method(name, None if unknown else caller.revision)
         if row.name == "ping":
+            check_in_flight(source.open_calls or {}, request.id, None)
             return self.encoder.encode_result(request.id, {})
         return self._open_call(request.id, row, params, caller, source)
 
@@ -465,6 +466,11 @@ def _lift(message: Request | Notification, method: Method | None, caller: Caller
         return caller.revision.lift_params(method, message.params)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidParams(f"{message.method}: {error}") from None
+
+
+def _is_request(method: Method | None) -> bool:
+    """Whether this is a method that a client may request."""
+    return method is not None and method.result is not None and method.sender != "server"
 
 
 def _no_method(name: str, revision: Revision | None = None) -> MethodNotFound:
