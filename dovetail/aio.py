@@ -1,4 +1,5 @@
-"""Small tools for long-running programs: backoff, bounded dicts, background tasks, sweeping.
+"""Small tools for long-running programs: backoff, bounded dicts, background tasks, daemon threads,
+sweeping.
 
 asyncio is imported by the functions that need it: `from dovetail import Server` loads this module,
 and must not load asyncio.
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 if TYPE_CHECKING:
     import asyncio
+    from concurrent.futures import Future
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -130,3 +132,30 @@ class Sweeper:
         self._timer = None
         if self._sweep():
             self.start()
+
+
+def run_in_daemon_thread(work: Callable[[], T], name: str) -> "Future[T]":
+    """Run a function in a thread that neither the event loop nor the end of the process waits for.
+
+    It is for work that may never return: a check of a mount that hangs, a line that nobody types.
+    `asyncio.to_thread` would keep the process alive until it is done. `asyncio.wrap_future` makes
+    the result awaitable, in any loop.
+
+    Args:
+        work: The function.
+        name: The name of the thread.
+    """
+    import threading
+    from concurrent.futures import Future
+
+    future: Future[T] = Future()
+    future.set_running_or_notify_cancel()  # from now on nobody can cancel it
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True, name=name).start()
+    return future

@@ -24,6 +24,7 @@ from ..connection.notifications import run_callback
 from ..errors import (
     ConfigError,
     HeaderMismatch,
+    InvalidParams,
     InvalidRequest,
     MethodNotFound,
     ToolError,
@@ -383,9 +384,13 @@ class Client(Requester):
         """
         await self._validation.ensure_known(name, self)
         safe = retry or (self._trusted and self._validation.is_repeatable(name))
-        result, task = await self._called(
-            _call_of(name, arguments, meta), timeout, on_progress, safe
-        )
+        params = _call_of(name, arguments, meta)
+        try:
+            result, task = await self._called(params, timeout, on_progress, safe)
+        except InvalidParams as refusal:
+            if similar := self._validation.suggest(name):
+                refusal.add_note(f"Did you mean the tool {similar!r}?")
+            raise
         if task is not None:
             result = await self._tasks.wait_as_call(task, timeout, on_progress or self._on_progress)
         self._checked(name, result, raise_on_error)

@@ -291,7 +291,7 @@ class ServerLink:
             await asyncio.shield(self._close_connection(connection))
             if not probe and self.target.era_key is not None:
                 _handshake_servers.pop(self.target.era_key, None)
-            if isinstance(problem, ConnectionClosed):
+            if isinstance(problem, ConnectionClosed | ConnectFailed):
                 raise ConnectFailed(_with_hint(str(problem))) from None
             raise
         return session
@@ -379,5 +379,9 @@ def backoff(failures: int) -> float:
 
 
 def _with_hint(problem: str) -> str:
-    """Add a hint for a script that exits at once with code 0: it probably does not serve."""
-    return f"{problem} (does it call server.run()?)" if "exited with code 0" in problem else problem
+    """Add the most likely cause, if there is one."""
+    if "exited with code 0" in problem:
+        return f"{problem} (does it call server.run()?)"
+    if problem.endswith("connection refused"):
+        return f"{problem} (is the server running?)"
+    return problem

@@ -19,7 +19,7 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from ..daemon_future import run_in_daemon_thread
+from ..aio import run_in_daemon_thread
 from ..errors import ConfigError
 from ..net import is_local_file_host
 from ..protocol.client_features import Root

@@ -59,6 +59,13 @@ class ResultValidator:
         hints = tool.annotations if tool else None
         return bool(hints and (hints.idempotent_hint or hints.read_only_hint))
 
+    def suggest(self, name: str) -> str | None:
+        """Return the known tool with the most similar name; None if `name` itself is known."""
+        from difflib import get_close_matches
+
+        known = self._tools or {}
+        return next(iter(get_close_matches(name, known, n=1)), None) if name not in known else None
+
     def task_support(self, name: str) -> str | None:
         """Tell whether a tool can or must be called as a task, in the core form; None if the
         tool is not known."""

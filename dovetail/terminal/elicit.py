@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 from weakref import WeakKeyDictionary
 
-from ..daemon_future import run_in_daemon_thread
+from ..aio import run_in_daemon_thread
 from ..net import open_in_browser
 from ..protocol.client_features import ElicitResult
 from .form_dialog import Dialog, answer_unattended, elicit_dialog, return_dialog

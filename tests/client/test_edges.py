@@ -16,6 +16,7 @@ from dovetail.errors import (
     ConnectionClosed,
     DovetailError,
     MethodNotFound,
+    NotFound,
     ProtocolError,
     TimedOut,
 )
@@ -172,3 +173,29 @@ def test_a_completer_for_an_argument_that_is_not_there_is_refused() -> None:
 
     with pytest.raises(ConfigError, match="no argument 'citty'"):
         trip.complete("citty", ["Oslo"])
+
+
+async def test_a_misspelled_tool_is_suggested_if_the_tools_are_known() -> None:
+    server = Server("s")
+
+    @server.tool
+    def forecast() -> str:
+        return "sun"
+
+    async with Client(server) as client:
+        with pytest.raises(NotFound) as unknown:
+            await client.call_tool("forcast")
+        assert not hasattr(unknown.value, "__notes__")
+        await client.list_tools()
+        with pytest.raises(NotFound) as known:
+            await client.call_tool("forcast")
+        assert known.value.__notes__ == ["Did you mean the tool 'forecast'?"]
+
+
+async def test_a_client_says_what_it_is_and_how_to_open_it() -> None:
+    async with Client(Server("s"), revision="2025-11-25") as client:
+        assert repr(client) == "<Client the server 's' connected, revision 2025-11-25>"
+    assert repr(client) == "<Client the server 's' closed>"
+    with pytest.raises(TypeError, match=r"async with Client.*blocking\(\)"):
+        with client:  # type: ignore[attr-defined]
+            pass
