@@ -543,7 +543,7 @@ async def test_a_question_that_cannot_be_put_ends_the_wait_and_not_the_task() ->
         answer = await session.ask(
             "tasks/result", {"taskId": id}, headers={"Accept": "application/json"}
         )
-        assert "no stream to ask on" in (await answer.json())["error"]["message"]
+        assert "a client that accepts an event stream" in (await answer.json())["error"]["message"]
         look = await (await session.ask("tasks/get", {"taskId": id})).json()
         assert look["result"]["status"] == "input_required"
 

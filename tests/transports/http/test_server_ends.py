@@ -34,7 +34,7 @@ async def test_a_call_that_the_server_cuts_off_at_its_end_is_answered(version: s
         error = await (await task).error()
         assert (error["code"], error["message"]) == (
             -31001,
-            "tools/call was cut off: the server is shutting down",
+            "tools/call was cancelled: the server is shutting down",
         )
 
 

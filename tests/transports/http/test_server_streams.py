@@ -438,7 +438,7 @@ async def test_an_event_id_that_is_none_is_refused_or_ignored_but_never_replays(
         if answer.status == 200:
             assert (await answer.next()).data == ""
         else:
-            assert "is not held here" in (await answer.error())["message"]
+            assert "is not available" in (await answer.error())["message"]
 
 
 async def test_a_number_that_the_stream_never_reached_is_refused() -> None:
@@ -475,7 +475,7 @@ async def test_what_a_stream_holds_is_bounded_and_its_client_is_told() -> None:
         await stage.finished.wait()
         late = await session.get(primer.id)
         assert late.status == 400
-        assert "is not held here" in (await late.error())["message"]
+        assert "is not available" in (await late.error())["message"]
 
 
 async def test_a_stream_that_nobody_came_back_for_is_dropped() -> None:

@@ -1,15 +1,15 @@
 """The MCP endpoint, as plain ASGI: one URL, every era.
 
     POST    a request (or a notification): checked by `policy.py`, answered by the dispatcher
-    GET     handshake era: the stream for what belongs to no request, the rest of a broken stream,
+    GET     handshake era: the stream for other messages, the rest of a broken stream,
             or a long poll
     DELETE  handshake era: the end of a session
 
-The head of a request is judged before its body is read, and its params are decoded once. A call
-runs in a task of its own; most are done one turn of the loop later and go out as one JSON body,
-without a queue, a timer or a second task. Only for those that are not is a watcher started that
-notices when the client goes away. In the stateless era that cancels the call; in the handshake era
-it does not, and the client may come back for the rest (`event_store.py`).
+The head of a request is checked before its body is read, and its params are decoded once. Each
+call runs in its own task. Most calls are done one loop iteration later and are answered with one
+JSON body, without a queue, a timer or a second task. Only for the others a watcher is started,
+which notices when the client disconnects. In the stateless era that cancels the call; in the
+handshake era it does not, and the client may resume the stream (`event_store.py`).
 """
 
 import asyncio
@@ -64,30 +64,30 @@ if TYPE_CHECKING:
 LISTEN = "subscriptions/listen"
 SUBSCRIBING = ("resources/subscribe", "resources/unsubscribe")
 EARLY_REQUEST = "dovetail.begun"
-"""Where an ASGI scope has what was begun before there was one."""
+"""The key of an ASGI scope for a request that was started before the scope was made."""
 
 
 class RequestGate(Protocol):
-    """Where a guard stands in the way."""
+    """Admits requests, by asking the guard of the server."""
 
     @property
     def secrets(self) -> Collection[bytes]:
-        """The headers that are its business only."""
+        """The headers that only the guard may see."""
 
     async def admit(
         self, scope: Scope, path: str, headers: Mapping[bytes, bytes]
     ) -> RequestIdentity | HttpResponse:
-        """Who sent this request, or how it is refused."""
+        """Return who sent a request, or the response that refuses it."""
 
     async def wait_expired(self, visitor: RequestIdentity) -> None:
-        """Wait until a visitor may not stay any longer."""
+        """Wait until the access of a client expires."""
 
     def challenge(self, visitor: RequestIdentity, scopes: tuple[str, ...]) -> Headers:
-        """The headers of a refusal for want of these scopes."""
+        """Return the headers of a refusal for missing scopes."""
 
 
 class EarlyRequest:
-    """A request that was begun before there was an ASGI scope for it."""
+    """A request that was started before there was an ASGI scope for it."""
 
     __slots__ = ("came_to", "head", "turn")
 
@@ -96,7 +96,7 @@ class EarlyRequest:
 
     @property
     def answer(self) -> bytes | None:
-        """All of the response, head and body, where it is a plain one and there already."""
+        """The whole response, head and body, if it is complete and plain."""
         turn, call = self.turn, self.came_to
         if (
             turn.open
@@ -136,7 +136,7 @@ class Endpoint:
         self.loop = asyncio.get_running_loop()
         self.patience = BodyTimeouts(limits)
         self._listening: set[Call] = set()
-        """The calls of `subscriptions/listen`, which are streams and not work."""
+        """The calls of `subscriptions/listen`, which do not count as running."""
         self._served = {
             one.version: one for one in dispatcher.service.revisions if not one.dialects
         }
@@ -147,7 +147,7 @@ class Endpoint:
         bus.on("answer", self._answered_elsewhere)
 
     async def __call__(self, scope: Scope, path: str, receive: Receive, send: Send) -> None:
-        """Answer one HTTP request. The path is that below the mount point."""
+        """Answer one HTTP request. `path` is relative to the mount point."""
         method, server = scope["method"], scope.get("server")
         name = server[0] if server else None
         if method == "OPTIONS" and self.rules.origins:
@@ -186,9 +186,8 @@ class Endpoint:
         return [] if self._gate is None else self._gate.challenge(visitor, scopes)
 
     async def _preflight(self, scope: Scope, name: str | None, send: Send) -> None:
-        headers = [
-            pair for pair in scope["headers"] if pair[0] != b"content-type"
-        ]  # there is no content yet
+        # A preflight request has no content.
+        headers = [pair for pair in scope["headers"] if pair[0] != b"content-type"]
         head = policy.check_head(
             self.rules, "POST", [*headers, (b"content-type", b"application/json")], name
         )
@@ -239,9 +238,9 @@ class Endpoint:
     def begin(
         self, headers: Headers, server: str | None, client: str | None, body: bytes
     ) -> EarlyRequest | None:
-        """Begin the usual request, without ASGI and without waiting for anything; None, and nothing
-        was done, for others. Where it does not end well or soon, the scope that is made for it has
-        what was begun."""
+        """Start an ordinary request, without ASGI and without waiting for anything. Returns None,
+        with no effect, for any other request. If it fails or is not done at once, the scope that is
+        made for it contains it."""
         head = policy.check_head(self.rules, "POST", headers, server)
         if (
             isinstance(head, Rejection)
@@ -292,7 +291,7 @@ class Endpoint:
         return session
 
     def _accept(self, request: Request, turn: PostResponse) -> Call | bytes:
-        """Make a call of a request, or return its reply; Refused has the status of a refusal."""
+        """Make a call of a request, or return its response; RequestRefused has the status."""
         try:
             outcome = self.dispatcher.accept(request, turn)
             if isinstance(outcome, bytes):
@@ -317,31 +316,33 @@ class Endpoint:
         self._listening.add(call)
 
     def named_revision(self, head: RequestHead) -> Revision | None:
-        """The revision that the version header names, if it is served."""
+        """Return the revision of the version header, if it is supported."""
         return None if head.version is None else self._served.get(head.version)
 
     def header_revision(self, head: RequestHead) -> Revision | None:
-        """The revision of a request without a session: the one that its header names, or else one
-        that is as old as such headers."""
+        """Return the revision of a request without a session: that of its header, or else the last
+        one without such a header."""
         return self._default_revision if head.version is None else self._served.get(head.version)
 
     def check_call(self, turn: PostResponse, method: Method, params: Any, caller: Caller) -> None:
-        """Raise if the endpoint cannot take this call."""
+        """Raise if the endpoint cannot accept a call."""
         if self._closing:
             raise Overloaded("This server is shutting down")
         name = method.name
         running = len(self.dispatcher.running) - len(self._listening)
         if running >= self._limits.calls and name != LISTEN:
             raise Overloaded(
-                f"{running} requests are being answered; the limit is {self._limits.calls}"
+                f"The server is busy with {running} requests (Limits.calls). Try again later."
             )
         if name in SUBSCRIBING and self.sessions is None:
-            raise MethodNotFound(f"There is no {name} without sessions: nothing could be told")
+            raise MethodNotFound(f"{name} needs a session, and this server has none")
         if name == LISTEN and not turn.streams:
             remedy = (
-                "this server answers in JSON only" if self.json_only else "accept text/event-stream"
+                "this server is configured for JSON only"
+                if self.json_only
+                else "send Accept: text/event-stream"
             )
-            raise InvalidRequest(f"Changes are told on an event stream only: {remedy}")
+            raise InvalidRequest(f"{name} needs an event stream: {remedy}")
         if name == "tools/call" and caller.revision.stateless:
             mirrored = self.dispatcher.service.header_params(params.name)
             reject = (
@@ -356,14 +357,14 @@ class Endpoint:
         self, calls: list[Call], turn: PostResponse, head: RequestHead, receive: Receive, send: Send
     ) -> None:
         if turn.streams and not head.json:
-            stream = turn.begin()  # it takes nothing else
+            stream = turn.begin()  # the client accepts nothing else
             if not calls:
                 stream.finish()
         for call in calls:
             self.dispatcher.start(call, self._reply)
         try:
             if turn.open:
-                await asyncio.sleep(0)  # most calls are done now
+                await asyncio.sleep(0)  # most calls are done after this
         except asyncio.CancelledError:
             self._left(calls, turn)
             raise
@@ -386,11 +387,11 @@ class Endpoint:
                 await self._send_replies(calls, turn, head, send)
         finally:
             overdue.cancel()
-            # which also ends what nobody waits for, where the server gave up on us
+            # this also ends what nobody waits for, if the ASGI server has cancelled us
             watcher.cancel()
 
     def _reply(self, call: Call | None, data: bytes | None) -> None:
-        """Pass the reply to a call on to the response that it belongs to."""
+        """Pass the result of a call to its HTTP response."""
         assert call is not None
         turn: PostResponse = call.connection
         if call in self._listening:
@@ -401,7 +402,7 @@ class Endpoint:
         turn.finish(data)
 
     def _left(self, calls: list[Call], turn: PostResponse) -> None:
-        """The client has gone. In the stateless era that is how it cancels."""
+        """Handle the disconnection of a client, which cancels the call in the stateless era."""
         turn.leave()
         for call in calls:
             if not call.finished and call.caller.revision.stateless:
@@ -413,7 +414,7 @@ class Endpoint:
         headers = cors(self.rules, head)
         if (
             not turn.replies and turn.streams
-        ):  # cancelled: there is nothing to say, but a request is due JSON or a stream
+        ):  # cancelled: there is no result, but the response must be JSON or a stream
             await begin_stream(send, headers)
             await send({"type": "http.response.body", "body": b""})
         elif not turn.replies:
@@ -452,14 +453,14 @@ class Endpoint:
                 staying.cancel()
 
     async def _stay(self, gate: RequestGate, calls: list[Call], turn: PostResponse) -> None:
-        """Who may not stay hears of no more changes, and comes back for what else there is with
-        something better."""
+        """End the subscriptions when the access of the client expires. For the rest it comes back
+        with a new token."""
         await gate.wait_expired(turn.identity)
         for call in calls:
             self.dispatcher.end_subscription(call)
         turn.close_stream(calls[-1])
 
-    # batches, notifications, answers
+    # batches, notifications, responses
 
     async def _batch(
         self,
@@ -476,7 +477,7 @@ class Endpoint:
                 raise missing_version_header()
             if not revision.batching:
                 raise InvalidRequest(
-                    f"There are no JSON-RPC batches in revision {revision.version}"
+                    f"Revision {revision.version} does not support JSON-RPC batches"
                 )
         except InvalidRequest as error:
             raise refuse(error) from None
@@ -493,7 +494,7 @@ class Endpoint:
                 outcome = self._accept(message, turn)
             except RequestRefused as refusal:
                 if not asked:
-                    raise  # there is no reply to put it in
+                    raise  # there is no response that could contain it
                 turn.replies.append(
                     self.dispatcher.encode_failure(refusal.id, refusal.reject.error, revision)
                 )
@@ -514,13 +515,13 @@ class Endpoint:
         session: HttpSession | None,
         visitor: RequestIdentity,
     ) -> None:
-        """A notification, or the answer to a question, which another process may have asked. Where
-        nobody did, the client hears so."""
+        """Accept a notification, or the response to a request, which another process may have sent.
+        If nobody has, the client gets an error."""
         if isinstance(message, Notification):
             source = PostResponse(self, head, session, visitor, silent=True)
             try:
                 self.dispatcher.on_notification(message, source)
-            except InvalidParams as error:  # no reply says what is wrong: the status must
+            except InvalidParams as error:  # there is no response to report it, so the status must
                 raise RequestRefused(Rejection(400, error), None, source.revision) from None
             except ProtocolError as error:
                 raise RequestRefused(policy.rejection_for(error, stateless=True)) from None
@@ -531,12 +532,8 @@ class Endpoint:
             and await self._settled(message, session)
         ):
             return
-        hint = (
-            "; if another process asked, they need a bus between them (`workers=`)"
-            if self._bus.alone
-            else ""
-        )
-        raise refuse(InvalidRequest(f"Nobody here waits for this answer{hint}"))
+        hint = " If another process does, use workers= or a shared bus." if self._bus.alone else ""
+        raise refuse(InvalidRequest(f"This server does not wait for this response.{hint}"))
 
     async def _settled(self, message: Response | ErrorResponse, session: HttpSession) -> bool:
         return session.answered(message) or bool(
@@ -592,7 +589,7 @@ class Endpoint:
             raise RequestRefused(
                 Rejection(
                     405,
-                    InvalidRequest("There are no sessions in this revision"),
+                    InvalidRequest("This revision has no sessions. Use POST."),
                     ((b"allow", b"POST"),),
                 )
             )
@@ -606,7 +603,7 @@ class Endpoint:
     # the end
 
     async def close(self, grace: float) -> None:
-        """End every stream, then give the calls that are running some time, and cancel the rest."""
+        """End all streams, give running calls some time, and cancel the rest."""
         self._closing = True
         self._standing.close()
         calls = set(self.dispatcher.running)
@@ -615,5 +612,5 @@ class Endpoint:
             await asyncio.wait(tasks, timeout=grace)
         for call in self.dispatcher.running & calls:
             self.dispatcher.abort(
-                call, Overloaded(f"{call.name} was cut off: the server is shutting down")
+                call, Overloaded(f"{call.name} was cancelled: the server is shutting down")
             )

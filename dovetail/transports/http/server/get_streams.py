@@ -1,13 +1,13 @@
-"""What belongs to no request: the streams that a client of the handshake era opens with GET, and
-its polls.
+"""The streams that a client of the handshake era opens with GET, and its polls: for messages that
+belong to no request.
 
-A session may have several such streams. Each message goes out on one of them, the newest, wherever
-it is: a process that opens one tells the others, which then keep silent. A GET that names the last
-event it saw takes up any stream of its session again, also one that another process holds. The
-stream of a call stays where the call runs: that process hands over what it has and passes on what
-comes. One that belongs to no call moves, as every process hears of what is said on it: its old
-process lets go of it when it hears that another has it. Where something is lost on the way, or a
-process is, the stream ends, and the client comes back for the rest.
+A session may have several such streams. Each message is sent on the newest of them, in whichever
+process that is: a process that opens a stream tells the others, which then send nothing. A GET with
+the id of the last event resumes any stream of its session, even if another process has it. The
+stream of a call stays where the call runs: that process sends over the messages that it has kept,
+and forwards later ones. A stream that belongs to no call moves: every process gets its messages, so
+its old process drops it when another takes over. If a message or a process is lost, the stream
+ends, and the client resumes it.
 """
 
 import asyncio
@@ -40,13 +40,13 @@ if TYPE_CHECKING:
 
 Wait: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 STANDALONE, POLL = "g", "p"
-"""What the ids of such streams begin with."""
-PATIENCE = 10.0
-"""Seconds in which another process hands over a stream: what it holds may be long."""
+"""The first letter of the ids of these streams."""
+HANDOVER_SECONDS = 10.0
+"""How long another process may take to send over a stream, which may be large."""
 
 
 class GetStreams:
-    """The standing streams of one endpoint."""
+    """The GET streams of one endpoint."""
 
     def __init__(
         self,
@@ -64,11 +64,11 @@ class GetStreams:
             poll,
         )
         self._sessions: dict[str, HttpSession] = {}
-        """Those that have such a stream here, by key."""
+        """The sessions that have such a stream in this process, by key."""
         self._borrowed: dict[str, EventStream] = {}
-        """Streams of other processes that are read here, by id."""
+        """Streams of other processes that are read in this one, by id."""
         self.open = 0
-        """Event streams of the whole endpoint that are open."""
+        """The number of open event streams of the whole endpoint."""
         self._closing = False
         bus.on("stream/newest", self._newest_elsewhere)
         bus.on("stream/resume", self._resumed_elsewhere)
@@ -83,7 +83,7 @@ class GetStreams:
         send: Send,
         outstayed: Wait | None = None,
     ) -> None:
-        """Answer a GET with a stream, until the client may not stay."""
+        """Answer a GET with a stream, until the access of the client expires."""
         self.enter(session)
         loop = asyncio.get_running_loop()
         watcher: asyncio.Task[None] | None = None
@@ -110,13 +110,13 @@ class GetStreams:
             if staying is not None:
                 staying.cancel()
             self.leave(session)
-            if found is not None and not found.attached:  # or else somebody else reads it now
+            if found is not None and not found.attached:  # otherwise it has another reader now
                 self._let_go(session, found)
 
     async def poll(
         self, session: HttpSession, headers: Headers, receive: Receive, send: Send
     ) -> None:
-        """Answer a GET with all messages that wait; where there are none, wait for the first."""
+        """Answer a GET with all waiting messages; if there are none, wait for the first."""
         self.enter(session)
         stream = next((one for one in self._held(session) if one.id.startswith(POLL)), None)
         if stream is None:
@@ -129,7 +129,7 @@ class GetStreams:
             if not stream.held and not stream.done:
                 await asyncio.wait([reader], timeout=self._poll_time)
             held, last = stream.held, stream.count
-            if not watcher.done():  # else they wait for the next poll
+            if not watcher.done():  # otherwise they wait for the next poll
                 await send_body(
                     send,
                     b"[" + b",".join(held) + b"]" if held else b"",
@@ -143,56 +143,53 @@ class GetStreams:
             self.leave(session)
 
     def enter(self, session: HttpSession | None) -> None:
-        """One more stream; Refused where that is one too many."""
+        """Count one more stream; RequestRefused if there are too many."""
         if self._closing:
             raise refuse(Overloaded("This server is shutting down"))
         if self.open >= self._limits.streams:
             raise refuse(
-                Overloaded(
-                    f"{self.open} event streams are open; the limit is {self._limits.streams}"
-                )
+                Overloaded(f"All {self._limits.streams} event streams are in use. Try again later.")
             )
         if session is not None:
             if session.streams >= self._limits.session_streams:
                 raise refuse(
                     Overloaded(
-                        f"This session has {session.streams} event streams open, which is the limit"
+                        f"This session already has {session.streams} event streams, the maximum"
                     )
                 )
             session.streams += 1
         self.open += 1
 
     def leave(self, session: HttpSession | None) -> None:
-        """One stream less."""
+        """Count one stream less."""
         self.open -= 1
         if session is not None:
             session.streams -= 1
 
-    # finding, and letting go
+    # finding and dropping streams
 
     async def _find(self, session: HttpSession, last: str | None) -> tuple[EventStream, int]:
-        """The stream that a GET reads, and from where on."""
+        """Return the stream for a GET, and the number of the last message that the client has."""
         id, _, number = (last or "").rpartition("-")
         if not id:
             return self._events.open(session.key, STANDALONE), 0
         after = int(number) if number.isdigit() and len(number) < 16 else -1
         stream = self._events.find(session.key, id) or await self._borrow(session, id, after)
         if stream is None and id.startswith(STANDALONE):
-            return self._events.open(
-                session.key, STANDALONE
-            ), 0  # what it would have said is gone; the rest is not
+            # Its messages are lost, but the client can get later ones on a new stream.
+            return self._events.open(session.key, STANDALONE), 0
         try:
             if stream is None:
                 raise MessagesDropped
             stream.since(after)
         except MessagesDropped:
             hint = (
-                "; if another process does, they need a bus between them (`workers=`)"
+                " If another process has it, use workers= or a shared bus."
                 if self._bus.alone
                 else ""
             )
             raise refuse(
-                InvalidRequest(f"The rest of stream {id[:32]!r} is not held here{hint}")
+                InvalidRequest(f"The rest of stream {id[:32]!r} is not available.{hint}")
             ) from None
         return stream, after
 
@@ -203,8 +200,8 @@ class GetStreams:
         self._bus.publish("stream/newest", (session.key, session.newest, stream.id))
 
     def _held(self, session: HttpSession) -> tuple[EventStream, ...]:
-        """Its standing streams, without those that waited too long for their client to come
-        back."""
+        """Return the streams of a session, without those whose client has not come back in
+        time."""
         session.standing = tuple(
             one for one in session.standing if self._events.find(session.key, one.id)
         )
@@ -214,7 +211,7 @@ class GetStreams:
         if not stream.id.startswith(STANDALONE):
             self._give_back(stream)
             return
-        if stream.done or stream.count == 0:  # it said nothing that anybody could come back for
+        if stream.done or stream.count == 0:  # it has no message that a client could resume from
             self._events.drop(stream)
             session.standing = tuple(one for one in session.standing if one is not stream)
         if session.newest and not any(one.attached for one in session.standing):
@@ -226,7 +223,7 @@ class GetStreams:
     # changes
 
     def notify(self, method: str, params: Params) -> None:
-        """A change, to each session that listens: on its newest stream, and on no other."""
+        """Send a notification to each session that has a stream, on its newest one only."""
         encoded: dict[Revision, bytes | None] = {}
         for session in list(self._sessions.values()):
             if not self._held(session):
@@ -245,14 +242,14 @@ class GetStreams:
                 next(read, session.standing[-1]).push(data)
 
     def ended(self, key: str) -> None:
-        """A session ended: so does all that it has here."""
+        """End all streams of a session that has ended."""
         session = self._sessions.pop(key, None)
         if session is not None:
             session.standing = ()
         self._events.end(key)
 
     def close(self) -> None:
-        """End every standing stream, and every one of another process."""
+        """End all these streams, including those of other processes."""
         self._closing = True
         for session in list(self._sessions.values()):
             for stream in session.standing:
@@ -263,8 +260,8 @@ class GetStreams:
     # other processes
 
     def parted(self) -> None:
-        """Other processes may be gone: those that held what is read here, and those that spoke in
-        our place."""
+        """Handle the loss of the bus: the processes may be gone whose streams are read here, or
+        that had the newest stream of a session."""
         for stream in self._borrowed.values():
             stream.finish()
         for key in list(self._sessions):
@@ -276,26 +273,26 @@ class GetStreams:
         if session is None:
             return
         moved = self._events.find(key, id)
-        if moved is not None:  # it is held there from now on
+        if moved is not None:  # the other process has it from now on
             moved.finish()
             self._let_go(session, moved)
         session.elsewhere = when > session.newest or (
             session.elsewhere and when > 0
-        )  # news may cross on the way
-        if session.newest > when and not session.elsewhere:  # it may not know that ours is newer
+        )  # messages may cross on the way
+        if session.newest > when and not session.elsewhere:  # it may not know that
             self._bus.publish("stream/newest", (key, session.newest, ""))
 
     async def _borrow(self, session: HttpSession, id: str, after: int) -> EventStream | None:
-        """A stream that another process holds, read here from now on."""
+        """Take over a stream from another process, to read it here."""
         if self._bus.alone:
             return None
         stream, held = EventStream(session.key, self._limits.events, id), None
         before = self._borrowed.get(id)
         if before is not None:
-            before.finish()  # its client has come back
+            before.finish()  # its client has opened it again
         self._borrowed[id] = stream
         try:
-            held = await self._bus.ask("stream/resume", (session.key, id, after), PATIENCE)
+            held = await self._bus.ask("stream/resume", (session.key, id, after), HANDOVER_SECONDS)
         finally:
             if held is None or id.startswith(STANDALONE):
                 self._give_back(stream)
@@ -320,7 +317,7 @@ class GetStreams:
         except MessagesDropped:
             return None
         stream.on_push = self._say_elsewhere
-        stream.let_go()  # whoever reads it here has lost its client
+        stream.let_go()  # its reader here has lost the client
         return stream.count, held, stream.done
 
     def _say_elsewhere(self, stream: EventStream, data: bytes | None) -> None:

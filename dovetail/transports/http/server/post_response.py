@@ -1,9 +1,9 @@
-"""One POST, from its request to its reply.
+"""The response to one POST.
 
-A turn is where a call's notifications and its reply go. As long as nothing was sent, the reply can
-be one JSON body; with the first notification, or when the call has run for `Limits.stream_after`,
-it becomes an event stream. In the handshake era that stream belongs to the session and outlives the
-connection it began on; in the stateless era nobody can come back for it, and it ends with the
+The notifications and the result of a call are sent in the response to its POST. As long as nothing
+was sent, it can be one JSON body. With the first notification, or when the call has run for
+`Limits.stream_after`, it becomes an event stream. In the handshake era that stream belongs to the
+session and outlives its connection; in the stateless era it cannot be resumed and ends with the
 connection.
 """
 
@@ -55,7 +55,7 @@ class PostResponse:
         self.head = head
         self.identity = identity
         self.streams = head.streams and not endpoint.json_only and not silent
-        """Whether the client takes an event stream at all."""
+        """Whether the client accepts an event stream."""
         self.session = session
         self.revision = (
             endpoint.named_revision(head) if session is None else session.caller.revision
@@ -65,19 +65,19 @@ class PostResponse:
         """The id of the session that this POST opened."""
         self.stream: EventStream | None = None
         self.open = 0
-        """Calls that are not answered yet."""
+        """Calls that have no result yet."""
         self.batch = False
-        """Whether the replies go out together."""
+        """Whether the results are sent together, as a batch."""
         self.replies: list[bytes] = []
         self.gone = False
-        """Whether the client has gone away."""
+        """Whether the client has disconnected."""
         self.closing = False
-        """Whether the connection is to be closed while the stream goes on."""
+        """Whether to close the connection while the stream goes on."""
         self._events = None if session is None else endpoint.events
         self._changed: asyncio.Future[None] | None = None
         self._reader: asyncio.Future[None] | None = None
 
-    # what the dispatcher asks of it
+    # for the dispatcher
 
     @property
     def caller(self) -> Caller | None:
@@ -86,12 +86,12 @@ class PostResponse:
 
     @property
     def header_revision(self) -> Revision | None:
-        """The revision that the header names, or implies by its absence."""
+        """The revision of the header, or the one that its absence implies."""
         return self._endpoint.header_revision(self.head)
 
     @property
     def open_calls(self) -> dict[Id, Call] | None:
-        """The session's calls that are being answered."""
+        """The running calls of the session."""
         return None if self.session is None else self.session.open_calls
 
     @property
@@ -100,7 +100,7 @@ class PostResponse:
         return self.limits.calls
 
     def check_headers(self, name: str, method: Method | None, params: Any, request: bool) -> None:
-        """Raise if the headers do not fit the message."""
+        """Raise if the headers do not match the message."""
         named = "" if method is None or not request else method.named
         rejected = policy.check_message(
             self._endpoint.rules, self.head, name, params, named, request=request
@@ -109,7 +109,7 @@ class PostResponse:
             raise RequestRefused(rejected)
 
     def check_call(self, method: Method, params: Any, caller: Caller) -> None:
-        """Raise if the endpoint cannot take this call."""
+        """Raise if the endpoint cannot accept a call."""
         self._endpoint.check_call(self, method, params, caller)
 
     def initialize(self, request: Request) -> bytes:
@@ -125,7 +125,7 @@ class PostResponse:
         return reply
 
     def missing_revision(self, method: str) -> ProtocolError:
-        """Return the refusal of a request that names no revision."""
+        """Return the refusal of a request without a revision."""
         return missing_version_header()
 
     def cancel_request(self, id: Id | None, reason: str | None) -> None:
@@ -151,26 +151,25 @@ class PostResponse:
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """The HTTP headers of the request, without those that it proved itself by."""
+        """The HTTP headers of the request, without its credentials."""
         secret = self._endpoint.secret_headers
         seen = ((name, value) for name, value in self.head.headers.items() if name not in secret)
         return {name.decode("latin-1"): value.decode("latin-1") for name, value in seen}
 
     @property
     def resumable(self) -> bool:
-        """Whether the client can come back for the rest of the stream."""
+        """Whether the client can resume the stream."""
         return self._events is not None
 
     @property
     def primes(self) -> bool:
-        """Whether the client knows an empty event for what it is."""
+        """Whether the client understands an empty event."""
         return self.session is not None and self.resumable and self.session.caller.revision.priming
 
-    # what a call does with it
+    # for the call
 
     def notify(self, call: Call, method: str, params: Any) -> None:
-        """Send a notification that belongs to the call, where the client takes more than one
-        reply."""
+        """Send a notification that belongs to the call, if the client accepts a stream."""
         if self.streams and (self.stream is not None or not self.gone):
             data = self._dispatcher.encode_call_notification(call, method, params)
             if data is not None:
@@ -180,26 +179,25 @@ class PostResponse:
                 if stream.overrun and not self.resumable:
                     self._dispatcher.cancel(
                         call
-                    )  # it has missed something, and cannot come back for it
+                    )  # it has missed a message, and cannot resume the stream
 
     @property
     def limits(self) -> Limits:
-        """The server's bounds."""
+        """The limits of the server."""
         return self._dispatcher.service.limits
 
     @property
     def redact(self) -> Redact | None:
-        """The server's rule for what may be seen."""
+        """The redaction rule of the server."""
         return self._dispatcher.service.redact
 
     async def ask(self, call: Call, method: Method, params: Any) -> Any:
-        """Put a question to the client, on the stream of the call; the answer comes by a POST of
-        its own, to whichever process."""
+        """Send a request to the client, on the stream of the call. The response comes with another
+        POST, to any process."""
         session = self.session
         if session is None or not self.streams or (self.stream is None and self.gone):
             raise CannotAsk(
-                f"{method.name}: there is no stream to ask on: it takes a session, and a "
-                "client that accepts one"
+                f"{method.name} needs a session and a client that accepts an event stream"
             )
         id = f"{session.key[:8]}-{token_hex(8)}"
         answer = session.ask(id)
@@ -223,28 +221,27 @@ class PostResponse:
             del session.asked[id]
 
     async def drain(self) -> None:
-        """Wait until the client has read some of what was sent."""
+        """Wait until the client has read enough."""
         if self.stream is not None:
             await self.stream.room()
 
     def close_stream(self, call: Call) -> None:
-        """Close the connection; the client comes back for the rest. Nothing happens where it could
-        not."""
+        """Close the connection, if the client can resume the stream."""
         if not self.streams or not self.resumable or call.finished:
             return
         if not self.primes and (self.stream is None or self.stream.count == 0):
-            return  # it was told nothing yet that it could come back by
+            return  # it has no event id yet from which it could resume
         if not self.gone:
             self.closing = True
             self.begin().nudge()
             self._wake()
         elif self.stream is not None:
-            self.stream.let_go()  # it has come back since
+            self.stream.let_go()  # it has already resumed
 
-    # what the endpoint does with it
+    # for the endpoint
 
     def begin(self) -> EventStream:
-        """From now on, this is a stream."""
+        """Turn the response into a stream."""
         if self.stream is None:
             if self._events is not None and self.session is not None:
                 self.stream = self._events.open(self.session.key)
@@ -253,19 +250,19 @@ class PostResponse:
                 self.stream = EventStream("", self.limits.events, "")
             self._reader = self.stream.attach(
                 0
-            )  # until the connection reads: who speaks meanwhile has to wait for it
+            )  # until the connection reads it, senders have to wait
             for data in self.replies:
                 self.stream.push(data)
         return self.stream
 
     def overdue(self) -> None:
-        """It takes long enough to become a stream, where the client takes one."""
+        """Turn a response that takes long into a stream, if the client accepts one."""
         if self.streams and not self.gone:
             self.begin()
             self._wake()
 
     def leave(self) -> None:
-        """The client has gone away."""
+        """Note that the client has disconnected."""
         self.gone = True
         if self.stream is not None:
             self.stream.nudge()
@@ -273,18 +270,18 @@ class PostResponse:
         self._wake()
 
     def _dropped(self) -> None:
-        """The client has not come back for its stream: whoever waits for an answer there waits in
-        vain."""
+        """Fail the requests to the client that were sent on this stream, which it has not
+        resumed."""
         for call in list(self.session.open_calls.values()) if self.session is not None else ():
             if call.connection is self and call.open_questions:
                 self._dispatcher.cancel(call)
 
     def stops(self) -> bool:
-        """Whether this connection has nothing more to send."""
+        """Tell whether this connection has nothing more to send."""
         return self.gone or self.closing
 
     def finish(self, data: bytes | None) -> None:
-        """One call was answered, or cancelled."""
+        """Note that a call has its result, or was cancelled."""
         self.open -= 1
         if data is not None:
             if self.stream is None:
@@ -296,7 +293,7 @@ class PostResponse:
         self._wake()
 
     async def change(self) -> None:
-        """Wait until it is answered, or has become a stream."""
+        """Wait until the response is complete, or has become a stream."""
         if self.open and self.stream is None and not self.gone:
             self._changed = self.loop.create_future()
             await self._changed
@@ -307,5 +304,5 @@ class PostResponse:
 
 
 def missing_version_header() -> InvalidRequest:
-    """Return the refusal of a request whose revision nothing tells."""
+    """Return the refusal of a request whose revision is not known."""
     return InvalidRequest("MCP-Protocol-Version is missing: each request must name its revision")

@@ -1,11 +1,10 @@
-"""Sessions without a store: a session id is a sealed token that says all there is to know of its
-session.
+"""Sessions without a store: a session id is a sealed token that contains the whole session.
 
-Any process that has the keys serves any request of a session, and opening one costs the server
-nothing. What was opened lately is kept, so that the seal is broken once. A session ends by the
-expiry in its token, by going unused, or by DELETE: the latter two leave a tombstone in this
-process, and on the bus. An ended session is the same as one that never was: 404, upon which a
-client opens a new one.
+Any process with the keys can serve any request of a session, and opening a session costs the server
+no memory. Sessions in use are cached, so that their token is only opened once. A session ends at
+the expiry in its token, when it is idle for too long, or by DELETE; the latter two leave a
+tombstone in this process and on the bus. A request with an ended or unknown session gets 404, and
+the client then opens a new one.
 https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#session-management
 """
 
@@ -35,18 +34,18 @@ if TYPE_CHECKING:
 
 PURPOSE = "session"
 ENDED = "ended"
-LONGEST = 2048
-"""A header longer than this does not pass every proxy."""
-LATELY = 1.0
-"""Seconds within which the order of use does not matter."""
-NOTHING_ASKED: "dict[Id, asyncio.Future[Response | ErrorResponse]]" = {}
+MAX_ID_BYTES = 2048
+"""Some proxies do not accept longer headers."""
+RECENT_SECONDS = 1.0
+"""The order of uses within this time does not matter."""
+NO_QUESTIONS: "dict[Id, asyncio.Future[Response | ErrorResponse]]" = {}
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(tuple[str, float, bytes, bytes, Any, Any]).decode
 
 
 class HttpSession:
-    """One session as this process knows it."""
+    """What this process knows about one session."""
 
     __slots__ = (
         "asked", "caller", "elsewhere", "expires", "id", "key", "leveled", "met",
@@ -58,43 +57,42 @@ class HttpSession:
     ) -> None:
         self.id = id
         self.key = key
-        """What it goes by where its id, which is a secret, must not be said."""
+        """A digest of the id, which is secret, for logs and the bus."""
         self.caller = caller
         self.who = who
-        """Whose it is, as a digest."""
+        """A digest of the principal that the session belongs to."""
         self.expires = expires
         self.seen = seen
-        """When it was last used, by a clock that nobody puts forward or back:
-        `time.monotonic()`."""
+        """When it was last used, by `time.monotonic()`."""
         self.told = seen
-        """When the other processes were last told that it is in use."""
+        """When the other processes were last notified that it is in use."""
         self.met = True
-        """Whether the other processes were asked what they know of it."""
+        """Whether the other processes were asked about it."""
         self.leveled = 0.0
-        """When it last set a log level, in whichever process."""
+        """When the client last set a log level, in any process."""
         self.open_calls: dict[Id, Call] = {}
-        """Its calls that are being answered, by request id."""
-        self.asked: dict[Id, asyncio.Future[Response | ErrorResponse]] = NOTHING_ASKED
-        """The questions that its client has not answered yet."""
+        """Its calls that are running, by request id."""
+        self.asked: dict[Id, asyncio.Future[Response | ErrorResponse]] = NO_QUESTIONS
+        """The requests to its client that have no response yet."""
         self.standing: tuple[EventStream, ...] = ()
-        """Streams for what belongs to no request, the newest last. Of those that are read, the
-        newest hears of everything, the others of nothing."""
+        """Streams for messages that belong to no request, the newest last. The newest one with a
+        reader gets all messages, the others none."""
         self.streams = 0
-        """How many of its streams are open."""
+        """The number of its open streams."""
         self.newest = 0.0
-        """When the newest of its standing streams here was opened; 0 where nobody reads one."""
+        """When the newest of its GET streams here was opened; 0 if none has a reader."""
         self.elsewhere = False
-        """Whether another process has the newest of its standing streams."""
+        """Whether another process has the newest of its GET streams."""
 
     def ask(self, id: Id) -> "asyncio.Future[Response | ErrorResponse]":
-        """A question is on its way; the future is for the answer."""
-        if self.asked is NOTHING_ASKED:
+        """Register a request to the client; the future gets the response."""
+        if self.asked is NO_QUESTIONS:
             self.asked = {}
         future = self.asked[id] = asyncio.get_running_loop().create_future()
         return future
 
     def answered(self, message: Response | ErrorResponse) -> bool:
-        """Whether this answers a question of ours."""
+        """Take a response; returns whether it answers a request of this process."""
         future = self.asked.get(message.id) if message.id is not None else None
         if future is None or future.done():
             return False
@@ -103,12 +101,12 @@ class HttpSession:
 
     @property
     def busy(self) -> bool:
-        """Whether it is in use right now."""
+        """Whether it has running calls, open requests or streams."""
         return bool(self.streams or self.open_calls)
 
 
 class SessionTable:
-    """All sessions, of which only those in use take any room."""
+    """All sessions. Only those in use take memory."""
 
     def __init__(
         self,
@@ -126,9 +124,9 @@ class SessionTable:
             ended,
         )
         self._bound = dispatcher.service.info.name.encode()
-        """Another server of the same program has the same keys, but not our sessions."""
+        """Other servers of the same program have the same keys, but not our sessions."""
         self._open: dict[str, HttpSession] = {}
-        """By id, the one that was used last at the end."""
+        """By id, the most recently used last."""
         self._keys: dict[str, HttpSession] = {}
         self._tombstones: dict[str, float] = {}
         self._sweeper: asyncio.TimerHandle | None = None
@@ -144,7 +142,7 @@ class SessionTable:
         return len(self._open)
 
     def mint(self, caller: Caller, principal: Principal | None) -> str:
-        """The id of a new session. Nothing is kept of it until it is used."""
+        """Return the id of a new session, which takes no memory until it is used."""
         revision = caller.revision
         expires = time.time() + self._limits.session_life
         said = (
@@ -156,17 +154,17 @@ class SessionTable:
             revision.lower(caller.capabilities),
         )
         id = self._ring.seal(PURPOSE, _encode(said), bound=self._bound)
-        if len(id) > LONGEST:
+        if len(id) > MAX_ID_BYTES:
             raise InvalidParams(
-                f"clientInfo and capabilities are too long: the session id would be {len(id)} bytes"
+                f"clientInfo and capabilities are too long: the session id has {len(id)} bytes"
             )
         return id
 
     def find(self, id: str, principal: Principal | None = None) -> HttpSession | None:
-        """The session with this id; None where it is forged, someone else's, expired or ended."""
+        """Return the session with this id; None if it is forged, expired, ended or foreign."""
         now = time.monotonic()
         session = self._open.get(id)
-        if session is None or session.expires < time.time() or now - session.seen > LATELY:
+        if session is None or session.expires < time.time() or now - session.seen > RECENT_SECONDS:
             session = self._known(id)
         if session is None or session.who != principal_key(principal):
             return None
@@ -174,7 +172,7 @@ class SessionTable:
         return session
 
     def _known(self, id: str) -> HttpSession | None:
-        """The session with this id, whoever uses it."""
+        """Return the session with this id, whichever user sent it."""
         session = self._open.pop(id, None)
         now = time.time()
         if session is None:
@@ -188,18 +186,18 @@ class SessionTable:
         return session
 
     def _use(self, session: HttpSession, now: float) -> None:
-        """It is in use, which the other processes hear now and then."""
+        """Mark a session as used, and notify the other processes now and then."""
         session.seen = now
         if now - session.told > self._limits.session_idle / 4:
             session.told = now
             self._bus.publish("session/seen", session.key)
 
     def by_key(self, key: str) -> HttpSession | None:
-        """The session that goes by this key, if this process knows it."""
+        """Return the session with this key, if this process knows it."""
         return self._keys.get(key)
 
     def end(self, session: HttpSession) -> None:
-        """DELETE: here and everywhere."""
+        """End a session, in all processes."""
         self._parted(session, time.time())
         self._bus.publish("session/ended", session.key)
 
@@ -210,7 +208,7 @@ class SessionTable:
         )
 
     def share(self, session: HttpSession, call: Call) -> None:
-        """What a session asked for holds in every process."""
+        """Apply the settings of a session in all processes."""
         method, caller = call.method.name, session.caller
         if method == "logging/setLevel":
             session.leveled = time.time()
@@ -222,7 +220,7 @@ class SessionTable:
             )
 
     def _unseal(self, id: str, now: float) -> HttpSession | None:
-        if len(id) > LONGEST:
+        if len(id) > MAX_ID_BYTES:
             return None
         try:
             name, expires, _, who, info, capabilities = _decode(
@@ -254,7 +252,7 @@ class SessionTable:
         return session
 
     def _evict(self) -> None:
-        """Room for one more: the one that was unused longest and holds nothing."""
+        """Make room: drop the session that was not used for longest and is not busy."""
         for session in self._open.values():
             if not session.busy:
                 self._forget(session)
@@ -277,7 +275,7 @@ class SessionTable:
         self._ended(key)
 
     def _sweep(self) -> None:
-        """End what went unused, and forget the tombstones of what has expired anyway."""
+        """End idle sessions, and drop the tombstones of sessions that have expired anyway."""
         now, ticks = time.time(), time.monotonic()
         for session in list(self._open.values()):
             if session.expires < now:
@@ -305,7 +303,7 @@ class SessionTable:
     # other processes
 
     def roots_changed(self, session: HttpSession) -> None:
-        """Its roots are to be asked for again, wherever they are known."""
+        """Drop the known roots of a session, in all processes."""
         session.caller.invalidate_roots()
         self._bus.publish("session/roots", session.key)
 
@@ -315,7 +313,7 @@ class SessionTable:
             session.caller.invalidate_roots()
 
     def _page_shown(self, key: str, page: str) -> None:
-        """Its user is sent to a page; that they are done there may be told by any process."""
+        """Note that the user is sent to a page; any process may learn that they are done."""
         self._bus.publish("session/page", (key, page))
 
     def _page_elsewhere(self, payload: Any) -> None:
@@ -325,15 +323,15 @@ class SessionTable:
             session.caller.remember_elicitation(page)
 
     def parted(self) -> None:
-        """What other processes said may not have come here: nothing is relied on that they would
-        have had to say."""
+        """Handle the loss of the bus: messages of other processes may be missing, so what they
+        would have told is not relied on."""
         for session in self._keys.values():
             session.met = self._bus.alone
             session.caller.invalidate_roots()
 
     async def meet(self, session: HttpSession) -> bool:
-        """This process sees it for the first time: what do the others know of it? False where it
-        has ended."""
+        """Ask the other processes about a session that is new to this one. Returns False if it has
+        ended."""
         session.met = True
         known = await self._bus.ask("session/met", session.key)
         if known == ENDED:
@@ -377,7 +375,7 @@ class SessionTable:
         session = self._known(id)
         if (
             session is not None and when > session.leveled
-        ):  # what is older was overtaken on its way here
+        ):  # an older message was overtaken on its way
             session.caller.log_level, session.leveled = level, when
 
     def _subscribed_elsewhere(self, payload: Any) -> None:
@@ -389,5 +387,5 @@ class SessionTable:
 
 
 def principal_key(principal: Principal | None) -> bytes:
-    """Whose something is, as a digest."""
+    """Return a digest of a principal."""
     return b"" if principal is None else blake2b(principal.id.encode(), digest_size=16).digest()
