@@ -184,7 +184,7 @@ class LoopState:
     """
 
     endpoint: Endpoint
-    standing: GetStreams
+    get_streams: GetStreams
     sessions: SessionTable | None
     metrics_page: MetricsPage | None
     dispatcher: Dispatcher
@@ -211,7 +211,7 @@ class LoopState:
         """One task for each client of WebSocket or HTTP+SSE."""
         self._listeners: set[OnChange] = set()
         """Called with changes in other processes, to notify those clients."""
-        self._pairs: SseServer | None = None
+        self._sse: SseServer | None = None
         self._stop = asyncio.Event()
         self._grace = 0.0
         self._closing: asyncio.Task[None] | None = None
@@ -255,7 +255,7 @@ class LoopState:
             self._notify_sessions,
             self._key_ring,
         )
-        self.standing = GetStreams(self.dispatcher, limits, events, bus, options.long_polling)
+        self.get_streams = GetStreams(self.dispatcher, limits, events, bus, options.long_polling)
         self.sessions = None
         if self._rules.sessions:
             if self._ring.origin == "process" and bus.alone and _is_foreign_worker():
@@ -264,14 +264,14 @@ class LoopState:
                     "same value for all of them"
                 )
             self.sessions = SessionTable(
-                self.dispatcher, self._ring, limits, bus, self.standing.ended
+                self.dispatcher, self._ring, limits, bus, self.get_streams.ended
             )
         self.endpoint = Endpoint(
             self.dispatcher,
             self._rules,
             limits,
             sessions=self.sessions,
-            standing=self.standing,
+            standing=self.get_streams,
             events=events,
             bus=bus,
             json_only=options.json_only,
@@ -316,7 +316,7 @@ class LoopState:
 
     # clients of WebSocket and HTTP+SSE
 
-    async def serve_channel(self, channel: Channel, visitor: RequestIdentity) -> None:
+    async def serve_channel(self, channel: Channel, identity: RequestIdentity) -> None:
         """Serve a client of WebSocket or HTTP+SSE, until it leaves or may no longer stay."""
         serving = serve_channel(
             self._service,
@@ -325,11 +325,11 @@ class LoopState:
             grace=0,
             listeners=self._listeners,
             ring=self._key_ring,
-            identity=visitor,
+            identity=identity,
         )
         task = self._channels.start(serving)
         expiry = (
-            [] if self._gate is None else [asyncio.create_task(self._gate.wait_expired(visitor))]
+            [] if self._gate is None else [asyncio.create_task(self._gate.wait_expired(identity))]
         )
         try:
             await asyncio.wait([task, *expiry], return_when=asyncio.FIRST_COMPLETED)
@@ -346,20 +346,20 @@ class LoopState:
         return len(self._channels) >= self._service.limits.streams
 
     @property
-    def pairs(self) -> "SseServer":
+    def sse(self) -> "SseServer":
         """The clients of HTTP+SSE (2024-11-05)."""
-        if self._pairs is None:
+        if self._sse is None:
             from ..transports.http.sse import SseServer
 
             limits = self._service.limits
-            self._pairs = SseServer(
+            self._sse = SseServer(
                 limits,
                 self.serve_channel,
                 self._bus,
                 limit=limits.streams,
                 keepalive=limits.keepalive,
             )
-        return self._pairs
+        return self._sse
 
     def _key_ring(self) -> KeyRing:
         return self._ring
@@ -367,14 +367,14 @@ class LoopState:
     def _gauges(self) -> dict[str, float]:
         return {
             "mcp.server.sessions": 0 if self.sessions is None else len(self.sessions),
-            "mcp.server.streams": self.standing.open,
+            "mcp.server.streams": self.get_streams.open,
             "mcp.server.conversations": len(self._channels),
         }
 
     # changes, in this process and in the others
 
     def _notify_sessions(self, method: str, params: Params) -> None:
-        self.standing.notify(method, params)
+        self.get_streams.notify(method, params)
 
     def _on_local_change(self, method: str, params: Params) -> None:
         """Publish a change in this process (on any thread) to the others."""
@@ -393,7 +393,7 @@ class LoopState:
             listener(method, params)
 
     def _on_bus_lost(self, _: Any) -> None:
-        self.standing.parted()
+        self.get_streams.parted()
         if self.sessions is not None:
             self.sessions.parted()
 

@@ -39,7 +39,7 @@ async def serve_channel(
         listeners: Holds, while the client is connected, the function that notifies it of changes in
             other processes.
         ring: Returns the keys that seal tokens.
-        visitor: Who the client is.
+        identity: Who the client is.
     """
     listeners = set() if listeners is None else listeners
     async with lifespan() as state:

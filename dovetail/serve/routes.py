@@ -162,9 +162,7 @@ class Routes:
         if isinstance(identity, HttpResponse):
             await send_response(send, identity, headers)
         else:
-            await state.pairs.open(
-                scope, receive, send, self._paths.message or "", headers, identity
-            )
+            await state.sse.open(scope, receive, send, self._paths.message or "", headers, identity)
 
     async def _identify(self, scope: Scope, path: str) -> RequestIdentity | HttpResponse:
         if self._gate is not None:
@@ -188,7 +186,7 @@ class Routes:
         headers = cors(self._rules, head)
         try:
             body = await read_body(receive, self._service.limits, state.endpoint.patience)
-            await state.pairs.post(send, session, body, headers, identity)
+            await state.sse.post(send, session, body, headers, identity)
         except RequestRefused as refused:
             await send_error(send, refused.reject, headers)
         except ClientGone:

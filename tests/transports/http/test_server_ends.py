@@ -74,7 +74,7 @@ async def test_a_session_that_expires_ends_its_streams_too(monkeypatch: pytest.M
         assert await news.rest() == []
         assert (await session.call("add", a=1, b=2)).status == 404
         here = await app.start()
-        assert not here.standing._sessions
+        assert not here.get_streams._sessions
         assert not len(here.endpoint.events)  # type: ignore[arg-type]
 
 

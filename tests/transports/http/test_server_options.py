@@ -411,7 +411,11 @@ async def test_refused_greetings_and_requests_leave_nothing_behind() -> None:
             await site.post(request("initialize", {}, 0))
             await site.post(request("tools/list", {}, 0), {"Mcp-Session-Id": "forged"})
         assert here.sessions is not None
-        assert (len(here.sessions), len(here.sessions._tombstones), here.standing.open) == (0, 0, 0)
+        assert (len(here.sessions), len(here.sessions._tombstones), here.get_streams.open) == (
+            0,
+            0,
+            0,
+        )
 
 
 # sessions=False

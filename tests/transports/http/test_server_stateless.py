@@ -590,7 +590,7 @@ async def test_a_subscription_ends_when_its_client_leaves() -> None:
     while here.dispatcher.subscriptions._streams:
         await asyncio.sleep(0)
     assert sum(part.get("body", b"").count(b"data:") for part in sent) == 1
-    assert here.standing.open == 0
+    assert here.get_streams.open == 0
     await app.close()
 
 

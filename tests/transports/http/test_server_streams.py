@@ -216,9 +216,9 @@ async def test_when_the_newest_stream_is_left_unused_the_older_one_hears_the_res
         session = await greeted(site)
         older, newer = await session.listen(), await session.listen()
         here = await app.start()
-        assert here.standing.open == 2
+        assert here.get_streams.open == 2
         newer.cut()
-        while here.standing.open == 2:
+        while here.get_streams.open == 2:
             await asyncio.sleep(0.01)
         stage.server.remove_tool("add")
         assert methods([await older.next()]) == [CHANGED]
@@ -233,7 +233,7 @@ async def test_when_the_newest_stream_is_left_the_older_one_that_is_read_hears_t
         assert methods([await newer.next()]) == [CHANGED]
         here = await app.start()
         newer.cut()
-        while here.standing.open == 2:
+        while here.get_streams.open == 2:
             await asyncio.sleep(0.01)
         stage.server.remove_prompt("greet")
         assert methods([await older.next()]) == ["notifications/prompts/list_changed"]
@@ -263,7 +263,7 @@ async def test_a_session_whose_streams_were_dropped_is_not_told_of_changes() -> 
         while len(here.endpoint.events):  # type: ignore[arg-type]
             await asyncio.sleep(0.01)
         stage.server.remove_tool("add")
-        while here.standing._sessions:
+        while here.get_streams._sessions:
             await asyncio.sleep(0.01)
 
 
@@ -276,7 +276,7 @@ async def test_what_is_said_while_nobody_listens_waits_for_the_client_to_come_ba
         stage.server.remove_tool("add")
         seen = await standing.next()
         standing.cut()
-        while here.standing.open:
+        while here.get_streams.open:
             await asyncio.sleep(0.01)
         stage.server.remove_tool("chat")
         stage.server.remove_prompt("greet")
@@ -508,7 +508,7 @@ async def test_a_session_that_is_forgotten_for_want_of_room_leaves_no_streams_be
         for _ in range(6):
             assert (await (await site.greet()).get(headers=JSON)).status == 204
         here = await app.start()
-        assert len(here.standing._sessions) <= 2
+        assert len(here.get_streams._sessions) <= 2
         assert len(here.endpoint.events) <= 2  # type: ignore[arg-type]
 
 
@@ -638,7 +638,7 @@ async def polling(app: Any, session: Session) -> asyncio.Task[Answer]:
     """A poll that has reached the server."""
     here = await app.start()
     poll = asyncio.create_task(session.get(headers=JSON))
-    while not here.standing.open:
+    while not here.get_streams.open:
         await asyncio.sleep(0.001)
     return poll
 
@@ -670,7 +670,7 @@ async def test_a_poll_whose_client_has_gone_keeps_its_messages_for_the_next() ->
         here, gone = await app.start(), asyncio.Event()
         headers = {name: value or "" for name, value in session.headers.items()}
         poll = asyncio.create_task(drive(app, "GET", {**headers, **JSON}, path="/mcp", gone=gone))
-        while not here.standing.open:
+        while not here.get_streams.open:
             await asyncio.sleep(0)
         gone.set()
         stage.server.remove_tool("add")
@@ -702,7 +702,7 @@ async def test_a_poll_that_could_not_be_answered_keeps_its_messages_for_the_next
             "query_string": b"",
         }
         poll = asyncio.create_task(app(scope, receive, send))
-        while not here.standing.open:
+        while not here.get_streams.open:
             await asyncio.sleep(0)
         stage.server.remove_tool("add")
         with pytest.raises(OSError, match="it is gone"):
@@ -815,7 +815,7 @@ class Process:
     def __init__(self, stage: Stage, app: Any, site: Site) -> None:
         self.stage, self.app, self.site = stage, app, site
         self.bus: LocalBus = app._current._bus
-        self.standing = app._current.standing
+        self.standing = app._current.get_streams
 
     def at(self, session: Session) -> Session:
         """A session of another process, here."""
