@@ -174,8 +174,10 @@ class Dispatcher:
         known = source.header_revision if caller is None else caller.revision
         row = self.find_method(name, known)
         check_headers = source.check_headers
-        if check_headers is None and not _is_request(row or self.find_method(name, None)):
-            raise _no_method(name)
+        if check_headers is None:  # inline, as it is on the path of every request
+            found = row or self.find_method(name, None)
+            if found is None or found.result is None or found.sender == "server":
+                raise _no_method(name)
         # `initialize` is decoded where it is handled: it may be in a dialect.
         params = _lift(request, None if name == "initialize" else row, caller)
         if check_headers is not None:
@@ -187,7 +189,7 @@ class Dispatcher:
         elif row is not None and row.name == "initialize":
             return source.initialize(request)
         elif caller is None:
-            if row is None or not _is_request(row):
+            if row is None or row.result is None or row.sender == "server":
                 raise _no_method(name)
             if known is None:
                 if row.name == "ping":
@@ -199,7 +201,7 @@ class Dispatcher:
             if found is not row and found is not None:  # both eras have one of that name
                 params = _lift(request, found, caller)
             row = found
-        if row is None or not _is_request(row):
+        if row is None or row.result is None or row.sender == "server":
             unknown = row is not None or self.find_method(name, None) is None
             raise _no_method(name, None if unknown else caller.revision)
         if row.name == "ping":
@@ -237,14 +239,16 @@ class Dispatcher:
     async def _run(self, call: Call, reply: Reply) -> None:
         data = await answer(call, self.answer, self.encoder)
         call.finished = True
-        self.forget(call)
-        reply(call, data)
-
-    def forget(self, call: Call) -> None:
-        """Take a call out of the in-flight tables."""
         self.running.discard(call)
         calls = call.connection.open_calls
         if calls is not None and calls.get(call.id) is call:
+            del calls[call.id]
+        reply(call, data)
+
+    def forget(self, call: Call) -> None:
+        """Take a call that was not started out of the in-flight tables."""
+        self.running.discard(call)
+        if (calls := call.connection.open_calls) is not None:
             del calls[call.id]
 
     def stateless_caller(self, meta: Meta) -> Caller:
@@ -466,11 +470,6 @@ def _lift(message: Request | Notification, method: Method | None, caller: Caller
         return caller.revision.lift_params(method, message.params)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidParams(f"{message.method}: {error}") from None
-
-
-def _is_request(method: Method | None) -> bool:
-    """Whether this is a method that a client may request."""
-    return method is not None and method.result is not None and method.sender != "server"
 
 
 def _no_method(name: str, revision: Revision | None = None) -> MethodNotFound:

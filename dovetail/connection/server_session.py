@@ -47,7 +47,9 @@ class ServerSession:
         ring: Callable[[], KeyRing] = key_ring,
         identity: RequestIdentity = ANONYMOUS,
     ) -> None:
-        self._connection, self._identity = connection, identity
+        self._connection, self._opened_by = connection, identity
+        self.identity = identity
+        """Who sent the newest message."""
         self._has_identities = hasattr(connection.channel, "identity")
         """Whether each message of the channel comes with an identity (HTTP+SSE)."""
         self.limits, self.redact = service.limits, service.redact
@@ -78,14 +80,6 @@ class ServerSession:
         self._last_revision = revision
 
     @property
-    def identity(self) -> RequestIdentity:
-        """Who sent the newest message."""
-        if self._has_identities:
-            newest: RequestIdentity | None = self._connection.channel.identity  # type: ignore[attr-defined]
-            return newest or self._identity
-        return self._identity
-
-    @property
     def network(self) -> Network | None:
         """What the channel runs over, if it knows that."""
         return getattr(self._connection.channel, "network", None)
@@ -94,11 +88,19 @@ class ServerSession:
 
     def on_request(self, request: Request) -> Call | bytes:
         """Make a call of a request, or return its reply; a refusal is raised."""
+        if self._has_identities:
+            self._update_identity()
         return self._dispatcher.accept(request, self)
 
     def on_notification(self, notification: Notification) -> None:
         """Act on a notification."""
+        if self._has_identities:
+            self._update_identity()
         self._dispatcher.on_notification(notification, self)
+
+    def _update_identity(self) -> None:
+        newest: RequestIdentity | None = getattr(self._connection.channel, "identity", None)
+        self.identity = newest or self._opened_by
 
     def on_close(self, reason: Exception | None) -> None:
         """End the session."""
