@@ -131,7 +131,7 @@ class Routes:
                 body = (
                     b""
                     if scope["method"] in BODILESS
-                    else await read_body(receive, self._page_limits, state.endpoint.patience)
+                    else await read_body(receive, self._page_limits, state.endpoint.body_timeouts)
                 )
                 answer = await self._gate.respond(scope, path, dict(scope["headers"]), body)
             except RequestRefused as refused:
@@ -185,7 +185,7 @@ class Routes:
         session = (query.get("session_id") or query.get("sessionId") or [""])[0]
         headers = cors(self._rules, head)
         try:
-            body = await read_body(receive, self._service.limits, state.endpoint.patience)
+            body = await read_body(receive, self._service.limits, state.endpoint.body_timeouts)
             await state.sse.post(send, session, body, headers, identity)
         except RequestRefused as refused:
             await send_error(send, refused.reject, headers)

@@ -13,7 +13,7 @@ helper of the dead server still holds its pipes, or a live server closed its out
 a short grace period.
 
 **Closing** is a sequence of timers: stdin is closed, then the whole process group gets SIGTERM,
-then SIGKILL. It goes on whoever waits for it, even if the waiting tasks are cancelled. A finalizer
+then SIGKILL. It goes on even if the tasks that wait for it are cancelled. A finalizer
 does the final clean-up after the end, for a process that was garbage-collected, or when the
 interpreter exits: it kills the rest of the group, reaps the leader and closes the pipes.
 

@@ -88,22 +88,22 @@ class BodyTimeouts:
         )
 
 
-async def read_body(receive: Receive, limits: Limits, patience: BodyTimeouts) -> bytes:
+async def read_body(receive: Receive, limits: Limits, body_timeouts: BodyTimeouts) -> bytes:
     """Read the whole body of a request; Refused if it is too long or too slow, or if too many bytes
     are arriving at once."""
     task = asyncio.current_task()
     assert task is not None
-    patience.begin(task)
+    body_timeouts.begin(task)
     late = False
     try:
         try:
             message = await receive()
         finally:
-            late = patience.end(task)
+            late = body_timeouts.end(task)
         body: bytes = message.get("body", b"")
         if message.get("more_body"):
             async with asyncio.timeout(limits.body_timeout):
-                body = await _rest(body, receive, limits, patience)
+                body = await _rest(body, receive, limits, body_timeouts)
         elif message["type"] == "http.disconnect":
             raise ClientGone
     except (TimeoutError, asyncio.CancelledError) as end:
@@ -119,9 +119,11 @@ async def read_body(receive: Receive, limits: Limits, patience: BodyTimeouts) ->
     return body
 
 
-async def _rest(first: bytes, receive: Receive, limits: Limits, patience: BodyTimeouts) -> bytes:
+async def _rest(
+    first: bytes, receive: Receive, limits: Limits, body_timeouts: BodyTimeouts
+) -> bytes:
     parts, size = [first], len(first)
-    patience.held += size
+    body_timeouts.held += size
     try:
         while size <= limits.incoming:
             message = await receive()
@@ -130,8 +132,8 @@ async def _rest(first: bytes, receive: Receive, limits: Limits, patience: BodyTi
             part = message.get("body", b"")
             parts.append(part)
             size += len(part)
-            patience.held += len(part)
-            if patience.held > limits.bodies:
+            body_timeouts.held += len(part)
+            if body_timeouts.held > limits.bodies:
                 text = (
                     f"The bodies that are arriving have more than {limits.bodies} bytes "
                     "(Limits.bodies). Try again later."
@@ -143,7 +145,7 @@ async def _rest(first: bytes, receive: Receive, limits: Limits, patience: BodyTi
                 break
         return b"".join(parts)
     finally:
-        patience.held -= size
+        body_timeouts.held -= size
 
 
 async def send_body(

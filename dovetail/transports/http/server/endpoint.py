@@ -89,15 +89,15 @@ class RequestGate(Protocol):
 class EarlyRequest:
     """A request that was started before there was an ASGI scope for it."""
 
-    __slots__ = ("came_to", "head", "turn")
+    __slots__ = ("head", "outcome", "turn")
 
-    def __init__(self, head: RequestHead, turn: PostResponse, came_to: Call | Exception) -> None:
-        self.head, self.turn, self.came_to = head, turn, came_to
+    def __init__(self, head: RequestHead, turn: PostResponse, outcome: Call | Exception) -> None:
+        self.head, self.turn, self.outcome = head, turn, outcome
 
     @property
     def answer(self) -> bytes | None:
         """The whole response, head and body, if it is complete and plain."""
-        turn, call = self.turn, self.came_to
+        turn, call = self.turn, self.outcome
         if (
             turn.open
             or turn.stream is not None
@@ -134,7 +134,7 @@ class Endpoint:
         self.json_only, self._gate = json_only, gate
         self.secret_headers: Collection[bytes] = () if gate is None else gate.secrets
         self.loop = asyncio.get_running_loop()
-        self.patience = BodyTimeouts(limits)
+        self.body_timeouts = BodyTimeouts(limits)
         self._listening: set[Call] = set()
         """The calls of `subscriptions/listen`, which do not count as running."""
         self._served = {
@@ -214,7 +214,7 @@ class Endpoint:
     ) -> None:
         session = await self._session(head, visitor)
         try:
-            message = decode(await read_body(receive, self._limits, self.patience))
+            message = decode(await read_body(receive, self._limits, self.body_timeouts))
         except Malformed as malformed:
             error = malformed.failure.error
             raise refuse(ProtocolError(error.code, error.message), malformed.failure.id) from None
@@ -274,9 +274,9 @@ class Endpoint:
         return EarlyRequest(head, turn, call)
 
     async def _go_on(self, begun: EarlyRequest, receive: Receive, send: Send) -> None:
-        if isinstance(begun.came_to, Exception):
-            raise begun.came_to
-        await self._see_through([begun.came_to], begun.turn, begun.head, receive, send)
+        if isinstance(begun.outcome, Exception):
+            raise begun.outcome
+        await self._see_through([begun.outcome], begun.turn, begun.head, receive, send)
 
     async def _session(self, head: RequestHead, visitor: RequestIdentity) -> HttpSession | None:
         if head.session is None or self.sessions is None or policy.is_stateless(head, None):
