@@ -378,7 +378,7 @@ class Client(Requester):
 
         Raises:
             ToolError: The tool failed.
-            NotFound: There is no such tool.
+            InvalidParams: There is no such tool, or the server refuses the arguments.
             InvalidOutput: The result does not match `type`, or its output schema if
                 `validate="strict"`.
         """

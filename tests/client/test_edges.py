@@ -15,8 +15,8 @@ from dovetail.errors import (
     ConnectFailed,
     ConnectionClosed,
     DovetailError,
+    InvalidParams,
     MethodNotFound,
-    NotFound,
     ProtocolError,
     TimedOut,
 )
@@ -183,11 +183,11 @@ async def test_a_misspelled_tool_is_suggested_if_the_tools_are_known() -> None:
         return "sun"
 
     async with Client(server) as client:
-        with pytest.raises(NotFound) as unknown:
+        with pytest.raises(InvalidParams) as unknown:
             await client.call_tool("forcast")
         assert not hasattr(unknown.value, "__notes__")
         await client.list_tools()
-        with pytest.raises(NotFound) as known:
+        with pytest.raises(InvalidParams) as known:
             await client.call_tool("forcast")
         assert known.value.__notes__ == ["Did you mean the tool 'forecast'?"]
 
