@@ -119,9 +119,7 @@ def test_yes_makes_nothing_up_and_visits_no_page(server: Callable[..., str]) -> 
     )
     done = dovetail("call", path, "page", "--yes")
     assert done.out == "decline\n"
-    assert (
-        done.err == f"small ({path}) asks: Log in (declined: a page needs somebody at a terminal)\n"
-    )
+    assert done.err == f"small ({path}) asks: Log in (declined: opening a page needs a terminal)\n"
 
 
 def test_with_json_the_questions_are_on_stderr() -> None:
