@@ -147,7 +147,7 @@ ROWS = [
         PER_SECOND,
         _thousand,
         stdio.lists,
-        "likewise; the floor encodes each anew",
+        "likewise; the floor encodes each list again",
     ),
     Row(
         "tools_10000",

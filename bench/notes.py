@@ -1,34 +1,33 @@
-"""The prose of the page."""
+"""The text of docs/benchmarks.md."""
 
 PAGE = """# Benchmarks
 
-`make bench` measured this and wrote it down: Dovetail beside the official SDK (`mcp`), FastMCP and the floor, in one
-run, taking turns. One trivial tool, `add(a, b)`, serves where nothing else is said. Servers are driven with raw bytes,
-so that it is they who are measured and not a client. The floor decodes, does the work and encodes, and knows nothing of
-any protocol: on stdio a bare loop, over HTTP a bare ASGI application on uvicorn.
+`make bench` took these measurements and wrote this page. It measures Dovetail, the official SDK (`mcp`), FastMCP and a
+floor in turn, in one run. Unless noted otherwise, the server has one trivial tool, `add(a, b)`. Servers are driven with
+raw bytes, so that no client affects the result. The floor decodes, does the work and encodes, without any protocol: on
+stdio a bare loop, over HTTP a bare ASGI application on uvicorn.
 
-Everybody is measured as installed: `dovetail-mcp[http]` brings uvloop and httptools, which the floor uses too; `mcp` and
-`fastmcp` bring neither. Installed into `.venv-bench` by hand, they are used.
+All programs are measured as installed. `dovetail-mcp[http]` includes uvloop and httptools, which the floor uses too;
+`mcp` and `fastmcp` do not include them. If you install them into `.venv-bench`, they are used.
 
-Each figure is the best of several rounds, as whatever disturbs a measurement makes it worse. Only ratios carry over to
-another machine, and of these, the ones by processor time of the process that is measured are the steadier: they stand in
-brackets.
+Each figure is the best of several rounds, because disturbances only make a measurement worse. Only ratios apply to other
+machines. Ratios by CPU time of the measured process vary least; they are in brackets.
 
 ![How many times the official SDK](benchmarks.svg)
 
 ## Ratios and goals
 
 {ratios}
-A number is how many times better Dovetail is, by the figure itself (and by processor time). A goal that is met by one of
-them only says by which.
+A number says how many times better Dovetail is, by the figure itself (and by CPU time). If a goal is met by only one of
+the two, the table says by which.
 
-## Goals that were missed
+## Missed goals
 
 {missed}
 
 ## Growth
 
-What is left of a rate when there is so much more, by processor time; 100 % is all of it.
+How much of a rate remains when the load grows, by CPU time. 100 % means no loss.
 
 {growth}
 ## The machine
@@ -37,37 +36,37 @@ What is left of a rate when there is so much more, by processor time; 100 % is a
 
 ## Absolute figures
 
-These are of the machine above, in one run; they say little about yours. Beside a rate stands the processor time that one
-takes: of the server's process; in memory of the only one; in the rows of clients, of the client's.
+These figures come from one run on the machine above and say little about yours. Next to a rate is the CPU time of one call:
+of the server process; in memory, of the only process; in the rows for clients, of the client process.
 
 {absolute}
-How long a call takes over HTTP, with every connection busy:
+The latency of a call over HTTP, with all connections busy:
 
 {latencies}
-## What is measured how
+## Method
 
 {how}
 
-`python -m bench.run --only http` measures only the rows whose names begin so, `--short` all of them roughly;
-`bench/measures.py` is the table of them. `make bench-check`, which CI runs, compares four ratios to the floor with those
-in `bench/ratios.json`, and fails where one has fallen by half.
+`python -m bench.run --only http` measures only the rows whose names begin with `http`. `--short` measures all rows
+roughly. `bench/measures.py` is the table of rows. CI runs `make bench-check`, which compares four ratios to the floor with
+`bench/ratios.json` and fails if one has fallen by half.
 """  # noqa: E501
 
-# What stands in the way, by row.
+# Why a goal was missed, by row.
 _HTTP = """
-About half of the time of a call is uvicorn's, and the floor's too. The rest is ours: the task that each call is, with the
-turn of the loop that it takes before Python 3.12, the checks of the head, the params, the arguments and the result.
+About half of the time of a call is spent in uvicorn, as it is for the floor. The rest is ours: one asyncio task per call,
+with a loop iteration before Python 3.12, and the checks of the head, the params, the arguments and the result.
 """  # noqa: E501
 WHY = {
     "stdio_pipelined": """
-A call takes about five times what the floor takes for decoding and encoding alone. It is a task of its own, so that it can
-be cancelled and takes nobody along; before Python 3.12, which starts tasks eagerly, that is over a quarter of it. The rest
-is spread thin.
+A call takes about five times as long as the floor, which only decodes and encodes. Each call is an asyncio task, so that it
+can be cancelled alone. Before Python 3.12, which starts tasks eagerly, the task takes over a quarter of the time. The rest
+is spread over many small steps.
 """,  # noqa: E501
     "http_stateless_32": _HTTP,
     "http_handshake_32": _HTTP,
     "in_memory": """
-In memory the SDK hands objects over, without messages. Ours are encoded, decoded and lowered to the revision as on a wire,
-so that a test in memory shows what would be sent; and for one call at a time the loop turns four times.
+In memory the SDK passes objects, without encoding messages. Dovetail encodes, decodes and lowers them as on a wire, so that
+a test in memory shows what would be sent. And one call takes four loop iterations.
 """,  # noqa: E501
 }
