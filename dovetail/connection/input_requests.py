@@ -54,7 +54,7 @@ QUESTIONS = {
 
 
 def required_capabilities(params: Any, method: str) -> dict[str, dict[str, Any]]:
-    """The capabilities that a client must have declared to be asked this, as the wire has them."""
+    """Return the capabilities that a client must have declared for this question."""
     if method == "roots/list":
         return {"roots": {}}
     if isinstance(params, ElicitParams):
@@ -69,7 +69,7 @@ def required_capabilities(params: Any, method: str) -> dict[str, dict[str, Any]]
 
 
 def _uses_tools(params: CreateMessageParams) -> bool:
-    """Whether a conversation speaks of tools, though it offers none."""
+    """Whether the messages mention tools, even if none are offered."""
     blocks = (block for message in params.messages for block in message.blocks)
     return any(isinstance(block, ToolUseContent | ToolResultContent) for block in blocks)
 
@@ -78,7 +78,7 @@ def has_capabilities(
     capabilities: ClientCapabilities, wanted: dict[str, dict[str, Any]], revision: Revision
 ) -> bool:
     """Whether a client has all of these. An empty `elicitation` means forms; forms and context are
-    older than the words for them."""
+    older than their capabilities."""
     for name, parts in wanted.items():
         has = capabilities.get(name)
         if not isinstance(has, dict):
@@ -93,18 +93,18 @@ def has_capabilities(
 
 
 def find_flaw(params: Any) -> str | None:
-    """What is wrong with a question, whoever is asked; None if nothing is."""
+    """Return what is wrong with a question for any client; None if nothing is."""
     if isinstance(params, ElicitParams) and params.mode == "url":
         reason = why_not_openable(params.url or "")
         return reason and f"{params.url!r} is not a URL that a browser can open: {reason}"
     problem = (
         find_tool_mismatch(params.messages) if isinstance(params, CreateMessageParams) else None
     )
-    return problem and f"The conversation cannot be sent: {problem}"
+    return problem and f"The messages cannot be sent: {problem}"
 
 
 def check(call: Call, method: str, params: Any) -> None:
-    """Whether the client can be asked this: CannotAsk where not, ConfigError where nobody can."""
+    """Raise CannotAsk if this client cannot be asked, ConfigError if no client can."""
     caller = call.caller
     revision = caller.revision
     wanted = required_capabilities(params, method)
@@ -124,12 +124,11 @@ def check(call: Call, method: str, params: Any) -> None:
 
 
 async def ask(call: Call, method: str, params: Any, key: str | None = None) -> Raw:
-    """Put a question to the client of a call; the answer as it came. The call's own time stands
-    still meanwhile."""
+    """Ask the client of a call and return the raw answer. The tool's timeout pauses meanwhile."""
     check(call, method, params)
     if _inside_once.get():
         raise ConfigError(
-            "What ctx.once does cannot ask the client; ask before, and let it use the answer"
+            "The function of ctx.once cannot ask the client; ask before, and use the answer in it"
         )
     if isinstance(params, ElicitParams) and params.elicitation_id is not None:
         remember_elicitation(call.caller, params.elicitation_id)
@@ -140,7 +139,9 @@ async def ask(call: Call, method: str, params: Any, key: str | None = None) -> R
             kept: Raw = await call.run.ask(QUESTIONS[method], params, key)
             return kept
         if call.caller.revision.stateless:
-            raise CannotAsk(f"{method}: this {call.name} was begun as one that does not ask")
+            raise CannotAsk(
+                f"{method}: the handler of this {call.name} was started as one that does not ask"
+            )
         return await ask_over_back_channel(call, method, params)
     finally:
         if call.timeout_clock is not None:
@@ -148,8 +149,8 @@ async def ask(call: Call, method: str, params: Any, key: str | None = None) -> R
 
 
 async def ask_over_back_channel(call: Call, method: str, params: Any) -> Raw:
-    """A question down the back channel. Those that are open at the same time are one round, as in
-    the other era."""
+    """Send a question over the back channel. Questions that are open at the same time are one
+    round, as in the stateless era."""
     limits: Limits = call.connection.limits
     call.rounds += not call.open_questions
     if call.rounds > limits.asks:
@@ -168,29 +169,28 @@ async def ask_over_back_channel(call: Call, method: str, params: Any) -> Raw:
 
 
 def too_many_rounds(call: Call, limits: Limits) -> InternalError:
-    """The error of a handler that never stops asking."""
+    """Return the error of a handler that never stops asking."""
     return InternalError(f"{call.name} asked {limits.asks} times in a row, which is the limit")
 
 
 def remember_elicitation(caller: Caller, id: str) -> None:
-    """Its user is sent to a page."""
+    """Remember a URL elicitation of this caller."""
     caller.remember_elicitation(id)
     if caller.on_url_elicitation is not None:
         caller.on_url_elicitation(id)
 
 
 def client_refused(method: str, code: int, message: str) -> ToolError:
-    """What a handler is told whose client answered a question with an error, as one whose user said
-    no does."""
+    """Return the error for a client that answered a question with an error."""
     return ToolError(f"The client refused {method}: {message or f'error {code}'}")
 
 
 async def once(call: Call, key: str, function: Callable[[], Any]) -> Any:
-    """Do something once per chain of rounds, and remember what came of it. Gives back what JSON
-    makes of it, each time."""
+    """Call a function once per chain of rounds and record its result. Returns the result as decoded
+    from JSON, each time."""
     kept = call.once_results = {} if call.once_results is None else call.once_results
     while isinstance(done := kept.get(key), asyncio.Future):
-        await asyncio.wait([done])  # somebody is at it; where they fail, it is our turn
+        await asyncio.wait([done])  # it is running; if it fails, it is our turn
     if done is None:
         begun = kept[key] = asyncio.get_running_loop().create_future()
         try:
@@ -206,7 +206,7 @@ async def once(call: Call, key: str, function: Callable[[], Any]) -> Any:
 
 
 async def _run_once(run: Any, function: Callable[[], Any]) -> Any:
-    """What comes of it. Until then no round ends, as its state would not know of it."""
+    """Run it. No round ends meanwhile, because its state would lack the result."""
     inside = _inside_once.set(True)
     if run is not None:
         run.once_running += 1
@@ -221,13 +221,12 @@ async def _run_once(run: Any, function: Callable[[], Any]) -> Any:
 
 
 _inside_once: ContextVar[bool] = ContextVar("inside", default=False)
-"""Whether this is the inside of a `once`, where nothing can be asked: the next run would not come
-by there."""
+"""Whether this runs inside of a `once`, where nothing can be asked: a replay would skip the
+question."""
 
 
 def as_tool_error(call: Call, error: CannotAsk | ToolError) -> ToolResult:
-    """What a caller is told of a question that came to nothing, as if the handler itself had
-    asked."""
+    """Return the result for a question that failed, as if the handler itself had asked."""
     if call.method.result is not ToolResult or (
         isinstance(error, CannotAsk) and call.caller.revision.stateless
     ):
@@ -236,46 +235,44 @@ def as_tool_error(call: Call, error: CannotAsk | ToolError) -> ToolResult:
 
 
 def question_method(params: Params | None) -> str:
-    """The method that puts a question."""
+    """Return the method of a question."""
     if isinstance(params, ElicitParams):
         return "elicitation/create"
     return "sampling/createMessage" if isinstance(params, CreateMessageParams) else "roots/list"
 
 
 def decode_answer(raw: Raw, method: str) -> Any:
-    """An answer as the value that the question promises; InvalidParams where it is something
-    else."""
+    """Decode an answer; InvalidParams if it does not fit the question."""
     try:
         return decode(raw, QUESTIONS[method].result)
     except msgspec.MsgspecError as error:
-        raise InvalidParams(f"The answer to {method} makes no sense: {error}") from None
+        raise InvalidParams(f"The answer to {method} is malformed: {error}") from None
 
 
 def or_empty_params(params: Params | None) -> Params:
-    """Params that are there, though there is nothing in them."""
+    """Return the params, or empty ones."""
     return Params() if params is None else params
 
 
 # suspended calls
 
 RequestKey = tuple[Any, ...]
-"""Whose request it is, and which, as it came: middleware may make another of it before it is asked
-for."""
+"""Identifies the caller and the request, as it came: middleware may change the request later."""
 encode_sorted = msgspec.json.Encoder(order="sorted").encode
 
 
 class OpenQuestion(Struct, eq=False):
-    """A question that has no answer yet."""
+    """A question without an answer so far."""
 
     method: Method
     params: Any
     future: "asyncio.Future[Raw] | None" = None
-    """Whoever waits for it; None where the handler is called again with the answer."""
+    """Gets the answer; None if the handler is called again with it."""
     form: "Form | None" = None
-    """What the answer has to fit, where nobody waits who knows."""
+    """What the answer must fit, if no future checks it."""
 
     def settle(self, answer: "Raw | CannotAsk") -> None:
-        """Tell whoever waits."""
+        """Set the answer, or the error."""
         if self.future is None or self.future.done():
             return
         if isinstance(answer, CannotAsk):
@@ -284,37 +281,36 @@ class OpenQuestion(Struct, eq=False):
             self.future.set_result(answer)
 
     def check_answer(self, answer: Raw) -> None:
-        """InvalidParams where an answer is none to this."""
+        """Raise InvalidParams if an answer does not fit."""
         said = decode_answer(answer, self.method.name)
         if self.form is not None and said.action == "accept":
             self.form.accept(said.content)
 
 
 class Journal(Struct, array_like=True):
-    """What a client carries from round to round, sealed."""
+    """What the client carries from round to round, sealed."""
 
     call_id: str
     expires: float
     rounds: int
     request_digest: bytes
-    """Whose, and which request it is: nobody else's, and no other."""
+    """Binds the journal to its caller and request."""
     open_questions: dict[str, tuple[str, dict[str, Any] | None]]
-    """The questions that wait for an answer, by their keys: the method of each, and the form that
-    it has to fit."""
+    """The open questions by key: the method of each, and the form that its answer must fit."""
     answers: dict[str, bytes]
     once_results: dict[str, bytes]
     request_state: str | None = None
-    """The state of a handler that asks by itself."""
+    """The state that a handler returned with its questions."""
     diverging: bool = False
-    """Whether the last run asked nothing that the ones before had asked. Once, others may just have
-    been faster."""
+    """Whether the last run asked none of the earlier questions. The first time, other questions may
+    just have been faster."""
     awaits_consent: bool = False
-    """Whether it raised UrlRequired: then answers are the consent to visit its pages, and it is run
-    again."""
+    """Whether it raised UrlRequired: then the answers are the consent to visit its pages, and it is
+    run again."""
 
 
 class SuspendableCall:
-    """A handler at work, across as many requests as it takes."""
+    """A running handler, across as many requests as it needs; suspended between two of them."""
 
     def __init__(
         self,
@@ -326,13 +322,13 @@ class SuspendableCall:
         self.id = token_urlsafe(16)
         self.request_key = request_key(call) if whose is None else whose
         self.call = call = replace(call, run=self)
-        """The call as the handler sees it; the requests that it is answered to come and go."""
+        """The call as the handler sees it, across several requests."""
         self.rounds = 0 if journal is None else journal.rounds
         known = answers if journal is None else {**journal.answers, **answers}
-        anew = journal is None or journal.awaits_consent
-        self.answers = {} if anew else known
-        self._unclaimed_answers = known if anew else {}
-        """Answers to what may not be asked any more, or was not yet: they count once it is."""
+        is_fresh = journal is None or journal.awaits_consent
+        self.answers = {} if is_fresh else known
+        self._unclaimed_answers = known if is_fresh else {}
+        """Answers that count once their question is asked, if it is."""
         call.once_results = (
             call.once_results or {} if journal is None else dict(journal.once_results)
         )
@@ -349,16 +345,16 @@ class SuspendableCall:
         self.diverging = (
             journal is not None and journal.request_state is None and bool(self.answers)
         )
-        """Whether it was run again and has asked nothing yet that it had asked before."""
+        """Whether it was run again and has not yet asked any of the earlier questions."""
         self.once_running = 0
-        """Things that are being done once."""
+        """How many functions of `once` are running."""
         self.awaits_consent = False
         self._used_keys: set[str] = set()
         self._closing = False
         self._round_end: asyncio.Future[None] | None = None
 
     def start(self, handle: CallHandler) -> None:
-        """Set the handler to work."""
+        """Start the handler."""
         self.task = asyncio.get_running_loop().create_task(self._work(handle))
         self.task.add_done_callback(lambda _: self._end_round())
 
@@ -369,23 +365,22 @@ class SuspendableCall:
             and type(result) is not InputRequired
             and self.call.request_state is None
         ):
-            # Had it asked otherwise from the start, the answers would be to other questions: it is
-            # not to be trusted.
+            # It did not ask what it had asked before, so the answers may belong to other questions.
             raise self.divergence_error()
         return result
 
     def divergence_error(self) -> InternalError:
-        """The error of a handler that does something else each time."""
+        """Return the error of a handler that asks other questions each time."""
         text = (
-            "was run again and did not ask what it had asked before; what differs between "
-            "runs belongs into ctx.once"
+            "was run again and did not ask what it had asked before; put what differs between "
+            "runs into ctx.once"
         )
         log.error("%s %s: %s", self.call.name, text, ", ".join(sorted(self._unused_keys)))
         return InternalError(f"{self.call.name} {text}")
 
     async def ask(self, method: Method, params: Any, key: str | None) -> Raw:
-        """One question: answered from the journal, or put to the client with all others of this
-        turn of the loop."""
+        """Return an answer from the journal, or ask the client, together with all other questions
+        of this turn of the loop."""
         key = question_key(method, params, key, self._used_keys)
         if key in self._unclaimed_answers:
             self.answers[key] = self._unclaimed_answers.pop(key)
@@ -395,7 +390,7 @@ class SuspendableCall:
             self.diverging = False
             return Raw(known)
         if key in self.open_questions:
-            raise InternalError(f"The key {key!r} is asked twice at once")
+            raise InternalError(f"Two open questions have the key {key!r}")
         future: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
         self.open_questions[key] = OpenQuestion(method, params, future)
         self.close_round_soon()
@@ -405,10 +400,10 @@ class SuspendableCall:
             self.open_questions.pop(key, None)
 
     async def save_once_result(self, key: str, done: bytes) -> None:
-        """Something was done once; the next round tells."""
+        """Do nothing: the next round carries the result."""
 
     def close_round_soon(self) -> None:
-        """The round ends with this turn of the loop, with all that is asked until then."""
+        """End the round after this turn of the loop, with all questions asked until then."""
         if not self._closing:
             self._closing = True
             asyncio.get_running_loop().call_soon(self._close_round)
@@ -432,14 +427,14 @@ class SuspendableCall:
         return self.task.done()
 
     def stop(self) -> None:
-        """Nobody waits for it any more."""
+        """Cancel the handler."""
         self.call.cancelled = self.call.finished = True
         if self.task is not None:
             self.task.cancel()
 
     def resume(self, call: Call, answers: dict[str, bytes]) -> None:
-        """Go on, on behalf of a new request. What is missing is asked again, if the client still
-        says that it can be."""
+        """Go on, on behalf of a new request. Missing answers are asked for again, if the client can
+        still be asked."""
         continue_under(self.call, call)
         self.diverging = False
         self.answers |= answers
@@ -458,12 +453,12 @@ class SuspendableCall:
 
 
 def question_key(method: Method, params: Any, given: str | None, used: set[str]) -> str:
-    """The key of a question: what was given, or a digest of what it asks; counted where there is
-    such a one already."""
+    """Return the key of a question: the given one, or a digest of its content, with a count of
+    repeats."""
     base = given
     if base is None:
         if isinstance(params, ElicitParams):
-            # Some parts may be drawn anew each time.
+            # These parts may be different each time.
             params = replace(
                 params, elicitation_id=None, url=params.url and without_ticket(params.url)
             )
@@ -477,7 +472,7 @@ def question_key(method: Method, params: Any, given: str | None, used: set[str])
 
 
 def continue_under(call: Call, request: Call) -> None:
-    """A call that goes on under a new request: from now on all that it says belongs to that one."""
+    """Continue a call under a new request, which all that it sends belongs to from now on."""
     call.id, call.caller, call.connection, call.progress = (
         request.id,
         request.caller,
@@ -493,7 +488,7 @@ def continue_under(call: Call, request: Call) -> None:
 
 
 def request_key(call: Call) -> RequestKey:
-    """Whose request this is, and which, before anybody has changed it."""
+    """Return what identifies the caller and the request, before middleware changes it."""
     params, principal = call.params, call.caller.principal
     arguments = getattr(params, "arguments", None)
     if isinstance(arguments, dict):

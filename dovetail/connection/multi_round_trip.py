@@ -1,20 +1,21 @@
-"""Asking in the stateless era, in rounds.
+"""Multi round trips: how a server asks its client in the stateless era.
 https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/mrtr
 
-A server cannot ask, it can only answer "ask me again, with these answers" (`input_required`). So a
-handler that may ask runs in a task of its own, a `Run`, apart from the request that it answers. Its
-questions of one turn of the loop go out together as one reply, with the *journal* sealed into the
-state that the client brings back: all answers so far, and the outcome of each `once`. When the
-client comes back, either
+A server cannot send requests. It can only reply "send this again, with these answers"
+(`input_required`). So a handler that may ask runs in its own task, as a `SuspendableCall`, apart
+from the request that started it. The questions of one turn of the loop go out together in one
+reply. Its state carries the sealed *journal*: all answers so far, and the result of each `once`.
+When the client sends the request again with the answers, there are two cases:
 
-    the run is still here    it goes on where it stood, on behalf of the new request
-    it is not                (another process, or it had to make room) the handler is run again from
-                             the beginning; each question that the journal can answer is answered at
-                             once, until it reaches new ground
+    the suspended call is here   it goes on where it was, on behalf of the new request
+    it is not                    (it is in another process, or was evicted) the handler is run again
+                                 from the start; the journal answers each question that was asked
+                                 before, until a new one comes
 
-A question is known by its key: given, or made of what it asks, never of the order in which it was
-asked, which concurrency changes from run to run. Where nothing can be encrypted (no
-`cryptography`), the state is a random handle on the run, and there is no second way.
+A question is identified by its key: a given one, or a digest of its content. Its position would not
+do, because with concurrent questions the order changes from run to run. If nothing can be encrypted
+(without `cryptography`), the state is a random handle of the suspended call, and there is no
+replay.
 """
 
 import asyncio
@@ -68,13 +69,13 @@ log = logging.getLogger("dovetail.connection")
 
 PURPOSE = "state"
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 5.0
-"""Before a handler that asked nothing but that is called again while its caller, or its task,
-waits; it doubles."""
-CONSENT_DECLINED = "The user did not want to visit the page that this needs"
+"""Seconds before a handler that returned InputRequired without a question is called again, while
+its caller or task waits. The pause doubles each time."""
+CONSENT_DECLINED = "The user declined to visit the page that this needs"
 
 
 class MultiRoundTrip:
-    """The runs of one server in one event loop."""
+    """The suspended calls of one server in one event loop."""
 
     def __init__(self, service: Service, ring: Callable[[], KeyRing]) -> None:
         self._service, self._limits, self._replay, self._make_key_ring = (
@@ -84,16 +85,16 @@ class MultiRoundTrip:
             ring,
         )
         self._server_name = service.info.name.encode()
-        """Another server of the same program has the same keys, but not our runs."""
+        """Binds a state to this server: another one in the same program has the same keys."""
         self._key_ring: KeyRing | None = None
         self._suspended: dict[str, SuspendableCall] = {}
-        """Runs that wait for a client to come back, the one that waits longest first."""
+        """Calls that wait for the client's answers, the oldest first."""
         self._sweeper = Sweeper(self._limits.parked_time / 4, self._sweep)
         if self._replay and not self.key_ring.encrypts:
             raise missing_extra('Encrypting answers for resume="replay"', "http")
 
     def applies_to(self, call: Call) -> bool:
-        """Whether a call may come to ask, or comes back with answers."""
+        """Whether a call may ask, or comes with answers."""
         if not call.method.asks or not call.caller.revision.stateless:
             return False
         if call.params.request_state is not None:
@@ -107,8 +108,7 @@ class MultiRoundTrip:
         return bool(asked) and self._service.can_ask(call)
 
     async def answer(self, call: Call, handle: CallHandler) -> Any:
-        """The result of a call of the stateless era, or what has to be asked before there is
-        one."""
+        """Return the result of a call of the stateless era, or the questions that come first."""
         whose = request_key(call)
         journal = self._open_state(call, whose)
         answers = self._check_answers(call, journal)
@@ -130,7 +130,7 @@ class MultiRoundTrip:
             and not visits
             and not self.key_ring.encrypts
         ):
-            raise self._invalid_state(call, "its run is not here any more")
+            raise self._invalid_state(call, "its call is no longer suspended here")
         else:
             run = SuspendableCall(call, journal, answers, whose)
             run.start(handle)
@@ -159,7 +159,7 @@ class MultiRoundTrip:
         asked: InputRequired | UrlRequired,
         whose: RequestKey | None,
     ) -> Any:
-        """The result of a handler that asks by itself, and has no run."""
+        """Return the result of a handler that returned its questions and is not suspendable."""
         if not call.caller.revision.stateless:
             return await call_until_answered(call, handle, asked, self._service)
         run = SuspendableCall(call, None, {}, whose)
@@ -172,15 +172,15 @@ class MultiRoundTrip:
     def _require_visits(
         self, run: SuspendableCall, call: Call, error: UrlRequired
     ) -> InputRequiredResult:
-        """The pages that a handler wants visited first, as questions; once they are answered, it is
-        run again."""
+        """Return the questions for the pages that a handler wants visited first. Once the user has
+        agreed, the handler is run again."""
         questions = _page_questions(call, error, self._service)
         run.awaits_consent = True
         return self._input_required(run, call, questions, run.call.request_state)
 
     @property
     def key_ring(self) -> KeyRing:
-        """The keys that a state is sealed with, made when they are first needed."""
+        """The keys that a state is sealed with, created on first use."""
         if self._key_ring is None:
             self._key_ring = self._make_key_ring()
         return self._key_ring
@@ -188,8 +188,8 @@ class MultiRoundTrip:
     # rounds
 
     def _suspend(self, run: SuspendableCall, call: Call) -> InputRequiredResult:
-        """Its questions, and the state to come back with; the run itself waits here, or makes room
-        for others."""
+        """Return the questions with the sealed state, and keep the call, evicting the oldest if
+        there are too many (`Limits.parked`)."""
         result = self._input_required(run, call, run.open_questions, None)
         if self._replay:
             run.stop()
@@ -204,8 +204,7 @@ class MultiRoundTrip:
     def _require_input(
         self, run: SuspendableCall, call: Call, asked: InputRequired
     ) -> InputRequiredResult:
-        """The questions of a handler that asks by itself. It is done until it is called again;
-        nothing waits here."""
+        """Return the questions that a handler returned. The handler is done; nothing is kept."""
         return self._input_required(
             run, call, _check_questions(call, asked, self._service), asked.state or ""
         )
@@ -239,7 +238,7 @@ class MultiRoundTrip:
         return bool(self._suspended)
 
     def close(self) -> None:
-        """The server ends: no run waits any longer."""
+        """Cancel all suspended calls."""
         for id in list(self._suspended):
             self._evict(id)
         self._sweeper.cancel()
@@ -253,7 +252,7 @@ class MultiRoundTrip:
         if own is not None and run.call.once_results and not replayable:
             raise InternalError(
                 f"{call.name}: ctx.once before InputRequired needs `cryptography`, to keep "
-                "what came of it"
+                "its result"
             )
         answers = run.answers if replayable and own is None else {}
         kept = {
@@ -304,13 +303,13 @@ class MultiRoundTrip:
         return journal
 
     def _invalid_state(self, call: Call, reason: str) -> InvalidParams:
-        """One error for whatever is wrong with a state; only the log knows which."""
-        log.warning("The requestState of a %s is refused: %s", call.name, reason)
+        """Return the same error for every reason; only the log says which it was."""
+        log.warning("The requestState of a %s was refused: %s", call.name, reason)
         return InvalidParams("The requestState is not valid; send the request again without it")
 
     def _check_answers(self, call: Call, journal: Journal | None) -> dict[str, bytes]:
-        """The answers that came, of those that were asked for. One of the wrong kind is refused,
-        and the run waits on."""
+        """Return the answers to questions that were asked. A malformed answer is refused, and the
+        call stays suspended."""
         given = {
             key: answer
             for key, answer in (call.params.input_responses or {}).items()
@@ -328,8 +327,8 @@ class MultiRoundTrip:
 async def call_until_answered(
     call: Call, handle: CallHandler, asked: InputRequired | UrlRequired, service: Service
 ) -> Any:
-    """The result of a handler that asks by itself, where that can be done while it waits, as in the
-    handshake era and in a task: it is called again with the answers."""
+    """Return the result of a handler that returns its questions, by asking them and calling it
+    again with the answers. For the handshake era and for tasks, which can wait."""
     used: set[str] = set()
     for attempt in range(service.limits.asks):
         try:
@@ -366,7 +365,7 @@ async def call_until_answered(
 
 
 def _check_questions(call: Call, asked: InputRequired, service: Service) -> dict[str, OpenQuestion]:
-    """What a handler asks by itself, held to all that its context would hold it to."""
+    """Return the questions that a handler returned, after the checks that `ctx` would do."""
     if not call.method.asks:
         raise InternalError(f"{call.name} may not ask its client anything")
     if not asked.requests and asked.state is None:
@@ -388,8 +387,8 @@ def _check_questions(call: Call, asked: InputRequired, service: Service) -> dict
 
 
 def _page_questions(call: Call, error: UrlRequired, service: Service) -> dict[str, OpenQuestion]:
-    """What a handler wants visited first, as questions; the handshake era has an error for it,
-    which is raised."""
+    """Return the pages that a handler wants visited first, as questions. The handshake era has an
+    error for them, which is raised."""
     listed = error.elicitations
     pages = {
         page.id: ElicitParams(
@@ -398,9 +397,7 @@ def _page_questions(call: Call, error: UrlRequired, service: Service) -> dict[st
         for page in listed
     }
     if not pages:
-        raise InternalError(
-            f"{call.name} raised UrlRequired without a page to visit; it takes url=…"
-        )
+        raise InternalError(f"{call.name} raised UrlRequired without a page to visit; pass url=…")
     try:
         questions = _check_questions(call, InputRequired({**pages}), service)
     except CannotAsk as reason:
@@ -408,7 +405,7 @@ def _page_questions(call: Call, error: UrlRequired, service: Service) -> dict[st
     if not call.caller.revision.stateless:
         for id in pages:
             remember_elicitation(call.caller, id)
-        raise UrlRequired(error.message, pages=listed)  # without those that are none
+        raise UrlRequired(error.message, pages=listed)  # without entries that are not pages
     return questions
 
 
@@ -421,8 +418,7 @@ def _all_accepted(answers: Mapping[str, Raw]) -> bool:
 
 
 async def _ask_all(call: Call, questions: dict[str, OpenQuestion]) -> dict[str, Raw]:
-    """The answers to questions that are put all at once. Where one comes to nothing, the others are
-    taken back."""
+    """Ask all questions at once and return the answers. If one fails, the others are cancelled."""
     asked = [
         asyncio.ensure_future(ask(call, one.method.name, one.params, key))
         for key, one in questions.items()
@@ -441,7 +437,8 @@ async def _ask_all(call: Call, questions: dict[str, OpenQuestion]) -> dict[str, 
 
 
 def _request_digest(whose: RequestKey) -> bytes:
-    """The same for a request and all its retries, whatever order its arguments have."""
+    """Return a digest that is the same for a request and all its retries, in any order of the
+    arguments."""
     *who, arguments = whose
     if isinstance(arguments, Raw):
         arguments = msgspec.json.decode(arguments) if bytes(arguments) else {}
@@ -449,7 +446,7 @@ def _request_digest(whose: RequestKey) -> bytes:
 
 
 def input_request(method: Method, params: Any) -> dict[str, Any]:
-    """A question as a client finds it in a result."""
+    """Return a question as it is sent in `inputRequests`."""
     return (
         {"method": method.name}
         if method.name == "roots/list"

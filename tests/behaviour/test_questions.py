@@ -103,7 +103,7 @@ async def test_a_conversation_out_of_balance_is_never_sent(
 
     asks = returning(k=CreateMessageParams(messages=messages, max_tokens=5)) if by_itself else ask
     async with bare(asking(asks)) as peer:
-        assert "The conversation cannot be sent" in refusal(await reply_of(peer, revision))
+        assert "The messages cannot be sent" in refusal(await reply_of(peer, revision))
 
 
 # what was declared

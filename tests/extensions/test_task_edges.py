@@ -227,7 +227,7 @@ async def test_a_page_that_has_to_be_visited_is_a_question_of_the_task() -> None
 async def test_who_does_not_want_to_visit_the_page_is_told_as_the_tools_failure() -> None:
     site = Visiting()
     async with Client(site.server, revision=EXTENDED, on_elicit=site.answer("decline")) as client:
-        with pytest.raises(ToolError, match="did not want to visit"):
+        with pytest.raises(ToolError, match="declined to visit"):
             await client.call_tool("connect")
     assert site.runs == 1
 

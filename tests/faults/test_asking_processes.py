@@ -267,4 +267,4 @@ async def test_without_cryptography_a_run_that_is_gone_is_a_clear_error(charges:
         ) as client:
             with pytest.raises(ProtocolError, match="send the request again without it"):
                 await client.call_tool("book", {"city": "Rome"})
-        assert "its run is not here any more" in program.said()
+        assert "its call is no longer suspended here" in program.said()
