@@ -237,11 +237,13 @@ def _repair(value: Any) -> Any:
     there is nothing to repair.
 
     Content of an unknown kind becomes OtherContent; completion values that are objects become their
-    value.
+    value; a null for `isError` counts as absent.
     """
     if not isinstance(value, dict):
         return None
     mended = _known_kinds(value)
+    if "isError" in mended and mended["isError"] is None:
+        del mended["isError"]
     if isinstance(messages := value.get("messages"), list):
         mended["messages"] = [
             _known_kinds(one) if isinstance(one, dict) else one for one in messages

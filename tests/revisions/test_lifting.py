@@ -273,3 +273,10 @@ def test_an_embedded_resource_is_lifted_with_its_contents() -> None:
     (content,) = lift(ToolResult, {"content": [block]}).content
     assert isinstance(content, EmbeddedResource)
     assert (content.resource.data, content.resource.mime_type) == (b"hi", "x/y")
+
+
+@pytest.mark.parametrize("revision", OFFICIAL, ids=lambda revision: revision.name)
+def test_a_null_is_error_counts_as_absent(revision: Any) -> None:
+    raw = Raw(encode({"content": [{"type": "text", "text": "a"}], "isError": None}))
+    result = revision.lift_result(METHODS["tools/call"], raw)
+    assert result.is_error is False and result.text == "a"
