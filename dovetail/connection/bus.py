@@ -10,14 +10,14 @@ bytes and the MessagePack of
     ANSWER    ""       or nil    of the ask    the first that is not nil, or the last, goes back to
                                                the asker
 
-The hub reads no payloads. It counts who has yet to answer, so that "nobody knows" comes as fast as
-the slowest member and not at the deadline, and a member that leaves has said no. The others hear
-that it left (`ports.MEMBERS_CHANGED`).
+The hub does not read payloads. It counts who has yet to answer, so that "nobody knows" takes as
+long as the slowest member, not until the deadline. A member that leaves counts as "no". The others
+are notified that it left (`ports.MEMBERS_CHANGED`).
 
-Nothing here waits for anybody: whoever does not read what it is sent is dropped when its backlog is
-full, and so is whoever sends garbage; the others do not notice. A member without its hub is alone
-for a while, and comes back by itself. What was published in between is lost to it: the bus carries
-news, and no truth that is not elsewhere too.
+Nothing here waits for a peer. A member that does not read is dropped when its backlog is full, and
+so is one that sends garbage; the others are not affected. A member that lost its hub is alone for a
+while, and reconnects by itself. It misses what was published in between, so the bus carries only
+news, never the only copy of something.
 """
 
 import asyncio
@@ -37,22 +37,22 @@ from ..limits import DEFAULT
 from ..ports import MEMBERS_CHANGED
 
 FRAME = DEFAULT.outgoing + 4 * DEFAULT.events
-"""The longest frame: one message, with all that a stream held before it."""
+"""The longest frame in bytes: one message, with all that a stream held before it."""
 BACKLOG = 2 * FRAME
-"""What may wait for one member to read it: while it reads one such frame, others may follow."""
+"""Bytes that may wait for one member: while it reads one such frame, others may follow."""
 DEADLINE = 1.0
-"""How long an answer may take, in seconds, where whoever asks has no more patience than that."""
+"""The default timeout of a question, in seconds."""
 PACE = FRAME // 8
-"""Bytes of a long question that the slowest machine passes on in a second: so much later is the
-deadline."""
+"""Bytes per second that the slowest machine relays; the deadline of a long question is extended by
+its size."""
 FORGOTTEN = 60.0
-"""When the hub forgets a question that somebody never answered."""
+"""Seconds after which the hub forgets a question that a member never answered."""
 ASKS = 4096
-"""Questions of one member that may wait for an answer."""
+"""The open questions that one member may have."""
 HANDLING = 4096
-"""Handlers of one member that may run as tasks at once."""
+"""The handlers that may run as tasks in one member at once."""
 PAUSE, LONGEST_PAUSE = 0.05, 2.0
-"""Between two attempts to reach the hub; it doubles."""
+"""Seconds between two attempts to reach the hub; the pause doubles."""
 
 PUBLISH, ASK, ANSWER = range(3)
 NIL = msgspec.Raw(encode(None))
@@ -63,7 +63,7 @@ log = getLogger("dovetail.bus")
 
 
 class Frame(msgspec.Struct, array_like=True):
-    """What goes over the wire."""
+    """One frame."""
 
     kind: int
     topic: str
@@ -76,28 +76,28 @@ _payload = Decoder().decode
 
 
 class NoBus:
-    """The bus of a server that has one process."""
+    """The bus of a server with one process."""
 
     alone = True
 
     def on(self, topic: str, handler: Handler) -> None:
-        """Nobody will ever call it."""
+        """Do nothing: no other process will ever call it."""
 
     def publish(self, topic: str, payload: Any) -> None:
-        """Nobody hears it."""
+        """Do nothing."""
 
     async def ask(self, topic: str, payload: Any, timeout: float = DEADLINE) -> Any:
-        """Nobody answers."""
+        """Return None."""
         return None
 
     async def close(self) -> None:
-        """Nothing to leave."""
+        """Do nothing."""
 
 
 class BusConnection(asyncio.Protocol):
     """One end of the connection between hub and member: whole frames in, whole frames out. What is
     sent in one turn of the loop goes out as one piece; what is not read waits here, as asyncio
-    counts its own backlog anew for each write."""
+    restarts the count of its own backlog with each write."""
 
     def __init__(
         self,
@@ -113,12 +113,11 @@ class BusConnection(asyncio.Protocol):
         self._transport: asyncio.Transport
 
     def connection_made(self, transport: Any) -> None:
-        """Begin."""
         self._transport = transport
         self._made(self)
 
     def data_received(self, data: bytes) -> None:
-        """Take each frame that is complete."""
+        """Handle each complete frame."""
         buffer, start = self._buffer, 0
         buffer += data
         try:
@@ -140,14 +139,13 @@ class BusConnection(asyncio.Protocol):
         except (
             Exception
         ):  # which is our own, or that of a third process: not the fault of whoever sent the frame
-            log.exception("a frame on the bus could not be handled")
+            log.exception("Could not handle a frame on the bus")
 
     def connection_lost(self, error: Exception | None) -> None:
-        """The other side is gone."""
         self._gone(self)
 
     def send(self, data: bytes) -> bool:
-        """Queue a frame; False where there is no room for it, or nobody to read it."""
+        """Queue a frame; False if there is no room, or the connection is closing."""
         if self._transport.is_closing() or self._size > BACKLOG:
             return False
         if not self._queue:
@@ -163,22 +161,20 @@ class BusConnection(asyncio.Protocol):
             self._size = 0
 
     def pause_writing(self) -> None:
-        """The other side does not read as fast as we write."""
         self._writable = False
 
     def resume_writing(self) -> None:
-        """It has caught up."""
         self._writable = True
         self._flush()
 
     def drop(self, why: str) -> None:
-        """End it at once, and say why."""
+        """Close the connection immediately, and log why."""
         if not self._transport.is_closing():
-            log.warning("a process %s and is dropped from the bus", why)
+            log.warning("Dropping a process from the bus: it %s", why)
             self._transport.abort()
 
     def close(self) -> None:
-        """End it when all is written."""
+        """Close the connection when everything is written."""
         self._flush()
         self._transport.close()
 
@@ -189,8 +185,8 @@ def _framed(kind: int, topic: str, payload: Any, number: int) -> bytes:
 
 
 class RelayedQuestion:
-    """A question on its way: who asks, under which number, until when, and who has not answered
-    yet."""
+    """A question that the hub relays: who asks, under which number, until when, and which members
+    have not answered."""
 
     __slots__ = ("asker", "number", "until", "waiting")
 
@@ -201,7 +197,7 @@ class RelayedQuestion:
 
 
 class Hub:
-    """Relays between the members."""
+    """Relays frames between the members."""
 
     def __init__(self) -> None:
         self._members: set[BusConnection] = set()
@@ -210,14 +206,14 @@ class Hub:
         self._server: asyncio.AbstractServer | None = None
 
     async def start(self, listening: socket.socket) -> None:
-        """Take members from now on."""
+        """Start to accept members."""
         loop = asyncio.get_running_loop()
         # Not create_unix_server, which from Python 3.13 on takes the address away with it: the next
         # hub will need it.
         self._server = await loop.create_server(self._joined, sock=listening)
 
     async def close(self) -> None:
-        """Let go of all members."""
+        """Disconnect all members."""
         if self._server is not None:
             self._server.close()
         for member in self._members:
@@ -243,7 +239,7 @@ class Hub:
             member.drop(f"sends garbage (kind {frame.kind})")
 
     def _tell(self, sender: BusConnection, data: bytes) -> set[BusConnection]:
-        """Send it to all others; returns those who got it."""
+        """Send a frame to all others, and return those that got it."""
         got = set()
         for member in self._members - {sender}:
             if member.send(data):
@@ -273,7 +269,7 @@ class Hub:
 
 
 class LocalBus:
-    """A member: what one process has of the bus."""
+    """A member of the bus, in one process."""
 
     def __init__(self, path: str) -> None:
         self.alone = True
@@ -289,19 +285,18 @@ class LocalBus:
         self._staying = asyncio.create_task(self._stay())
 
     def on(self, topic: str, handler: Handler) -> None:
-        """Hear what others publish or ask under this topic. There is one handler for a topic: the
-        latest."""
+        """Handle what others publish or ask under a topic; replaces an earlier handler."""
         self._handlers[topic] = handler
 
     def publish(self, topic: str, payload: Any) -> None:
-        """Tell every other process."""
+        """Send a message to every other process."""
         self._send(PUBLISH, topic, payload, 0)
 
     async def ask(self, topic: str, payload: Any, timeout: float = DEADLINE) -> Any:
-        """The first answer of another process that is not None; None where nobody has one in
-        time."""
+        """Ask all other processes, and return the first answer that is not None; None if none comes
+        in time."""
         if len(self._asks) >= ASKS:
-            log.warning("more than %d questions wait for an answer: %r is not asked", ASKS, topic)
+            log.warning("Not asking %r: %d questions are already open", topic, ASKS)
             return None
         number = next(self._numbers)
         answer = self._asks[number] = asyncio.get_running_loop().create_future()
@@ -317,7 +312,7 @@ class LocalBus:
             del self._asks[number]
 
     async def close(self) -> None:
-        """Leave."""
+        """Leave the bus."""
         tasks = [self._staying, *self._handling]
         for task in tasks:
             task.cancel()
@@ -327,7 +322,7 @@ class LocalBus:
             self._gone(self._wire)
 
     async def _stay(self) -> None:
-        """Be a member for as long as this runs."""
+        """Stay connected to the hub; reconnect whenever it is lost."""
         loop, attempt = asyncio.get_running_loop(), 0
         while True:
             self._lost.clear()
@@ -336,72 +331,72 @@ class LocalBus:
                     lambda: BusConnection(self._joined, self._take, self._gone), self._path
                 )
             except OSError as error:
-                tell = log.debug if self.tried.is_set() else log.warning
-                tell("the bus at %s cannot be reached: %s", self._path, error)
+                write = log.debug if self.tried.is_set() else log.warning
+                write("Cannot reach the bus at %s: %s", self._path, error)
             else:
                 attempt = 0
                 self.tried.set()
                 await self._lost.wait()
-                log.info("the bus at %s is gone, trying again", self._path)
+                log.info("Lost the bus at %s, reconnecting", self._path)
             self.tried.set()
             await asyncio.sleep(backoff(attempt, PAUSE, LONGEST_PAUSE))
             attempt += 1
 
     def _joined(self, wire: BusConnection) -> None:
         self.alone, self._wire = False, wire
-        self._hear(MEMBERS_CHANGED, None, 0)
+        self._handle(MEMBERS_CHANGED, None, 0)
 
     def _gone(self, wire: BusConnection) -> None:
         self.alone, self._wire = True, None
         self._lost.set()
-        self._hear(MEMBERS_CHANGED, None, 0)
+        self._handle(MEMBERS_CHANGED, None, 0)
         for answer in self._asks.values():
             if not answer.done():
                 answer.set_result(None)
 
     def _send(self, kind: int, topic: str, payload: Any, number: int) -> int:
-        """How many bytes are on their way; 0 where it cannot be sent."""
+        """Send a frame, and return its size in bytes; 0 if it cannot be sent."""
         if self._wire is None:
-            log.debug("alone for now: %r is not sent", topic)
+            log.debug("Not sending %r: no hub is connected", topic)
             return 0
         try:
             data = _framed(kind, topic, payload, number)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            log.error("%r cannot go over the bus: %s", topic, error)
+            log.error("Cannot send %r over the bus: %s", topic, error)
             return 0
         if len(data) > FRAME - ROOM:
             log.error(
-                "%r cannot go over the bus: %d bytes, at most %d can",
+                "Cannot send %r over the bus: it has %d bytes, and the limit is %d",
                 topic,
                 len(data),
                 FRAME - ROOM,
             )
             return 0
         if not self._wire.send(data):
-            log.debug("the hub has no room: %r is not sent", topic)
+            log.debug("Not sending %r: the queue to the hub is full", topic)
             return 0
         return len(data)
 
     def _take(self, wire: BusConnection, frame: Frame) -> None:
         payload = _payload(frame.payload)
         if frame.kind != ANSWER:
-            self._hear(frame.topic, payload, frame.number)
+            self._handle(frame.topic, payload, frame.number)
         elif (answer := self._asks.get(frame.number)) is not None and not answer.done():
             answer.set_result(payload)
 
-    def _hear(self, topic: str, payload: Any, number: int) -> None:
-        """Call the handler of what was published, or asked under a number."""
+    def _handle(self, topic: str, payload: Any, number: int) -> None:
+        """Call the handler of a topic; with a number, send its answer."""
         answer = None
         try:
             if (handler := self._handlers.get(topic)) is not None:
                 answer = handler(payload)
         except Exception:
-            log.exception("the handler of %r failed", topic)
+            log.exception("The handler of %r failed", topic)
         if not asyncio.iscoroutine(answer):
             self._answer(topic, answer, number)
         elif len(self._handling) >= HANDLING:
             answer.close()
-            log.warning("more than %d handlers are running: %r is not heard", HANDLING, topic)
+            log.warning("Not handling %r: %d handlers are already running", topic, HANDLING)
             self._answer(topic, None, number)
         else:
             self._handling.start(self._wait(topic, answer, number))
@@ -411,26 +406,25 @@ class LocalBus:
         try:
             answer = await running
         except Exception:
-            log.exception("the handler of %r failed", topic)
+            log.exception("The handler of %r failed", topic)
         self._answer(topic, answer, number)
 
     def _answer(self, topic: str, answer: Any, number: int) -> None:
         if number and not self._send(ANSWER, "", answer, number):
-            log.debug("the answer to %r is lost", topic)
+            log.debug("Could not send the answer to %r", topic)
             self._send(ANSWER, "", None, number)
 
 
 async def join(path: str) -> LocalBus:
-    """Become a member of the bus whose hub listens there. Where none does yet, it is alone until
-    then."""
+    """Join the bus whose hub listens at this path; if none does yet, be alone until then."""
     bus = LocalBus(path)
     await bus.tried.wait()
     return bus
 
 
 def private_socket() -> tuple[str, socket.socket]:
-    """A socket for a hub, in a new directory that only this user can enter. The directory is the
-    caller's to remove."""
+    """Return a socket for a hub, in a new directory that only this user can enter. The caller
+    removes the directory."""
     usual = tempfile.gettempdir()
     directory = tempfile.mkdtemp(
         prefix="dovetail-", dir=usual if len(usual) < 64 else "/tmp"

@@ -828,10 +828,10 @@ async def test_without_encryption_a_run_that_had_to_go_cannot_be_taken_up(
     scene = Scene(two, keys=bare_ring(), parked=1)
     first = await scene.send()
     await scene.send()
-    assert "not here any more" in await refused(
+    assert "no longer suspended here" in await refused(
         scene, caplog, first.request_state, {"one": yes("1")}
     )
-    assert "not here any more" in await refused(
+    assert "no longer suspended here" in await refused(
         Scene(two, keys=bare_ring()), caplog, first.request_state, {"one": yes("1")}
     )
 

@@ -194,7 +194,7 @@ async def test_questions_are_bounded(
         waiting = [asyncio.create_task(one.ask("wait", 1)) for _ in range(3)]
         await true(lambda: len(one._asks) == 3)
         assert await one.ask("wait", 1) is None
-        assert "is not asked" in caplog.text
+        assert "Not asking" in caplog.text
         go.set()
         assert await asyncio.gather(*waiting) == [True] * 3
 
@@ -211,7 +211,7 @@ async def test_running_handlers_are_bounded(
         one.publish("wait", 1)
         one.publish("wait", 1)
         assert await one.ask("wait", 1) is None
-        assert "is not heard" in caplog.text
+        assert "Not handling" in caplog.text
         go.set()
         await true(lambda: not two._handling)
         assert await one.ask("wait", 1) is True
@@ -240,7 +240,7 @@ async def test_a_handler_that_fails_is_logged_and_answers_nothing(
         assert (
             "broken at once" in caplog.text
             and "broken later" in caplog.text
-            and "cannot go over the bus" in caplog.text
+            and "over the bus" in caplog.text
         )
         assert await one.ask("echo", 1) == 1
 
@@ -258,7 +258,7 @@ async def test_what_cannot_be_sent_is_logged_and_never_raised(
         two.on("echo", lambda payload: payload)
         one.publish("echo", payload)
         assert await one.ask("echo", payload) is None
-        assert caplog.text.count("'echo' cannot go over the bus") == 2
+        assert caplog.text.count("Cannot send 'echo' over the bus") == 2
         assert await one.ask("echo", 1) == 1
 
 
@@ -310,7 +310,7 @@ async def test_what_one_member_cannot_read_costs_nobody_the_connection(
         writer.write(b"\0\0\0\7\x94\0\xa1t\xa1\xff\0")  # no UTF-8, of which the hub knows nothing
         writer.write(b"\0\0\0\6\x94\0\xa1t\x07\0")
         assert await news.get() == 7
-        assert "could not be handled" in caplog.text and "dropped" not in caplog.text
+        assert "Could not handle a frame" in caplog.text and "Dropping" not in caplog.text
         assert [one._wire, two._wire] == wires
         assert await one.ask("echo", 1) == 1
         writer.close()
@@ -385,7 +385,7 @@ async def test_a_member_that_stops_reading_is_dropped_and_the_others_go_on(
             one.publish("news", [number, b"x" * 10_000])
             assert (await news.get())[0] == number
         assert len(here.hub._members) == 2
-        assert "has stopped reading and is dropped" in caplog.text
+        assert "Dropping a process from the bus: it has stopped reading" in caplog.text
         deaf.close()
 
 
@@ -464,7 +464,7 @@ async def test_members_come_back_when_the_hub_does(caplog: pytest.LogCaptureFixt
         await true(lambda: one.alone and two.alone)
         one.publish("news", 1)
         assert await one.ask("echo", 1) is None
-        assert "alone for now: 'news' is not sent" in caplog.text
+        assert "Not sending 'news': no hub is connected" in caplog.text
         await here.start()
         while await one.ask("echo", 2) is None:
             await asyncio.sleep(0.01)
@@ -476,7 +476,7 @@ async def test_a_member_may_come_before_its_hub(caplog: pytest.LogCaptureFixture
         path = here.path + "2"
         one = await join(path)
         assert one.alone and await one.ask("who", 1) is None
-        assert "cannot be reached" in caplog.text
+        assert "Cannot reach the bus" in caplog.text
         listening = socket.socket(socket.AF_UNIX)
         listening.bind(path)
         listening.listen()
