@@ -39,7 +39,7 @@ class LostReply(Struct, frozen=True, eq=False):
     id: Id
     """The id of the request."""
     error: DovetailError
-    """Why there is no reply; raised to whoever waits for it."""
+    """Why there is no reply; raised in the task that waits for it."""
 
 
 Incoming: TypeAlias = bytes | TooLong | LostReply
@@ -206,8 +206,8 @@ class Call(Struct, eq=False):
     cancelled: bool = False
     """Whether nobody waits for the reply any more."""
     timed_out: bool = False
-    """Whether the tool's timeout has passed. The call is answered with an error, and what the
-    handler still does is in vain."""
+    """Whether the tool's timeout has passed. The call is answered with an error, and the
+    handler's result is discarded."""
     abort_error: ProtocolError | None = None
     """The error that the call was ended with, though somebody waits for the reply."""
     finished: bool = False
@@ -395,7 +395,7 @@ class Bus(Protocol):
         Args:
             topic: The topic. It has one handler: the one that was set last.
             handler: Takes the payload. What it returns, or its coroutine returns, is the answer;
-                None is no answer.
+                None means that it has none.
         """
 
     def publish(self, topic: str, payload: Any) -> None:

@@ -148,7 +148,9 @@ async def book(url: str, revision: str, city: str) -> None:
     answers: dict[str, Any] = {
         "on_elicit": terminal_elicit(defaults=True),
         "on_sample": lambda question: "Sleep well, wake up there.",  # this client's whole model
-        "on_answer": None if sys.stdin.isatty() else answered,  # whoever typed it has seen it
+        "on_answer": None
+        if sys.stdin.isatty()
+        else answered,  # at a terminal you see what you type
     }
     async with Client(url, revision=revision, timeout=600, **answers) as client:
         await introduce(client)

@@ -48,6 +48,5 @@ if __name__ == "__main__":
     except ImportError:
         raise SystemExit("This example needs uvicorn: pip install 'dovetail-mcp[http]'") from None
 
-    # A client that listens holds a stream open, which uvicorn waits for at its end, unless told for
-    # how long.
+    # uvicorn waits for open streams when it stops. Limit how long.
     uvicorn.run(application(), port=8000, timeout_graceful_shutdown=2)

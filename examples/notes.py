@@ -36,7 +36,7 @@ NOTES: dict[str, list[str]] = {}
 
 
 def notes_of(ctx: Context) -> list[str]:
-    """The notes of whoever is calling."""
+    """Return the notes of the caller."""
     if ctx.user is None:
         raise ToolError("Nobody has logged in: serve this over HTTP.")
     return NOTES.setdefault(ctx.user.id, [])

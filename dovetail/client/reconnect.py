@@ -1,7 +1,7 @@
 """The connection to a server: opened when it is first needed, and opened again when it breaks.
 
 A `ServerLink` owns at most one session and at most one attempt to open one. The attempt is a
-separate task: whoever needs the session waits for that task, and may be cancelled without harm to
+separate task: code that needs the session waits for that task, and may be cancelled without harm to
 it. Consecutive losses are counted. The first is retried at once, the next after growing pauses, and
 after `Limits.restarts` of them the link gives up until the next request. `state` is new,
 connecting, connected, reconnecting, disconnected or closed.

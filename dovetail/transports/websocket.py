@@ -211,7 +211,7 @@ async def connect(
 
 @contextmanager
 def _translate_errors(name: str, timeout: float) -> Iterator[None]:
-    """Turn what the library raises while it opens a WebSocket into an error of ours."""
+    """Turn the exceptions of the library into our own errors."""
     from websockets.exceptions import InvalidURI, WebSocketException
 
     try:

@@ -102,7 +102,7 @@ class BoundCredentials:
             MAX_OPERATIONS
         )
         """For each operation, the generation that lacked scopes last, and how often requesting them
-        was in vain."""
+        had no effect."""
         self._unsaved = False
         """Whether the record is newer than the stored one, which could not be written."""
         self._tasks = TaskSet()

@@ -13,7 +13,7 @@ session, once somebody has logged in.
 
 The order of the checks is what makes this safe: first the client, then the redirect URI. Until both
 are known to belong together, every error is a page. After that, errors go back to the client. But a
-browser is not sent on to a site that nobody here has heard of before a person has agreed:
+browser is not redirected to a site that is unknown here before a person has agreed:
 https://www.rfc-editor.org/rfc/rfc9700#section-4.11.2.
 """
 

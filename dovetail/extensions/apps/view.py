@@ -4,7 +4,7 @@ letting it do more than it requested.
     view = await client.read_app("forecast")
     view.html, view.content_security_policy, view.sandbox, view.allow
 
-A web page shows a view in two nested frames. The outer one is the *proxy*, a page of ours on an
+A web page shows a view in two nested frames. The outer one is the *proxy*, our own page on an
 origin other than the host's. It holds the view's document in a frame that has no origin at all, and
 forwards messages. `view.proxy(host)` is the response to a request for that page, with the policy as
 a header. The view inherits the policy, since its document has no address. And since a policy also
