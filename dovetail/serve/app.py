@@ -271,7 +271,7 @@ class LoopState:
             self._rules,
             limits,
             sessions=self.sessions,
-            standing=self.get_streams,
+            get_streams=self.get_streams,
             events=events,
             bus=bus,
             json_only=options.json_only,

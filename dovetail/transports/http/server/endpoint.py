@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
 LISTEN = "subscriptions/listen"
 SUBSCRIBING = ("resources/subscribe", "resources/unsubscribe")
-EARLY_REQUEST = "dovetail.begun"
+EARLY_REQUEST = "dovetail.early"
 """The key of an ASGI scope for a request that was started before the scope was made."""
 
 
@@ -79,34 +79,34 @@ class RequestGate(Protocol):
     ) -> RequestIdentity | HttpResponse:
         """Return who sent a request, or the response that refuses it."""
 
-    async def wait_expired(self, visitor: RequestIdentity) -> None:
+    async def wait_expired(self, identity: RequestIdentity) -> None:
         """Wait until the access of a client expires."""
 
-    def challenge(self, visitor: RequestIdentity, scopes: tuple[str, ...]) -> Headers:
+    def challenge(self, identity: RequestIdentity, scopes: tuple[str, ...]) -> Headers:
         """Return the headers of a refusal for missing scopes."""
 
 
 class EarlyRequest:
     """A request that was started before there was an ASGI scope for it."""
 
-    __slots__ = ("head", "outcome", "turn")
+    __slots__ = ("head", "outcome", "post")
 
-    def __init__(self, head: RequestHead, turn: PostResponse, outcome: Call | Exception) -> None:
-        self.head, self.turn, self.outcome = head, turn, outcome
+    def __init__(self, head: RequestHead, post: PostResponse, outcome: Call | Exception) -> None:
+        self.head, self.post, self.outcome = head, post, outcome
 
     @property
     def answer(self) -> bytes | None:
         """The whole response, head and body, if it is complete and plain."""
-        turn, call = self.turn, self.outcome
+        post, call = self.post, self.outcome
         if (
-            turn.open
-            or turn.stream is not None
-            or not turn.replies
+            post.open
+            or post.stream is not None
+            or not post.replies
             or not isinstance(call, Call)
             or call.error_code is not None
         ):
             return None
-        body = turn.replies[0]
+        body = post.replies[0]
         return (
             b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
             % (len(body), body)
@@ -123,14 +123,14 @@ class Endpoint:
         limits: Limits,
         *,
         sessions: SessionTable | None,
-        standing: GetStreams,
+        get_streams: GetStreams,
         events: EventStore,
         bus: Bus,
         json_only: bool = False,
         gate: RequestGate | None = None,
     ) -> None:
         self.dispatcher, self.rules, self._limits, self._bus = dispatcher, rules, limits, bus
-        self.sessions, self._standing, self.events = sessions, standing, events
+        self.sessions, self._get_streams, self.events = sessions, get_streams, events
         self.json_only, self._gate = json_only, gate
         self.secret_headers: Collection[bytes] = () if gate is None else gate.secrets
         self.loop = asyncio.get_running_loop()
@@ -160,30 +160,30 @@ class Endpoint:
             return
         if self._gate is None:
             client = scope.get("client")
-            visitor = RequestIdentity(client[0] if client else None)
+            identity = RequestIdentity(client[0] if client else None)
         else:
             admitted = await self._gate.admit(scope, path, head.headers)
             if isinstance(admitted, HttpResponse):
                 await send_response(send, admitted, cors(self.rules, head))
                 return
-            visitor = admitted
-        begun: EarlyRequest | None = scope.get(EARLY_REQUEST)
+            identity = admitted
+        early: EarlyRequest | None = scope.get(EARLY_REQUEST)
         try:
-            if begun is not None:
-                await self._go_on(begun, receive, send)
+            if early is not None:
+                await self._continue_early(early, receive, send)
             else:
-                await self._verbs[method](head, visitor, receive, send)
+                await self._verbs[method](head, identity, receive, send)
         except RequestRefused as refusal:
             revision = refusal.revision or self.named_revision(head)
             headers = cors(self.rules, head)
             if isinstance(refusal.reject.error, Forbidden):
-                headers += self._challenge(visitor, refusal.reject.error.scopes)
+                headers += self._challenge(identity, refusal.reject.error.scopes)
             await self._refuse(send, refusal.reject, refusal.id, revision, headers)
         except ClientGone:
             pass
 
-    def _challenge(self, visitor: RequestIdentity, scopes: tuple[str, ...]) -> Headers:
-        return [] if self._gate is None else self._gate.challenge(visitor, scopes)
+    def _challenge(self, identity: RequestIdentity, scopes: tuple[str, ...]) -> Headers:
+        return [] if self._gate is None else self._gate.challenge(identity, scopes)
 
     async def _preflight(self, scope: Scope, name: str | None, send: Send) -> None:
         # A preflight request has no content.
@@ -210,29 +210,29 @@ class Endpoint:
     # POST
 
     async def _post(
-        self, head: RequestHead, visitor: RequestIdentity, receive: Receive, send: Send
+        self, head: RequestHead, identity: RequestIdentity, receive: Receive, send: Send
     ) -> None:
-        session = await self._session(head, visitor)
+        session = await self._session(head, identity)
         try:
             message = decode(await read_body(receive, self._limits, self.body_timeouts))
         except Malformed as malformed:
             error = malformed.failure.error
             raise refuse(ProtocolError(error.code, error.message), malformed.failure.id) from None
         if type(message) is Request:
-            turn = PostResponse(self, head, session, visitor)
-            outcome = self._accept(message, turn)
+            post = PostResponse(self, head, session, identity)
+            outcome = self._accept(message, post)
             if isinstance(outcome, Call):
-                await self._answer([outcome], turn, head, receive, send)
+                await self._answer([outcome], post, head, receive, send)
             else:
                 headers = cors(self.rules, head)
-                if turn.new_session_id is not None:
-                    headers = [(b"mcp-session-id", turn.new_session_id.encode()), *headers]
-                as_event = turn.streams and not head.json
+                if post.new_session_id is not None:
+                    headers = [(b"mcp-session-id", post.new_session_id.encode()), *headers]
+                as_event = post.streams and not head.json
                 await send_body(send, outcome, 200, headers, as_event=as_event)
         elif isinstance(message, Batch):
-            await self._batch(message, head, session, visitor, receive, send)
+            await self._batch(message, head, session, identity, receive, send)
         else:
-            await self._take(message, head, session, visitor)
+            await self._accept_other(message, head, session, identity)
             await send_body(send, b"", 202, cors(self.rules, head))
 
     def begin(
@@ -264,24 +264,24 @@ class Endpoint:
             return None
         if type(message) is not Request or message.method in ("initialize", "ping"):
             return None
-        turn = PostResponse(self, head, session, RequestIdentity(client))
+        post = PostResponse(self, head, session, RequestIdentity(client))
         try:
-            call = self._accept(message, turn)
+            call = self._accept(message, post)
         except Exception as trouble:
-            return EarlyRequest(head, turn, trouble)
+            return EarlyRequest(head, post, trouble)
         assert isinstance(call, Call)
         self.dispatcher.start(call, self._reply)
-        return EarlyRequest(head, turn, call)
+        return EarlyRequest(head, post, call)
 
-    async def _go_on(self, begun: EarlyRequest, receive: Receive, send: Send) -> None:
-        if isinstance(begun.outcome, Exception):
-            raise begun.outcome
-        await self._see_through([begun.outcome], begun.turn, begun.head, receive, send)
+    async def _continue_early(self, early: EarlyRequest, receive: Receive, send: Send) -> None:
+        if isinstance(early.outcome, Exception):
+            raise early.outcome
+        await self._await_calls([early.outcome], early.post, early.head, receive, send)
 
-    async def _session(self, head: RequestHead, visitor: RequestIdentity) -> HttpSession | None:
+    async def _session(self, head: RequestHead, identity: RequestIdentity) -> HttpSession | None:
         if head.session is None or self.sessions is None or policy.is_stateless(head, None):
             return None
-        session = self.sessions.find(head.session, visitor.principal)
+        session = self.sessions.find(head.session, identity.principal)
         if session is None or not (session.met or await self.sessions.meet(session)):
             text = (
                 "This session has ended, or was never opened here: send `initialize` "
@@ -290,26 +290,26 @@ class Endpoint:
             raise RequestRefused(Rejection(404, InvalidRequest(text)))
         return session
 
-    def _accept(self, request: Request, turn: PostResponse) -> Call | bytes:
+    def _accept(self, request: Request, post: PostResponse) -> Call | bytes:
         """Make a call of a request, or return its response; RequestRefused has the status."""
         try:
-            outcome = self.dispatcher.accept(request, turn)
+            outcome = self.dispatcher.accept(request, post)
             if isinstance(outcome, bytes):
                 return outcome
             if outcome.method.name == LISTEN:
                 self._enter_listening(outcome)
         except ProtocolError as error:
-            raise refuse(error, request.id, turn.revision) from None
+            raise refuse(error, request.id, post.revision) from None
         except RequestRefused as refusal:
             raise RequestRefused(
-                refusal.reject, request.id, refusal.revision or turn.revision
+                refusal.reject, request.id, refusal.revision or post.revision
             ) from None
-        turn.open += 1
+        post.open += 1
         return outcome
 
     def _enter_listening(self, call: Call) -> None:
         try:
-            self._standing.enter(None)
+            self._get_streams.enter(None)
         except RequestRefused:
             self.dispatcher.forget(call)
             raise
@@ -324,7 +324,7 @@ class Endpoint:
         one without such a header."""
         return self._default_revision if head.version is None else self._served.get(head.version)
 
-    def check_call(self, turn: PostResponse, method: Method, params: Any, caller: Caller) -> None:
+    def check_call(self, post: PostResponse, method: Method, params: Any, caller: Caller) -> None:
         """Raise if the endpoint cannot accept a call."""
         if self._closing:
             raise Overloaded("This server is shutting down")
@@ -336,7 +336,7 @@ class Endpoint:
             )
         if name in SUBSCRIBING and self.sessions is None:
             raise MethodNotFound(f"{name} needs a session, and this server has none")
-        if name == LISTEN and not turn.streams:
+        if name == LISTEN and not post.streams:
             remedy = (
                 "this server is configured for JSON only"
                 if self.json_only
@@ -346,7 +346,7 @@ class Endpoint:
         if name == "tools/call" and caller.revision.stateless:
             mirrored = self.dispatcher.service.header_params(params.name)
             reject = (
-                policy.check_header_params(turn.head, mirrored, params.arguments)
+                policy.check_header_params(post.head, mirrored, params.arguments)
                 if mirrored
                 else None
             )
@@ -354,37 +354,37 @@ class Endpoint:
                 raise RequestRefused(reject)
 
     async def _answer(
-        self, calls: list[Call], turn: PostResponse, head: RequestHead, receive: Receive, send: Send
+        self, calls: list[Call], post: PostResponse, head: RequestHead, receive: Receive, send: Send
     ) -> None:
-        if turn.streams and not head.json:
-            stream = turn.begin()  # the client accepts nothing else
+        if post.streams and not head.json:
+            stream = post.begin()  # the client accepts nothing else
             if not calls:
                 stream.finish()
         for call in calls:
             self.dispatcher.start(call, self._reply)
         try:
-            if turn.open:
+            if post.open:
                 await asyncio.sleep(0)  # most calls are done after this
         except asyncio.CancelledError:
-            self._left(calls, turn)
+            self._left(calls, post)
             raise
-        await self._see_through(calls, turn, head, receive, send)
+        await self._await_calls(calls, post, head, receive, send)
 
-    async def _see_through(
-        self, calls: list[Call], turn: PostResponse, head: RequestHead, receive: Receive, send: Send
+    async def _await_calls(
+        self, calls: list[Call], post: PostResponse, head: RequestHead, receive: Receive, send: Send
     ) -> None:
-        if not turn.open and turn.stream is None:
-            await self._send_replies(calls, turn, head, send)
+        if not post.open and post.stream is None:
+            await self._send_replies(calls, post, head, send)
             return
         watcher = self.loop.create_task(wait_disconnected(receive))
-        watcher.add_done_callback(lambda _: self._left(calls, turn))
-        overdue = self.loop.call_later(self._limits.stream_after, turn.overdue)
+        watcher.add_done_callback(lambda _: self._left(calls, post))
+        overdue = self.loop.call_later(self._limits.stream_after, post.overdue)
         try:
-            await turn.change()
-            if not turn.gone and turn.stream is not None:
-                await self._send_stream(calls, turn, head, send)
-            elif not turn.gone:
-                await self._send_replies(calls, turn, head, send)
+            await post.change()
+            if not post.gone and post.stream is not None:
+                await self._send_stream(calls, post, head, send)
+            elif not post.gone:
+                await self._send_replies(calls, post, head, send)
         finally:
             overdue.cancel()
             # this also ends what nobody waits for, if the ASGI server has cancelled us
@@ -393,72 +393,72 @@ class Endpoint:
     def _reply(self, call: Call | None, data: bytes | None) -> None:
         """Pass the result of a call to its HTTP response."""
         assert call is not None
-        turn: PostResponse = call.connection
+        post: PostResponse = call.connection
         if call in self._listening:
             self._listening.discard(call)
-            self._standing.leave(None)
-        if turn.session is not None and self.sessions is not None and call.error_code is None:
-            self.sessions.share(turn.session, call)
-        turn.finish(data)
+            self._get_streams.leave(None)
+        if post.session is not None and self.sessions is not None and call.error_code is None:
+            self.sessions.share(post.session, call)
+        post.finish(data)
 
-    def _left(self, calls: list[Call], turn: PostResponse) -> None:
+    def _left(self, calls: list[Call], post: PostResponse) -> None:
         """Handle the disconnection of a client, which cancels the call in the stateless era."""
-        turn.leave()
+        post.leave()
         for call in calls:
             if not call.finished and call.caller.revision.stateless:
                 self.dispatcher.cancel(call)
 
     async def _send_replies(
-        self, calls: list[Call], turn: PostResponse, head: RequestHead, send: Send
+        self, calls: list[Call], post: PostResponse, head: RequestHead, send: Send
     ) -> None:
         headers = cors(self.rules, head)
         if (
-            not turn.replies and turn.streams
+            not post.replies and post.streams
         ):  # cancelled: there is no result, but the response must be JSON or a stream
             await begin_stream(send, headers)
             await send({"type": "http.response.body", "body": b""})
-        elif not turn.replies:
+        elif not post.replies:
             await send_body(send, b"", 202, headers)
-        elif turn.batch:
-            await send_body(send, b"[" + b",".join(turn.replies) + b"]", 200, headers)
+        elif post.batch:
+            await send_body(send, b"[" + b",".join(post.replies) + b"]", 200, headers)
         else:
             failed, stateless = calls[0].error_code, calls[0].caller.revision.stateless
             status = 200 if failed is None else policy.status_for(failed, stateless, refused=False)
             if status == 403:
-                headers += self._challenge(turn.identity, calls[0].missing_scopes)
-            await send_body(send, turn.replies[0], status, headers)
+                headers += self._challenge(post.identity, calls[0].missing_scopes)
+            await send_body(send, post.replies[0], status, headers)
 
     async def _send_stream(
-        self, calls: list[Call], turn: PostResponse, head: RequestHead, send: Send
+        self, calls: list[Call], post: PostResponse, head: RequestHead, send: Send
     ) -> None:
-        assert turn.stream is not None
+        assert post.stream is not None
         await begin_stream(send, cors(self.rules, head))
         staying = (
             None
             if self._gate is None
-            else self.loop.create_task(self._stay(self._gate, calls, turn))
+            else self.loop.create_task(self._stay(self._gate, calls, post))
         )
         try:
             await send_stream(
-                turn.stream,
+                post.stream,
                 0,
                 send,
                 self._limits,
-                turn.stops,
-                ids=turn.resumable,
-                prime=turn.primes,
+                post.stops,
+                ids=post.resumable,
+                prime=post.primes,
             )
         finally:
             if staying is not None:
                 staying.cancel()
 
-    async def _stay(self, gate: RequestGate, calls: list[Call], turn: PostResponse) -> None:
+    async def _stay(self, gate: RequestGate, calls: list[Call], post: PostResponse) -> None:
         """End the subscriptions when the access of the client expires. For the rest it comes back
         with a new token."""
-        await gate.wait_expired(turn.identity)
+        await gate.wait_expired(post.identity)
         for call in calls:
             self.dispatcher.end_subscription(call)
-        turn.close_stream(calls[-1])
+        post.close_stream(calls[-1])
 
     # batches, notifications, responses
 
@@ -467,7 +467,7 @@ class Endpoint:
         batch: Batch,
         head: RequestHead,
         session: HttpSession | None,
-        visitor: RequestIdentity,
+        identity: RequestIdentity,
         receive: Receive,
         send: Send,
     ) -> None:
@@ -481,44 +481,44 @@ class Endpoint:
                 )
         except InvalidRequest as error:
             raise refuse(error) from None
-        turn = PostResponse(self, head, session, visitor)
-        turn.batch = True
-        turn.replies = [encode(failure) for failure in batch.refused]
+        post = PostResponse(self, head, session, identity)
+        post.batch = True
+        post.replies = [encode(failure) for failure in batch.refused]
         calls: list[Call] = []
         asked = any(type(message) is Request for message in batch.messages)
         for message in batch.messages:
             try:
                 if type(message) is not Request:
-                    await self._take(message, head, session, visitor)
+                    await self._accept_other(message, head, session, identity)
                     continue
-                outcome = self._accept(message, turn)
+                outcome = self._accept(message, post)
             except RequestRefused as refusal:
                 if not asked:
                     raise  # there is no response that could contain it
-                turn.replies.append(
+                post.replies.append(
                     self.dispatcher.encode_failure(refusal.id, refusal.reject.error, revision)
                 )
                 continue
             if isinstance(outcome, Call):
                 calls.append(outcome)
             else:
-                turn.replies.append(outcome)
-        if calls or turn.replies:
-            await self._answer(calls, turn, head, receive, send)
+                post.replies.append(outcome)
+        if calls or post.replies:
+            await self._answer(calls, post, head, receive, send)
         else:
             await send_body(send, b"", 202, cors(self.rules, head))
 
-    async def _take(
+    async def _accept_other(
         self,
         message: Message,
         head: RequestHead,
         session: HttpSession | None,
-        visitor: RequestIdentity,
+        identity: RequestIdentity,
     ) -> None:
         """Accept a notification, or the response to a request, which another process may have sent.
         If nobody has, the client gets an error."""
         if isinstance(message, Notification):
-            source = PostResponse(self, head, session, visitor, silent=True)
+            source = PostResponse(self, head, session, identity, silent=True)
             try:
                 self.dispatcher.on_notification(message, source)
             except InvalidParams as error:  # there is no response to report it, so the status must
@@ -529,13 +529,15 @@ class Endpoint:
         if (
             session is not None
             and isinstance(message, Response | ErrorResponse)
-            and await self._settled(message, session)
+            and await self._deliver_answer(message, session)
         ):
             return
         hint = " If another process does, use workers= or a shared bus." if self._bus.alone else ""
         raise refuse(InvalidRequest(f"This server does not wait for this response.{hint}"))
 
-    async def _settled(self, message: Response | ErrorResponse, session: HttpSession) -> bool:
+    async def _deliver_answer(
+        self, message: Response | ErrorResponse, session: HttpSession
+    ) -> bool:
         return session.answered(message) or bool(
             await self._bus.ask("answer", (session.key, encode(message)))
         )
@@ -566,25 +568,25 @@ class Endpoint:
     # GET and DELETE
 
     async def _get(
-        self, head: RequestHead, visitor: RequestIdentity, receive: Receive, send: Send
+        self, head: RequestHead, identity: RequestIdentity, receive: Receive, send: Send
     ) -> None:
-        session, headers = await self._needed(head, visitor), cors(self.rules, head)
-        session.caller.principal = visitor.principal
+        session, headers = await self._require_session(head, identity), cors(self.rules, head)
+        session.caller.principal = identity.principal
         if head.streams:
-            outstayed = None if self._gate is None else partial(self._gate.wait_expired, visitor)
-            await self._standing.get(session, head, headers, receive, send, outstayed)
+            outstayed = None if self._gate is None else partial(self._gate.wait_expired, identity)
+            await self._get_streams.get(session, head, headers, receive, send, outstayed)
         else:
-            await self._standing.poll(session, headers, receive, send)
+            await self._get_streams.poll(session, headers, receive, send)
 
     async def _delete(
-        self, head: RequestHead, visitor: RequestIdentity, receive: Receive, send: Send
+        self, head: RequestHead, identity: RequestIdentity, receive: Receive, send: Send
     ) -> None:
-        session = await self._needed(head, visitor)
+        session = await self._require_session(head, identity)
         assert self.sessions is not None
         self.sessions.end(session)
         await send_body(send, b"", 204, cors(self.rules, head))
 
-    async def _needed(self, head: RequestHead, visitor: RequestIdentity) -> HttpSession:
+    async def _require_session(self, head: RequestHead, identity: RequestIdentity) -> HttpSession:
         if policy.is_stateless(head, None):
             raise RequestRefused(
                 Rejection(
@@ -596,7 +598,7 @@ class Endpoint:
         reject = policy.check_bare(self.rules, head)
         if reject is not None:
             raise RequestRefused(reject)
-        session = await self._session(head, visitor)
+        session = await self._session(head, identity)
         assert session is not None
         return session
 
@@ -605,7 +607,7 @@ class Endpoint:
     async def close(self, grace: float) -> None:
         """End all streams, give running calls some time, and cancel the rest."""
         self._closing = True
-        self._standing.close()
+        self._get_streams.close()
         calls = set(self.dispatcher.running)
         tasks = [call.task for call in calls if call.task is not None]
         if tasks:

@@ -194,7 +194,7 @@ class GetStreams:
         return stream, after
 
     def _listen(self, session: HttpSession, stream: EventStream) -> None:
-        session.standing = (*(one for one in session.standing if one is not stream), stream)
+        session.get_streams = (*(one for one in session.get_streams if one is not stream), stream)
         self._sessions[session.key] = session
         session.elsewhere, session.newest = False, time.time()
         self._bus.publish("stream/newest", (session.key, session.newest, stream.id))
@@ -202,10 +202,10 @@ class GetStreams:
     def _held(self, session: HttpSession) -> tuple[EventStream, ...]:
         """Return the streams of a session, without those whose client has not come back in
         time."""
-        session.standing = tuple(
-            one for one in session.standing if self._events.find(session.key, one.id)
+        session.get_streams = tuple(
+            one for one in session.get_streams if self._events.find(session.key, one.id)
         )
-        return session.standing
+        return session.get_streams
 
     def _let_go(self, session: HttpSession, stream: EventStream) -> None:
         if not stream.id.startswith(STANDALONE):
@@ -213,11 +213,11 @@ class GetStreams:
             return
         if stream.done or stream.count == 0:  # it has no message that a client could resume from
             self._events.drop(stream)
-            session.standing = tuple(one for one in session.standing if one is not stream)
-        if session.newest and not any(one.attached for one in session.standing):
+            session.get_streams = tuple(one for one in session.get_streams if one is not stream)
+        if session.newest and not any(one.attached for one in session.get_streams):
             session.newest = 0.0
             self._bus.publish("stream/newest", (session.key, 0.0, ""))
-        if not session.standing:
+        if not session.get_streams:
             self._sessions.pop(session.key, None)
 
     # changes
@@ -238,21 +238,21 @@ class GetStreams:
                 encoded[revision] = self._dispatcher.encode_notification(revision, method, params)
             data = encoded[revision]
             if data is not None:
-                read = (one for one in reversed(session.standing) if one.attached)
-                next(read, session.standing[-1]).push(data)
+                read = (one for one in reversed(session.get_streams) if one.attached)
+                next(read, session.get_streams[-1]).push(data)
 
     def ended(self, key: str) -> None:
         """End all streams of a session that has ended."""
         session = self._sessions.pop(key, None)
         if session is not None:
-            session.standing = ()
+            session.get_streams = ()
         self._events.end(key)
 
     def close(self) -> None:
         """End all these streams, including those of other processes."""
         self._closing = True
         for session in list(self._sessions.values()):
-            for stream in session.standing:
+            for stream in session.get_streams:
                 stream.finish()
         for stream in self._borrowed.values():
             stream.finish()

@@ -48,8 +48,21 @@ class HttpSession:
     """What this process knows about one session."""
 
     __slots__ = (
-        "asked", "caller", "elsewhere", "expires", "id", "key", "leveled", "met",
-        "newest", "open_calls", "seen", "standing", "streams", "told", "who",
+        "asked",
+        "caller",
+        "elsewhere",
+        "expires",
+        "get_streams",
+        "id",
+        "key",
+        "leveled",
+        "met",
+        "newest",
+        "open_calls",
+        "seen",
+        "streams",
+        "told",
+        "who",
     )  # fmt: skip
 
     def __init__(
@@ -74,7 +87,7 @@ class HttpSession:
         """Its calls that are running, by request id."""
         self.asked: dict[Id, asyncio.Future[Response | ErrorResponse]] = NO_QUESTIONS
         """The requests to its client that have no response yet."""
-        self.standing: tuple[EventStream, ...] = ()
+        self.get_streams: tuple[EventStream, ...] = ()
         """Streams for messages that belong to no request, the newest last. The newest one with a
         reader gets all messages, the others none."""
         self.streams = 0
