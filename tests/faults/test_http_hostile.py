@@ -568,8 +568,8 @@ def test_forged_truncated_and_foreign_session_ids_by_the_thousand_are_404_and_le
             assert connection.ask(data).status == 404
         assert connection.ask(post(call("add", a=1, b=2), session)).result == 3
     after = program.tool("figures")
-    assert {name: after[name] for name in ("Session", "Stream", "tombstones")} == {
-        name: before[name] for name in ("Session", "Stream", "tombstones")
+    assert {name: after[name] for name in ("HttpSession", "EventStream", "tombstones")} == {
+        name: before[name] for name in ("HttpSession", "EventStream", "tombstones")
     }
     assert after["memory"] - before["memory"] < MIB
 

@@ -73,7 +73,7 @@ def sessions_left_open(program: Program, count: int) -> None:
 
 def empty(program: Program) -> bool:
     figures = program.tool("figures")
-    return bool(figures["Session"] == figures["tombstones"] == 0)
+    return bool(figures["HttpSession"] == figures["tombstones"] == 0)
 
 
 def settled(program: Program, before: dict[str, int]) -> dict[str, int]:
@@ -94,21 +94,21 @@ def test_ten_thousand_sessions_left_open_take_less_than_4_kib_each_and_are_gone_
     before = program.tool("figures")
     sessions_left_open(program, SESSIONS)
     full = program.tool("figures")
-    assert full["Session"] - before["Session"] == SESSIONS
+    assert full["HttpSession"] - before["HttpSession"] == SESSIONS
     assert full["memory"] - before["memory"] < 4 * KIB * SESSIONS
 
     program.tool("advance", seconds=2)
-    until(lambda: program.tool("figures")["Session"] == 0, "unused sessions stay")
+    until(lambda: program.tool("figures")["HttpSession"] == 0, "unused sessions stay")
     assert program.tool("figures")["tombstones"] == SESSIONS + 500
     program.tool("advance", seconds=10)
     until(lambda: empty(program), "tombstones outlive what they stand for")
 
     sessions_left_open(program, SESSIONS)
     again = program.tool("figures")
-    assert again["Session"] == SESSIONS
+    assert again["HttpSession"] == SESSIONS
     assert again["memory"] - full["memory"] < MIB
     program.tool("advance", seconds=2)
-    until(lambda: program.tool("figures")["Session"] == 0, "unused sessions stay")
+    until(lambda: program.tool("figures")["HttpSession"] == 0, "unused sessions stay")
     program.tool("advance", seconds=10)
     until(lambda: empty(program), "tombstones outlive what they stand for")
 
@@ -118,7 +118,7 @@ def test_a_session_that_is_used_does_not_go_with_the_idle_ones(program: Program)
     for _ in range(4):
         program.tool("advance", seconds=0.6)
         assert program.ask(post(call("add", a=1, b=2), used)).result == 3
-    until(lambda: program.tool("figures")["Session"] == 1, "the unused one stays")
+    until(lambda: program.tool("figures")["HttpSession"] == 1, "the unused one stays")
     assert program.ask(post(call("add", a=1, b=2), used)).status == 200
     assert program.ask(post(call("add", a=1, b=2), unused)).status == 404
 
@@ -170,7 +170,7 @@ def test_a_thousand_streams_opened_and_dropped_leave_nothing_behind(
     opened_and_dropped()
     before = settled(tidy, cold)
     full = opened_and_dropped()
-    assert full["Stream"] - before["Stream"] == full["files"] - before["files"] == STREAMS
+    assert full["EventStream"] - before["EventStream"] == full["files"] - before["files"] == STREAMS
     assert full["tasks"] - before["tasks"] >= STREAMS
     after = settled(tidy, cold)
     assert after["memory"] - before["memory"] < MIB < full["memory"] - before["memory"]

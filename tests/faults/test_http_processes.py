@@ -249,7 +249,7 @@ def test_when_the_newest_of_three_streams_goes_one_of_the_others_speaks_and_not_
         streams[-1].close()
         with at(program, newest, 3) as connection:
             until(
-                lambda: connection.ask(modern_call("figures")).result["Stream"] == 0,
+                lambda: connection.ask(modern_call("figures")).result["EventStream"] == 0,
                 "the stream stays",
             )
         for teller, hearer in ((newest, oldest), (newest, older), (older, oldest)):
@@ -350,7 +350,7 @@ def test_streams_resumed_elsewhere_leave_nothing_behind(workers: Program) -> Non
             assert other.send(get(session, last)).head()[0] == 200
             assert len(other.rest()) == 2
         after = other.ask(modern_call("figures")).result
-        assert after["Stream"] - before["Stream"] <= 1, (
+        assert after["EventStream"] - before["EventStream"] <= 1, (
             "more than the last, which may be on its way out"
         )
 
@@ -379,7 +379,7 @@ def test_a_session_in_use_on_one_worker_does_not_go_idle_on_the_other() -> None:
         for _ in range(2):
             opened(other)  # which nobody uses
             until(
-                lambda: other.ask(modern_call("figures")).result["Session"] <= 1,
+                lambda: other.ask(modern_call("figures")).result["HttpSession"] <= 1,
                 "the unused one stays",
             )
         assert other.ask(post(call("pid"), session)).status == 200
