@@ -97,6 +97,11 @@ class Message(Wire):
         if isinstance(self.content, str):
             self.content = TextContent(self.content)
 
+    @property
+    def text(self) -> str:
+        """The text of the content; empty if it is not a text block."""
+        return self.content.text if isinstance(self.content, TextContent) else ""
+
 
 class GetPromptResult(Result, kw_only=True):
     """A rendered prompt.

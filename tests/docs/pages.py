@@ -11,7 +11,8 @@ A page runs in a folder of its own, from top to bottom, in one namespace and one
     ```console             lines that start with `$ dovetail` or `$ python` are run; what follows must be what they print,
                            with `…` for anything. Other commands are left alone.
 
-`<!-- not run: reason -->` on the line before a block exempts it. The folder holds a copy of each
+`<!-- not run: reason -->` on the line before a block exempts it, and so does
+`<!-- fragment: reason -->`, which exempts it from type checking too. The folder holds a copy of each
 example, and a link to the package, so that servers started from there find it whether it is
 installed or not.
 """  # noqa: E501
@@ -36,7 +37,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 SECONDS = 60
 
 _FENCE = re.compile(r"(\s*)(```+|~~~+)\s*(\S*)\s*(.*?)\s*")
-_NOT_RUN = re.compile(r"\s*<!-- not run: .+ -->\s*")
+_EXEMPT = re.compile(r"\s*<!-- (not run|fragment): .+ -->\s*")
 _ARROW = re.compile(r"(?:^|  )# → (.*)$", re.MULTILINE)
 _GUARD = 'if __name__ == "__main__":'
 _COMMANDS = {"dovetail": [sys.executable, "-m", "dovetail"], "python": [sys.executable]}
@@ -50,6 +51,7 @@ class Block(NamedTuple):
     line: int
     text: str
     run: bool
+    is_fragment: bool
 
 
 def blocks(page: Path) -> Iterator[Block]:
@@ -65,8 +67,9 @@ def blocks(page: Path) -> Iterator[Block]:
         while lines[at].strip() != opened[2]:
             at += 1
         text = "\n".join(line.removeprefix(opened[1]) for line in lines[start:at]) + "\n"
-        exempt = start >= 2 and _NOT_RUN.fullmatch(lines[start - 2]) is not None
-        yield Block(opened[3], opened[4], start + 1, text, not exempt)
+        exempt = _EXEMPT.fullmatch(lines[start - 2]) if start >= 2 else None
+        is_fragment = exempt is not None and exempt[1] == "fragment"
+        yield Block(opened[3], opened[4], start + 1, text, exempt is None, is_fragment)
         at += 1
 
 

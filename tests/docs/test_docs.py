@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from dovetail.limits import Limits
 from dovetail.revisions import ALL, OFFICIAL
 from tests.architecture.test_imports import MAY_IMPORT
 from tests.docs.pages import PAGES, ROOT, Page
+from tests.docs.type_checks import check_with_mypy, check_with_pyright
 
 DOCS = ROOT / "docs"
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -40,6 +42,70 @@ def test_what_a_page_shows_runs(
     for name in set(sys.modules) - before:
         if str(getattr(sys.modules[name], "__file__", "")).startswith(f"{tmp_path}/{name}"):
             del sys.modules[name]
+
+
+# How many errors mypy and pyright still find in a page. The numbers may only shrink.
+KNOWN_TYPE_ERRORS = {
+    "docs/guides/client.md": (5, 1),
+    "docs/guides/limits-and-audit.md": (2, 1),
+    "docs/guides/logging-in.md": (2, 3),
+    "docs/guides/observability.md": (1, 2),
+    "docs/guides/protecting-a-server.md": (3, 3),
+}
+
+
+@pytest.mark.parametrize("checker", [check_with_mypy, check_with_pyright])
+def test_what_the_pages_show_passes_the_type_checkers(
+    checker: Callable[[list[Path], Path], dict[str, list[str]]], tmp_path: Path
+) -> None:
+    # All pages in one run, since a checker takes long to start. The page with errors shows that
+    # they are found and where.
+    broken = tmp_path / "broken.md"
+    broken.write_text(BROKEN_PAGE, encoding="utf-8")
+    folder = tmp_path / "modules"
+    folder.mkdir()
+    found = checker([*PAGES, broken], folder)
+    assert {error.split(":")[1] for error in found.pop("broken.md")} == {"6", "11", "19"}
+    position = (check_with_mypy, check_with_pyright).index(checker)
+    known = {page: counts[position] for page, counts in KNOWN_TYPE_ERRORS.items()}
+    errors = [
+        error
+        for page, errors in sorted(found.items())
+        if len(errors) != known.get(page, 0)
+        for error in errors
+    ]
+    assert not errors, "\n".join(errors)
+    assert not known.keys() - found.keys(), "these pages have no errors left"
+
+
+BROKEN_PAGE = """\
+```python server.py
+from dovetail import Server
+
+server = Server("broken")
+
+server.tool(7)
+```
+
+```python server.py +
+def greet() -> str:
+    return 7
+```
+
+```python
+from server import server
+from dovetail import Client
+
+async with Client(server) as client:
+    client.nonsense
+    await client.list_tools()
+```
+
+<!-- fragment: it cannot stand alone -->
+```python
+server.run(nonsense)
+```
+"""
 
 
 @each_page

@@ -4,17 +4,12 @@ A file `*_accepted.py` must have no errors. In a file `*_rejected.py` exactly th
 with `# error` must have one.
 """
 
-import json
-import re
-import subprocess
-import sys
 from pathlib import Path
 
-HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
-FILES = sorted(HERE.glob("*_accepted.py")) + sorted(HERE.glob("*_rejected.py"))
+from tests.typing.checkers import TypeProblem, run_mypy, run_pyright
 
-Lines = dict[tuple[str, int], str]
+HERE = Path(__file__).parent
+FILES = sorted(HERE.glob("*_accepted.py")) + sorted(HERE.glob("*_rejected.py"))
 
 
 def expected() -> set[tuple[str, int]]:
@@ -26,49 +21,15 @@ def expected() -> set[tuple[str, int]]:
     }
 
 
-def mypy() -> Lines:
-    """The errors of mypy, by file and line."""
-    command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--no-error-summary"]
-    options = ["--follow-imports=silent", "--hide-error-context", "--no-color-output"]
-    output = subprocess.run(
-        [*command, *options, *map(str, FILES)], cwd=ROOT, capture_output=True, text=True
-    )
-    assert not output.stderr, output.stderr
-    found = re.findall(r"^(.*?):(\d+): error: (.*)$", output.stdout, re.MULTILINE)
-    return {(Path(file).name, int(line)): text for file, line, text in found}
-
-
-def pyright() -> Lines:
-    """The errors of pyright, by file and line."""
-    output = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pyright",
-            "--outputjson",
-            "--pythonpath",
-            sys.executable,
-            *map(str, FILES),
-        ],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
-    return {
-        (Path(problem["file"]).name, problem["range"]["start"]["line"] + 1): problem["message"]
-        for problem in json.loads(output.stdout)["generalDiagnostics"]
-        if problem["severity"] == "error"
-    }
-
-
 def test_mypy_accepts_and_rejects_what_it_should() -> None:
-    check(mypy())
+    check(run_mypy(FILES))
 
 
 def test_pyright_accepts_and_rejects_what_it_should() -> None:
-    check(pyright())
+    check(run_pyright(*FILES))
 
 
-def check(found: Lines) -> None:
+def check(problems: list[TypeProblem]) -> None:
+    found = {(problem.file, problem.line): problem.message for problem in problems}
     assert {place: text for place, text in found.items() if place not in expected()} == {}
     assert expected() - found.keys() == set()
