@@ -47,37 +47,38 @@ async def handle(
         service, lifespan, ServeOptions.create(**{"json_only": True, "sessions": False, **options})
     )
     try:
-        headers = [
-            (name.lower().encode("latin-1"), value.encode("latin-1"))
-            for name, value in request.headers.items()
-        ]
+        scope = _scope(request, fixed_path=bool(options.get("path")))
     except UnicodeEncodeError:
-        await send_error(
-            send,
-            Rejection(
-                400,
-                InvalidRequest("A header has characters that are not Latin-1"),
-            ),
-        )
+        error = InvalidRequest("A header has characters that are not Latin-1")
+        await send_error(send, Rejection(400, error))
         return response
-    # By default, the path at which the function is called is the endpoint, and its well-known
-    # documents are below it.
-    root = "" if options.get("path") else request.path.partition("/.well-known/")[0]
-    url = urlsplit(request.url)
-    if url.netloc and not any(name == b"host" for name, _ in headers):
-        headers.append((b"host", url.netloc.encode("latin-1", "replace")))
-    scope = {
-        "type": "http",
-        "scheme": url.scheme or "https",
-        "method": request.method,
-        "path": request.path,
-        "root_path": root,
-        "query_string": url.query.encode(),
-        "headers": headers,
-        "client": (request.address, 0) if request.address else None,
-    }
     try:
         await app(scope, receive, send)
     finally:
         await app.close()
     return response
+
+
+def _scope(request: HttpRequest, fixed_path: bool) -> dict[str, Any]:
+    """Return the ASGI scope of a request.
+
+    By default, the path at which the function is called is the endpoint, and its well-known
+    documents are below it.
+    """
+    headers = [
+        (name.lower().encode("latin-1"), value.encode("latin-1"))
+        for name, value in request.headers.items()
+    ]
+    url = urlsplit(request.url)
+    if url.netloc and not any(name == b"host" for name, _ in headers):
+        headers.append((b"host", url.netloc.encode("latin-1", "replace")))
+    return {
+        "type": "http",
+        "scheme": url.scheme or "https",
+        "method": request.method,
+        "path": request.path,
+        "root_path": "" if fixed_path else request.path.partition("/.well-known/")[0],
+        "query_string": url.query.encode(),
+        "headers": headers,
+        "client": (request.address, 0) if request.address else None,
+    }

@@ -122,7 +122,15 @@ async def _ask(client: SkillClient, method: str, params: Any, fresh: bool) -> An
 
 
 class Skill:
-    """A skill whose SKILL.md was read and verified, and which can read its other files."""
+    """A skill whose SKILL.md was read and verified, and which can read its other files.
+
+    `client.read_skill(…)` makes it.
+
+    Args:
+        client: The client that reads the files.
+        entry: The entry that all files are verified against.
+        limits: The client's limits; `skill_bytes` bounds all files of the skill together.
+    """
 
     def __init__(self, client: SkillClient, entry: SkillEntry, limits: Limits) -> None:
         self.entry = entry
