@@ -136,9 +136,7 @@ class BusConnection(asyncio.Protocol):
     def _handle(self, frame: Frame) -> None:
         try:
             self._take(self, frame)
-        except (
-            Exception
-        ):  # which is our own, or that of a third process: not the fault of whoever sent the frame
+        except Exception:  # our own, or that of a third process: not the sender's fault
             log.exception("Could not handle a frame on the bus")
 
     def connection_lost(self, error: Exception | None) -> None:

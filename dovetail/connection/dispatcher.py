@@ -66,9 +66,9 @@ Notify = Callable[[str, Params], None]
 
 
 class MessageSource(Protocol):
-    """Where a message came from, and where what belongs to its call goes.
+    """Where a message came from, and where the output of its call goes.
 
-    A handler's context reaches it as `call.connection`, which has more than is listed here
+    A handler's context reaches it as `call.connection`, which has more members than listed here
     (`notify`, `ask`, `drain`, `headers`, `limits`, …).
     """
 
@@ -281,7 +281,7 @@ class Dispatcher:
         return caller, self.encoder.encode_result(request.id, lowered)
 
     async def answer(self, call: Call) -> Any:
-        """Let the server answer, and sign the result where the revision wants it signed."""
+        """Let the server answer, and add the result type if the revision has one."""
         handle = self.service.answer
         if self.round_trips.applies_to(call):
             result = await self.round_trips.answer(call, handle)
@@ -302,15 +302,15 @@ class Dispatcher:
     def encode_failure(
         self, id: Id | None, error: ProtocolError, revision: Revision | None
     ) -> bytes:
-        """The reply to a request that is refused."""
+        """Encode the reply to a refused request."""
         unnamed = revision is not None and revision.unnamed_errors
         return self.encoder.encode_failure(
             id, error, revision.code(error) if revision else error.code, unnamed=unnamed
         )
 
     def encode_call_notification(self, call: Call, method: str, params: Any) -> bytes | None:
-        """A notification that belongs to a call, as long as somebody waits for it and its revision
-        has it."""
+        """Encode a notification that belongs to a call; None if the call is over or its revision
+        lacks the method."""
         revision = call.caller.revision
         row = None if call.finished else self.find_method(method, revision)
         if row is None or not self.service.extensions.is_offered_to(row, call.caller.capabilities):
@@ -318,7 +318,7 @@ class Dispatcher:
         return self.encoder.encode_notification(revision, row, params)
 
     def encode_question(self, call: Call, id: Id, method: Method, params: Any) -> bytes:
-        """A question to the client of a call, as bytes."""
+        """Encode a question to the client of a call."""
         revision = call.caller.revision
         wire = revision.lower_params(method, params)
         return self.encoder.encode(
@@ -326,17 +326,17 @@ class Dispatcher:
         )
 
     def read_answer(self, method: Method, answer: Response | ErrorResponse) -> Any:
-        """What the client answered to it; raises where that was an error."""
+        """Return the client's answer; raise if it is an error."""
         if isinstance(answer, ErrorResponse):
             raise client_refused(method.name, answer.error.code, answer.error.message)
         return answer.result
 
     def cancel(self, call: Call) -> None:
-        """Nobody waits for this call any more."""
+        """Cancel a call whose client no longer waits for the reply."""
         cancel(call)
 
     def abort(self, call: Call, reason: ProtocolError) -> None:
-        """End a call that somebody still waits for; this is what it is told."""
+        """End a call whose client still waits for the reply. The client gets this error."""
         if call.task is not None and call.abort_error is None and not call.cancelled:
             call.abort_error = reason
             self.loop.call_soon(call.task.cancel)
@@ -370,8 +370,8 @@ class Dispatcher:
     # notifications from the client
 
     def on_notification(self, notification: Notification, source: MessageSource) -> None:
-        """Act on a notification. Raises if the source's checks fail, or if an extension's handler
-        may not run; nobody is waiting for a reply."""
+        """Handle a notification. Raise if the source's checks fail, or if an extension's handler
+        may not run; no reply is sent."""
         name, caller = notification.method, source.caller
         row = None if caller is None else self.find_method(name, caller.revision)
         row = row or self.find_method(name, None)
@@ -413,14 +413,14 @@ class Dispatcher:
     # notifications to the client
 
     def notify_threadsafe(self, method: str, params: Params) -> None:
-        """A change, from any thread."""
+        """Notify subscribers of a change, from any thread."""
         try:
             self.loop.call_soon_threadsafe(self.notify, method, params)
         except RuntimeError:
-            pass  # the loop is closed: nobody is left to be told
+            pass  # the loop is closed: there are no subscribers left
 
     def notify(self, method: str, params: Params) -> None:
-        """A change, to be told in the next turn of the loop."""
+        """Notify subscribers of a change, in the next iteration of the loop."""
         if not self._changes:
             self.loop.call_soon(self._notify_subscribers)
         key = (method, coalescing_key(params))
@@ -435,11 +435,11 @@ class Dispatcher:
                     call.connection.notify(call, method, tagged)
 
     def end_subscription(self, call: Call) -> None:
-        """End a stream of changes in good order."""
+        """End a stream of changes normally."""
         self.subscriptions.end_streams(call)
 
     def is_subscribed(self, caller: Caller, method: str, params: Params) -> bool:
-        """Whether a caller of the handshake era is told of this change."""
+        """Whether a caller of the handshake era gets notifications of this change."""
         if method not in METHODS:
             row = self.find_method(method, caller.revision)
             return row is not None and self.service.extensions.is_offered_to(
@@ -450,12 +450,12 @@ class Dispatcher:
         )
 
     def encode_notification(self, revision: Revision, method: str, params: Params) -> bytes | None:
-        """A change as such callers are told of it."""
+        """Encode a change for callers of the handshake era."""
         row = self.find_method(method, revision)
         return None if row is None else self.encoder.encode_notification(revision, row, params)
 
     def close(self) -> None:
-        """Hear of nothing more, and end every stream of changes in good order."""
+        """Stop listening for changes, and end every stream of changes normally."""
         self._unlisten()
         self.subscriptions.end_streams()
         self.round_trips.close()
