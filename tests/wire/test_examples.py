@@ -101,14 +101,23 @@ def test_an_example_is_said_again_without_loss(path: Path) -> None:
     name, wire = path.parent.name, path.read_bytes()
     value = json.loads(wire)
     if kind := TYPES.get(name):
-        assert json.loads(encode(decode(wire, kind))) == value
+        assert json.loads(encode(decode(wire, kind))) == without_default(value)
     elif name in EMBEDDED:
         params = encode(value.get("params", {}))
         assert json.loads(encode(decode(params, METHODS[value["method"]].params))) == json.loads(
             params
         )
     elif name not in PLAIN:
-        assert said_again(name, value) == value
+        assert said_again(name, value) == without_default(value)
+
+
+def without_default(value: dict[str, Any]) -> dict[str, Any]:
+    """The value without `"isError": false`: the schema says that leaving it out means the same."""
+    inner = {
+        key: without_default(item) if key == "result" and isinstance(item, dict) else item
+        for key, item in value.items()
+    }
+    return {key: item for key, item in inner.items() if (key, item) != ("isError", False)}
 
 
 def said_again(name: str, value: Any) -> Any:
