@@ -281,7 +281,7 @@ class Dispatcher:
         return caller, self.encoder.encode_result(request.id, lowered)
 
     async def answer(self, call: Call) -> Any:
-        """Let the server answer. In the stateless era, questions become a sealed `input_required`."""
+        """Let the server answer; in the stateless era, name the server in the result."""
         handle = self.service.answer
         if self.round_trips.applies_to(call):
             result = await self.round_trips.answer(call, handle)
