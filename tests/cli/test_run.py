@@ -159,7 +159,7 @@ def test_a_file_that_is_not_there_or_not_python_is_refused(tmp_path: Path) -> No
     assert dovetail("run", "no/such.py").failure == "There is no file no/such.py"
     assert (
         dovetail("run", str(tmp_path / "notes.txt")).failure
-        == f"{tmp_path}/notes.txt is no Python file"
+        == f"{tmp_path}/notes.txt is not a Python file"
     )
 
 

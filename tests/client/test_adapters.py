@@ -483,7 +483,7 @@ async def test_an_api_that_says_nothing_in_time_is_given_up() -> None:
         return COMPLETION
 
     async with api(never) as there:
-        with pytest.raises(TimedOut, match=r"no answer within 0\.2 s"):
+        with pytest.raises(TimedOut, match=r"no response within 0\.2 s"):
             await openai_sampler(there.url, models=["m"], timeout=0.2)(asked())
         release.set()
 

@@ -77,7 +77,7 @@ async def test_calls_beyond_the_queue_for_threads_are_refused_and_the_others_ans
         results = await asyncio.gather(*calls, return_exceptions=True)
         refused = [result for result in results if isinstance(result, BaseException)]
         assert [type(error) for error in refused] == [Overloaded] * 7, "two run, three wait"
-        assert "3 calls already wait" in str(refused[0])
+        assert "3 calls are already waiting" in str(refused[0])
         assert (await client.call_tool("block")).text == "done"
 
 
