@@ -14,15 +14,24 @@ peer that sends whatever you want.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Literal, TypeAlias, cast
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, TypedDict, Unpack, cast
 
 import msgspec
 
+from .client.caching import SharedCache
+from .client.callbacks import OnAnswer, OnAsk, OnElicit, OnSample
 from .client.client import Client
-from .limits import DEFAULT
+from .connection.connection import OnProgress
+from .connection.extension import Extension
+from .connection.middleware import Middleware
+from .limits import DEFAULT, Limits
 from .ports import Channel, Incoming, OnClose, Principal, Receive, RequestIdentity, Service
+from .protocol.base import Implementation
+from .protocol.client_features import Root
+from .protocol.utilities import LogParams
 from .serve import serve_channel
 from .server.server import Server
 from .transports import memory
@@ -123,6 +132,28 @@ class ReplayingServer:
         return getattr(self._server, name)
 
 
+class PairOptions(TypedDict, total=False):
+    """The options of `Client` that apply to a connection in memory."""
+
+    on_elicit: OnElicit | None
+    on_sample: OnSample | None
+    roots: Iterable[str | Path | Root] | None
+    on_ask: OnAsk | None
+    on_answer: OnAnswer | None
+    on_log: Callable[[LogParams], Any] | None
+    on_progress: OnProgress | None
+    middleware: Sequence[Middleware]
+    timeout: float | None
+    limits: Limits
+    cache: bool | SharedCache
+    trusted: bool
+    validate: Literal["strict", "warn", "off"]
+    experimental: dict[str, Any] | None
+    extensions: Sequence[Extension]
+    tasks: bool
+    info: Implementation | None
+
+
 @asynccontextmanager
 async def pair(
     server: Server,
@@ -131,7 +162,7 @@ async def pair(
     record: Tape | None = None,
     replay: bool = False,
     user: Principal | None = None,
-    **options: Any,
+    **options: Unpack[PairOptions],
 ) -> AsyncIterator[Client]:
     """Connect a client to a server in memory, for the duration of the block.
 
@@ -143,7 +174,7 @@ async def pair(
         replay: Whether a handler that asks the client in the stateless era is always run again from
             its beginning (default: it continues if possible).
         user: The authenticated caller, as a guard would return it.
-        **options: The options of `Client`.
+        **options: The options of `Client`, except those for processes and HTTP.
 
     Yields:
         The connected client.

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from msgspec import field
 
 from .base import Meta, Params, Result, Wire
-from .content import Role, SamplingContent, ToolResultContent, ToolUseContent
+from .content import Role, SamplingContent, TextContent, ToolResultContent, ToolUseContent
 from .tools import Tool
 
 
@@ -130,6 +130,11 @@ class SamplingMessage(Wire):
     def blocks(self) -> list[SamplingContent]:
         """The content as a list."""
         return self.content if isinstance(self.content, list) else [self.content]
+
+    @property
+    def text(self) -> str:
+        """The text of all blocks, joined by newlines."""
+        return "\n".join(block.text for block in self.blocks if isinstance(block, TextContent))
 
 
 class ToolChoice(Wire):

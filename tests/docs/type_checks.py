@@ -30,8 +30,11 @@ _MYPY_OPTIONS = (
     "--disable-error-code=import-untyped",  # libraries without types
 )
 _PYRIGHT_SETTINGS = {
-    "typeCheckingMode": "standard",
+    "typeCheckingMode": "strict",
     "reportRedeclaration": False,
+    "reportMissingTypeStubs": False,
+    # The type stubs want a generator for `@asynccontextmanager`; everyone writes an iterator.
+    "reportDeprecated": False,
     "extraPaths": [str(ROOT)],
 }
 
