@@ -133,7 +133,7 @@ async def ask(call: Call, method: str, params: Any, key: str | None = None) -> R
     if isinstance(params, ElicitParams) and params.elicitation_id is not None:
         remember_elicitation(call.caller, params.elicitation_id)
     if call.timeout_clock is not None:
-        call.timeout_clock.stop()
+        call.timeout_clock.pause()
     try:
         if call.run is not None:
             kept: Raw = await call.run.ask(QUESTIONS[method], params, key)
@@ -145,7 +145,7 @@ async def ask(call: Call, method: str, params: Any, key: str | None = None) -> R
         return await ask_over_back_channel(call, method, params)
     finally:
         if call.timeout_clock is not None:
-            call.timeout_clock.go()
+            call.timeout_clock.resume()
 
 
 async def ask_over_back_channel(call: Call, method: str, params: Any) -> Raw:

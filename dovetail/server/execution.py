@@ -131,16 +131,16 @@ class PausableTimeout:
         self._remaining: float | None = None
         self._pauses = 0
 
-    def stop(self) -> None:
-        """Pause until `go` was called as often as `stop`."""
+    def pause(self) -> None:
+        """Pause until `resume` was called as often as `pause`."""
         when = self._timer.when()
         if not self._pauses and when is not None:
             self._remaining = when - asyncio.get_running_loop().time()
             self._reschedule(None)
         self._pauses += 1
 
-    def go(self) -> None:
-        """Undo one `stop`."""
+    def resume(self) -> None:
+        """Undo one `pause`."""
         self._pauses -= 1
         if not self._pauses and self._remaining is not None:
             self._reschedule(asyncio.get_running_loop().time() + self._remaining)

@@ -86,7 +86,7 @@ class ClientRegistration(SecretStruct, kw_only=True, omit_defaults=True):
     auth_method: str = "none"
     """How it authenticates at the token endpoint."""
     source: str = "given"
-    """`given` by the user, a `document` about the client, or `registered` by itself."""
+    """How the client got its id: `given` by the user, from its `document`, or `registered`."""
     expires_at: float | None = None
     redirect_uri: str | None = None
     scopes: tuple[str, ...] = ()

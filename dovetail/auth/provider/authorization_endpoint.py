@@ -1,8 +1,8 @@
 """The endpoints that a browser calls: authorization, and the callback of an upstream provider.
 
 The client's request stays in the query of the URL all the way, and is parsed and checked again at
-each step; nothing of it is stored. What is stored is who uses the browser: a random cookie names a
-session, once somebody has logged in.
+each step; none of it is stored. Only the login is stored: after it, a random cookie identifies the
+session.
 
     GET  authorize?…   Who is it, and may the client? The login page, the consent page, or back to
                        the client.

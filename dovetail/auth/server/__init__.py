@@ -1,6 +1,6 @@
 """The guards of a server: `Server(auth=…)`.
 
-    guards.py      Bearer and ApiKeys: who is let in, and what all others are told
+    guards.py      Bearer and ApiKeys: accept or refuse callers
     verifiers.py   what checks an access token: static_tokens, introspection
     jwt.py         the same for tokens that their issuer has signed
 
