@@ -1,0 +1,89 @@
+"""Draw a random sample of the project's sentences: `python3 scripts/sentences.py SEED [COUNT]`.
+
+Use it to review the English: read the sample and mark what a native technical writer would change.
+A third of the sentences comes from the pages, a third from the docstrings of the package, and a
+third from its other strings that read as sentences: errors, logs and help texts. The same seed
+gives the same sample on the same commit.
+"""
+
+import ast
+import random
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parent.parent
+SHORTEST = 4  # words
+SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z`\"'(*])")
+LIST_ITEM = re.compile(r"^\s*(?:[-*|>#]|\d+\.)\s*", re.MULTILINE)
+Scope = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+class Sentence(NamedTuple):
+    place: str
+    text: str
+
+
+def split_text(place: str, text: str) -> Iterator[Sentence]:
+    """Yield the sentences of a text; blank lines, list items and table rows end one, too."""
+    for block in re.split(r"\n\s*\n|\n(?=\s*(?:[-*|>#]|\d+\.)\s)", text):
+        for sentence in SENTENCE_END.split(" ".join(LIST_ITEM.sub("", block).split())):
+            if len(sentence.split()) >= SHORTEST:
+                yield Sentence(place, sentence)
+
+
+def page_sentences() -> Iterator[Sentence]:
+    for page in sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]):
+        prose = re.sub(r"^\s*```.*?^\s*```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+        yield from split_text(str(page.relative_to(ROOT)), prose)
+
+
+def message_text(node: ast.expr) -> str | None:
+    """Return what a string says, with `{…}` where an f-string has a value."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    if isinstance(node, ast.JoinedStr):
+        return "".join(message_text(part) or "{…}" for part in node.values)
+    return None
+
+
+def module_sentences() -> tuple[list[Sentence], list[Sentence]]:
+    """Return the sentences of docstrings, and those of other strings."""
+    docstrings: list[Sentence] = []
+    messages: list[Sentence] = []
+    for module in sorted((ROOT / "dovetail").rglob("*.py")):
+        tree = ast.parse(module.read_text())
+        bare = [node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)]
+        parts = [
+            part
+            for node in ast.walk(tree)
+            if isinstance(node, ast.JoinedStr)
+            for part in node.values
+        ]
+        seen = {id(node) for node in [*bare, *parts]}
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.expr) or (text := message_text(node)) is None:
+                continue
+            place = f"{module.relative_to(ROOT)}:{node.lineno}"
+            if any(node is value for value in bare):
+                docstrings.extend(split_text(place, text))
+            elif id(node) not in seen:
+                messages.extend(split_text(place, text))
+    return docstrings, messages
+
+
+def main(arguments: list[str]) -> int:
+    seed, count = arguments[0], int(arguments[1]) if len(arguments) > 1 else 60
+    draw = random.Random(seed)
+    sources = [list(page_sentences()), *module_sentences()]
+    for title, source in zip(("pages", "docstrings", "messages"), sources, strict=True):
+        print(f"# {title}: {count // 3} of {len(source)}")
+        for sentence in draw.sample(source, count // 3):
+            print(f"{sentence.place}: {sentence.text}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
