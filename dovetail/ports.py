@@ -491,35 +491,35 @@ class RequestIdentity(Struct, frozen=True, eq=False):
 class Guard(Protocol):
     """Decides who may call a server. `dovetail.auth` has some; `Server(auth=…)` takes any.
 
-    A guard may have three more members. `again(request, site)` is called in place of `admit` for a
-    request that was admitted before and is still being answered, for proofs that can be used only
-    once. `stand(base)` may raise if the URL that the server is served at will not do, before
-    anybody calls. `secrets` names the headers that handlers do not get to see.
+    A guard may have three more members. `recheck(request, public_url)` is called instead of `admit`
+    for a request that was admitted before and is still being answered, for proofs that can be used
+    only once. `check_base_url(base)` may raise, before the first request, if the guard cannot work
+    at the URL of the server. `secrets` names the headers that handlers do not get to see.
     """
 
-    async def admit(self, request: HttpRequest, site: PublicUrl) -> Principal | HttpResponse:
+    async def admit(self, request: HttpRequest, public_url: PublicUrl) -> Principal | HttpResponse:
         """Return who is calling, or the response that refuses the request.
 
         Args:
             request: The request, without its body.
-            site: The server's public URL.
+            public_url: The server's public URL.
         """
 
-    async def respond(self, request: HttpRequest, site: PublicUrl) -> HttpResponse | None:
+    async def respond(self, request: HttpRequest, public_url: PublicUrl) -> HttpResponse | None:
         """Return a page of the guard itself, such as its metadata; None if it has none there.
 
         Args:
             request: The request; its path is that of the origin.
-            site: The server's public URL.
+            public_url: The server's public URL.
         """
 
     def challenge(
-        self, site: PublicUrl, principal: Principal, scopes: tuple[str, ...]
+        self, public_url: PublicUrl, principal: Principal, scopes: tuple[str, ...]
     ) -> Mapping[str, str]:
         """Return the headers of a response to a caller who was admitted but lacks scopes.
 
         Args:
-            site: The server's public URL.
+            public_url: The server's public URL.
             principal: The caller.
             scopes: The scopes that are missing.
         """

@@ -64,8 +64,9 @@ class AuthGate:
         self.secrets = frozenset(
             name.lower().encode() for name in (*SECRET_HEADERS, *getattr(guard, "secrets", ()))
         )
-        if self._configured is not None and (stand := getattr(guard, "stand", None)) is not None:
-            stand(self._configured[0])
+        check_base_url = getattr(guard, "check_base_url", None)
+        if self._configured is not None and check_base_url is not None:
+            check_base_url(self._configured[0])
 
     async def admit(
         self, scope: Scope, path: str, headers: Mapping[bytes, bytes]
@@ -98,7 +99,7 @@ class AuthGate:
     async def _is_still_admitted(self, identity: RequestIdentity) -> bool:
         """Whether the guard would admit the same user again, or cannot tell at the moment."""
         recheck: Callable[..., Awaitable[Principal | HttpResponse]] = getattr(
-            self._guard, "again", self._guard.admit
+            self._guard, "recheck", self._guard.admit
         )
         try:
             admitted = await recheck(identity.request, identity.public_url)

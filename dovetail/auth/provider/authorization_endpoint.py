@@ -53,7 +53,7 @@ class AuthorizationRequest(Struct, frozen=True):
     """An authorization request that was checked."""
 
     issuer: str
-    site: PublicUrl
+    public_url: PublicUrl
     query: str
     client: OAuthClient
     redirect_uri: str
@@ -104,24 +104,30 @@ class AuthorizationEndpoint:
         self._name, self._now = name, now
         self._limiter = AttemptLimiter(300, 0.2, now)
 
-    async def authorize(self, request: HttpRequest, issuer: str, site: PublicUrl) -> HttpResponse:
+    async def authorize(
+        self, request: HttpRequest, issuer: str, public_url: PublicUrl
+    ) -> HttpResponse:
         """Answer an authorization request: https://www.rfc-editor.org/rfc/rfc6749#section-3.1."""
         query = urlsplit(request.url).query
         self._limiter.require(request.address)
         fields, resources = parse_fields(query)
-        client = await self._clients.find(fields.get("client_id"), issuer, site, request.address)
+        client = await self._clients.find(
+            fields.get("client_id"), issuer, public_url, request.address
+        )
         uri = client.choose_redirect(fields.get("redirect_uri"))
         cookie = _read_cookie(request, issuer)
         try:
-            auth_request = self._check(fields, resources, query, client, uri, issuer, site)
+            auth_request = self._check(fields, resources, query, client, uri, issuer, public_url)
         except OAuthError as error:
             ask = client.source != "known"
-            return self._return_error(uri, fields.get("state"), issuer, site, error, ask=ask)
+            return self._return_error(uri, fields.get("state"), issuer, public_url, error, ask=ask)
         if request.method == "POST":
             return await self._act(request, auth_request, cookie)
         return await self._show(auth_request, cookie)
 
-    async def callback(self, request: HttpRequest, issuer: str, site: PublicUrl) -> HttpResponse:
+    async def callback(
+        self, request: HttpRequest, issuer: str, public_url: PublicUrl
+    ) -> HttpResponse:
         """Handle the return of a user from the upstream."""
         cookie = _read_cookie(request, issuer)
         answer, _ = parse_fields(urlsplit(request.url).query)
@@ -133,13 +139,17 @@ class AuthorizationEndpoint:
                 "this login was started in another browser, or took too long; start again",
             )
         fields, resources = parse_fields(pending.query)
-        client = await self._clients.find(fields.get("client_id"), issuer, site, request.address)
+        client = await self._clients.find(
+            fields.get("client_id"), issuer, public_url, request.address
+        )
         uri = client.choose_redirect(fields.get("redirect_uri"))
-        auth_request = self._check(fields, resources, pending.query, client, uri, issuer, site)
+        auth_request = self._check(
+            fields, resources, pending.query, client, uri, issuer, public_url
+        )
         assert self._upstream is not None
         try:
             login = await self._upstream.exchange(
-                answer, f"{issuer}/callback", pending.nonce, pending.verifier, site
+                answer, f"{issuer}/callback", pending.nonce, pending.verifier, public_url
             )
         except LoginEnded as error:
             return self._refuse(auth_request, "access_denied", f"the login was refused: {error}")
@@ -157,7 +167,7 @@ class AuthorizationEndpoint:
         client: OAuthClient,
         uri: str,
         issuer: str,
-        site: PublicUrl,
+        public_url: PublicUrl,
     ) -> AuthorizationRequest:
         if fields.get("response_type") != "code":
             raise OAuthError("unsupported_response_type", "response_type must be code")
@@ -175,9 +185,9 @@ class AuthorizationEndpoint:
                 "invalid_request",
                 "PKCE is required: a code_challenge with code_challenge_method S256",
             )
-        resource = requested_resource(resources, site) or site.base
+        resource = requested_resource(resources, public_url) or public_url.base
         requested = tuple(dict.fromkeys(fields.get("scope", "").split()))
-        existing = self._list_scopes(site)
+        existing = self._list_scopes(public_url)
         scopes = tuple(scope for scope in requested if scope in existing)
         named = [scope for scope in requested if scope != OFFLINE_ACCESS]
         if named and not scopes:
@@ -185,7 +195,7 @@ class AuthorizationEndpoint:
         prompts = {"consent", "login", "select_account"}
         return AuthorizationRequest(
             issuer=issuer,
-            site=site,
+            public_url=public_url,
             query=query,
             client=client,
             redirect_uri=uri,
@@ -225,7 +235,7 @@ class AuthorizationEndpoint:
         client, uri, descriptions = (
             auth_request.client,
             auth_request.redirect_uri,
-            self._list_scopes(auth_request.site),
+            self._list_scopes(auth_request.public_url),
         )
         known_by = {
             "known": "this server",
@@ -240,7 +250,7 @@ class AuthorizationEndpoint:
             upstream = self._upstream.host, ", ".join(self._upstream.scopes)
         host = redirect_host(uri)
         return ConsentDetails(
-            server=self._server_name(auth_request.site),
+            server=self._server_name(auth_request.public_url),
             client=client.name or "A client without a name",
             known_by=known_by[client.source],
             back_to=f"{host} (this computer)" if is_loopback_redirect(uri) else host,
@@ -251,8 +261,8 @@ class AuthorizationEndpoint:
             upstream=upstream,
         )
 
-    def _server_name(self, site: PublicUrl) -> str:
-        return self._name or urlsplit(site.url).netloc
+    def _server_name(self, public_url: PublicUrl) -> str:
+        return self._name or urlsplit(public_url.url).netloc
 
     # actions of a form
 
@@ -324,7 +334,9 @@ class AuthorizationEndpoint:
         state, nonce = secrets.token_urlsafe(32), secrets.token_urlsafe(16)
         verifier, callback = secrets.token_urlsafe(32), f"{auth_request.issuer}/callback"
         try:
-            url = await upstream.login_url(callback, state, nonce, verifier, auth_request.site)
+            url = await upstream.login_url(
+                callback, state, nonce, verifier, auth_request.public_url
+            )
         except UpstreamUnreachable:
             return self._refuse(
                 auth_request, "temporarily_unavailable", f"{upstream.host} cannot be reached"
@@ -391,7 +403,7 @@ class AuthorizationEndpoint:
             auth_request.redirect_uri,
             auth_request.state,
             auth_request.issuer,
-            auth_request.site,
+            auth_request.public_url,
             refusal,
             ask=False,
         )
@@ -401,7 +413,7 @@ class AuthorizationEndpoint:
         uri: str,
         state: str | None,
         issuer: str,
-        site: PublicUrl,
+        public_url: PublicUrl,
         error: OAuthError,
         *,
         ask: bool,
@@ -413,14 +425,16 @@ class AuthorizationEndpoint:
             return _redirect(url)
         text = f"The program that sent you here made a mistake: {error.description}."
         title = "This request cannot be answered"
-        return error_page(self._server_name(site), title, text, 400, (redirect_host(uri), url))
+        return error_page(
+            self._server_name(public_url), title, text, 400, (redirect_host(uri), url)
+        )
 
-    def show_error(self, error: OAuthError, site: PublicUrl) -> HttpResponse:
+    def show_error(self, error: OAuthError, public_url: PublicUrl) -> HttpResponse:
         """Return the page for a request that cannot be sent back to a client."""
         text = f"{error.description[:1].upper()}{error.description[1:]}."
         status = 400 if error.status == 401 else error.status  # 401 is for programs
         title = "This request cannot be answered"
-        page = error_page(self._server_name(site), title, text, status)
+        page = error_page(self._server_name(public_url), title, text, status)
         return replace(page, headers={**page.headers, **error.headers})
 
 

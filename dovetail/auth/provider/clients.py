@@ -214,7 +214,7 @@ class ClientRegistry:
         self._limiter = AttemptLimiter(100, 6.0, now)
 
     async def find(
-        self, id: str | None, issuer: str, site: PublicUrl, address: str | None = None
+        self, id: str | None, issuer: str, public_url: PublicUrl, address: str | None = None
     ) -> OAuthClient:
         """Return the client with this id, for a request from this address. Raises OAuthError."""
         if id is None:
@@ -224,7 +224,7 @@ class ClientRegistry:
         if row := await self._storage.get(row_key("client", issuer, id)):
             return msgspec.json.decode(row, type=OAuthClient)
         if self._allows_described and self._is_document(id):
-            return await self._fetch_described(id, site, address)
+            return await self._fetch_described(id, public_url, address)
         raise OAuthError(
             "invalid_client", "this client is not known here; it may have to register again", 401
         )
@@ -278,7 +278,7 @@ class ClientRegistry:
             await self._storage.change(key, row, row, self._now() + USED_LIFETIME_SECONDS)
 
     async def authenticate(
-        self, request: HttpRequest, fields: Mapping[str, str], issuer: str, site: PublicUrl
+        self, request: HttpRequest, fields: Mapping[str, str], issuer: str, public_url: PublicUrl
     ) -> OAuthClient:
         """Return the client that calls the token endpoint. Raises OAuthError if it does not
         authenticate: https://www.rfc-editor.org/rfc/rfc6749#section-2.3."""
@@ -300,13 +300,13 @@ class ClientRegistry:
                 "invalid_request", "the client_id is not that of the Authorization header"
             )
         try:
-            client = await self.find(id, issuer, site, request.address)
+            client = await self.find(id, issuer, public_url, request.address)
         except OAuthError as error:
             raise (failed if error.error == "invalid_client" else error) from None
         if client.auth_method == "private_key_jwt":
             if assertion is None or fields.get("client_assertion_type") != ASSERTION:
                 raise failed
-            await self._check_assertion(client, assertion, issuer, site, request.address)
+            await self._check_assertion(client, assertion, issuer, public_url, request.address)
         elif client.secret:
             given = basic[1] if basic else fields.get("client_secret", "")
             if not compare_digest(_digest(given), client.secret):
@@ -318,17 +318,21 @@ class ClientRegistry:
             DOCUMENT_URL.fullmatch(id) or (self._private and LOCAL_DOCUMENT_URL.fullmatch(id))
         )
 
-    def _fetch_of(self, site: PublicUrl) -> Fetch:
+    def _fetch_of(self, public_url: PublicUrl) -> Fetch:
         return (
-            site.fetch_trusted if self._private and site.fetch_trusted is not None else site.fetch
+            public_url.fetch_trusted
+            if self._private and public_url.fetch_trusted is not None
+            else public_url.fetch
         )
 
-    async def _fetch_described(self, url: str, site: PublicUrl, address: str | None) -> OAuthClient:
+    async def _fetch_described(
+        self, url: str, public_url: PublicUrl, address: str | None
+    ) -> OAuthClient:
         def refuse(reason: str) -> OAuthError:
             return OAuthError("invalid_client", f"the document that describes this client {reason}")
 
         try:
-            document = await self._documents.get(url, self._fetch_of(site), address=address)
+            document = await self._documents.get(url, self._fetch_of(public_url), address=address)
         except DocumentUnavailable as error:
             raise refuse(f"cannot be fetched: {error}") from None
         if document.get("client_id") != url:
@@ -342,7 +346,12 @@ class ClientRegistry:
         return client
 
     async def _check_assertion(
-        self, client: OAuthClient, assertion: str, issuer: str, site: PublicUrl, address: str | None
+        self,
+        client: OAuthClient,
+        assertion: str,
+        issuer: str,
+        public_url: PublicUrl,
+        address: str | None,
     ) -> None:
         # https://www.rfc-editor.org/rfc/rfc7523#section-3
         def refuse(reason: object) -> OAuthError:
@@ -351,7 +360,7 @@ class ClientRegistry:
         try:
             header, claims = jose.decode_unverified(assertion)
             if client.jwks_uri:
-                fetch = self._fetch_of(site)
+                fetch = self._fetch_of(public_url)
                 jwk = await self._documents.key(client.jwks_uri, fetch, header, address)
             else:
                 jwk = pick_key(client.jwks or {}, header)

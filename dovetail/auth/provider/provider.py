@@ -169,7 +169,7 @@ class Provider:
         self._guard = Bearer(
             self._verify,
             scopes=required,
-            authorization_servers=lambda site: [self._issuer(site)],
+            authorization_servers=lambda public_url: [self._issuer(public_url)],
             implies=implies,
             dpop=checker,
         )
@@ -192,37 +192,39 @@ class Provider:
 
     # the guard
 
-    async def admit(self, request: HttpRequest, site: PublicUrl) -> Principal | HttpResponse:
+    async def admit(self, request: HttpRequest, public_url: PublicUrl) -> Principal | HttpResponse:
         """Return who is calling, or the response that refuses the request.
 
         Args:
             request: The request, with header names in lower case.
-            site: The server that received it.
+            public_url: The server that received it.
         """
-        return await self._guard.admit(request, site)
+        return await self._guard.admit(request, public_url)
 
-    async def again(self, request: HttpRequest, site: PublicUrl) -> Principal | HttpResponse:
+    async def recheck(
+        self, request: HttpRequest, public_url: PublicUrl
+    ) -> Principal | HttpResponse:
         """Check a request that was admitted before, and is still being answered, once more.
 
         Args:
             request: The request, with header names in lower case.
-            site: The server that received it.
+            public_url: The server that received it.
         """
-        return await self._guard.again(request, site)
+        return await self._guard.recheck(request, public_url)
 
     def challenge(
-        self, site: PublicUrl, principal: Principal, scopes: tuple[str, ...]
+        self, public_url: PublicUrl, principal: Principal, scopes: tuple[str, ...]
     ) -> Mapping[str, str]:
         """Return the headers of a 403 response to a caller that lacks scopes.
 
         Args:
-            site: The server that received the request.
+            public_url: The server that received the request.
             principal: Who is calling.
             scopes: The scopes that the operation needs.
         """
-        return self._guard.challenge(site, principal, scopes)
+        return self._guard.challenge(public_url, principal, scopes)
 
-    def stand(self, base: str) -> None:
+    def check_base_url(self, base: str) -> None:
         """Check the public URL of the server, so that an error comes now and not at the first
         login.
 
@@ -235,17 +237,17 @@ class Provider:
         if not is_confidential(self.issuer or base):
             raise ConfigError(f"Provider at {base}: {NEEDS_HTTPS}")
 
-    async def respond(self, request: HttpRequest, site: PublicUrl) -> HttpResponse | None:
+    async def respond(self, request: HttpRequest, public_url: PublicUrl) -> HttpResponse | None:
         """Answer a request for a page or endpoint of the authorization server, or for metadata.
 
         Args:
             request: The request, with its path relative to the origin.
-            site: The server that received it.
+            public_url: The server that received it.
 
         Returns:
             The response; None if the path is not one of these.
         """
-        issuer = self._issuer(site)
+        issuer = self._issuer(public_url)
         base = urlsplit(issuer).path
         path = request.path.removeprefix(base) if request.path.startswith(base) else ""
         if request.path in (
@@ -258,7 +260,7 @@ class Provider:
         elif path in self._routes:
             route = self._routes[path]
         else:
-            return await self._guard.respond(request, site)
+            return await self._guard.respond(request, public_url)
         methods, endpoint = route
         is_page = path in PAGE_PATHS
         if request.method == "OPTIONS" and not is_page:
@@ -269,7 +271,7 @@ class Provider:
             if not is_confidential(issuer):
                 raise OAuthError("invalid_request", NEEDS_HTTPS)
             return await endpoint(
-                replace(request, address=network_of(request.address or "")), issuer, site
+                replace(request, address=network_of(request.address or "")), issuer, public_url
             )
         except OAuthError as problem:
             error = problem
@@ -281,9 +283,11 @@ class Provider:
                 503,
                 {"retry-after": "60"},
             )
-        return self._pages.show_error(error, site) if is_page else error_response(error)
+        return self._pages.show_error(error, public_url) if is_page else error_response(error)
 
-    async def _metadata(self, request: HttpRequest, issuer: str, site: PublicUrl) -> HttpResponse:
+    async def _metadata(
+        self, request: HttpRequest, issuer: str, public_url: PublicUrl
+    ) -> HttpResponse:
         """Return the metadata: https://www.rfc-editor.org/rfc/rfc8414#section-2."""
         urls = {path: f"{issuer}{path}" for path in self._routes}
         grants = ["authorization_code", "refresh_token"] if self._interactive else []
@@ -293,7 +297,7 @@ class Provider:
             token_endpoint=urls["/token"],
             registration_endpoint=urls.get("/register"),
             revocation_endpoint=urls["/revoke"],
-            scopes_supported=[*self._list_scopes(site), OFFLINE_ACCESS],
+            scopes_supported=[*self._list_scopes(public_url), OFFLINE_ACCESS],
             response_types_supported=["code"] if self._interactive else [],
             response_modes_supported=["query"],
             grant_types_supported=[*grants, "client_credentials"],
@@ -307,24 +311,26 @@ class Provider:
         )
         return json_response(document, headers={"cache-control": "public, max-age=300"})
 
-    async def _register(self, request: HttpRequest, issuer: str, site: PublicUrl) -> HttpResponse:
+    async def _register(
+        self, request: HttpRequest, issuer: str, public_url: PublicUrl
+    ) -> HttpResponse:
         return await self._clients.register(request, issuer)
 
-    async def _verify(self, token: str, site: PublicUrl) -> Principal | None:
+    async def _verify(self, token: str, public_url: PublicUrl) -> Principal | None:
         """Return who an access token was issued to, if it is for this server."""
         # A token for another server could be sent with the Host header of that server.
-        if not site.is_configured:
+        if not public_url.is_configured:
             raise TokenRefused(
                 "this server does not know its own URL, and so not who a token is for; its "
                 "operator has to set public_url="
             )
         try:
-            access = await self._grants.look_up(self._issuer(site), token)
+            access = await self._grants.look_up(self._issuer(public_url), token)
         except Overloaded as error:
             raise ConnectFailed(str(error)) from None
         if (
             access is None
-            or access.resource not in (site.base, audience_of(site.url))
+            or access.resource not in (public_url.base, audience_of(public_url.url))
             or not self._knows(access.user, access.client)
         ):
             return None
@@ -333,12 +339,12 @@ class Provider:
     def _knows(self, user: str, client: str = "") -> bool:
         return user == client or self._users is None or self._users.knows(user)
 
-    def _list_scopes(self, site: PublicUrl) -> dict[str, str]:
+    def _list_scopes(self, public_url: PublicUrl) -> dict[str, str]:
         """Return all scopes that exist, with their descriptions."""
-        return {**{scope: scope for scope in (*self._required, *site.scopes)}, **self._scopes}
+        return {**{scope: scope for scope in (*self._required, *public_url.scopes)}, **self._scopes}
 
-    def _issuer(self, site: PublicUrl) -> str:
-        return self.issuer or site.base
+    def _issuer(self, public_url: PublicUrl) -> str:
+        return self.issuer or public_url.base
 
 
 def _check_settings(

@@ -35,7 +35,7 @@ class TokenRequest(Struct, frozen=True):
     client: OAuthClient
     resource: str
     issuer: str
-    site: PublicUrl
+    public_url: PublicUrl
     thumbprint: str
     """The key that the token has to be bound to; empty for none."""
 
@@ -62,12 +62,12 @@ class TokenEndpoint:
         self._renewing: set[str] = set()
         """The grants that are being renewed at the upstream."""
 
-    async def token(self, request: HttpRequest, issuer: str, site: PublicUrl) -> HttpResponse:
+    async def token(self, request: HttpRequest, issuer: str, public_url: PublicUrl) -> HttpResponse:
         """Answer a token request: https://www.rfc-editor.org/rfc/rfc6749#section-3.2."""
         self._limiter.require(request.address)
         fields, resources = parse_form(request)
-        client = await self._clients.authenticate(request, fields, issuer, site)
-        resource = requested_resource(resources, site)
+        client = await self._clients.authenticate(request, fields, issuer, public_url)
+        resource = requested_resource(resources, public_url)
         grant_type = fields.get("grant_type", "")
         grant = self._GRANTS.get(grant_type)
         if grant is None:
@@ -76,18 +76,22 @@ class TokenEndpoint:
             )
         if grant_type not in client.grant_types and grant_type != "refresh_token":
             raise OAuthError("unauthorized_client", "this client may not use that grant_type")
-        thumbprint = self._check_proof(request, issuer, site)
-        reply = await grant(self, TokenRequest(fields, client, resource, issuer, site, thumbprint))
+        thumbprint = self._check_proof(request, issuer, public_url)
+        reply = await grant(
+            self, TokenRequest(fields, client, resource, issuer, public_url, thumbprint)
+        )
         headers = dict(NO_STORE)
         if thumbprint and self._checker.nonces:
-            headers["dpop-nonce"] = self._checker.nonce(site.ring)
+            headers["dpop-nonce"] = self._checker.nonce(public_url.ring)
         return json_response(reply, headers=headers)
 
-    async def revoke(self, request: HttpRequest, issuer: str, site: PublicUrl) -> HttpResponse:
+    async def revoke(
+        self, request: HttpRequest, issuer: str, public_url: PublicUrl
+    ) -> HttpResponse:
         """Answer a revocation request: https://www.rfc-editor.org/rfc/rfc7009."""
         self._limiter.require(request.address)
         fields, _ = parse_form(request)
-        client = await self._clients.authenticate(request, fields, issuer, site)
+        client = await self._clients.authenticate(request, fields, issuer, public_url)
         await self._grants.revoke(issuer, _required(fields, "token"), client.id)
         return json_response({})
 
@@ -142,12 +146,14 @@ class TokenEndpoint:
     async def _client_credentials(self, token_request: TokenRequest) -> dict[str, Any]:
         client = token_request.client
         allowed = (
-            tuple(self._list_scopes(token_request.site)) if client.scopes is None else client.scopes
+            tuple(self._list_scopes(token_request.public_url))
+            if client.scopes is None
+            else client.scopes
         )
         access = AccessToken(
             user=client.id,
             client=client.id,
-            resource=token_request.resource or token_request.site.base,
+            resource=token_request.resource or token_request.public_url.base,
             scopes=narrow_scopes(token_request.fields.get("scope"), allowed, self._implies),
             expires=self._now() + self._grants.access_life,
             claims=bind_claims({}, token_request.thumbprint),
@@ -166,7 +172,7 @@ class TokenEndpoint:
         grant = exchange.grant
         try:
             login = await upstream.renew(
-                Login(grant.user, grant.claims, exchange.upstream), token_request.site
+                Login(grant.user, grant.claims, exchange.upstream), token_request.public_url
             )
         except LoginEnded:
             await self._grants.end(token_request.issuer, exchange.id)
@@ -208,16 +214,18 @@ class TokenEndpoint:
         }
         return {**reply, "scope": " ".join(access.scopes)} if access.scopes else reply
 
-    def _check_proof(self, request: HttpRequest, issuer: str, site: PublicUrl) -> str:
+    def _check_proof(self, request: HttpRequest, issuer: str, public_url: PublicUrl) -> str:
         """Return the thumbprint of the key that the token has to be bound to; empty for none."""
         proof = request.headers.get("dpop")
         if proof is None and not self._checker.required:
             return ""
         try:
-            return self._checker.check(proof, request.method, f"{issuer}/token", ring=site.ring)
+            return self._checker.check(
+                proof, request.method, f"{issuer}/token", ring=public_url.ring
+            )
         except ProofRefused as error:
             code = "use_dpop_nonce" if error.nonce else "invalid_dpop_proof"
-            nonce = {"dpop-nonce": self._checker.nonce(site.ring)} if error.nonce else {}
+            nonce = {"dpop-nonce": self._checker.nonce(public_url.ring)} if error.nonce else {}
             raise OAuthError(code, f"the DPoP proof is refused: {error}", 400, nonce) from None
 
 
@@ -231,12 +239,13 @@ def matches_challenge(verifier: str, challenge: str) -> bool:
     )
 
 
-def requested_resource(resources: list[str], site: PublicUrl) -> str:
+def requested_resource(resources: list[str], public_url: PublicUrl) -> str:
     """Return the canonical URL of the endpoint that a token is requested for; empty if none is
     named, and the token is for all of them: https://www.rfc-editor.org/rfc/rfc8707#section-2."""
     named = {audience_of(resource) for resource in resources}
     valid = all(
-        covers_url(site.base, resource) and not {"#", "?"} & set(resource) for resource in resources
+        covers_url(public_url.base, resource) and not {"#", "?"} & set(resource)
+        for resource in resources
     )
     if not valid or len(named) > 1:
         raise OAuthError(
@@ -250,7 +259,7 @@ def narrow_resource(granted: str, token_request: TokenRequest) -> str:
     """Return what a token is for: what was granted, or a part of it."""
     if token_request.resource in ("", granted):
         return granted
-    if granted != token_request.site.base:
+    if granted != token_request.public_url.base:
         raise OAuthError("invalid_target", "the resource is not the one that was granted")
     return token_request.resource
 

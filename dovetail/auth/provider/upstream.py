@@ -108,7 +108,7 @@ class Upstream:
         return f"Upstream({self.issuer!r}, client_id={self._id!r})"
 
     async def login_url(
-        self, callback: str, state: str, nonce: str, verifier: str, site: PublicUrl
+        self, callback: str, state: str, nonce: str, verifier: str, public_url: PublicUrl
     ) -> str:
         """Return the URL at which the user logs in.
 
@@ -117,12 +117,12 @@ class Upstream:
             state: A secret for this login, which comes back to the callback.
             nonce: A secret for this login, which comes back in the ID token.
             verifier: The PKCE verifier.
-            site: The server that the user logs in to.
+            public_url: The server that the user logs in to.
 
         Raises:
             UpstreamUnreachable: The provider's metadata cannot be fetched, or is wrong.
         """
-        metadata = await self._discover(site)
+        metadata = await self._discover(public_url)
         scopes = dict.fromkeys(self.scopes)
         if "offline_access" in (metadata.scopes_supported or ()):
             scopes["offline_access"] = None
@@ -139,7 +139,12 @@ class Upstream:
         return with_query(metadata.authorization_endpoint or "", {**self._parameters, **parameters})
 
     async def exchange(
-        self, answer: Mapping[str, str], callback: str, nonce: str, verifier: str, site: PublicUrl
+        self,
+        answer: Mapping[str, str],
+        callback: str,
+        nonce: str,
+        verifier: str,
+        public_url: PublicUrl,
     ) -> Login:
         """Exchange the answer of the provider for a login.
 
@@ -148,13 +153,13 @@ class Upstream:
             callback: The URL of the callback.
             nonce: The nonce of this login.
             verifier: The PKCE verifier.
-            site: The server that the user logs in to.
+            public_url: The server that the user logs in to.
 
         Raises:
             LoginEnded: The provider, or `user=`, refuses the user.
             UpstreamUnreachable: The provider does not answer as it should.
         """
-        metadata = await self._discover(site)
+        metadata = await self._discover(public_url)
         issuer = answer.get("iss")  # https://www.rfc-editor.org/rfc/rfc9207#section-2.4
         if issuer != self.issuer and (
             issuer or metadata.authorization_response_iss_parameter_supported
@@ -169,31 +174,33 @@ class Upstream:
             "redirect_uri": callback,
             "code_verifier": verifier,
         }
-        reply = await self._request_token(metadata, form, site)
-        claims = await self._verify(reply.id_token or "", metadata, site)
+        reply = await self._request_token(metadata, form, public_url)
+        claims = await self._verify(reply.id_token or "", metadata, public_url)
         if claims.get("nonce") != nonce:
             raise LoginEnded("the ID token is refused: it is for another login")
         return self._to_login(claims, reply, reply.refresh_token is not None)
 
-    async def renew(self, login: Login, site: PublicUrl) -> Login:
+    async def renew(self, login: Login, public_url: PublicUrl) -> Login:
         """Ask whether a login still holds, and for whom.
 
         Args:
             login: The login, with its refresh token.
-            site: The server that the user has logged in to.
+            public_url: The server that the user has logged in to.
 
         Raises:
             LoginEnded: The login has ended, or belongs to someone else.
             UpstreamUnreachable: The provider does not answer as it should.
         """
-        metadata = await self._discover(site)
+        metadata = await self._discover(public_url)
         form = {"grant_type": "refresh_token", "refresh_token": login.refresh_token or ""}
-        reply = await self._request_token(metadata, form, site)
+        reply = await self._request_token(metadata, form, public_url)
         refresh_token = reply.refresh_token or login.refresh_token
         if reply.id_token is None:
             return replace(login, refresh_token=refresh_token, ends=self._end_of(reply, True))
         # https://openid.net/specs/openid-connect-core-1_0.html#RefreshTokenResponse
-        renewed = self._to_login(await self._verify(reply.id_token, metadata, site), reply, True)
+        renewed = self._to_login(
+            await self._verify(reply.id_token, metadata, public_url), reply, True
+        )
         if (renewed.user, renewed.claims["sub"]) != (login.user, login.claims.get("sub")):
             raise LoginEnded("it belongs to someone else now")
         return replace(renewed, refresh_token=refresh_token)
@@ -212,10 +219,10 @@ class Upstream:
             return None if renewable else self._now() + DEFAULT_LIFETIME_SECONDS
         return self._now() + reply.expires_in
 
-    async def _discover(self, site: PublicUrl) -> ServerMetadata:
+    async def _discover(self, public_url: PublicUrl) -> ServerMetadata:
         url = self.issuer.rstrip("/") + OPENID_METADATA_PATH
         try:
-            document = await self._documents.get(url, site.fetch_trusted or site.fetch)
+            document = await self._documents.get(url, public_url.fetch_trusted or public_url.fetch)
             metadata = convert_document(document, ServerMetadata)
             if metadata is None or metadata.issuer != self.issuer:
                 raise DocumentUnavailable("its metadata is for another issuer")
@@ -226,7 +233,7 @@ class Upstream:
         return metadata
 
     async def _request_token(
-        self, metadata: ServerMetadata, form: dict[str, str], site: PublicUrl
+        self, metadata: ServerMetadata, form: dict[str, str], public_url: PublicUrl
     ) -> TokenReply:
         headers = {"content-type": FORM_TYPE, "accept": "application/json"}
         methods = metadata.token_endpoint_auth_methods_supported or ["client_secret_basic"]
@@ -239,7 +246,7 @@ class Upstream:
             url=metadata.token_endpoint or "", headers=headers, body=urlencode(form).encode()
         )
         try:
-            answer = await (site.fetch_trusted or site.fetch)(request)
+            answer = await (public_url.fetch_trusted or public_url.fetch)(request)
             document = parse_object(answer.body)
         except (DovetailError, DocumentUnavailable) as error:
             raise UpstreamUnreachable(f"{self.issuer}: {error}") from None
@@ -254,14 +261,14 @@ class Upstream:
         return reply
 
     async def _verify(
-        self, token: str, metadata: ServerMetadata, site: PublicUrl
+        self, token: str, metadata: ServerMetadata, public_url: PublicUrl
     ) -> dict[str, Any]:
         """Return the claims of an ID token:
         https://openid.net/specs/openid-connect-core-1_0.html#IDTokenValidation."""
         try:
             header, _ = jose.decode_unverified(token)
             jwk = await self._documents.key(
-                metadata.jwks_uri or "", site.fetch_trusted or site.fetch, header
+                metadata.jwks_uri or "", public_url.fetch_trusted or public_url.fetch, header
             )
             algorithms = (jwk["alg"],) if isinstance(jwk.get("alg"), str) else jose.ALGORITHMS
             _, claims = jose.verify(token, lambda _: jose.load_key(jwk), algorithms)

@@ -72,7 +72,8 @@ class Bearer:
 
     Args:
         *verifiers: What checks tokens: `jwt(…)`, `introspection(…)`, `static_tokens(…)`, or any
-            `async (token, site) -> Principal | None`. A token is valid if one of them accepts it.
+            `async (token, public_url) -> Principal | None`. A token is valid if one of them accepts
+            it.
         scopes: The scopes that every caller needs: a list, or a string with spaces (default: none).
         authorization_servers: The issuers that clients are referred to, or a function of the server
             that returns them (default: the issuers of the verifiers).
@@ -114,28 +115,30 @@ class Bearer:
 
     # admitting callers
 
-    async def admit(self, request: HttpRequest, site: PublicUrl) -> Principal | HttpResponse:
+    async def admit(self, request: HttpRequest, public_url: PublicUrl) -> Principal | HttpResponse:
         """Return who is calling, or the response that refuses the request.
 
         Args:
             request: The request, with header names in lower case.
-            site: The server that received it.
+            public_url: The server that received it.
         """
-        return await self._admit(request, site, prove=True)
+        return await self._admit(request, public_url, prove=True)
 
-    async def again(self, request: HttpRequest, site: PublicUrl) -> Principal | HttpResponse:
+    async def recheck(
+        self, request: HttpRequest, public_url: PublicUrl
+    ) -> Principal | HttpResponse:
         """Check a request that was admitted before, and is still being answered, once more.
 
         Its DPoP proof is not checked: it was accepted once, and is not valid twice.
 
         Args:
             request: The request, with header names in lower case.
-            site: The server that received it.
+            public_url: The server that received it.
         """
-        return await self._admit(request, site, prove=False)
+        return await self._admit(request, public_url, prove=False)
 
     async def _admit(
-        self, request: HttpRequest, site: PublicUrl, *, prove: bool
+        self, request: HttpRequest, public_url: PublicUrl, *, prove: bool
     ) -> Principal | HttpResponse:
         if "access_token" in request.url and "access_token" in dict(
             parse_qsl(urlsplit(request.url).query)
@@ -144,44 +147,48 @@ class Bearer:
                 "The token is in the URL, which ends up in logs; send it in the Authorization "
                 "header"
             )
-            return self._refuse(site, 400, "invalid_request", reason)
+            return self._refuse(public_url, 400, "invalid_request", reason)
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         scheme, token = scheme.lower(), token.strip(" ")
         if scheme not in ("bearer", "dpop"):
-            return self._refuse(site, 401)
+            return self._refuse(public_url, 401)
         if self._resource is not None:
-            site = replace(site, url=self._resource, is_configured=True)
-        key = token_digest(token), site.url
+            public_url = replace(public_url, url=self._resource, is_configured=True)
+        key = token_digest(token), public_url.url
         caller: Principal | None = self._cache.get(key)
         if caller is None and (len(token) > jose.MAX_TOKEN_LENGTH or not _TOKEN.fullmatch(token)):
             reason = "The Authorization header has no token, or one that is too long"
-            return self._refuse(site, 400, "invalid_request", reason)
+            return self._refuse(public_url, 400, "invalid_request", reason)
         try:
-            caller = caller or await self._verify(key, token, site)
+            caller = caller or await self._verify(key, token, public_url)
             bound_to = _key_thumbprint(caller) if "cnf" in caller.claims else None
             if prove and (bound_to or scheme == "dpop" or self._checker.required):
-                self._check_proof(bound_to, scheme, token, request, site)
+                self._check_proof(bound_to, scheme, token, request, public_url)
         except TokenRefused as error:
             reason = f"The token is refused: {error}"
-            return self._refuse(site, 401, "invalid_token", reason, proof=scheme == "dpop")
+            return self._refuse(public_url, 401, "invalid_token", reason, proof=scheme == "dpop")
         except ProofRefused as error:
             code = "use_dpop_nonce" if error.nonce else "invalid_dpop_proof"
-            return self._refuse(site, 401, code, f"The DPoP proof is refused: {error}", proof=True)
+            return self._refuse(
+                public_url, 401, code, f"The DPoP proof is refused: {error}", proof=True
+            )
         except (ConnectFailed, TimedOut) as error:
             log.warning("Cannot check an access token: %s", error)
             reason = "The token cannot be checked, since its issuer cannot be reached"
             return _error_response(503, {"retry-after": "5"}, "temporarily_unavailable", reason)
         if self.scopes and not set(self.scopes) <= set(caller.scopes):
             reason = "The token lacks scopes"
-            return self._refuse(site, 403, "insufficient_scope", reason, proof=bound_to is not None)
+            return self._refuse(
+                public_url, 403, "insufficient_scope", reason, proof=bound_to is not None
+            )
         return caller
 
-    async def _verify(self, key: Any, token: str, site: PublicUrl) -> Principal:
+    async def _verify(self, key: Any, token: str, public_url: PublicUrl) -> Principal:
         refusal: Exception = TokenRefused("it is not known here")
         unreachable: Exception | None = None
         for verifier in self._candidates(token):
             try:
-                found = await verifier(token, site)
+                found = await verifier(token, public_url)
                 if found is not None:
                     return self._remember(key, verifier, found)
             except TokenRefused as error:
@@ -216,7 +223,12 @@ class Bearer:
         return caller
 
     def _check_proof(
-        self, bound_to: str | None, scheme: str, token: str, request: HttpRequest, site: PublicUrl
+        self,
+        bound_to: str | None,
+        scheme: str,
+        token: str,
+        request: HttpRequest,
+        public_url: PublicUrl,
     ) -> None:
         """Require that the caller has the key that the token is bound to: RFC 9449, 7."""
         if bound_to is None:
@@ -231,7 +243,7 @@ class Bearer:
             request.headers.get("dpop"),
             request.method,
             request.url,
-            ring=site.ring,
+            ring=public_url.ring,
             access_token=token,
             thumbprint=bound_to,
         )
@@ -239,36 +251,36 @@ class Bearer:
     # refusing callers
 
     def challenge(
-        self, site: PublicUrl, principal: Principal, scopes: tuple[str, ...]
+        self, public_url: PublicUrl, principal: Principal, scopes: tuple[str, ...]
     ) -> Mapping[str, str]:
         """Return the headers of a 403 response to a caller that lacks scopes.
 
         Args:
-            site: The server that received the request.
+            public_url: The server that received the request.
             principal: Who is calling.
             scopes: The scopes that the operation needs.
         """
         needed = tuple(dict.fromkeys((*self.scopes, *scopes)))
         return self._challenge(
-            site, "insufficient_scope", "", needed, proof="cnf" in principal.claims
+            public_url, "insufficient_scope", "", needed, proof="cnf" in principal.claims
         )
 
     def _refuse(
         self,
-        site: PublicUrl,
+        public_url: PublicUrl,
         status: int,
         error: str = "",
         reason: str = "",
         *,
         proof: bool = False,
     ) -> HttpResponse:
-        headers = self._challenge(site, error, reason, self.scopes, proof=proof)
+        headers = self._challenge(public_url, error, reason, self.scopes, proof=proof)
         default = "This server requires an access token; send it as `Authorization: Bearer …`"
         return _error_response(status, headers, error or "unauthorized", reason or default)
 
     def _challenge(
         self,
-        site: PublicUrl,
+        public_url: PublicUrl,
         error: str,
         reason: str,
         scopes: tuple[str, ...],
@@ -280,29 +292,35 @@ class Bearer:
             "error": error,
             "error_description": reason,
             "scope": " ".join(scope for scope in scopes if scope != "offline_access"),
-            "resource_metadata": self._metadata_url(site) if self._issuers_for(site) else "",
+            "resource_metadata": self._metadata_url(public_url)
+            if self._issuers_for(public_url)
+            else "",
             "algs": " ".join(self._checker.algorithms) if proof else "",
         }
         given = {name: value for name, value in parameters.items() if value}
         headers = {"www-authenticate": format_challenge("DPoP" if proof else "Bearer", given)}
         if proof and self._checker.nonces:
-            headers["dpop-nonce"] = self._checker.nonce(site.ring)
+            headers["dpop-nonce"] = self._checker.nonce(public_url.ring)
         return headers
 
     # the metadata
 
-    async def respond(self, request: HttpRequest, site: PublicUrl) -> HttpResponse | None:
+    async def respond(self, request: HttpRequest, public_url: PublicUrl) -> HttpResponse | None:
         """Return the metadata of the server (RFC 9728); None for any other path.
 
         Args:
             request: The request, with its path relative to the origin.
-            site: The server that received it.
+            public_url: The server that received it.
         """
-        path = request.path.removeprefix(urlsplit(site.base).path)
-        if not path.startswith(RESOURCE_METADATA_PATH) or not self._issuers_for(site):
+        path = request.path.removeprefix(urlsplit(public_url.base).path)
+        if not path.startswith(RESOURCE_METADATA_PATH) or not self._issuers_for(public_url):
             return None
         endpoint = path.removeprefix(RESOURCE_METADATA_PATH).rstrip("/")
-        if endpoint not in ("", urlsplit(site.url).path, site.url.removeprefix(site.base)):
+        if endpoint not in (
+            "",
+            urlsplit(public_url.url).path,
+            public_url.url.removeprefix(public_url.base),
+        ):
             return None
         if request.method == "OPTIONS":
             return HttpResponse(status=204, headers=_PREFLIGHT)
@@ -312,33 +330,37 @@ class Bearer:
             "content-type": "application/json",
             "cache-control": "public, max-age=300",
         }
-        return HttpResponse(headers=headers, body=msgspec.json.encode(self.metadata(site)))
+        return HttpResponse(headers=headers, body=msgspec.json.encode(self.metadata(public_url)))
 
-    def metadata(self, site: PublicUrl) -> ResourceMetadata:
+    def metadata(self, public_url: PublicUrl) -> ResourceMetadata:
         """Return the metadata of the server: RFC 9728, 2.
 
         Args:
-            site: The server.
+            public_url: The server.
         """
         # As few scopes as possible: clients that know no better ask for all of these. A 403
         # response names what an operation needs in addition.
         # https://modelcontextprotocol.io/specification/2026-07-28/basic/authorization#scope-selection-strategy
         supported = [scope for scope in self.scopes if scope != "offline_access"]
         return ResourceMetadata(
-            resource=self._resource or site.url,
-            authorization_servers=self._issuers_for(site),
+            resource=self._resource or public_url.url,
+            authorization_servers=self._issuers_for(public_url),
             scopes_supported=supported or None,
             bearer_methods_supported=["header"],
             dpop_signing_alg_values_supported=list(self._checker.algorithms),
             dpop_bound_access_tokens_required=self._checker.required,
         )
 
-    def _metadata_url(self, site: PublicUrl) -> str:
-        endpoint = site.url.removeprefix(site.base) if site.url.startswith(site.base) else ""
-        return site.base + RESOURCE_METADATA_PATH + endpoint
+    def _metadata_url(self, public_url: PublicUrl) -> str:
+        endpoint = (
+            public_url.url.removeprefix(public_url.base)
+            if public_url.url.startswith(public_url.base)
+            else ""
+        )
+        return public_url.base + RESOURCE_METADATA_PATH + endpoint
 
-    def _issuers_for(self, site: PublicUrl) -> list[str]:
-        return list(self._servers(site) if callable(self._servers) else self._servers)
+    def _issuers_for(self, public_url: PublicUrl) -> list[str]:
+        return list(self._servers(public_url) if callable(self._servers) else self._servers)
 
 
 class ApiKeys:
@@ -368,12 +390,12 @@ class ApiKeys:
                     'python -c "import secrets; print(secrets.token_urlsafe(32))"'
                 )
 
-    async def admit(self, request: HttpRequest, site: PublicUrl) -> Principal | HttpResponse:
+    async def admit(self, request: HttpRequest, public_url: PublicUrl) -> Principal | HttpResponse:
         """Return who is calling, or the response that refuses the request.
 
         Args:
             request: The request, with header names in lower case.
-            site: The server that received it.
+            public_url: The server that received it.
         """
         key = request.headers.get(self._header)
         if key is None:
@@ -389,22 +411,22 @@ class ApiKeys:
         headers = self._challenge(error="invalid_token", error_description=reason)
         return _error_response(401, headers, "invalid_token", reason)
 
-    async def respond(self, request: HttpRequest, site: PublicUrl) -> HttpResponse | None:
+    async def respond(self, request: HttpRequest, public_url: PublicUrl) -> HttpResponse | None:
         """Return None: this guard has no pages.
 
         Args:
             request: The request.
-            site: The server that received it.
+            public_url: The server that received it.
         """
         return None
 
     def challenge(
-        self, site: PublicUrl, principal: Principal, scopes: tuple[str, ...]
+        self, public_url: PublicUrl, principal: Principal, scopes: tuple[str, ...]
     ) -> Mapping[str, str]:
         """Return the headers of a 403 response to a caller that lacks scopes.
 
         Args:
-            site: The server that received the request.
+            public_url: The server that received the request.
             principal: Who is calling.
             scopes: The scopes that the operation needs.
         """

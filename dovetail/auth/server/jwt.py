@@ -107,14 +107,14 @@ class JwtVerifier:
         key of the token may have been withdrawn."""
         return self._keys.seconds_left
 
-    async def __call__(self, token: str, site: PublicUrl) -> Principal:
+    async def __call__(self, token: str, public_url: PublicUrl) -> Principal:
         """Return who a token belongs to. Raises TokenRefused if it is not valid here."""
         try:
             header, _ = jose.decode_unverified(token)
-            claims = self._verify(token, await self._keys.find(header, site))
+            claims = self._verify(token, await self._keys.find(header, public_url))
         except jose.InvalidJwt as error:
             raise TokenRefused(str(error)) from None
-        self._check_claims(header, claims, site)
+        self._check_claims(header, claims, public_url)
         scopes = scopes_of_claim(claims.get("scope")) or scopes_of_claim(claims.get("scp"))
         client = claims.get("client_id", claims.get("azp"))
         expires = float(min(claims["exp"], FAR_FUTURE)) + self._skew
@@ -132,7 +132,7 @@ class JwtVerifier:
         raise error
 
     def _check_claims(
-        self, header: Mapping[str, Any], claims: Mapping[str, Any], site: PublicUrl
+        self, header: Mapping[str, Any], claims: Mapping[str, Any], public_url: PublicUrl
     ) -> None:
         kind = header.get("typ")
         kind = kind.lower() if isinstance(kind, str) else kind
@@ -143,7 +143,7 @@ class JwtVerifier:
         if not isinstance(claims.get("sub"), str) or not claims["sub"]:
             raise TokenRefused("it does not say who it belongs to (sub)")
         check_times(claims, self._skew)
-        check_audience(claims.get("aud"), self._audience, site)
+        check_audience(claims.get("aud"), self._audience, public_url)
 
 
 class IssuerKeys:
@@ -170,13 +170,13 @@ class IssuerKeys:
         """For how long the keys are used without fetching them again."""
         return self._fetched + KEYS_LIFETIME_SECONDS - time.monotonic()
 
-    async def find(self, header: Mapping[str, Any], site: PublicUrl) -> list[Any]:
+    async def find(self, header: Mapping[str, Any], public_url: PublicUrl) -> list[Any]:
         """Return the keys that may have signed a token with this header."""
         known = self._matching(header)
         due = time.monotonic() - self._tried > MIN_FETCH_INTERVAL_SECONDS
         if (not known or self.seconds_left < 0) and due:
             try:
-                await self._refresh(site)
+                await self._refresh(public_url)
             except (ConnectFailed, TimedOut):
                 if not known:
                     raise  # else old keys are better than none
@@ -194,7 +194,7 @@ class IssuerKeys:
             and jwk.get("alg", algorithm) == algorithm
         ]
 
-    async def _refresh(self, site: PublicUrl) -> None:
+    async def _refresh(self, public_url: PublicUrl) -> None:
         """Fetch the keys, once for everyone who waits for them in this event loop."""
         running = self._fetching
         if (
@@ -202,23 +202,23 @@ class IssuerKeys:
             or running.done()
             or running.get_loop() is not asyncio.get_running_loop()
         ):
-            running = self._fetching = asyncio.create_task(self._fetch(site))
+            running = self._fetching = asyncio.create_task(self._fetch(public_url))
         await asyncio.shield(running)
 
-    async def _fetch(self, site: PublicUrl) -> None:
+    async def _fetch(self, public_url: PublicUrl) -> None:
         self._tried = time.monotonic()
         if self._uri is None:
-            self._uri = await self._discover(site)
-        listed = read_object(self._uri, await _get(self._uri, site)).get("keys")
+            self._uri = await self._discover(public_url)
+        listed = read_object(self._uri, await _get(self._uri, public_url)).get("keys")
         jwks = [jwk for jwk in listed if isinstance(jwk, dict)] if isinstance(listed, list) else []
         found = _usable_keys(jwks)
         if not found:
             raise ConnectFailed(f"{self._uri}: there is no key that can verify a signature")
         self._found, self._fetched = found, time.monotonic()
 
-    async def _discover(self, site: PublicUrl) -> str:
+    async def _discover(self, public_url: PublicUrl) -> str:
         for url in server_metadata_urls(self._issuer):
-            answer = await _get(url, site)
+            answer = await _get(url, public_url)
             metadata = read_document(answer.body, ServerMetadata) if answer.status == 200 else None
             if metadata is None or metadata.jwks_uri is None:
                 continue
@@ -245,6 +245,6 @@ def _usable_keys(jwks: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, A
     return found
 
 
-async def _get(url: str, site: PublicUrl) -> HttpResponse:
+async def _get(url: str, public_url: PublicUrl) -> HttpResponse:
     headers = {"accept": "application/json"}
-    return await fetch_trusted(HttpRequest(method="GET", url=url, headers=headers), site)
+    return await fetch_trusted(HttpRequest(method="GET", url=url, headers=headers), public_url)

@@ -1,10 +1,10 @@
 """Verifiers: they turn an access token into a `Principal`, or refuse it.
 
-A verifier is any `async (token, site) -> Principal | None`. Two attributes are optional: `issuer`,
-whose tokens it knows (it is then not asked about others), and `keeps`, for how many seconds its
-answer may be cached (without it, the verifier is asked each time). Tokens are never compared or
-stored as they are, only as a digest under a random key of this process, so timing and memory do
-not reveal them.
+A verifier is any `async (token, public_url) -> Principal | None`. Two attributes are optional:
+`issuer`, whose tokens it knows (it is then not asked about others), and `keeps`, for how many
+seconds its answer may be cached (without it, the verifier is asked each time). Tokens are never
+compared or stored as they are, only as a digest under a random key of this process, so timing and
+memory do not reveal them.
 
     static_tokens   tokens that are known in advance
     introspection   tokens that only their issuer can read, which is asked about each (RFC 7662)
@@ -90,7 +90,7 @@ def static_tokens(tokens: Mapping[str, Principal | Mapping[str, Any] | str]) -> 
     """
     known = index_principals(tokens, "static_tokens")
 
-    async def verify(token: str, site: PublicUrl) -> Principal | None:
+    async def verify(token: str, public_url: PublicUrl) -> Principal | None:
         return known.get(token_digest(token))
 
     return verify
@@ -187,12 +187,12 @@ class IntrospectionVerifier:
         }
         self._refused, self._requests = TokenCache(MAX_REMEMBERED_REFUSALS), 0
 
-    async def __call__(self, token: str, site: PublicUrl) -> Principal | None:
+    async def __call__(self, token: str, public_url: PublicUrl) -> Principal | None:
         """Return who a token belongs to; None or TokenRefused if it is not valid here."""
         key = token_digest(token)
         if self._refused.get(key):
             return None
-        claims = await self._introspect(token, site)
+        claims = await self._introspect(token, public_url)
         if claims.get("active") is not True:
             self._refused.put(key, True, FAR_FUTURE, self.keeps)
             return None
@@ -200,7 +200,7 @@ class IntrospectionVerifier:
             raise TokenRefused("it is from another issuer")
         check_times(claims, self._skew, require_exp=False)
         if self._check or "aud" in claims:
-            check_audience(claims.get("aud"), self._audience, site)
+            check_audience(claims.get("aud"), self._audience, public_url)
         client = claims.get("client_id")
         user = claims.get("sub", claims.get("username", client))
         if not isinstance(user, str) or not user:
@@ -214,7 +214,7 @@ class IntrospectionVerifier:
             None if expires is None else float(min(expires, FAR_FUTURE)) + self._skew,
         )
 
-    async def _introspect(self, token: str, site: PublicUrl) -> dict[str, Any]:
+    async def _introspect(self, token: str, public_url: PublicUrl) -> dict[str, Any]:
         body = urlencode({"token": token, "token_type_hint": "access_token"}).encode()
         if self._requests >= MAX_CONCURRENT_REQUESTS:
             raise ConnectFailed(
@@ -223,7 +223,8 @@ class IntrospectionVerifier:
         self._requests += 1
         try:
             answer = await fetch_trusted(
-                HttpRequest(method="POST", url=self._url, headers=self._headers, body=body), site
+                HttpRequest(method="POST", url=self._url, headers=self._headers, body=body),
+                public_url,
             )
         finally:
             self._requests -= 1
@@ -234,9 +235,9 @@ class IntrospectionVerifier:
         return read_object(self._url, answer)
 
 
-async def fetch_trusted(request: HttpRequest, site: PublicUrl) -> HttpResponse:
+async def fetch_trusted(request: HttpRequest, public_url: PublicUrl) -> HttpResponse:
     """Send a request to a URL from the configuration, which may be on a private network."""
-    return await (site.fetch_trusted or site.fetch)(request)
+    return await (public_url.fetch_trusted or public_url.fetch)(request)
 
 
 def read_object(url: str, answer: HttpResponse) -> dict[str, Any]:
@@ -271,18 +272,18 @@ def check_times(claims: Mapping[str, Any], skew: float, *, require_exp: bool = T
             raise TokenRefused("it is not valid yet; check the clocks of both servers")
 
 
-def check_audience(claim: Any, accepted: tuple[str, ...], site: PublicUrl) -> None:
+def check_audience(claim: Any, accepted: tuple[str, ...], public_url: PublicUrl) -> None:
     """Raise TokenRefused for a token that is for another server: RFC 8707, 2, and RFC 9068, 4."""
     audiences = [claim] if isinstance(claim, str) else claim if isinstance(claim, list) else []
     if accepted:
         matches = any(audience in accepted for audience in audiences)
-    elif not site.is_configured:
+    elif not public_url.is_configured:
         raise TokenRefused(
             "this server does not know its own URL; its operator has to set public_url= or "
             "audience="
         )
     else:
-        here = audience_of(site.url)
+        here = audience_of(public_url.url)
         matches = here != "" and any(
             isinstance(audience, str) and audience_of(audience) == here for audience in audiences
         )
