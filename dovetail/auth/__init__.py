@@ -23,13 +23,11 @@ if TYPE_CHECKING:
     from .client.store import FileStore, KeychainStore, MemoryStore, Store, default_store
     from .dpop import Checker
     from .provider.clients import KnownClient
-    from .provider.passwords import hash_password
+    from .provider.login import Upstream, hash_password
     from .provider.provider import Provider
     from .provider.storage import SqliteStorage, Storage
-    from .provider.upstream import Upstream
     from .server.guards import ApiKeys, Bearer
-    from .server.jwt import jwt
-    from .server.verifiers import TokenRefused, Verifier, introspection, static_tokens
+    from .server.verifiers import TokenRefused, Verifier, introspection, jwt, static_tokens
 
 _HOMES = {
     "ApiKeys": "server.guards",
@@ -50,14 +48,14 @@ _HOMES = {
     "Storage": "provider.storage",
     "Store": "client.store",
     "TokenRefused": "server.verifiers",
-    "Upstream": "provider.upstream",
+    "Upstream": "provider.login",
     "Verifier": "server.verifiers",
     "Visit": "client.browser",
     "WorkloadIdentity": "client.credentials",
     "default_store": "client.store",
-    "hash_password": "provider.passwords",
+    "hash_password": "provider.login",
     "introspection": "server.verifiers",
-    "jwt": "server.jwt",
+    "jwt": "server.verifiers",
     "static_tokens": "server.verifiers",
 }
 

@@ -30,9 +30,8 @@ from ..net import split_origin
 from ..ports import HttpResponse
 from ..sealing import Forged, KeyRing
 from . import jose
-from .challenges import read_requirements
-from .documents import ErrorReply, read_document
 from .urls import origin, to_http_scheme
+from .wire import ErrorReply, read_document, read_requirements
 
 PROOF_TYPE: Final = "dpop+jwt"
 NONCE_PURPOSE: Final = "dpop nonce"

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from ..errors import ConfigError, missing_extra
-from .documents import decode_object
+from .wire import decode_object
 
 ALGORITHMS: Final = (
     "ES256", "ES384", "ES512", "Ed25519", "EdDSA", "PS256", "PS384", "PS512", "RS256", "RS384",

@@ -11,10 +11,10 @@ from typing import Any
 
 from dovetail import Context, HttpRequest, HttpResponse, Server
 from dovetail.auth import Bearer, Provider, Upstream, hash_password, jwt
-from dovetail.auth.provider import passwords
+from dovetail.auth.provider import login
 from dovetail.ports import Guard, PublicUrl
 
-passwords.COST = 16  # nobody guesses here
+login.COST = 16  # nobody guesses here
 USER, PASSWORD = "ada", "correct horse battery staple"
 SCOPES = {"notes:read": "Read your notes", "notes:write": "Change and delete your notes"}
 

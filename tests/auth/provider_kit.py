@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from dovetail.auth import Provider, hash_password, jose
-from dovetail.auth.provider import passwords
+from dovetail.auth.provider import login
 from dovetail.errors import ConnectFailed
 from dovetail.ports import HttpRequest, HttpResponse, Principal, PublicUrl
 from dovetail.sealing import KeyRing
@@ -21,7 +21,7 @@ from dovetail.sealing import KeyRing
 def cheaply(password: str) -> str:
     """A hash that takes no time to check, for tests that log in a hundred times."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(passwords, "COST", 16)
+        patch.setattr(login, "COST", 16)
         return hash_password(password)
 
 

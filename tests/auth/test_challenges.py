@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail.auth.challenges import (
+from dovetail.auth.wire import (
     Challenge,
     format_challenge,
     parse_challenges,

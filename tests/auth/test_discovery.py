@@ -11,7 +11,7 @@ from dovetail.auth.client.discovery import (
     DiscoveryResult,
     discover,
 )
-from dovetail.auth.documents import (
+from dovetail.auth.wire import (
     MAX_DOCUMENT_BYTES,
     ResourceMetadata,
     ServerMetadata,

@@ -5,12 +5,11 @@ from typing import Any
 
 import pytest
 
-from dovetail.auth.challenges import AccessRequirements
+from dovetail.auth.client.discovery import ClientIdentity
 from dovetail.auth.client.flow import FlowOptions, acquire_tokens, refresh_tokens
-from dovetail.auth.client.registration import ClientIdentity
 from dovetail.auth.client.store import ClientRegistration, ServerRecord, TokenSet, read_record
-from dovetail.auth.documents import ErrorReply
 from dovetail.auth.dpop import DpopClient
+from dovetail.auth.wire import AccessRequirements, ErrorReply
 from dovetail.errors import ConfigError, ConnectFailed, DovetailError, Unauthorized
 from dovetail.ports import HttpResponse
 

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from dovetail.auth import Bearer, TokenRefused, static_tokens
-from dovetail.auth.challenges import read_requirements
 from dovetail.auth.server.guards import MAX_CACHED_TOKENS, expand_scopes
 from dovetail.auth.server.verifiers import TokenCache, scopes_of_claim, token_digest
+from dovetail.auth.wire import read_requirements
 from dovetail.errors import ConfigError, ConnectFailed
 from dovetail.ports import HttpRequest, HttpResponse, Principal, PublicUrl
 from dovetail.sealing import key_ring

@@ -12,8 +12,8 @@ import pytest
 
 from dovetail import Context, HttpRequest, Limits, Server
 from dovetail.auth import ApiKeys, Bearer, Checker, jwt, static_tokens
-from dovetail.auth.challenges import parse_challenges, read_requirements
 from dovetail.auth.dpop import DpopSigner
+from dovetail.auth.wire import parse_challenges, read_requirements
 from dovetail.errors import ConfigError, ConnectFailed
 from dovetail.ports import HttpResponse, Principal
 from dovetail.serve import auth_gate

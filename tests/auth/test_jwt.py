@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dovetail.auth import Bearer, TokenRefused, jose, jwt
-from dovetail.auth.server.jwt import KEYS_LIFETIME_SECONDS, JwtVerifier
+from dovetail.auth.server.verifiers import KEYS_LIFETIME_SECONDS, JwtVerifier
 from dovetail.errors import ConfigError, ConnectFailed
 from dovetail.ports import HttpRequest, HttpResponse, Principal, PublicUrl
 from dovetail.sealing import key_ring

@@ -9,7 +9,7 @@ import pytest
 from dovetail import Server
 from dovetail.auth import KnownClient, Provider, hash_password, jose
 from dovetail.auth.dpop import Checker, DpopSigner
-from dovetail.auth.provider.passwords import check_password
+from dovetail.auth.provider.login import check_password
 from dovetail.auth.provider.token_endpoint import matches_challenge
 from dovetail.errors import ConfigError
 from dovetail.ports import HttpRequest, HttpResponse, Principal

@@ -12,7 +12,7 @@ import pytest
 
 from dovetail.auth import KnownClient, Provider, SqliteStorage, jose
 from dovetail.auth.provider import authorization_endpoint as authorize
-from dovetail.auth.provider import clients, passwords
+from dovetail.auth.provider import clients, login
 from dovetail.auth.provider import clients as redirects
 from dovetail.errors import ConfigError
 from dovetail.ports import HttpRequest, HttpResponse
@@ -451,7 +451,7 @@ async def test_passwords_that_are_tried_keep_nothing_else_waiting(
     def slow(password: str, hashed: str) -> bool:
         return go.wait(20)
 
-    monkeypatch.setattr(passwords, "check_password", slow)
+    monkeypatch.setattr(login, "check_password", slow)
     agent, client = await ready(now=Clock())
     url = agent.wish(client)
     shown = await agent.get(url)
@@ -476,13 +476,13 @@ async def test_an_unknown_user_costs_the_same_and_reads_the_same(
     agent, client = await ready()
     url = agent.wish(client)
     work: list[tuple[int, ...]] = []
-    digest: Callable[..., bytes] = passwords._digest
+    digest: Callable[..., bytes] = login._digest
 
     def counted(password: str, salt: bytes, *cost: int) -> bytes:
         work.append(cost)
         return digest(password, salt, *cost)
 
-    monkeypatch.setattr(passwords, "_digest", counted)
+    monkeypatch.setattr(login, "_digest", counted)
     known, unknown = (
         await agent.login(url, "ada", "wrong"),
         await agent.login(url, "nobody", "wrong"),
@@ -491,7 +491,7 @@ async def test_an_unknown_user_costs_the_same_and_reads_the_same(
     assert text(known) == text(unknown)
 
 
-@pytest.mark.parametrize("place", [authorize, clients, passwords])
+@pytest.mark.parametrize("place", [authorize, clients, login])
 async def test_secrets_are_compared_in_constant_time(
     place: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

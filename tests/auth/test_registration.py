@@ -176,7 +176,7 @@ def test_zero_means_that_a_registration_never_ends(world: World) -> None:
 
 @pytest.mark.requirement("auth-redirect-registered")
 def test_another_redirect_uri_or_wider_scopes_need_another_registration(world: World) -> None:
-    from dovetail.auth.challenges import AccessRequirements
+    from dovetail.auth.wire import AccessRequirements
 
     world.login(AccessRequirements(scopes=("a",)))
     world.login(AccessRequirements(scopes=("a",)), redirect_uri="http://127.0.0.1:4000/callback")

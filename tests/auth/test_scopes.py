@@ -9,7 +9,7 @@ import pytest
 
 from dovetail import Cache, Client, Context, Server
 from dovetail.auth import Bearer, static_tokens
-from dovetail.auth.challenges import read_requirements
+from dovetail.auth.wire import read_requirements
 from dovetail.errors import ConfigError, Forbidden
 from dovetail.ports import HttpResponse, Principal
 

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from msgspec.json import encode
 
-from dovetail.auth import challenges, documents, jose, urls
+from dovetail.auth import jose, urls, wire
 from dovetail.auth.client.discovery import DiscoveryResult, discover, require_metadata
 from dovetail.auth.client.store import read_record
 from dovetail.auth.dpop import Checker, ProofRefused
@@ -30,8 +30,7 @@ from dovetail.auth.provider.web import (
     parse_object,
     pick_key,
 )
-from dovetail.auth.server.jwt import JwtVerifier, jwt
-from dovetail.auth.server.verifiers import TokenRefused, introspection
+from dovetail.auth.server.verifiers import JwtVerifier, TokenRefused, introspection, jwt
 from dovetail.errors import ConnectFailed, Unauthorized
 from dovetail.ports import HttpRequest, HttpResponse, Principal, PublicUrl
 from dovetail.sealing import KeyRing
@@ -97,16 +96,16 @@ REPLY = {
     "scope": "a b",
 }
 KINDS: tuple[tuple[type[Any], Any], ...] = (
-    (documents.ResourceMetadata, RESOURCE),
-    (documents.ServerMetadata, SERVER),
-    (documents.ClientMetadata, CLIENT),
+    (wire.ResourceMetadata, RESOURCE),
+    (wire.ServerMetadata, SERVER),
+    (wire.ClientMetadata, CLIENT),
     (
-        documents.ClientInformation,
+        wire.ClientInformation,
         {"client_id": "x", "client_secret": "secret", "client_secret_expires_at": 0},
     ),
-    (documents.TokenReply, REPLY),
+    (wire.TokenReply, REPLY),
     (
-        documents.ErrorReply,
+        wire.ErrorReply,
         {
             "error": "invalid_grant",
             "error_description": "no \x1b[2J more",
@@ -125,12 +124,12 @@ def make_document(rng: Mutator) -> bytes:
 def check_document(data: bytes) -> bool:
     """A document or None; written again it is read as the same, and secrets are not shown."""
     kind, _ = KINDS[int(data[:1])]
-    found = documents.read_document(data[1:], kind)
+    found = wire.read_document(data[1:], kind)
     if found is None:
         return False
-    assert documents.read_document(encode(found), kind) == found
-    assert not isinstance(found, documents.SecretStruct) or "secret" not in repr(found)
-    if isinstance(found, documents.ErrorReply):
+    assert wire.read_document(encode(found), kind) == found
+    assert not isinstance(found, wire.SecretStruct) or "secret" not in repr(found)
+    if isinstance(found, wire.ErrorReply):
         assert found.text.isprintable() and len(found.text) <= MAX_MESSAGE_CHARS + 1
     return True
 
@@ -230,7 +229,7 @@ def check_search(data: bytes) -> bool:
     return True
 
 
-def _gives_tokens(server: documents.ServerMetadata) -> None:
+def _gives_tokens(server: wire.ServerMetadata) -> None:
     require_metadata(server, token_endpoint=...)
 
 
@@ -266,19 +265,19 @@ def make_challenge(rng: Mutator) -> bytes:
 def check_challenge(data: bytes) -> bool:
     """Challenges, the same each time; each of them, written by us, is read as the same."""
     headers = {"www-authenticate": data.decode("latin-1")}
-    found = challenges.parse_challenges(headers)
-    assert challenges.parse_challenges(headers) == found and len(found) <= challenges.MAX_PARTS
+    found = wire.parse_challenges(headers)
+    assert wire.parse_challenges(headers) == found and len(found) <= wire.MAX_PARTS
     for one in found:
         if one.parameters and all(
             value.isascii() and value.isprintable() for value in one.parameters.values()
         ):
-            again = challenges.parse_challenges(
-                {"www-authenticate": challenges.format_challenge(one.scheme, one.parameters)}
+            again = wire.parse_challenges(
+                {"www-authenticate": wire.format_challenge(one.scheme, one.parameters)}
             )
             assert [(each.scheme, each.parameters) for each in again] == [
                 (one.scheme, one.parameters)
             ]
-    asked = challenges.read_requirements(HttpResponse(status=401, headers=headers))
+    asked = wire.read_requirements(HttpResponse(status=401, headers=headers))
     assert asked.reason.isprintable() and len(asked.reason) < 400
     return bool(found)
 

@@ -28,10 +28,9 @@ from ...aio import LruDict, TaskSet
 from ...errors import ConfigError, ConnectFailed, DovetailError, TimedOut, Unauthorized
 from ...ports import Fetch, HttpResponse
 from ...text import one_line
-from ..challenges import AccessRequirements, read_requirements
-from ..documents import ErrorReply
 from ..dpop import DpopClient
 from ..urls import canonical_url, origin, require_confidential
+from ..wire import AccessRequirements, ErrorReply, read_requirements
 from .discovery import resource_metadata
 from .flow import (
     UNKNOWN_CLIENT_ERRORS,

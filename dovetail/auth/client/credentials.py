@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from ...errors import ConfigError, Unauthorized
 from ...ports import Fetch, HttpResponse
 from ...text import one_line
-from ..challenges import read_requirements
-from ..documents import parse_scopes
 from ..urls import is_confidential, origin, require_confidential
+from ..wire import parse_scopes, read_requirements
+from .discovery import ClientIdentity, check_document_url
 from .grants import (
     IdentityProvider,
     UnattendedGrant,
@@ -30,7 +30,6 @@ from .grants import (
     enterprise_managed,
     workload_identity,
 )
-from .registration import ClientIdentity, check_document_url
 
 if TYPE_CHECKING:
     from .bound_credentials import BoundCredentials

@@ -28,13 +28,19 @@ from ...errors import Unauthorized
 from ...ports import HttpRequest
 from ...text import one_line
 from .. import jose
-from ..challenges import AccessRequirements
-from ..documents import ErrorReply, ServerMetadata, TokenReply, parse_scopes
 from ..dpop import DpopClient
 from ..urls import is_local, require_safe
-from .discovery import DiscoveryResult, discover, require_metadata
+from ..wire import AccessRequirements, ErrorReply, ServerMetadata, TokenReply, parse_scopes
+from .discovery import (
+    ClientIdentity,
+    DiscoveryResult,
+    discover,
+    issuer_chooser,
+    obtain_registration,
+    require_metadata,
+    use_given_client,
+)
 from .grants import TokenResult, UnattendedGrant, request_token
-from .registration import ClientIdentity, issuer_chooser, obtain_registration, use_given_client
 from .store import ClientRegistration, ServerRecord, TokenSet
 
 R = TypeVar("R")

@@ -22,9 +22,9 @@ from ...errors import ConfigError, ConnectFailed, Unauthorized
 from ...ports import HttpRequest, HttpResponse
 from ...text import one_line
 from .. import jose
-from ..documents import ErrorReply, SecretStruct, TokenReply, read_document
 from ..dpop import DpopClient
 from ..urls import require_safe
+from ..wire import ErrorReply, SecretStruct, TokenReply, read_document
 from .discovery import DiscoveryResult, server_metadata
 from .store import ClientRegistration, TokenSet
 

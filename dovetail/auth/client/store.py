@@ -44,7 +44,7 @@ import msgspec
 from ...aio import backoff
 from ...errors import ConfigError, TimedOut, install_command, missing_extra
 from ...sealing import KEYS_VARIABLE, Forged, KeyRing, key_ring
-from ..documents import SecretStruct
+from ..wire import SecretStruct
 
 log = logging.getLogger("dovetail.auth")
 

@@ -7,8 +7,7 @@
     grants.py                   codes, access tokens, refresh tokens, and how they end
     clients.py                  who may ask: known, registered (RFC 7591) or described by a document
                                 at their URL; and their redirect URIs
-    upstream.py                 login at another OpenID provider
-    passwords.py                login with a password
+    login.py                    login with a password, or at another OpenID provider
     storage.py                  what has to outlive the process
     web.py                      forms, responses, errors, limits, and documents of others
 

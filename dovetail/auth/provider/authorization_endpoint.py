@@ -38,11 +38,10 @@ from .clients import (
     redirect_host,
 )
 from .grants import Grant, GrantStore
+from .login import Login, LoginEnded, Upstream, UpstreamUnreachable, UserDirectory
 from .pages import ConsentDetails, consent_page, error_page, login_page
-from .passwords import UserDirectory
 from .storage import Storage, row_key
 from .token_endpoint import requested_resource
-from .upstream import Login, LoginEnded, Upstream, UpstreamUnreachable
 from .web import NO_STORE, AttemptLimiter, OAuthError, parse_fields, parse_form, with_query
 
 SESSION_SECONDS, CONSENT_SECONDS, UPSTREAM_LOGIN_SECONDS = 8 * 3600.0, 30 * 86400.0, 600.0

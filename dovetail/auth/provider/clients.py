@@ -34,7 +34,7 @@ from ...net import LOOPBACK_SPELLINGS
 from ...ports import Fetch, HttpRequest, HttpResponse, PublicUrl
 from ...text import strip_unsafe
 from .. import jose
-from ..documents import decode_object, parse_scopes
+from ..wire import decode_object, parse_scopes
 from .storage import Storage, row_key
 from .web import (
     MAX_BODY_BYTES,

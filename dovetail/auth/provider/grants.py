@@ -28,8 +28,8 @@ from msgspec.structs import replace
 from ...ports import Principal
 from ...sealing import Forged, KeyRing
 from ..server.guards import ImpliedScopes, expand_scopes
+from .login import Login
 from .storage import Storage, row_key
-from .upstream import Login
 from .web import OAuthError
 
 CODE_LIFETIME_SECONDS = 60.0

@@ -24,7 +24,6 @@ from ...errors import ConfigError, ConnectFailed, Overloaded, Unauthorized
 from ...net import network_of
 from ...ports import HttpRequest, HttpResponse, Principal, PublicUrl
 from .. import jose
-from ..documents import ServerMetadata, parse_scopes
 from ..dpop import Checker
 from ..server.guards import Bearer, ImpliedScopes
 from ..server.verifiers import TokenRefused
@@ -35,13 +34,13 @@ from ..urls import (
     is_confidential,
     require_safe,
 )
+from ..wire import ServerMetadata, parse_scopes
 from .authorization_endpoint import OFFLINE_ACCESS, AuthorizationEndpoint
 from .clients import CLIENT_AUTH_METHODS, ClientRegistry, KnownClient
 from .grants import GrantStore
-from .passwords import CheckPassword, UserDirectory
+from .login import CheckPassword, Upstream, UserDirectory
 from .storage import SqliteStorage, Storage
 from .token_endpoint import TokenEndpoint
-from .upstream import Upstream
 from .web import CORS, DocumentCache, OAuthError, error_response, json_response
 
 log = logging.getLogger("dovetail.auth")

@@ -24,7 +24,7 @@ from ..server.guards import ImpliedScopes
 from ..urls import audience_of, covers_url
 from .clients import ClientRegistry, OAuthClient
 from .grants import AccessToken, Grant, GrantExchange, GrantStore, bind_claims, narrow_scopes
-from .upstream import Login, LoginEnded, Upstream, UpstreamUnreachable
+from .login import Login, LoginEnded, Upstream, UpstreamUnreachable
 from .web import NO_STORE, AttemptLimiter, OAuthError, json_response, parse_form
 
 

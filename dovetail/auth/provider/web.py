@@ -24,8 +24,8 @@ from ...aio import LruDict
 from ...errors import DovetailError
 from ...ports import Fetch, HttpRequest, HttpResponse
 from .. import jose
-from ..documents import decode_object
 from ..server.verifiers import FAR_FUTURE
+from ..wire import decode_object
 
 MAX_BODY_BYTES = 16 * 1024
 """Of a query, and of a body."""

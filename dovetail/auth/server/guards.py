@@ -38,10 +38,9 @@ from msgspec.structs import replace
 from ...errors import ConfigError, ConnectFailed, TimedOut
 from ...ports import HttpRequest, HttpResponse, Principal, PublicUrl
 from .. import jose
-from ..challenges import format_challenge
-from ..documents import ResourceMetadata, parse_scopes
 from ..dpop import Checker, ProofRefused
 from ..urls import RESOURCE_METADATA_PATH
+from ..wire import ResourceMetadata, format_challenge, parse_scopes
 from .verifiers import TokenCache, TokenRefused, Verifier, index_principals, token_digest
 
 log = logging.getLogger("dovetail.auth")
