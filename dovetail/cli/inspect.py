@@ -6,30 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import MethodNotFound
 from .arguments import schema_types
-from .options import add_client_options
 from .output import bold, dim, print_json, print_line, print_text
-from .session import run_session
 
 if TYPE_CHECKING:
     from .. import Client
     from ..protocol.prompts import Prompt
     from ..protocol.tools import Tool
 
-HELP = "Show a server's tools, resources, prompts and skills"
-EXAMPLES = """\
-dovetail inspect server.py
-dovetail inspect "uvx some-server" --json"""
 Argument = tuple[str, str, bool, str]
 """Name, type, whether it is required, description."""
 
-add_arguments = add_client_options
 
-
-def execute(options: argparse.Namespace) -> None:
-    run_session(options, ask, show)
-
-
-async def ask(client: "Client", options: argparse.Namespace) -> dict[str, Any]:
+async def list_features(client: "Client", options: argparse.Namespace) -> dict[str, Any]:
     return {
         "server": client.server_info,
         "revision": client.revision,
@@ -50,7 +38,7 @@ async def _list_if_offered(list_all: Callable[[], Awaitable[list[Any]]]) -> list
         return []
 
 
-def show(found: dict[str, Any], options: argparse.Namespace) -> None:
+def show_features(found: dict[str, Any], options: argparse.Namespace) -> None:
     if options.json:
         print_json(found)
         return

@@ -1,11 +1,12 @@
-"""`dovetail login`, `logout` and `whoami`: log in once, and all other verbs use that login."""
+"""`dovetail login`, `logout` and `whoami`: log in once, and all other verbs use that login
+(`session.py`)."""
 
 import argparse
 import os
+import time
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError, Unauthorized
-from .logins import describe_login, login_name, make_oauth, print_login
 from .options import (
     LOGIN_TARGET,
     add_client_options,
@@ -14,16 +15,13 @@ from .options import (
     integer,
 )
 from .output import bold, dim, print_error, print_json, print_line
-from .session import run_session
+from .session import make_oauth, run_session
 
 if TYPE_CHECKING:
     from .. import Client
     from ..auth import OAuth
+    from ..config import ServerConfig
 
-LOGIN_HELP = "Log in to a server"
-LOGIN_EXAMPLES = "dovetail login https://example.com/mcp --scope notes:write"
-LOGOUT_HELP = "Log out of a server and revoke its tokens"
-WHOAMI_HELP = "Show the saved login for a server"
 SECRET = "DOVETAIL_CLIENT_SECRET"
 """The environment variable for the client secret, which a list of processes does not show."""
 
@@ -71,20 +69,38 @@ def log_in(options: argparse.Namespace) -> None:
     from ..auth import LoopbackBrowser
     from ..auth.urls import is_confidential
 
-    name, found = login_name(options), find_server_config(options)
-    assert found is not None
+    name, config = _find_login_target(options)
     if not is_confidential(name):
         raise ConfigError(f"{name}: logging in requires an https URL, unless it is on localhost")
-    if isinstance(found.auth, str) and found.auth != "oauth":
+    if isinstance(config.auth, str) and config.auth != "oauth":
         raise ConfigError(
             f"{options.target} already has a token for this server, so you need not log in"
         )
-    options.scope = " ".join(options.scope).split()
-    options.browser_used = False
+    scopes = " ".join(options.scope).split()
+    browser_used = False
 
     def notify_user(text: str) -> None:
-        options.browser_used = True
+        nonlocal browser_used
+        browser_used = True
         print_error(text, lines=True)
+
+    async def ask(client: "Client", options: argparse.Namespace) -> dict[str, Any] | None:
+        login = await _describe_login(name)  # that the client was admitted with
+        if login is None:
+            return None
+        return login | {"refused": [scope for scope in scopes if scope not in login["scopes"]]}
+
+    def show(login: dict[str, Any] | None, options: argparse.Namespace) -> None:
+        if options.json:
+            print_json(login)
+        elif login is None:
+            print_line(bold(name), " is open to everyone. You need not log in.")
+        else:
+            _print_login(login, "Logged in to " if browser_used else "Already logged in to ")
+            if login["refused"]:
+                print_line(dim("refused  "), " ".join(login["refused"]))
+            if not browser_used:
+                print_error("Use --force to log in again")
 
     browser = LoopbackBrowser(options.port, not options.no_browser, tell=notify_user)
     secret = options.client_secret or (os.environ.get(SECRET) if options.client_id else None)
@@ -92,43 +108,19 @@ def log_in(options: argparse.Namespace) -> None:
         "client_id": options.client_id,
         "client_secret": secret,
         "issuer": options.issuer,
-        "scopes": options.scope,
+        "scopes": scopes,
     }
     fresh = options.force or any(settings.values())  # the saved login was made without these
-    options.auth = make_oauth(found, browser, **settings, fresh=fresh)
-    run_session(options, _ask, _show)
-
-
-async def _ask(client: "Client", options: argparse.Namespace) -> dict[str, Any] | None:
-    """Return the login that the client was admitted with; it is connected by now."""
-    from ..auth import default_store
-
-    login = await describe_login(login_name(options), default_store())
-    if login is None:
-        return None
-    return login | {"refused": [scope for scope in options.scope if scope not in login["scopes"]]}
-
-
-def _show(login: dict[str, Any] | None, options: argparse.Namespace) -> None:
-    if options.json:
-        print_json(login)
-    elif login is None:
-        print_line(bold(login_name(options)), " is open to everyone. You need not log in.")
-    else:
-        print_login(login, "Logged in to " if options.browser_used else "Already logged in to ")
-        if login["refused"]:
-            print_line(dim("refused  "), " ".join(login["refused"]))
-        if not options.browser_used:
-            print_error("Use --force to log in again")
+    options.auth = make_oauth(config, browser, **settings, fresh=fresh)
+    run_session(ask, show, options)
 
 
 def log_out(options: argparse.Namespace) -> None:
     """Forget a login, and have the authorization server revoke its tokens if it can."""
     import asyncio
 
-    name, found = login_name(options), find_server_config(options)
-    assert found is not None
-    existed, revoked = asyncio.run(_forget(name, make_oauth(found, False)))
+    name, config = _find_login_target(options)
+    existed, revoked = asyncio.run(_forget(name, make_oauth(config, False)))
     if options.json:
         print_json({"server": name, "forgotten": existed, "revoked": revoked})
     else:
@@ -152,10 +144,56 @@ def show_login(options: argparse.Namespace) -> None:
     """Print the saved login. The server is not contacted, and tokens are never shown."""
     import asyncio
 
-    from ..auth import default_store
-
-    name = login_name(options)
-    login = asyncio.run(describe_login(name, default_store()))
+    name, _ = _find_login_target(options)
+    login = asyncio.run(_describe_login(name))
     if login is None:
         raise Unauthorized(f"You are not logged in to {name}. Run: dovetail login {name}")
-    print_json(login) if options.json else print_login(login)
+    print_json(login) if options.json else _print_login(login)
+
+
+def _find_login_target(options: argparse.Namespace) -> "tuple[str, ServerConfig]":
+    """Return the name under which the login to TARGET is saved, which is the server's canonical
+    URL, and the configuration of the server."""
+    from ..auth.urls import canonical_url
+
+    config = find_server_config(options)
+    if config is None or config.url is None or not (name := canonical_url(config.url)):
+        raise ConfigError(f"{options.target} is not a login target; give {LOGIN_TARGET}")
+    return name, config
+
+
+async def _describe_login(name: str) -> dict[str, Any] | None:
+    """Return what is saved of a login, without its secrets; None if there is no login."""
+    from ..auth import default_store
+    from ..auth.client.store import read_record
+
+    tokens = read_record(await default_store().load(name)).tokens
+    if tokens is None:
+        return None
+    return {
+        "server": name,
+        "user": tokens.user,
+        "issuer": tokens.issuer,
+        "client": tokens.registration.client_id,
+        "scopes": list(tokens.granted_scopes or tokens.requested_scopes),
+        "expires": None
+        if tokens.expires_at is None
+        else time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(tokens.expires_at)),
+        "expired": tokens.is_expired(time.time()),
+        "renews": tokens.refresh_token is not None,
+    }
+
+
+def _print_login(login: dict[str, Any], heading: str = "") -> None:
+    print_line(heading, bold(login["server"]))
+    if login["user"] is not None:
+        print_line(dim("user     "), login["user"])
+    print_line(dim("issuer   "), login["issuer"])
+    print_line(dim("client   "), login["client"])
+    print_line(dim("scopes   "), " ".join(login["scopes"]) or "none")
+    print_line(
+        dim("expires  "),
+        login["expires"] or "unknown",
+        " (expired)" * login["expired"],
+        ", renewed automatically" * login["renews"],
+    )

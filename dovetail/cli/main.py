@@ -7,20 +7,32 @@
     141  the reader of our output went away
 
 A failure is one line on stderr, `dovetail: error: …`; with `--json` it is also a document on
-stdout. Only a tool that fails may print several lines, since they are its result. Nothing heavy is
-imported before a verb runs.
+stdout. Only a tool that fails may print several lines, since they are its result, and a server that
+crashed is followed by the end of its stderr, behind a bar. Nothing heavy is imported before a verb
+runs.
 """
 
 import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple, NoReturn
 
 from .. import __version__
-from ..errors import ConfigError, DovetailError, ProtocolError, ToolError, UrlRequired
-from . import call, inspect, login, ping, prompt, read, run
+from ..errors import (
+    ConfigError,
+    ConnectFailed,
+    ConnectionClosed,
+    DovetailError,
+    ProtocolError,
+    ToolError,
+    UrlRequired,
+)
+from . import inspect, login, requests, run
+from .options import add_client_options
 from .output import one_line, prepare_streams, print_error, print_json
+from .session import run_session
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED, EXIT_BROKEN_PIPE = 0, 1, 2, 130, 141
 
@@ -37,27 +49,59 @@ class Verb(NamedTuple):
 SERVE, USE, LOG_IN = "serve", "use a server", "log in"
 VERBS: dict[str, Verb] = {
     "run": Verb(
-        SERVE, "FILE[:OBJECT]", run.HELP, run.add_arguments, run.execute, run.EXAMPLES
+        SERVE, "FILE[:OBJECT]", "Serve the server in a Python file",
+        run.add_run_arguments, run.run_server,
+        """\
+dovetail run server.py
+dovetail run server.py --http --port 8000
+dovetail run shop.py:orders""",
     ),
     "inspect": Verb(
-        USE, "TARGET", inspect.HELP, inspect.add_arguments, inspect.execute, inspect.EXAMPLES
+        USE, "TARGET", "Show a server's tools, resources, prompts and skills",
+        add_client_options,
+        partial(run_session, inspect.list_features, inspect.show_features),
+        """\
+dovetail inspect server.py
+dovetail inspect "uvx some-server" --json""",
     ),
     "call": Verb(
-        USE, "TARGET TOOL [key=value ...]",
-        call.HELP, call.add_arguments, call.execute, call.EXAMPLES,
+        USE, "TARGET TOOL [key=value ...]", "Call a tool and print its result",
+        requests.add_call_arguments,
+        partial(run_session, requests.call_tool, requests.show_tool_result),
+        """\
+dovetail call server.py forecast city=Oslo days=3
+dovetail call https://example.com/mcp search --args '{"words": ["a", "b"]}'
+dovetail call "uvx some-server" upload file=@photo.png""",
     ),
-    "read": Verb(USE, "TARGET URI", read.HELP, read.add_arguments, read.execute, read.EXAMPLES),
+    "read": Verb(
+        USE, "TARGET URI", "Print the contents of a resource",
+        requests.add_read_arguments,
+        partial(run_session, requests.read_resource, requests.show_resource),
+        "dovetail read server.py config://app",
+    ),
     "prompt": Verb(
-        USE, "TARGET NAME [key=value ...]",
-        prompt.HELP, prompt.add_arguments, prompt.execute, prompt.EXAMPLES,
+        USE, "TARGET NAME [key=value ...]", "Fill in a prompt and print its messages",
+        requests.add_prompt_arguments,
+        partial(run_session, requests.get_prompt, requests.show_prompt),
+        "dovetail prompt server.py review code=@main.py language=python",
     ),
-    "ping": Verb(USE, "TARGET", ping.HELP, ping.add_arguments, ping.execute, ping.EXAMPLES),
+    "ping": Verb(
+        USE, "TARGET", "Check that a server responds",
+        requests.add_ping_arguments, partial(run_session, requests.ping, requests.show_ping),
+        "dovetail ping https://example.com/mcp --count 5",
+    ),
     "login": Verb(
-        LOG_IN, "TARGET",
-        login.LOGIN_HELP, login.add_login_arguments, login.log_in, login.LOGIN_EXAMPLES,
+        LOG_IN, "TARGET", "Log in to a server", login.add_login_arguments, login.log_in,
+        "dovetail login https://example.com/mcp --scope notes:write",
     ),
-    "logout": Verb(LOG_IN, "TARGET", login.LOGOUT_HELP, login.add_login_target, login.log_out),
-    "whoami": Verb(LOG_IN, "TARGET", login.WHOAMI_HELP, login.add_login_target, login.show_login),
+    "logout": Verb(
+        LOG_IN, "TARGET", "Log out of a server and revoke its tokens",
+        login.add_login_target, login.log_out,
+    ),
+    "whoami": Verb(
+        LOG_IN, "TARGET", "Show the saved login for a server",
+        login.add_login_target, login.show_login,
+    ),
 }  # fmt: skip
 
 
@@ -120,10 +164,10 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     )
     for name, verb in VERBS.items():
         usage = f"dovetail {name} {verb.usage} [OPTIONS]"
-        made = verbs.add_parser(
+        subparser = verbs.add_parser(
             name, prog=f"dovetail {name}", usage=usage, description=f"{verb.help}."
         )
-        _add_verb(made, verb)
+        _add_verb(subparser, verb)
     options, rest = parser.parse_known_args(arguments)
     # argparse takes `key=value` only up to the first option; later ones are left over.
     late = [word for word in rest if not word.startswith("-")] if hasattr(options, "pairs") else []
@@ -168,6 +212,11 @@ def _add_verb(parser: argparse.ArgumentParser, verb: Verb) -> None:
 def _print_failure(error: Exception) -> None:
     if isinstance(error, ToolError):
         print_error(f"dovetail: error: {error}", lines=True)
+    elif isinstance(error, ConnectFailed | ConnectionClosed):
+        problem, _, stderr = str(error).partition("\n")
+        print_error(f"dovetail: error: {one_line(problem)}")
+        for line in stderr.splitlines():
+            print_error(f"  | {line}")
     elif isinstance(error, DovetailError):
         print_error(f"dovetail: error: {one_line(str(error) or type(error).__name__)}")
         for page in error.elicitations if isinstance(error, UrlRequired) else ():

@@ -65,17 +65,6 @@ def add_client_options(parser: argparse.ArgumentParser, target: str = ANY_TARGET
     )
 
 
-def add_elicit_options(parser: argparse.ArgumentParser) -> None:
-    """Add the option of every verb during which a server may ask the user something."""
-    parser.add_argument(
-        "--yes",
-        "--defaults",
-        action="store_true",
-        dest="defaults",
-        help="answer the server's questions with their defaults, without asking you",
-    )
-
-
 def integer(minimum: int, maximum: int | None = None) -> Callable[[str], int]:
     """Return a parser of integers within bounds, for `type=`."""
 
@@ -97,9 +86,7 @@ def parse_target(options: argparse.Namespace) -> str | list[str]:
     """Return TARGET as `Client` takes it, after checking the options that depend on its kind."""
     text: str = options.target
     is_url, is_file = URL.fullmatch(text) is not None, _is_file(text)
-    if is_file and text.endswith(".json"):
-        _require_choice(text, options.server)
-    elif options.server is not None:
+    if options.server is not None and not (is_file and text.endswith(".json")):
         raise ConfigError(f"--server chooses from an mcp.json file, but the target is {text}")
     if options.header and not is_url and not text.endswith(".json"):
         raise ConfigError(f"--header is for a URL, but the target is {text}")
@@ -119,8 +106,11 @@ def find_server_config(options: argparse.Namespace) -> "ServerConfig | None":
         return config.ServerConfig(url=text)
     if not (_is_file(text) and text.endswith(".json")):
         return None
-    _require_choice(text, options.server)
-    found = config.expand(config.choose(config.read(text), options.server, text))
+    servers = config.read(text)
+    if options.server is None and len(servers) > 1:
+        names = ", ".join(sorted(servers))
+        raise ConfigError(f"{text} has several servers; choose one with --server: {names}")
+    found = config.expand(config.choose(servers, options.server, text))
     return found if found.url is not None else None
 
 
@@ -132,16 +122,6 @@ def _is_file(text: str) -> bool:
         and text.endswith(FILE_SUFFIXES)
         and (os.path.exists(text) or " " not in text)
     )
-
-
-def _require_choice(path: str, chosen: str | None) -> None:
-    from .. import config
-
-    names = sorted(config.read(path))
-    if chosen is None and len(names) > 1:
-        raise ConfigError(
-            f"{path} has several servers; choose one with --server: {', '.join(names)}"
-        )
 
 
 def _split_command(command: str) -> list[str]:

@@ -22,11 +22,6 @@ from .output import print_error, print_json
 if TYPE_CHECKING:
     from .. import Server
 
-HELP = "Serve the server in a Python file"
-EXAMPLES = """\
-dovetail run server.py
-dovetail run server.py --http --port 8000
-dovetail run shop.py:orders"""
 USUAL_NAMES = ("server", "mcp", "app")
 """If a file has several servers, the one with the first of these names is served."""
 NETWORK_TRANSPORTS = {"http": "streamable HTTP", "sse": "HTTP+SSE", "websocket": "WebSocket"}
@@ -34,7 +29,7 @@ NETWORK_SETTINGS = ("host", "port", "path", "workers", "certfile", "keyfile", "p
 """The arguments of `Server.run` for them."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "file",
         metavar="FILE[:OBJECT]",
@@ -67,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def execute(options: argparse.Namespace) -> None:
+def run_server(options: argparse.Namespace) -> None:
     path, name = split_object(options.file)
     server = _find_server(_load(path), name, path)
     settings = {

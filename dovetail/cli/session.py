@@ -7,39 +7,49 @@ whatever happens, Ctrl-C included.
 If the server asks the user something, the person at the terminal answers: questions go to stderr,
 answers come from stdin. Without a terminal, or with `--yes`, nobody is asked: the answer is no, or
 the defaults of the form, and a line on stderr says so. A page is never opened without asking.
+
+Only `dovetail login` opens a browser. Every other verb uses a saved login, refreshes its tokens if
+it can, and otherwise says which command to run: a script must not wait for a page that nobody sees.
 """
 
 import argparse
+import shlex
 import sys
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from ..errors import ConfigError, DovetailError, Unauthorized
-from . import logins
-from .options import parse_target
+from .options import find_server_config, parse_target
 from .output import one_line, print_error
 from .status_line import StatusLine
 
 if TYPE_CHECKING:
     from .. import Client
+    from ..auth import OAuth
+    from ..auth.client.browser import Browser
     from ..client.callbacks import ElicitRequest
+    from ..config import ServerConfig
     from ..protocol.client_features import ElicitResult
 
 T = TypeVar("T")
+MAX_SCOPES = 20
+"""How many of the scopes that a server asks for are put into the suggested command."""
+SUBJECTS = {"call": "tool", "read": "resource", "prompt": "prompt"}
+"""What a verb is about, for messages."""
 
 
 def run_session(
-    options: argparse.Namespace,
     ask: "Callable[[Client, argparse.Namespace], Awaitable[T]]",
     show: Callable[[T, argparse.Namespace], None],
+    options: argparse.Namespace,
 ) -> None:
     """Connect, ask, show the answer, and close."""
     import asyncio
 
-    asyncio.run(_run_session(options, ask, show))
+    asyncio.run(_run_session(ask, show, options))
 
 
-async def _run_session(options: argparse.Namespace, ask: Any, show: Any) -> None:
+async def _run_session(ask: Any, show: Any, options: argparse.Namespace) -> None:
     status = StatusLine(options)
     _redirect_logs(status, options.verbose)
     client = _make_client(options, status)
@@ -49,7 +59,7 @@ async def _run_session(options: argparse.Namespace, ask: Any, show: Any) -> None
         status.clear()
         show(answer, options)
     except Unauthorized as refusal:
-        raise logins.explain_refusal(options, refusal) from None
+        raise _explain_refusal(options, refusal) from None
     finally:
         status.clear()
         await client.close()
@@ -68,7 +78,7 @@ def _make_client(options: argparse.Namespace, status: StatusLine) -> "Client":
             env=dict(options.env),
             cwd=options.cwd,
             headers=dict(options.header),
-            auth=options.auth if hasattr(options, "auth") else logins.saved_auth(options),
+            auth=options.auth if hasattr(options, "auth") else _saved_auth(options),
             on_elicit=_make_on_elicit(options, status) if can_be_asked else None,
             on_progress=status.on_progress,
             on_log=status.on_log if options.verbose else None,
@@ -125,3 +135,55 @@ def _report_unattended(request: "ElicitRequest", answer: "ElicitResult", default
     else:
         outcome = "declined: no terminal; use --yes to answer with the defaults"
     print_error(f"{one_line(request.asked_by)} asks: {one_line(request.message)} ({outcome})")
+
+
+# saved logins
+
+
+def _saved_auth(options: argparse.Namespace) -> "OAuth | str | None":
+    """Return the `auth=` of a verb: the saved login, unless a header or a token was given."""
+    found = find_server_config(options)
+    headers = {*dict(options.header), *(found.headers if found is not None else ())}
+    if found is None or found.url is None or "authorization" in map(str.lower, headers):
+        return None
+    if isinstance(found.auth, str) and found.auth != "oauth":
+        return found.auth
+    from ..auth.urls import is_confidential
+
+    if not is_confidential(found.url):
+        return None  # credentials are never sent there, and the server may not need any
+    try:
+        return make_oauth(found, False)
+    except ConfigError:
+        return None  # logins cannot be stored on this machine, so there is none
+
+
+def make_oauth(
+    config: "ServerConfig", browser: "Browser | Literal[False]", **overrides: Any
+) -> "OAuth":
+    """Return an OAuth with the settings of the configuration and the command line's overrides."""
+    from msgspec.structs import asdict
+
+    from ..auth import OAuth, default_store
+    from ..config import AuthConfig
+
+    settings = asdict(config.auth) if isinstance(config.auth, AuthConfig) else {}
+    settings |= {name: value for name, value in overrides.items() if value}
+    return OAuth(store=default_store(), browser=browser, **settings)
+
+
+def _explain_refusal(options: argparse.Namespace, refusal: Unauthorized) -> Unauthorized:
+    """Add the command to run to a refusal that a login can fix; other refusals are complete."""
+    if not refusal.curable:
+        return refusal
+    scopes = refusal.scopes[:MAX_SCOPES]
+    command = ["dovetail", "login", options.target]
+    if options.server:
+        command += ["--server", options.server]
+    command += [word for scope in scopes for word in ("--scope", scope)]
+    if scopes:
+        subject = SUBJECTS.get(options.verb, "request")
+        problem = f"This {subject} needs the scope{'s'[: len(scopes) - 1]} {' '.join(scopes)}."
+    else:
+        problem = f"{options.target} requires you to log in."
+    return Unauthorized(f"{problem} Run: {shlex.join(command)}")

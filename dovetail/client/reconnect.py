@@ -380,8 +380,9 @@ def backoff(failures: int) -> float:
 
 def _with_hint(problem: str) -> str:
     """Add the most likely cause, if there is one."""
-    if "exited with code 0" in problem:
-        return f"{problem} (does it call server.run()?)"
+    code = "exited with code 0"
+    if code in problem:
+        return problem.replace(code, f"{code} (does it call server.run()?)", 1)
     if problem.endswith("connection refused"):
         return f"{problem} (is the server running?)"
     return problem
