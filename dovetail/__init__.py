@@ -37,8 +37,7 @@ if TYPE_CHECKING:
         TextResourceContents,
     )
     from .protocol.lifecycle import InputRequired
-    from .protocol.prompts import Message
-    from .protocol.tools import ToolAnnotations, ToolResult
+    from .protocol.server_features import Message, ToolAnnotations, ToolResult
     from .schema.header import Header
     from .server.caching import Cache
     from .server.context import Context
@@ -49,57 +48,36 @@ if TYPE_CHECKING:
     from .server.server import Server
     from .terminal.elicit import terminal_elicit
 
-_HOMES = {
-    "Annotations": "protocol.content",
-    "Audio": "server.media",
-    "AudioContent": "protocol.content",
-    "AuditRecord": "server.guards.audit",
-    "BlobResourceContents": "protocol.content",
-    "Cache": "server.caching",
-    "CannotAsk": "errors",
-    "Channel": "ports",
-    "Client": "client.client",
-    "Context": "server.context",
-    "DovetailError": "errors",
-    "ElicitRequest": "client.callbacks",
-    "EmbeddedResource": "protocol.content",
-    "Extension": "connection.extension",
-    "File": "server.media",
-    "Header": "schema.header",
-    "HttpRequest": "ports",
-    "HttpResponse": "ports",
-    "Icon": "protocol.base",
-    "Image": "server.media",
-    "ImageContent": "protocol.content",
-    "InputRequired": "protocol.lifecycle",
-    "Limits": "limits",
-    "Message": "protocol.prompts",
-    "Model": "client.samplers",
-    "NotFound": "errors",
-    "ProtocolError": "errors",
-    "Rate": "server.guards.rates",
-    "Rates": "server.guards.rates",
-    "ResourceLink": "protocol.content",
-    "Root": "protocol.client_features",
-    "SampleRequest": "client.callbacks",
-    "Server": "server.server",
-    "SharedCache": "client.caching",
-    "Skill": "extensions.skills.reader",
-    "SkillEntry": "extensions.skills.wire",
-    "TaskHandle": "client.task_handle",
-    "TaskUpdate": "client.task_handle",
-    "TextContent": "protocol.content",
-    "TextResourceContents": "protocol.content",
-    "ToolAnnotations": "protocol.tools",
-    "ToolError": "errors",
-    "ToolResult": "protocol.tools",
-    "anthropic_sampler": "client.samplers",
-    "audit": "server.guards.audit",
-    "choose_model": "client.samplers",
-    "openai_sampler": "client.samplers",
-    "redact_secrets": "server.guards.redaction",
-    "telemetry": "extensions.telemetry",
-    "terminal_elicit": "terminal.elicit",
+_NAMES = {
+    "client.caching": "SharedCache",
+    "client.callbacks": "ElicitRequest SampleRequest",
+    "client.client": "Client",
+    "client.samplers": "Model anthropic_sampler choose_model openai_sampler",
+    "client.task_handle": "TaskHandle TaskUpdate",
+    "connection.extension": "Extension",
+    "errors": "CannotAsk DovetailError NotFound ProtocolError ToolError",
+    "extensions.skills.reader": "Skill",
+    "extensions.skills.wire": "SkillEntry",
+    "extensions.telemetry": "telemetry",
+    "limits": "Limits",
+    "ports": "Channel HttpRequest HttpResponse",
+    "protocol.base": "Icon",
+    "protocol.client_features": "Root",
+    "protocol.content": """
+        Annotations AudioContent BlobResourceContents EmbeddedResource ImageContent ResourceLink
+        TextContent TextResourceContents
+    """,
+    "protocol.lifecycle": "InputRequired",
+    "protocol.server_features": "Message ToolAnnotations ToolResult",
+    "schema.header": "Header",
+    "server.caching": "Cache",
+    "server.context": "Context",
+    "server.guards.audit": "AuditRecord audit",
+    "server.guards.rates": "Rate Rates",
+    "server.guards.redaction": "redact_secrets",
+    "server.media": "Audio File Image",
+    "server.server": "Server",
+    "terminal.elicit": "terminal_elicit",
 }
 
 __all__ = [
@@ -113,4 +91,4 @@ __all__ = [
     "audit", "choose_model", "openai_sampler", "redact_secrets", "telemetry", "terminal_elicit",
 ]  # fmt: skip
 
-__getattr__, __dir__ = lazy(globals(), _HOMES)
+__getattr__, __dir__ = lazy(globals(), _NAMES)

@@ -1,9 +1,10 @@
 """Names of a package that are imported when they are first used, so that importing the package
 itself costs next to nothing.
 
-    __getattr__, __dir__ = lazy(globals(), _HOMES)
+    _NAMES = {"server.server": "Server", "errors": "CannotAsk NotFound"}
+    __getattr__, __dir__ = lazy(globals(), _NAMES)
 
-`_HOMES` maps each name to the module, below the package, that defines it.
+`_NAMES` lists, for each module below the package, the names that it defines.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,14 +12,16 @@ from typing import Any
 
 
 def lazy(
-    package: dict[str, Any], homes: Mapping[str, str]
+    package: dict[str, Any], names: Mapping[str, str]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return the `__getattr__` and `__dir__` of a package.
 
     Args:
         package: The `globals()` of the package.
-        homes: The defining module of each name, relative to the package.
+        names: The names, separated by spaces, by the module that defines them, relative to the
+            package.
     """
+    homes = {name: module for module, listed in names.items() for name in listed.split()}
 
     def get(name: str) -> Any:
         if name not in homes:

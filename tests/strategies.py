@@ -17,23 +17,13 @@ from functools import cache
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from hypothesis import HealthCheck, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, settings, strategies as st
 from hypothesis.strategies import SearchStrategy
 from msgspec import NODEFAULT, Raw, Struct
 from msgspec.structs import FieldInfo, fields, replace
 
-from dovetail.jsonrpc.codec import encode
-from dovetail.protocol import (
-    base,
-    client_features,
-    content,
-    lifecycle,
-    prompts,
-    resources,
-    tools,
-    utilities,
-)
+from dovetail.jsonrpc.messages import encode
+from dovetail.protocol import base, client_features, content, lifecycle, server_features
 from dovetail.protocol.base import Open, Wire
 from dovetail.protocol.methods import Method
 from dovetail.revisions import STATELESS, Revision
@@ -53,7 +43,7 @@ settings.register_profile(
 )
 settings.load_profile("dovetail")
 
-MODULES = (base, client_features, content, lifecycle, prompts, resources, tools, utilities)
+MODULES = (base, client_features, content, lifecycle, server_features)
 KINDS = sorted(
     {
         kind
@@ -126,7 +116,7 @@ LEGAL: dict[Any, SearchStrategy[Any]] = {
     "src": URIS,
     "website_url": URIS,
     "uri_template": TEMPLATES,
-    (utilities.ResourceReference, "uri"): TEMPLATES,
+    (server_features.ResourceReference, "uri"): TEMPLATES,
     (content.ImageContent, "data"): BASE64,
     (content.AudioContent, "data"): BASE64,
     (content.TextResourceContents, "blob"): st.none(),
@@ -147,7 +137,7 @@ LEGAL: dict[Any, SearchStrategy[Any]] = {
     "cache_scope": st.sampled_from(["public", "private"]),
     "ttl_ms": st.integers(0, 2**53),
     "result_type": st.none(),  # the revision's to say
-    (tools.CallToolParams, "arguments"): OBJECTS.map(lambda value: Raw(encode(value))),
+    (server_features.CallToolParams, "arguments"): OBJECTS.map(lambda value: Raw(encode(value))),
     (client_features.ElicitResult, "content"): st.dictionaries(
         NAMES, INTEGERS | NUMBERS | TEXT | st.booleans(), max_size=2
     ),
@@ -250,12 +240,12 @@ def _elicitations() -> SearchStrategy[Any]:
 
 def _listened() -> SearchStrategy[Any]:
     metas = st.builds(lambda rest, id: rest | {base.SUBSCRIPTION_ID: id}, OBJECTS, TOKENS)
-    return st.builds(utilities.ListenResult, meta=metas)
+    return st.builds(server_features.ListenResult, meta=metas)
 
 
 _SPECIAL: dict[type, Callable[[], SearchStrategy[Any]]] = {
     client_features.ElicitParams: _elicitations,
-    utilities.ListenResult: _listened,
+    server_features.ListenResult: _listened,
     content.ResourceContents: lambda: (
         models(content.TextResourceContents) | models(content.BlobResourceContents)
     ),

@@ -5,8 +5,7 @@ import sys
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from dovetail.errors import ConfigError
 from dovetail.sealing import Forged, KeyRing, key_ring
@@ -70,8 +69,7 @@ def test_a_token_does_not_open_for_another_purpose_or_another_user(make: Make) -
 
 @both
 def test_what_it_is_bound_to_and_what_is_in_it_cannot_flow_into_each_other(make: Make) -> None:
-    from base64 import urlsafe_b64decode as decode
-    from base64 import urlsafe_b64encode as encode
+    from base64 import urlsafe_b64decode as decode, urlsafe_b64encode as encode
 
     ring = make(NEW)
     raw = decode(ring.seal("session", b"cd", bound=b"ab") + "==")
@@ -181,8 +179,7 @@ def test_a_signed_token_opens_where_encryption_is_installed_but_not_the_other_wa
 
 
 def test_a_token_cannot_be_passed_off_as_the_other_kind() -> None:
-    from base64 import urlsafe_b64decode as decode
-    from base64 import urlsafe_b64encode as encode
+    from base64 import urlsafe_b64decode as decode, urlsafe_b64encode as encode
 
     ring = full(NEW)
     for maker in (full(NEW), bare(NEW)):

@@ -29,8 +29,7 @@ import attrs
 import jsonschema_rs
 import msgspec
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from pydantic import (
     AfterValidator,
     BaseModel,

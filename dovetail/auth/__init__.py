@@ -29,34 +29,17 @@ if TYPE_CHECKING:
     from .server.guards import ApiKeys, Bearer
     from .server.verifiers import TokenRefused, Verifier, introspection, jwt, static_tokens
 
-_HOMES = {
-    "ApiKeys": "server.guards",
-    "Bearer": "server.guards",
-    "BearerToken": "client.credentials",
-    "Browser": "client.browser",
-    "Checker": "dpop",
-    "ClientCredentials": "client.credentials",
-    "EnterpriseManaged": "client.credentials",
-    "FileStore": "client.store",
-    "KeychainStore": "client.store",
-    "KnownClient": "provider.clients",
-    "LoopbackBrowser": "client.browser",
-    "MemoryStore": "client.store",
-    "OAuth": "client.credentials",
-    "Provider": "provider.provider",
-    "SqliteStorage": "provider.storage",
-    "Storage": "provider.storage",
-    "Store": "client.store",
-    "TokenRefused": "server.verifiers",
-    "Upstream": "provider.login",
-    "Verifier": "server.verifiers",
-    "Visit": "client.browser",
-    "WorkloadIdentity": "client.credentials",
-    "default_store": "client.store",
-    "hash_password": "provider.login",
-    "introspection": "server.verifiers",
-    "jwt": "server.verifiers",
-    "static_tokens": "server.verifiers",
+_NAMES = {
+    "client.browser": "Browser LoopbackBrowser Visit",
+    "client.credentials": "BearerToken ClientCredentials EnterpriseManaged OAuth WorkloadIdentity",
+    "client.store": "FileStore KeychainStore MemoryStore Store default_store",
+    "dpop": "Checker",
+    "provider.clients": "KnownClient",
+    "provider.login": "Upstream hash_password",
+    "provider.provider": "Provider",
+    "provider.storage": "SqliteStorage Storage",
+    "server.guards": "ApiKeys Bearer",
+    "server.verifiers": "TokenRefused Verifier introspection jwt static_tokens",
 }
 
 __all__ = [
@@ -67,4 +50,4 @@ __all__ = [
     "introspection", "jwt", "static_tokens",
 ]  # fmt: skip
 
-__getattr__, __dir__ = lazy(globals(), _HOMES)
+__getattr__, __dir__ = lazy(globals(), _NAMES)

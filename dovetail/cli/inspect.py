@@ -10,8 +10,7 @@ from .output import bold, dim, print_json, print_line, print_text
 
 if TYPE_CHECKING:
     from .. import Client
-    from ..protocol.prompts import Prompt
-    from ..protocol.tools import Tool
+    from ..protocol.server_features import Prompt, Tool
 
 Argument = tuple[str, str, bool, str]
 """Name, type, whether it is required, description."""

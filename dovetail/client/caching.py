@@ -29,7 +29,7 @@ from msgspec.structs import replace
 from ..connection.client_session import ClientSession
 from ..connection.extension import NONE, Extensions
 from ..errors import ConfigError
-from ..jsonrpc.codec import encode
+from ..jsonrpc.messages import encode
 from ..limits import DEFAULT, Limits
 from ..protocol.base import PROGRESS_TOKEN, TRACE_CONTEXT, CacheHints, Result
 from ..protocol.methods import METHODS, Method

@@ -28,8 +28,7 @@ from ..jsonrpc.messages import Id
 from ..limits import Limits
 from ..protocol.base import SUBSCRIPTION_ID
 from ..protocol.methods import METHODS
-from ..protocol.resources import UriParams
-from ..protocol.utilities import ListenParams, SubscriptionFilter
+from ..protocol.server_features import ListenParams, SubscriptionFilter, UriParams
 from .reconnect import ServerLink, backoff
 
 log = logging.getLogger("dovetail.client")

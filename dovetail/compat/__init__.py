@@ -12,10 +12,13 @@ ignored. docs/guides/moving.md lists the differences.
 from typing import Any
 
 from ..errors import ToolError
-from ..protocol.utilities import CompletionArgument, CompletionContext, PromptReference
-from ..protocol.utilities import ResourceReference as ResourceTemplateReference
-from .context import CompatContext as Context
-from .context import CompatSession as ServerSession
+from ..protocol.server_features import (
+    CompletionArgument,
+    CompletionContext,
+    PromptReference,
+    ResourceReference as ResourceTemplateReference,
+)
+from .context import CompatContext as Context, CompatSession as ServerSession
 from .instead import ELSEWHERE
 from .server import FastMCP, MCPServer
 from .values import (
@@ -26,6 +29,8 @@ from .values import (
     BlobResourceContents,
     CallToolResult,
     CancelledElicitation,
+    CompatAudio as Audio,
+    CompatImage as Image,
     Completion,
     CurrentContext,
     DeclinedElicitation,
@@ -44,8 +49,6 @@ from .values import (
     ToolResult,
     UserMessage,
 )
-from .values import CompatAudio as Audio
-from .values import CompatImage as Image
 
 __all__ = [
     "AcceptedElicitation", "Annotations", "AssistantMessage", "Audio", "AudioContent",

@@ -29,18 +29,21 @@ from ..errors import (
     TimedOut,
     TooLarge,
 )
-from ..jsonrpc.codec import Malformed, decode, encode, peek_id
 from ..jsonrpc.framing import TooLong
 from ..jsonrpc.messages import (
     NO_PARAMS,
     Batch,
     ErrorResponse,
     Id,
+    Malformed,
     Message,
     Notification,
     OpenRequests,
     Request,
     Response,
+    decode,
+    encode,
+    peek_id,
 )
 from ..limits import Limits
 from ..ports import Call, Channel, Incoming, LostReply

@@ -12,8 +12,7 @@ from typing import Any
 import msgspec
 
 from ..errors import InternalError, ProtocolError, TooLarge
-from ..jsonrpc.codec import encode
-from ..jsonrpc.messages import NO_PARAMS, Error, ErrorResponse, Id, Notification, Response
+from ..jsonrpc.messages import NO_PARAMS, Error, ErrorResponse, Id, Notification, Response, encode
 from ..ports import Redact
 from ..protocol.methods import Method
 from ..revisions import Revision

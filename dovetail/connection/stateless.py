@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from ..aio import BoundedDict
 from ..errors import InvalidParams, UnsupportedVersion
-from ..jsonrpc.codec import encode
+from ..jsonrpc.messages import encode
 from ..ports import Caller, Service
 from ..protocol.base import (
     CLIENT_CAPABILITIES,
@@ -23,7 +23,7 @@ from ..protocol.base import (
     Meta,
 )
 from ..protocol.lifecycle import ClientCapabilities, DiscoverResult
-from ..protocol.utilities import SEVERITY
+from ..protocol.server_features import SEVERITY
 from ..revisions import Revision
 from .handshake import version_names
 

@@ -1,13 +1,23 @@
-"""The four messages of JSON-RPC 2.0, the batch that one revision of MCP allows, and a table of open
-requests.
+"""The four messages of JSON-RPC 2.0, the batch that one revision of MCP allows, and how they are
+decoded and encoded.
 
 Params and results stay raw bytes here. The code that knows the method decodes them once, directly
 into the method's type.
+
+Incoming: msgspec makes one pass over the envelope and leaves params and result raw. For any bytes
+the outcome is a message, a batch, or `Malformed` with the ErrorResponse to send back; no other
+exception is raised. msgspec skips raw parts without checking their UTF-8, so bytes that are not
+plain ASCII are checked as a whole first, at memory speed. msgspec's recursion guard bounds the
+depth, including raw parts.
+
+Outgoing: one pass. Callers handle values that cannot be encoded (`connection/encode.py`).
 """
 
+import re
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from msgspec import Raw, Struct
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 Id: TypeAlias = int | str
 NO_PARAMS = Raw()
@@ -90,3 +100,159 @@ class OpenRequests(Generic[Asked, Answering]):
         """Remove and return the entry that a reply answers; None for a late, forged or repeated
         reply."""
         return self.asked.pop(id, None) if id is not None else None
+
+
+PARSE_ERROR, INVALID_REQUEST = -32700, -32600
+
+
+class Malformed(Exception):
+    """The bytes are not a message.
+
+    `failure` is the reply to the sender. `reply` is True if the bytes were a broken reply, None if
+    they might have been one.
+    """
+
+    def __init__(
+        self, code: int, text: str, id: Id | None = None, reply: bool | None = False
+    ) -> None:
+        super().__init__(text)
+        self.failure = ErrorResponse(id, Error(code, text))
+        self.reply = reply
+
+
+class _Envelope(Struct, gc=False):
+    jsonrpc: str = ""
+    id: Id | None | UnsetType = UNSET
+    method: str | UnsetType = UNSET
+    params: Raw = NO_PARAMS
+    result: Raw = Raw()
+    error: Raw = Raw()
+
+
+class _Error(Struct, gc=False):
+    code: int
+    message: str = ""
+    data: Any = None
+
+
+_envelope = msgspec.json.Decoder(_Envelope).decode
+_error = msgspec.json.Decoder(_Error).decode
+_items = msgspec.json.Decoder(list[Raw]).decode
+_any = msgspec.json.Decoder().decode
+encode = msgspec.json.Encoder().encode
+"""Encode any message, or any part of one."""
+
+_WHITESPACE = b" \t\r\n"
+_ID = re.compile(rb'"id"\s*:\s*(-?\d{1,20}(?=[\s,}])|"[^"\\]{0,100}")')
+
+
+def decode(data: bytes) -> Message | Batch:
+    """Decode one message or batch; raise Malformed if the bytes are not one."""
+    if not data.isascii():
+        try:
+            data.decode()
+        except UnicodeDecodeError as error:
+            raise Malformed(
+                PARSE_ERROR, f"The message is not valid UTF-8 (byte {error.start})"
+            ) from None
+    try:
+        envelope = _envelope(data)
+    except msgspec.ValidationError as error:
+        if data.lstrip(_WHITESPACE)[:1] == b"[":
+            return _batch(data)
+        raise _invalid(data, error) from None
+    except RecursionError:
+        raise Malformed(PARSE_ERROR, "The message is nested too deeply") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Malformed(PARSE_ERROR, f"The message is not valid JSON: {error}") from None
+    return _message(envelope)
+
+
+def _message(envelope: _Envelope) -> Message:
+    id, method = envelope.id, envelope.method
+    if envelope.jsonrpc != "2.0":
+        answers = method is UNSET and bool(bytes(envelope.result) or bytes(envelope.error))
+        raise Malformed(
+            INVALID_REQUEST,
+            'Not a JSON-RPC 2.0 message: "jsonrpc" must be "2.0"',
+            _known(id),
+            answers,
+        )
+    if method is not UNSET:
+        if id is UNSET:
+            return Notification(method, envelope.params)
+        if id is None:
+            raise Malformed(
+                INVALID_REQUEST, "A request id must be a string or an integer, never null"
+            )
+        return Request(id, method, envelope.params)
+    if bytes(envelope.error) not in (b"", b"null"):  # some peers send null beside the result
+        try:
+            error = _error(envelope.error)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
+            raise Malformed(
+                INVALID_REQUEST, f"The error in the reply is malformed: {problem}", _known(id), True
+            ) from None
+        return ErrorResponse(_known(id), Error(error.code, error.message, error.data))
+    if len(bytes(envelope.result)) and isinstance(id, (int, str)):
+        return Response(id, envelope.result)
+    raise Malformed(INVALID_REQUEST, "Not a request, a notification or a reply", _known(id), None)
+
+
+def peek_id(head: bytes) -> tuple[Id | None, bool | None]:
+    """Return the id of a message that was too long to read, from its first bytes, and whether it
+    was a reply."""
+    found = _ID.search(head)
+    try:
+        return (None, None) if found is None else (_any(found[1]), b'"method"' not in head)
+    except (msgspec.DecodeError, UnicodeDecodeError):  # what looks like an id may not be one
+        return None, None
+
+
+def _known(id: Id | None | UnsetType) -> Id | None:
+    return None if id is UNSET or id is None else id
+
+
+def _batch(data: bytes) -> Batch:
+    try:
+        items = _items(data)
+    except RecursionError:
+        raise Malformed(PARSE_ERROR, "The message is nested too deeply") from None
+    except msgspec.DecodeError as error:
+        raise Malformed(PARSE_ERROR, f"The message is not valid JSON: {error}") from None
+    if not items:
+        raise Malformed(INVALID_REQUEST, "A batch must not be empty")
+    batch = Batch([], [])
+    for item in items:
+        try:
+            batch.messages.append(_message(_envelope(item)))
+            continue
+        except Malformed as error:
+            malformed = error
+        except msgspec.MsgspecError as error:
+            malformed = _invalid(bytes(item), error)
+        # A broken reply fails the request that it answers; it must not be answered itself.
+        (batch.messages if malformed.reply else batch.refused).append(malformed.failure)
+    return batch
+
+
+def _invalid(data: bytes, error: msgspec.MsgspecError) -> Malformed:
+    """Explain why JSON is not a message, under its id if that can be read."""
+    id: Id | None = None
+    reply = False
+    try:
+        value = _any(data)
+    except RecursionError:
+        return Malformed(PARSE_ERROR, "The message is nested too deeply")
+    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
+        return Malformed(PARSE_ERROR, f"The message is not valid JSON: {problem}")
+    if isinstance(value, dict):
+        given = value.get("id")
+        if isinstance(given, str) or type(given) is int:
+            id = given
+        elif "id" in value:
+            return Malformed(
+                INVALID_REQUEST, "A request id must be a string or an integer, never null"
+            )
+        reply = "method" not in value
+    return Malformed(INVALID_REQUEST, f"Not a valid message: {error}", id, reply)

@@ -10,99 +10,109 @@ from typing import TYPE_CHECKING
 from ..lazy import lazy
 
 if TYPE_CHECKING:
-    from .base import CacheHints as CacheHints
-    from .base import EmptyResult as EmptyResult
-    from .base import Icon as Icon
-    from .base import Implementation as Implementation
-    from .base import ListChangedParams as ListChangedParams
-    from .base import ListParams as ListParams
-    from .base import Params as Params
-    from .base import Result as Result
-    from .client_features import CreateMessageParams as CreateMessageParams
-    from .client_features import CreateMessageResult as CreateMessageResult
-    from .client_features import ElicitationCompleteParams as ElicitationCompleteParams
-    from .client_features import ElicitParams as ElicitParams
-    from .client_features import ElicitResult as ElicitResult
-    from .client_features import ListRootsResult as ListRootsResult
-    from .client_features import ModelHint as ModelHint
-    from .client_features import ModelPreferences as ModelPreferences
-    from .client_features import Root as Root
-    from .client_features import SamplingMessage as SamplingMessage
-    from .client_features import ToolChoice as ToolChoice
-    from .content import Annotations as Annotations
-    from .content import AudioContent as AudioContent
-    from .content import BlobResourceContents as BlobResourceContents
-    from .content import EmbeddedResource as EmbeddedResource
-    from .content import ImageContent as ImageContent
-    from .content import OtherContent as OtherContent
-    from .content import ResourceContents as ResourceContents
-    from .content import ResourceLink as ResourceLink
-    from .content import TextContent as TextContent
-    from .content import TextResourceContents as TextResourceContents
-    from .content import ToolResultContent as ToolResultContent
-    from .content import ToolUseContent as ToolUseContent
-    from .lifecycle import CancelledParams as CancelledParams
-    from .lifecycle import ClientCapabilities as ClientCapabilities
-    from .lifecycle import DiscoverResult as DiscoverResult
-    from .lifecycle import ElicitationCapability as ElicitationCapability
-    from .lifecycle import InitializeParams as InitializeParams
-    from .lifecycle import InitializeResult as InitializeResult
-    from .lifecycle import InputRequired as InputRequired
-    from .lifecycle import InputRequiredResult as InputRequiredResult
-    from .lifecycle import ListCapability as ListCapability
-    from .lifecycle import ProgressParams as ProgressParams
-    from .lifecycle import ResourcesCapability as ResourcesCapability
-    from .lifecycle import RootsCapability as RootsCapability
-    from .lifecycle import SamplingCapability as SamplingCapability
-    from .lifecycle import ServerCapabilities as ServerCapabilities
-    from .lifecycle import ShutdownResult as ShutdownResult
-    from .prompts import GetPromptParams as GetPromptParams
-    from .prompts import GetPromptResult as GetPromptResult
-    from .prompts import ListPromptsResult as ListPromptsResult
-    from .prompts import Message as Message
-    from .prompts import Prompt as Prompt
-    from .prompts import PromptArgument as PromptArgument
-    from .resources import ListResourcesResult as ListResourcesResult
-    from .resources import ListResourceTemplatesResult as ListResourceTemplatesResult
-    from .resources import ReadResourceParams as ReadResourceParams
-    from .resources import ReadResourceResult as ReadResourceResult
-    from .resources import Resource as Resource
-    from .resources import ResourceTemplate as ResourceTemplate
-    from .resources import UriParams as UriParams
-    from .tasks import CoreCreateTaskResult as CoreCreateTaskResult
-    from .tasks import CoreTask as CoreTask
-    from .tasks import CoreTaskResult as CoreTaskResult
-    from .tasks import CreateTaskResult as CreateTaskResult
-    from .tasks import DetailedTask as DetailedTask
-    from .tasks import ListTasksResult as ListTasksResult
-    from .tasks import Task as Task
-    from .tasks import TaskChangedParams as TaskChangedParams
-    from .tasks import TaskParams as TaskParams
-    from .tasks import TaskStatusParams as TaskStatusParams
-    from .tasks import UpdateTaskParams as UpdateTaskParams
-    from .tools import CallToolParams as CallToolParams
-    from .tools import ListToolsResult as ListToolsResult
-    from .tools import Tool as Tool
-    from .tools import ToolAnnotations as ToolAnnotations
-    from .tools import ToolExecution as ToolExecution
-    from .tools import ToolResult as ToolResult
-    from .utilities import CompleteParams as CompleteParams
-    from .utilities import CompleteResult as CompleteResult
-    from .utilities import Completion as Completion
-    from .utilities import CompletionArgument as CompletionArgument
-    from .utilities import CompletionContext as CompletionContext
-    from .utilities import ListenParams as ListenParams
-    from .utilities import ListenResult as ListenResult
-    from .utilities import LogParams as LogParams
-    from .utilities import PromptReference as PromptReference
-    from .utilities import ResourceReference as ResourceReference
-    from .utilities import SetLevelParams as SetLevelParams
-    from .utilities import SubscriptionFilter as SubscriptionFilter
+    from .base import (
+        CacheHints as CacheHints,
+        EmptyResult as EmptyResult,
+        Icon as Icon,
+        Implementation as Implementation,
+        ListChangedParams as ListChangedParams,
+        ListParams as ListParams,
+        Params as Params,
+        Result as Result,
+    )
+    from .client_features import (
+        CreateMessageParams as CreateMessageParams,
+        CreateMessageResult as CreateMessageResult,
+        ElicitationCompleteParams as ElicitationCompleteParams,
+        ElicitParams as ElicitParams,
+        ElicitResult as ElicitResult,
+        ListRootsResult as ListRootsResult,
+        ModelHint as ModelHint,
+        ModelPreferences as ModelPreferences,
+        Root as Root,
+        SamplingMessage as SamplingMessage,
+        ToolChoice as ToolChoice,
+    )
+    from .content import (
+        Annotations as Annotations,
+        AudioContent as AudioContent,
+        BlobResourceContents as BlobResourceContents,
+        EmbeddedResource as EmbeddedResource,
+        ImageContent as ImageContent,
+        OtherContent as OtherContent,
+        ResourceContents as ResourceContents,
+        ResourceLink as ResourceLink,
+        TextContent as TextContent,
+        TextResourceContents as TextResourceContents,
+        ToolResultContent as ToolResultContent,
+        ToolUseContent as ToolUseContent,
+    )
+    from .lifecycle import (
+        CancelledParams as CancelledParams,
+        ClientCapabilities as ClientCapabilities,
+        DiscoverResult as DiscoverResult,
+        ElicitationCapability as ElicitationCapability,
+        InitializeParams as InitializeParams,
+        InitializeResult as InitializeResult,
+        InputRequired as InputRequired,
+        InputRequiredResult as InputRequiredResult,
+        ListCapability as ListCapability,
+        ProgressParams as ProgressParams,
+        ResourcesCapability as ResourcesCapability,
+        RootsCapability as RootsCapability,
+        SamplingCapability as SamplingCapability,
+        ServerCapabilities as ServerCapabilities,
+        ShutdownResult as ShutdownResult,
+    )
+    from .server_features import (
+        CallToolParams as CallToolParams,
+        CompleteParams as CompleteParams,
+        CompleteResult as CompleteResult,
+        Completion as Completion,
+        CompletionArgument as CompletionArgument,
+        CompletionContext as CompletionContext,
+        GetPromptParams as GetPromptParams,
+        GetPromptResult as GetPromptResult,
+        ListenParams as ListenParams,
+        ListenResult as ListenResult,
+        ListPromptsResult as ListPromptsResult,
+        ListResourcesResult as ListResourcesResult,
+        ListResourceTemplatesResult as ListResourceTemplatesResult,
+        ListToolsResult as ListToolsResult,
+        LogParams as LogParams,
+        Message as Message,
+        Prompt as Prompt,
+        PromptArgument as PromptArgument,
+        PromptReference as PromptReference,
+        ReadResourceParams as ReadResourceParams,
+        ReadResourceResult as ReadResourceResult,
+        Resource as Resource,
+        ResourceReference as ResourceReference,
+        ResourceTemplate as ResourceTemplate,
+        SetLevelParams as SetLevelParams,
+        SubscriptionFilter as SubscriptionFilter,
+        Tool as Tool,
+        ToolAnnotations as ToolAnnotations,
+        ToolExecution as ToolExecution,
+        ToolResult as ToolResult,
+        UriParams as UriParams,
+    )
+    from .tasks import (
+        CoreCreateTaskResult as CoreCreateTaskResult,
+        CoreTask as CoreTask,
+        CoreTaskResult as CoreTaskResult,
+        CreateTaskResult as CreateTaskResult,
+        DetailedTask as DetailedTask,
+        ListTasksResult as ListTasksResult,
+        Task as Task,
+        TaskChangedParams as TaskChangedParams,
+        TaskParams as TaskParams,
+        TaskStatusParams as TaskStatusParams,
+        UpdateTaskParams as UpdateTaskParams,
+    )
 
 _NAMES = {
-    "base": """
-        CacheHints EmptyResult Icon Implementation ListChangedParams ListParams Params Result
-    """,
+    "base": "CacheHints EmptyResult Icon Implementation ListChangedParams ListParams Params Result",
     "client_features": """
         CreateMessageParams CreateMessageResult ElicitParams ElicitResult
         ElicitationCompleteParams ListRootsResult ModelHint ModelPreferences Root
@@ -118,26 +128,19 @@ _NAMES = {
         InitializeResult InputRequired InputRequiredResult ListCapability ProgressParams
         ResourcesCapability RootsCapability SamplingCapability ServerCapabilities ShutdownResult
     """,
-    "prompts": """
-        GetPromptParams GetPromptResult ListPromptsResult Message Prompt PromptArgument
-    """,
-    "resources": """
-        ListResourceTemplatesResult ListResourcesResult ReadResourceParams ReadResourceResult
-        Resource ResourceTemplate UriParams
+    "server_features": """
+        CallToolParams CompleteParams CompleteResult Completion CompletionArgument
+        CompletionContext GetPromptParams GetPromptResult ListPromptsResult
+        ListResourceTemplatesResult ListResourcesResult ListToolsResult ListenParams
+        ListenResult LogParams Message Prompt PromptArgument PromptReference ReadResourceParams
+        ReadResourceResult Resource ResourceReference ResourceTemplate SetLevelParams
+        SubscriptionFilter Tool ToolAnnotations ToolExecution ToolResult UriParams
     """,
     "tasks": """
         CoreCreateTaskResult CoreTask CoreTaskResult CreateTaskResult DetailedTask
         ListTasksResult Task TaskChangedParams TaskParams TaskStatusParams UpdateTaskParams
     """,
-    "tools": """
-        CallToolParams ListToolsResult Tool ToolAnnotations ToolExecution ToolResult
-    """,
-    "utilities": """
-        CompleteParams CompleteResult Completion CompletionArgument CompletionContext
-        ListenParams ListenResult LogParams PromptReference ResourceReference SetLevelParams
-        SubscriptionFilter
-    """,
 }
 """The public types by module."""
-_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
-__getattr__, __dir__ = lazy(globals(), _HOMES)
+
+__getattr__, __dir__ = lazy(globals(), _NAMES)

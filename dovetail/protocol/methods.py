@@ -25,12 +25,23 @@ from .lifecycle import (
     ProgressParams,
     ShutdownResult,
 )
-from .prompts import GetPromptParams, GetPromptResult, ListPromptsResult
-from .resources import (
+from .server_features import (
+    CallToolParams,
+    CompleteParams,
+    CompleteResult,
+    GetPromptParams,
+    GetPromptResult,
+    ListenParams,
+    ListenResult,
+    ListPromptsResult,
     ListResourcesResult,
     ListResourceTemplatesResult,
+    ListToolsResult,
+    LogParams,
     ReadResourceParams,
     ReadResourceResult,
+    SetLevelParams,
+    ToolResult,
     UriParams,
 )
 from .tasks import (
@@ -41,15 +52,6 @@ from .tasks import (
     TaskParams,
     TaskStatusParams,
     UpdateTaskParams,
-)
-from .tools import CallToolParams, ListToolsResult, ToolResult
-from .utilities import (
-    CompleteParams,
-    CompleteResult,
-    ListenParams,
-    ListenResult,
-    LogParams,
-    SetLevelParams,
 )
 
 Side = Literal["client", "server", "both"]

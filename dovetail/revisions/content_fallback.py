@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import Raw
 from msgspec.structs import replace
 
-from ..jsonrpc.codec import encode
+from ..jsonrpc.messages import encode
 from ..protocol.client_features import (
     CreateMessageParams,
     CreateMessageResult,
@@ -25,7 +25,7 @@ from ..protocol.content import (
     ToolResultContent,
     ToolUseContent,
 )
-from ..protocol.tools import Tool
+from ..protocol.server_features import Tool
 
 
 def audio(sound: AudioContent) -> Content:

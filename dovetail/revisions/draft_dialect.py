@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from ..errors import InvalidParams, NotFound
-from ..jsonrpc.codec import encode
+from ..jsonrpc.messages import encode
 from ..protocol.base import Implementation, ListChangedParams, Wire, camel, open_hook
 from ..protocol.content import TextContent
 from ..protocol.lifecycle import (
@@ -26,16 +26,19 @@ from ..protocol.lifecycle import (
     ServerCapabilities,
     ShutdownResult,
 )
-from ..protocol.prompts import ListPromptsResult, Prompt
-from ..protocol.resources import (
+from ..protocol.server_features import (
+    ListPromptsResult,
     ListResourcesResult,
     ListResourceTemplatesResult,
+    ListToolsResult,
+    Prompt,
     Resource,
     ResourceTemplate,
+    Tool,
+    ToolResult,
     UriParams,
 )
-from ..protocol.tools import ListToolsResult, Tool, ToolResult
-from . import v2024_11_05
+from .official import V2024_11_05
 from .revision import BAD_ARGUMENTS, Conversion, Dialect, evolve
 
 NAME = "detailed-draft"
@@ -176,7 +179,7 @@ def _tools_changed(params: ListChangedParams) -> Any:
 
 
 REVISION = evolve(
-    v2024_11_05.REVISION,
+    V2024_11_05,
     NAME,
     version=VERSION,
     progress_by_id=True,

@@ -24,7 +24,7 @@ from msgspec import Struct
 from msgspec.structs import fields, replace
 
 from ..errors import BY_CODE, DovetailError, InvalidParams, NotFound, ProtocolError, ToolError
-from ..jsonrpc.codec import encode
+from ..jsonrpc.messages import encode
 from ..protocol.base import Open, open_hook
 from ..protocol.content import KINDS
 from ..protocol.methods import METHODS, Method
@@ -198,11 +198,6 @@ def evolve(
     return replace(
         before, **({"name": name, "version": name, "_steps": {}, "_wire": {}} | changed | facts)
     )
-
-
-def method_names(names: tuple[str, ...]) -> frozenset[str]:
-    """Return a set of method names, each of which must exist."""
-    return frozenset(METHODS[name].name for name in names)
 
 
 def decode(raw: Any, type_: Any) -> Any:

@@ -20,7 +20,7 @@ from ..connection.bus import NoBus
 from ..connection.dispatcher import Dispatcher
 from ..connection.encode import MessageEncoder
 from ..errors import InternalError
-from ..jsonrpc.codec import encode
+from ..jsonrpc.messages import encode
 from ..ports import MEMBERS_CHANGED, Bus, Channel, Guard, RequestIdentity, Service
 from ..protocol.base import Params
 from ..revisions import decode

@@ -13,7 +13,7 @@ from msgspec import MsgspecError, json
 from msgspec.structs import replace
 
 from ..errors import Forbidden, InvalidRequest, Overloaded
-from ..jsonrpc.codec import encode
+from ..jsonrpc.messages import encode
 from ..limits import KIB
 from ..ports import HttpResponse, RequestIdentity, Service
 from ..transports.http.server import policy

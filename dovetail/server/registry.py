@@ -28,7 +28,7 @@ from typing import Any, Generic, TypeVar
 from msgspec import Raw
 
 from ..errors import ConfigError, Forbidden, InvalidParams
-from ..jsonrpc.codec import encode
+from ..jsonrpc.messages import encode
 from ..ports import Call, Principal
 from ..revisions import Revision
 

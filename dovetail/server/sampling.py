@@ -36,8 +36,7 @@ from ..protocol.content import (
     ToolResultContent,
     ToolUseContent,
 )
-from ..protocol.prompts import Message
-from ..protocol.tools import Tool
+from ..protocol.server_features import Message, Tool
 from .media import Media
 
 T = TypeVar("T")

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     import ssl
 
     from websockets.asyncio.client import ClientConnection
-    from websockets.exceptions import ConnectionClosed as Closed
-    from websockets.exceptions import InvalidStatus
+    from websockets.exceptions import ConnectionClosed as Closed, InvalidStatus
 
     from ..net import PeerAddresses
 
@@ -238,8 +237,7 @@ class _ClientWebSocket:
 
     async def listen(self, receive: Receive, drain: Drain) -> None:
         """Deliver messages until the server closes the connection."""
-        from websockets.exceptions import ConnectionClosed as Closed
-        from websockets.exceptions import ConnectionClosedOK
+        from websockets.exceptions import ConnectionClosed as Closed, ConnectionClosedOK
 
         try:
             while True:

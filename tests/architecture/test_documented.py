@@ -45,7 +45,8 @@ def exports(name: str) -> Iterator[tuple[str, Any]]:
     """The classes and functions that a module exports."""
     module = importlib.import_module(name)
     own = [each for each, value in vars(module).items() if in_module(value, name)]
-    names = getattr(module, "__all__", None) or vars(module).get("_HOMES") or own
+    lazy = " ".join(vars(module).get("_NAMES", {}).values()).split()
+    names = getattr(module, "__all__", None) or lazy or own
     for each in sorted(names):
         value = getattr(module, each)
         if not each.startswith("_") and (inspect.isclass(value) or inspect.isfunction(value)):

@@ -11,9 +11,12 @@ import msgspec
 import pytest
 
 from dovetail.auth import KnownClient, Provider, SqliteStorage, jose
-from dovetail.auth.provider import authorization_endpoint as authorize
-from dovetail.auth.provider import clients, login
-from dovetail.auth.provider import clients as redirects
+from dovetail.auth.provider import (
+    authorization_endpoint as authorize,
+    clients,
+    clients as redirects,
+    login,
+)
 from dovetail.errors import ConfigError
 from dovetail.ports import HttpRequest, HttpResponse
 

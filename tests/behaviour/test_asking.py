@@ -15,8 +15,7 @@ import pytest
 from msgspec import Raw, Struct
 
 from dovetail import CannotAsk, Client, Context, Server, ToolError
-from dovetail.connection import input_requests as engine
-from dovetail.connection import multi_round_trip as rounds
+from dovetail.connection import input_requests as engine, multi_round_trip as rounds
 from dovetail.errors import ConfigError, MissingCapability, ProtocolError
 from dovetail.limits import Limits
 from dovetail.protocol.base import CLIENT_CAPABILITIES, CLIENT_INFO, PROTOCOL_VERSION
@@ -27,9 +26,13 @@ from dovetail.testing import Bare, Taped, bare
 from dovetail.transports.process import spawn
 from tests.behaviour.asking import ANSWERS, BOOKED, UNASKED, build
 from tests.behaviour.conftest import MATRIX, Talk
-from tests.transports.http.raw import BOTH, hosted, text
-from tests.transports.http.raw import modern as modern_http
-from tests.transports.http.raw import request as old_request
+from tests.transports.http.raw import (
+    BOTH,
+    hosted,
+    modern as modern_http,
+    request as old_request,
+    text,
+)
 
 ASKING = ["2025-06-18", "2025-11-25", "2026-07-28"]
 NEW = ASKING[-1]

@@ -17,8 +17,7 @@ from dovetail.protocol.content import TextContent, ToolResultContent, ToolUseCon
 from dovetail.protocol.lifecycle import InputRequired
 from dovetail.testing import Bare, Tape, bare, pair
 from tests.behaviour.test_asking import EVERYTHING, _greeted, called, modern
-from tests.transports.http.raw import hosted
-from tests.transports.http.raw import request as old_request
+from tests.transports.http.raw import hosted, request as old_request
 
 OLDER, OLD, NEW = "2025-06-18", "2025-11-25", "2026-07-28"
 ERAS = pytest.mark.parametrize("revision", [OLD, NEW])

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from contextlib import redirect_stdout
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from dovetail.cli.output import bold, format_size, one_line, print_json, print_line, print_text
 from dovetail.text import escape_unsafe

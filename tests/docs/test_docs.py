@@ -168,15 +168,16 @@ def test_every_public_name_has_a_home_and_type_checkers_know_of_it() -> None:
         for node in tree.body
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
     )
-    typed = {
-        name.name: one.module
+    typed = [
+        (one.module, name.name)
         for one in checked.body
         if isinstance(one, ast.ImportFrom)
         for name in one.names
-    }
+    ]
+    listed = [(module, name) for module, names in dovetail._NAMES.items() for name in names.split()]
     assert dovetail.__all__ == sorted(dovetail.__all__)
-    assert set(dovetail.__all__) == dovetail._HOMES.keys()
-    assert typed == dovetail._HOMES
+    assert dovetail.__all__ == sorted(name for _, name in listed)
+    assert sorted(typed) == sorted(listed)
     assert all(getattr(dovetail, name) is not None for name in dovetail.__all__)
 
 

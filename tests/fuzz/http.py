@@ -16,15 +16,13 @@ from zlib import crc32
 import msgspec
 
 from dovetail import Limits, Server
-from dovetail.jsonrpc.codec import Malformed, decode, encode
 from dovetail.jsonrpc.framing import HEAD_BYTES, TooLong
-from dovetail.jsonrpc.messages import Notification, Request
+from dovetail.jsonrpc.messages import Malformed, Notification, Request, decode, encode
 from dovetail.protocol.base import CLIENT_CAPABILITIES, PROTOCOL_VERSION, Params
 from dovetail.protocol.header_params import HeaderParam
 from dovetail.protocol.methods import METHODS
-from dovetail.protocol.tools import CallToolParams
-from dovetail.revisions import OFFICIAL, STATELESS
-from dovetail.revisions import decode as read
+from dovetail.protocol.server_features import CallToolParams
+from dovetail.revisions import OFFICIAL, STATELESS, decode as read
 from dovetail.transports.http import event_stream as events
 from dovetail.transports.http.headers import MAX_SAFE_INTEGER, decode_value, encode_value, matches
 from dovetail.transports.http.server import policy

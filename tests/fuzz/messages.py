@@ -13,9 +13,20 @@ from zlib import crc32
 import msgspec
 
 from dovetail.errors import ProtocolError
-from dovetail.jsonrpc.codec import INVALID_REQUEST, PARSE_ERROR, Malformed, decode, encode, peek_id
 from dovetail.jsonrpc.framing import HEAD_BYTES, LineSplitter, TooLong
-from dovetail.jsonrpc.messages import Batch, ErrorResponse, Message, Notification, Request
+from dovetail.jsonrpc.messages import (
+    INVALID_REQUEST,
+    PARSE_ERROR,
+    Batch,
+    ErrorResponse,
+    Malformed,
+    Message,
+    Notification,
+    Request,
+    decode,
+    encode,
+    peek_id,
+)
 from dovetail.protocol.methods import METHODS
 from dovetail.revisions import ALL, Revision
 from tests.wire.messages import messages

@@ -5,15 +5,20 @@ from typing import Any
 import msgspec
 import pytest
 
-from dovetail.jsonrpc.codec import INVALID_REQUEST, PARSE_ERROR, Malformed, decode, encode, peek_id
 from dovetail.jsonrpc.messages import (
+    INVALID_REQUEST,
     NO_PARAMS,
+    PARSE_ERROR,
     Batch,
     Error,
     ErrorResponse,
+    Malformed,
     Notification,
     Request,
     Response,
+    decode,
+    encode,
+    peek_id,
 )
 
 DEEP = b"[" * 100_000 + b"]" * 100_000

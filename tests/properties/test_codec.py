@@ -3,11 +3,18 @@
 from typing import Any
 
 import msgspec
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from dovetail.jsonrpc.codec import Malformed, decode, encode
-from dovetail.jsonrpc.messages import Batch, ErrorResponse, Notification, Request, Response
+from dovetail.jsonrpc.messages import (
+    Batch,
+    ErrorResponse,
+    Malformed,
+    Notification,
+    Request,
+    Response,
+    decode,
+    encode,
+)
 from tests.strategies import JSON, TEXT
 
 IDS = st.integers() | TEXT

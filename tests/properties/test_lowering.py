@@ -6,17 +6,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from msgspec import Struct
 from msgspec.structs import fields
 
-from dovetail.jsonrpc.codec import encode
-from dovetail.jsonrpc.messages import Notification, Request, Response
+from dovetail.jsonrpc.messages import Notification, Request, Response, encode
 from dovetail.protocol.base import Open
 from dovetail.protocol.lifecycle import InputRequiredResult
 from dovetail.protocol.methods import METHODS, Method
-from dovetail.protocol.tools import CallToolParams
+from dovetail.protocol.server_features import CallToolParams
 from dovetail.revisions import OFFICIAL, STATELESS, Revision, decode
 from tests.spec import Direction, needs_spec, problems
 from tests.strategies import JSON, models, said_in

@@ -5,8 +5,7 @@ import string
 import time
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from dovetail.errors import SchemaError
 from dovetail.protocol.uri_template import UriTemplate

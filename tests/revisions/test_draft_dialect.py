@@ -9,8 +9,7 @@ import pytest
 from msgspec import Raw
 
 from dovetail.errors import InvalidParams
-from dovetail.jsonrpc.codec import decode, encode
-from dovetail.jsonrpc.messages import ErrorResponse, Notification, Request, Response
+from dovetail.jsonrpc.messages import ErrorResponse, Notification, Request, Response, decode, encode
 from dovetail.protocol.base import Implementation, ListChangedParams, ListParams, Params
 from dovetail.protocol.content import ImageContent, TextContent
 from dovetail.protocol.lifecycle import (
@@ -25,15 +24,19 @@ from dovetail.protocol.lifecycle import (
     ShutdownResult,
 )
 from dovetail.protocol.methods import METHODS
-from dovetail.protocol.prompts import ListPromptsResult, Prompt
-from dovetail.protocol.resources import (
+from dovetail.protocol.server_features import (
+    CallToolParams,
+    ListPromptsResult,
     ListResourcesResult,
     ListResourceTemplatesResult,
+    ListToolsResult,
+    Prompt,
     Resource,
     ResourceTemplate,
+    Tool,
+    ToolResult,
     UriParams,
 )
-from dovetail.protocol.tools import CallToolParams, ListToolsResult, Tool, ToolResult
 from dovetail.revisions import DRAFT_DIALECT, error_from_wire
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from dovetail.jsonrpc.codec import encode
+from dovetail.jsonrpc.messages import encode
 from dovetail.protocol.base import ListParams, Params
 from dovetail.protocol.client_features import (
     CreateMessageParams,
@@ -31,13 +31,16 @@ from dovetail.protocol.lifecycle import (
     ServerCapabilities,
 )
 from dovetail.protocol.methods import METHODS
-from dovetail.protocol.prompts import GetPromptResult
-from dovetail.protocol.tools import CallToolParams, ListToolsResult, ToolAnnotations, ToolResult
-from dovetail.protocol.utilities import (
+from dovetail.protocol.server_features import (
+    CallToolParams,
     CompleteParams,
     CompleteResult,
+    GetPromptResult,
+    ListToolsResult,
     PromptReference,
     ResourceReference,
+    ToolAnnotations,
+    ToolResult,
 )
 from dovetail.revisions import OFFICIAL, decode
 

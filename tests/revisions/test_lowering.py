@@ -8,7 +8,7 @@ from msgspec import Raw
 from msgspec.json import decode as plain
 from msgspec.structs import fields
 
-from dovetail.jsonrpc.codec import encode
+from dovetail.jsonrpc.messages import encode
 from dovetail.protocol.base import Icon, Implementation, Open, Result
 from dovetail.protocol.client_features import (
     CreateMessageParams,
@@ -42,17 +42,15 @@ from dovetail.protocol.lifecycle import (
     SamplingCapability,
     ServerCapabilities,
 )
-from dovetail.protocol.prompts import (
+from dovetail.protocol.server_features import (
+    CallToolParams,
     GetPromptResult,
     ListPromptsResult,
+    ListToolsResult,
     Message,
     Prompt,
     PromptArgument,
-)
-from dovetail.protocol.resources import ReadResourceResult
-from dovetail.protocol.tools import (
-    CallToolParams,
-    ListToolsResult,
+    ReadResourceResult,
     Tool,
     ToolAnnotations,
     ToolExecution,

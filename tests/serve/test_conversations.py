@@ -10,8 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from websockets.asyncio.client import ClientConnection
-from websockets.asyncio.client import connect as dial
+from websockets.asyncio.client import ClientConnection, connect as dial
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from dovetail import Limits, Server

@@ -7,8 +7,7 @@ import sys
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from dovetail.errors import ConfigError, InvalidParams, NotFound, TooLarge
 from dovetail.server import files

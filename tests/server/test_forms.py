@@ -9,8 +9,7 @@ from uuid import UUID
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from msgspec import Meta, Struct
 
 from dovetail.errors import ConfigError, InvalidParams, SchemaError

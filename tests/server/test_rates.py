@@ -9,15 +9,14 @@ from typing import Any
 
 import aiohttp
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from dovetail import Client, Context, HttpRequest, Rate, Rates, Server
 from dovetail.errors import ConfigError, Overloaded
 from dovetail.net import network_of
 from dovetail.ports import Caller, Principal
 from dovetail.protocol.methods import METHODS, Method
-from dovetail.protocol.tools import CallToolParams
+from dovetail.protocol.server_features import CallToolParams
 from dovetail.revisions import OFFICIAL
 from dovetail.server.guards.rates import NETWORK, RateLimiter
 from dovetail.testing import pair

@@ -6,8 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from dovetail.errors import ConfigError, SchemaError
 from dovetail.protocol.client_features import (
@@ -28,8 +27,7 @@ from dovetail.protocol.content import (
     ToolResultContent,
     ToolUseContent,
 )
-from dovetail.protocol.prompts import Message
-from dovetail.protocol.tools import Tool
+from dovetail.protocol.server_features import Message, Tool
 from dovetail.server.context import Context
 from dovetail.server.media import Audio, File, Image
 from dovetail.server.sampling import Sampled, make_request

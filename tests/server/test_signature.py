@@ -10,8 +10,7 @@ import jsonschema_rs
 import msgspec
 import pytest
 from annotated_types import Ge
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from pydantic import BaseModel, Field
 
 from dovetail.errors import InvalidParams, SchemaError

@@ -16,10 +16,8 @@ from typing import Any
 import pytest
 import uvicorn
 import websockets
-from websockets.asyncio.client import ClientConnection
-from websockets.asyncio.client import connect as dial
-from websockets.asyncio.server import ServerConnection
-from websockets.asyncio.server import serve as host
+from websockets.asyncio.client import ClientConnection, connect as dial
+from websockets.asyncio.server import ServerConnection, serve as host
 from websockets.exceptions import ConnectionClosedError, InvalidStatus
 from websockets.typing import Subprotocol
 

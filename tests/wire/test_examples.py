@@ -11,19 +11,15 @@ from typing import Any
 
 import pytest
 
-from dovetail.jsonrpc.codec import decode as decode_message
-from dovetail.jsonrpc.codec import encode
-from dovetail.jsonrpc.messages import ErrorResponse, Notification, Request, Response
-from dovetail.protocol import (
-    base,
-    client_features,
-    content,
-    lifecycle,
-    prompts,
-    resources,
-    tools,
-    utilities,
+from dovetail.jsonrpc.messages import (
+    ErrorResponse,
+    Notification,
+    Request,
+    Response,
+    decode as decode_message,
+    encode,
 )
+from dovetail.protocol import base, client_features, content, lifecycle, server_features
 from dovetail.protocol.methods import METHODS
 from dovetail.revisions import OFFICIAL, decode, error_from_wire
 from tests.spec import EXAMPLES, definitions, flaws, needs_spec
@@ -32,12 +28,12 @@ NEWEST = OFFICIAL[-1]
 TYPES: dict[str, Any] = {
     "AudioContent": content.AudioContent,
     "BlobResourceContents": content.ResourceContents,
-    "CallToolRequestParams": tools.CallToolParams,
-    "CallToolResult": tools.ToolResult,
+    "CallToolRequestParams": server_features.CallToolParams,
+    "CallToolResult": server_features.ToolResult,
     "CancelledNotificationParams": lifecycle.CancelledParams,
     "ClientCapabilities": lifecycle.ClientCapabilities,
-    "CompleteRequestParams": utilities.CompleteParams,
-    "CompleteResult": utilities.CompleteResult,
+    "CompleteRequestParams": server_features.CompleteParams,
+    "CompleteResult": server_features.CompleteResult,
     "CreateMessageRequestParams": client_features.CreateMessageParams,
     "CreateMessageResult": client_features.CreateMessageResult,
     "DiscoverResult": lifecycle.DiscoverResult,
@@ -45,30 +41,30 @@ TYPES: dict[str, Any] = {
     "ElicitRequestURLParams": client_features.ElicitParams,
     "ElicitResult": client_features.ElicitResult,
     "EmbeddedResource": content.EmbeddedResource,
-    "GetPromptRequestParams": prompts.GetPromptParams,
-    "GetPromptResult": prompts.GetPromptResult,
+    "GetPromptRequestParams": server_features.GetPromptParams,
+    "GetPromptResult": server_features.GetPromptResult,
     "ImageContent": content.ImageContent,
     "InputRequiredResult": lifecycle.InputRequiredResult,
-    "ListPromptsResult": prompts.ListPromptsResult,
-    "ListResourceTemplatesResult": resources.ListResourceTemplatesResult,
-    "ListResourcesResult": resources.ListResourcesResult,
+    "ListPromptsResult": server_features.ListPromptsResult,
+    "ListResourceTemplatesResult": server_features.ListResourceTemplatesResult,
+    "ListResourcesResult": server_features.ListResourcesResult,
     "ListRootsResult": client_features.ListRootsResult,
-    "ListToolsResult": tools.ListToolsResult,
-    "LoggingMessageNotificationParams": utilities.LogParams,
+    "ListToolsResult": server_features.ListToolsResult,
+    "LoggingMessageNotificationParams": server_features.LogParams,
     "ModelPreferences": client_features.ModelPreferences,
     "PaginatedRequestParams": base.ListParams,
     "ProgressNotificationParams": lifecycle.ProgressParams,
-    "ReadResourceResult": resources.ReadResourceResult,
-    "Resource": resources.Resource,
+    "ReadResourceResult": server_features.ReadResourceResult,
+    "Resource": server_features.Resource,
     "ResourceLink": content.ResourceLink,
-    "ResourceUpdatedNotificationParams": resources.UriParams,
+    "ResourceUpdatedNotificationParams": server_features.UriParams,
     "Root": client_features.Root,
     "SamplingMessage": client_features.SamplingMessage,
     "ServerCapabilities": lifecycle.ServerCapabilities,
-    "SubscriptionsListenResult": utilities.ListenResult,
+    "SubscriptionsListenResult": server_features.ListenResult,
     "TextContent": content.TextContent,
     "TextResourceContents": content.ResourceContents,
-    "Tool": tools.Tool,
+    "Tool": server_features.Tool,
     "ToolResultContent": content.ToolResultContent,
     "ToolUseContent": content.ToolUseContent,
 }

@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from dovetail.jsonrpc.codec import decode, encode
-from dovetail.jsonrpc.messages import Batch
+from dovetail.jsonrpc.messages import Batch, decode, encode
 from dovetail.protocol.methods import METHODS
 from dovetail.revisions import ALL, DRAFT_DIALECT, OFFICIAL, Revision
 from tests.spec import needs_spec, problems

@@ -29,13 +29,17 @@ from ...errors import (
     Overloaded,
     ProtocolError,
 )
-from ...jsonrpc import codec
+from ...jsonrpc import messages
 from ...jsonrpc.messages import Error, ErrorResponse, Notification, Request, Response
 from ...net import why_not_openable
-from ...protocol.resources import ReadResourceParams, ReadResourceResult
-from ...protocol.tools import CallToolParams, Tool, ToolResult
-from ...revisions import APPS as REVISION
-from ...revisions import HANDSHAKE
+from ...protocol.server_features import (
+    CallToolParams,
+    ReadResourceParams,
+    ReadResourceResult,
+    Tool,
+    ToolResult,
+)
+from ...revisions import APPS as REVISION, HANDSHAKE
 from .settings import visible
 from .view import View
 
@@ -161,9 +165,9 @@ class Bridge:
             message: The data that the view's window posted.
         """
         try:
-            received = codec.decode(codec.encode(message))
-        except (codec.Malformed, TypeError, ValueError, RecursionError) as error:
-            failure = error.failure if isinstance(error, codec.Malformed) else None
+            received = messages.decode(messages.encode(message))
+        except (messages.Malformed, TypeError, ValueError, RecursionError) as error:
+            failure = error.failure if isinstance(error, messages.Malformed) else None
             return _wire(
                 failure or ErrorResponse(None, Error(InvalidRequest.code, "Not a JSON-RPC message"))
             )
@@ -475,7 +479,7 @@ def _decoded(raw: Raw | bytes, type_: Any, method: str) -> Any:
 
 def _wire(value: Any) -> Json:
     """Return a value as JSON that can be posted to a window."""
-    return msgspec.json.decode(codec.encode(value), type=Json)
+    return msgspec.json.decode(messages.encode(value), type=Json)
 
 
 async def _await_result(value: Any) -> Any:

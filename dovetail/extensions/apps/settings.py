@@ -21,13 +21,12 @@ from msgspec.structs import replace
 
 from ...connection.extension import Extension
 from ...errors import ConfigError, InternalError, InvalidParams
-from ...jsonrpc.codec import encode
+from ...jsonrpc.messages import encode
 from ...ports import Call, CallHandler
 from ...protocol.base import Meta
 from ...protocol.content import ResourceContents, TextContent
 from ...protocol.lifecycle import ClientCapabilities
-from ...protocol.resources import ReadResourceResult
-from ...protocol.tools import Tool, ToolResult
+from ...protocol.server_features import ReadResourceResult, Tool, ToolResult
 
 ID = "io.modelcontextprotocol/ui"
 MIME_TYPE = "text/html;profile=mcp-app"

@@ -18,18 +18,14 @@ if TYPE_CHECKING:
     from .sqlite import SqliteStore
     from .store import InMemoryTaskStore, TaskMessage, TaskRecord, TaskStore
 
-_HOMES = {
-    "Engine": "settings",
-    "InMemoryTaskStore": "store",
-    "SqliteStore": "sqlite",
-    "TaskMessage": "store",
-    "TaskRecord": "store",
-    "TaskSettings": "settings",
-    "TaskStore": "store",
+_NAMES = {
+    "settings": "Engine TaskSettings",
+    "sqlite": "SqliteStore",
+    "store": "InMemoryTaskStore TaskMessage TaskRecord TaskStore",
 }
 __all__ = [
     "Engine", "InMemoryTaskStore", "SqliteStore", "TaskMessage", "TaskRecord", "TaskSettings",
     "TaskStore",
 ]  # fmt: skip
 
-__getattr__, __dir__ = lazy(globals(), _HOMES)
+__getattr__, __dir__ = lazy(globals(), _NAMES)

@@ -27,7 +27,7 @@ from ...connection.encode import replace_surrogates
 from ...connection.input_requests import QUESTIONS, OpenQuestion, question_key, too_many_rounds
 from ...connection.notifications import ProgressThrottle
 from ...errors import InternalError, ProtocolError, ToolError
-from ...jsonrpc.codec import encode
+from ...jsonrpc.messages import encode
 from ...ports import Call, CallHandler
 from ...protocol.base import PROGRESS_TOKEN
 from ...protocol.lifecycle import ProgressParams

@@ -16,12 +16,13 @@ from msgspec.structs import replace
 from ...connection.encode import MessageEncoder, replace_surrogates
 from ...connection.multi_round_trip import input_request
 from ...errors import BY_CODE, InternalError, InvalidParams, InvalidRequest, ProtocolError
-from ...jsonrpc.codec import encode
+from ...jsonrpc.messages import encode
 from ...limits import Limits
 from ...ports import Call, Caller, Principal
 from ...protocol.base import Implementation
 from ...protocol.lifecycle import ClientCapabilities
 from ...protocol.methods import METHODS
+from ...protocol.server_features import CallToolParams, ToolResult
 from ...protocol.tasks import (
     RELATED_TASK,
     CoreCreateTaskResult,
@@ -33,7 +34,6 @@ from ...protocol.tasks import (
     TaskChangedParams,
     TaskStatusParams,
 )
-from ...protocol.tools import CallToolParams, ToolResult
 from ...revisions import BY_NAME, Revision, decode
 from .store import TaskOrigin, TaskRecord
 

@@ -33,9 +33,8 @@ from ...errors import (
     TooLarge,
     Unauthorized,
 )
-from ...jsonrpc.codec import Malformed, decode
 from ...jsonrpc.framing import HEAD_BYTES, TooLong
-from ...jsonrpc.messages import Request
+from ...jsonrpc.messages import Malformed, Request, decode
 from ...limits import Limits
 from ...net import without_password
 from ...ports import HTTP, Bus, Channel, Credentials, LostReply, Principal, Receive, RequestIdentity

@@ -5,8 +5,7 @@ import time
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from dovetail.jsonrpc.framing import HEAD_BYTES, TooLong
 from dovetail.transports.http.event_stream import (

@@ -3,8 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from msgspec import Raw
 
 from dovetail.errors import (
@@ -23,9 +22,7 @@ from dovetail.errors import (
 from dovetail.limits import Limits
 from dovetail.protocol.base import CLIENT_CAPABILITIES, PROTOCOL_VERSION, Params
 from dovetail.protocol.methods import METHODS
-from dovetail.protocol.prompts import GetPromptParams
-from dovetail.protocol.resources import ReadResourceParams
-from dovetail.protocol.tools import CallToolParams
+from dovetail.protocol.server_features import CallToolParams, GetPromptParams, ReadResourceParams
 from dovetail.revisions import ALL, HANDSHAKE, OFFICIAL, STATELESS
 from dovetail.transports.http.headers import HeaderParam, find_header_params
 from dovetail.transports.http.server import policy as ladder

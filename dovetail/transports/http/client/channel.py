@@ -37,14 +37,13 @@ from ....errors import (
     TooLarge,
     Unauthorized,
 )
-from ....jsonrpc.codec import encode
 from ....jsonrpc.framing import TooLong
-from ....jsonrpc.messages import Error, ErrorResponse, Id
+from ....jsonrpc.messages import Error, ErrorResponse, Id, encode
 from ....limits import Limits
 from ....net import PeerAddresses
 from ....ports import HTTP, Channel, Credentials, LostReply, OnClose, Receive
 from ....protocol.methods import Method
-from ....protocol.tools import Tool
+from ....protocol.server_features import Tool
 from ....revisions import ALL
 from ..event_stream import Event
 from .client_errors import (

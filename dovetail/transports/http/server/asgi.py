@@ -12,8 +12,7 @@ from ....revisions import Revision
 from ..event_stream import comment, event, priming
 from . import policy
 from .event_store import EventStream, MessagesDropped
-from .policy import Policy, Rejection, RequestHead
-from .policy import cors as cors
+from .policy import Policy, Rejection, RequestHead, cors as cors
 
 log = logging.getLogger("dovetail.http")
 

@@ -25,8 +25,18 @@ from ....errors import (
     Overloaded,
     ProtocolError,
 )
-from ....jsonrpc.codec import Malformed, decode, encode
-from ....jsonrpc.messages import Batch, ErrorResponse, Id, Message, Notification, Request, Response
+from ....jsonrpc.messages import (
+    Batch,
+    ErrorResponse,
+    Id,
+    Malformed,
+    Message,
+    Notification,
+    Request,
+    Response,
+    decode,
+    encode,
+)
 from ....limits import Limits
 from ....ports import Bus, Call, Caller, HttpResponse, RequestIdentity
 from ....protocol.methods import Method
