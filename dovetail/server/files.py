@@ -1,4 +1,4 @@
-"""Files and directories as resources: from a name to a path, from a path to contents.
+"""Files and directories as resources: what is behind `server.add_file` and `server.add_directory`.
 
 A name comes from a client and is not trusted. It passes three checks, each of which is enough most
 of the time:
@@ -13,36 +13,46 @@ of the time:
    created in between: step by step from the root, and each step refuses links (`_open_below`).
 
 The error is always the same: there is no such file. No error says where the root is.
+
+With `watch=True`, one thread per server polls the files, and only while there are subscribers. A
+source returns the state of each of its URIs (for a file what `os.stat` says, for a listing the
+names in it). Subscribers are notified of each URI whose state differs from the last look; a file
+that is new or gone differs too. The first look is when a source is added, so no change is missed in
+between.
 """
 
 import codecs
+import logging
 import os
 import re
 import stat
+import threading
 from binascii import b2a_base64
-from collections.abc import Iterator, Sequence
-from functools import cache
+from collections.abc import Callable, Hashable, Iterator
+from functools import cache, partial
 from itertools import islice
-from pathlib import Path, PurePath, PureWindowsPath
-from typing import Final, TypeAlias
+from pathlib import Path, PurePath
+from typing import Any, Final, TypeAlias
+from urllib.parse import quote, unquote
 
-from ..errors import ConfigError, InvalidParams, NotFound, TooLarge
-from ..limits import MIB
-from ..net import is_local_file_host
+from ..errors import ConfigError, NotFound, TooLarge
+from ..limits import MIB, Limits
 from ..protocol.content import BlobResourceContents, ResourceContents, TextResourceContents
+
+log = logging.getLogger("dovetail.server")
 
 MAX_FILE_BYTES: Final = 64 * MIB
 """The largest file that is served: in Base64 it must still fit into a message."""
 DIRECTORY: Final = "inode/directory"
 """The MIME type of a directory."""
 _BYTES: Final = "application/octet-stream"
-FileEntry: TypeAlias = tuple[str, int, str]
-"""A file in a directory: its relative path, with slashes; its size; its MIME type."""
-FoundPath: TypeAlias = tuple[str, Path, os.stat_result]
-"""Something in a directory: its relative path; its path; its status."""
-# These cannot be spelled out within a class that has a method `list`.
-FileEntries: TypeAlias = list[FileEntry]
-Contents: TypeAlias = list[ResourceContents]
+MAX_LISTED_FILES: Final = 10_000
+FoundPath: TypeAlias = tuple[str, os.stat_result]
+"""Something in a directory: its relative path, with slashes; its status."""
+StateSource: TypeAlias = Callable[[], Iterator[tuple[str, Hashable]]]
+"""Returns the URIs of a file or directory, each with a value that changes when the file does."""
+RegisterArguments: TypeAlias = tuple[Callable[..., Any], str, dict[str, Any]]
+"""The arguments of `Server.add_resource`: function, URI and options."""
 
 _MAX_SCANNED: Final = 100_000
 """How many directory entries a listing looks at, whether it lists them or not."""
@@ -56,9 +66,7 @@ that is refused."""
 # files
 
 
-def read_file(
-    path: Path, uri: str, mime_type: str | None = None, limit: int = MAX_FILE_BYTES
-) -> ResourceContents:
+def read_file(path: Path, uri: str) -> ResourceContents:
     """Read a file: text if it is UTF-8 without NUL, else bytes. The path is trusted."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):
@@ -66,25 +74,24 @@ def read_file(
         descriptor = os.open(path, _READ_FLAGS)
     except (OSError, ValueError):
         raise _missing(uri) from None
-    return _read_contents(descriptor, path.name, uri, mime_type, limit)
+    return contents_of(_read_bytes(descriptor, uri, MAX_FILE_BYTES), uri, known_type(path.name))
 
 
 def mime_of(path: Path) -> str:
-    """Return the MIME type of a file or directory, by its name or else by its first bytes."""
+    """Return the MIME type of a file, by its name or else by its first bytes."""
+    known = known_type(path.name)
+    if known:
+        return known
     try:
-        mode = path.stat().st_mode
-        if stat.S_ISDIR(mode):
-            return DIRECTORY
-        known = known_type(path.name)
-        if known or not stat.S_ISREG(mode):
-            return known or _BYTES
+        if not path.is_file():
+            return _BYTES
         with os.fdopen(os.open(path, _READ_FLAGS), "rb") as file:
             head = file.read(4096)
         # The head of a longer file may end in the middle of a character.
         codecs.getincrementaldecoder("utf-8")().decode(head, final=len(head) < 4096)
-        return _BYTES if b"\0" in head else "text/plain"
     except (OSError, ValueError):
-        return known_type(path.name) or _BYTES
+        return _BYTES
+    return _BYTES if b"\0" in head else "text/plain"
 
 
 # Without O_NONBLOCK, a pipe that replaces the file would block the reader forever.
@@ -96,12 +103,6 @@ _READ_FLAGS: Final = (
     | getattr(os, "O_BINARY", 0)
     | getattr(os, "O_NOINHERIT", 0)
 )
-
-
-def _read_contents(
-    descriptor: int, name: str, uri: str, mime_type: str | None, limit: int
-) -> ResourceContents:
-    return contents_of(_read_bytes(descriptor, uri, limit), name, uri, mime_type)
 
 
 def _read_bytes(descriptor: int, uri: str, limit: int) -> bytes:
@@ -119,22 +120,16 @@ def _read_bytes(descriptor: int, uri: str, limit: int) -> bytes:
     return data
 
 
-def contents_of(data: bytes, name: str, uri: str, mime_type: str | None = None) -> ResourceContents:
+def contents_of(data: bytes, uri: str, mime_type: str | None) -> ResourceContents:
     """Make the contents for the bytes of a file: text if they are UTF-8 without NUL, else bytes."""
-    kind = mime_type or known_type(name)
-    text = _decode_text(data)
-    if text is None:
-        return BlobResourceContents(
-            uri=uri, mime_type=kind or _BYTES, blob=b2a_base64(data, newline=False).decode()
-        )
-    return TextResourceContents(uri=uri, mime_type=kind or "text/plain", text=text)
-
-
-def _decode_text(data: bytes) -> str | None:
     try:
-        return None if b"\0" in data else data.decode()
+        text = None if b"\0" in data else data.decode()
     except UnicodeDecodeError:
-        return None
+        text = None
+    if text is None:
+        blob = b2a_base64(data, newline=False).decode()
+        return BlobResourceContents(uri=uri, mime_type=mime_type or _BYTES, blob=blob)
+    return TextResourceContents(uri=uri, mime_type=mime_type or "text/plain", text=text)
 
 
 # Types that Python's table lacks or has wrong.
@@ -203,75 +198,55 @@ def _all_mime_types() -> dict[str, str]:
 
 
 class Directory:
-    """The files below a root that match a pattern. Names that begin with a dot are left out unless
-    `hidden` is set. At most `max_files` are listed."""
+    """The files below a root. Names that begin with a dot are left out unless `hidden` is set.
+    `limit` is the size of the largest file that can be read, in bytes."""
 
-    def __init__(
-        self,
-        root: Path,
-        *,
-        pattern: str = "**/*",
-        hidden: bool = False,
-        max_files: int = 10_000,
-        limit: int = MAX_FILE_BYTES,
-    ) -> None:
-        if not Path(root).is_dir():
-            raise ConfigError(f"There is no directory {Path(root).absolute()}")
-        self._root = Path(root).resolve()
-        self._pattern = pattern.split("/")
+    def __init__(self, root: Path, *, hidden: bool = False, limit: int = MAX_FILE_BYTES) -> None:
+        if not root.is_dir():
+            raise ConfigError(f"There is no directory {root.absolute()}")
+        self.name = root.name or str(root)
+        self._root = root.resolve()
         self._hidden = hidden
-        self._max_files = max_files
         self._limit = limit
 
-    def list(self) -> FileEntries:
-        """Return the files, sorted by path. Links to directories are not followed."""
-        return [*islice(self._files(self._root), self._max_files)]
+    def names(self) -> list[str]:
+        """Return the relative paths of the files, sorted. Links to directories are not followed."""
+        return [name for name, _ in self.states()]
 
-    def states(self) -> Iterator[tuple[str, os.stat_result]]:
+    def states(self) -> Iterator[FoundPath]:
         """Yield the same files, each with its current status."""
-        return (
-            (name, status) for name, _, status in islice(self._regular(self._root), self._max_files)
-        )
+        return islice(self._files(self._root), MAX_LISTED_FILES)
 
     def paths(self) -> Iterator[str]:
         """Yield the paths of the files, and those of directories with a slash at the end."""
-        found = islice(self._walk(self._root), self._max_files)
-        return (f"{name}/" if stat.S_ISDIR(status.st_mode) else name for name, _, status in found)
+        found = islice(self._walk(self._root), MAX_LISTED_FILES)
+        return (f"{name}/" if stat.S_ISDIR(status.st_mode) else name for name, status in found)
 
-    def read(self, relative: str, uri: str) -> Contents:
+    def read(self, relative: str, uri: str) -> ResourceContents:
         """Read a file; for a directory, return the URIs of the files in it, one per line."""
-        path = self._resolve(relative, uri)
+        path = self.resolve(relative, uri)
         if not path.is_dir():
-            return [
-                _read_contents(
-                    _open_below(self._root, path, uri), path.name, uri, None, self._limit
-                )
-            ]
-        from urllib.parse import quote
-
+            data = _read_bytes(_open_below(self._root, path, uri), uri, self._limit)
+            return contents_of(data, uri, known_type(path.name))
         names = [
-            (self._root / name).relative_to(path)
-            for name, _, _ in islice(self._files(path), self._max_files)
+            (self._root / name).relative_to(path).as_posix()
+            for name, _ in islice(self._files(path), MAX_LISTED_FILES)
         ]
-        base = uri if uri.endswith("/") else uri + "/"
-        lines = [base + quote(name.as_posix()) for name in names]
-        return [TextResourceContents(uri=uri, mime_type=DIRECTORY, text="\n".join(lines))]
+        text = "\n".join(_with_slash(uri) + quote(name) for name in names)
+        return TextResourceContents(uri=uri, mime_type=DIRECTORY, text=text)
 
     def data(self, relative: str, uri: str, limit: int | None = None) -> bytes:
         """Return the bytes of a file; NotFound for a directory."""
-        path = self._resolve(relative, uri)
+        path = self.resolve(relative, uri)
         if path.is_dir():
             raise _missing(uri)
         return _read_bytes(
             _open_below(self._root, path, uri), uri, self._limit if limit is None else limit
         )
 
-    def resolve(self, relative: str) -> Path:
+    def resolve(self, relative: str, uri: str) -> Path:
         """Return the path of a file or directory; NotFound if there is none, or none that may be
         served."""
-        return self._resolve(relative, relative)
-
-    def _resolve(self, relative: str, uri: str) -> Path:
         try:
             if not is_plain_path(relative):
                 raise ValueError
@@ -281,51 +256,42 @@ class Directory:
         except (OSError, RuntimeError, ValueError):
             raise _missing(uri) from None
         # The target of a link must be something that may be served too.
-        names = [parts, tuple(relative.split("/")) if relative else ()]
-        is_file = stat.S_ISREG(mode) and all(self._fits(name) for name in names)
-        if not (is_file or stat.S_ISDIR(mode)) or not all(self._shows(name) for name in names):
+        may_be_served = all(map(self._may_serve, (*parts, *PurePath(relative).parts)))
+        if not may_be_served or not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
             raise _missing(uri)
         return path
 
-    def _shows(self, parts: tuple[str, ...]) -> bool:
-        return all(_is_plain(part) and (self._hidden or not part.startswith(".")) for part in parts)
+    def _may_serve(self, part: str) -> bool:
+        return _is_plain(part) and (self._hidden or not part.startswith("."))
 
-    def _fits(self, parts: tuple[str, ...]) -> bool:
-        return _matches(parts, self._pattern)
-
-    def _files(self, top: Path) -> Iterator[FileEntry]:
-        return (
-            (name, status.st_size, known_type(path.name) or mime_of(path))
-            for name, path, status in self._regular(top)
-        )
-
-    def _regular(self, top: Path) -> Iterator[FoundPath]:
-        return (found for found in self._walk(top) if stat.S_ISREG(found[2].st_mode))
+    def _files(self, top: Path) -> Iterator[FoundPath]:
+        return (found for found in self._walk(top) if stat.S_ISREG(found[1].st_mode))
 
     def _walk(self, top: Path) -> Iterator[FoundPath]:
         waiting = [top]
         remaining = _MAX_SCANNED
         while waiting:
             path = waiting.pop()
-            name = path.relative_to(self._root)
+            name = path.relative_to(self._root).as_posix()
             try:
                 status = path.lstat()
                 if stat.S_ISDIR(status.st_mode):
                     # They differ for a junction, or for a link that was created just now.
-                    names = sorted(os.listdir(path))[:remaining] if path.resolve() == path else []
-                    remaining -= len(names)
-                    shown = [
-                        below for below in names if self._shows((below,)) and is_plain_path(below)
+                    below = sorted(os.listdir(path))[:remaining] if path.resolve() == path else []
+                    remaining -= len(below)
+                    waiting += [
+                        path / part
+                        for part in reversed(below)
+                        if self._may_serve(part) and is_plain_path(part)
                     ]
-                    waiting += [path / below for below in reversed(shown)]
                     if path != top:
-                        yield name.as_posix(), path, status
+                        yield name, status
                 elif stat.S_ISLNK(status.st_mode):
-                    target = self.resolve(name.as_posix())
+                    target = self.resolve(name, name)
                     if not target.is_dir():
-                        yield name.as_posix(), target, target.stat()
-                elif stat.S_ISREG(status.st_mode) and self._fits(name.parts):
-                    yield name.as_posix(), path, status
+                        yield name, target.stat()
+                elif stat.S_ISREG(status.st_mode):
+                    yield name, status
             except (OSError, NotFound):
                 continue  # removed since, or must not be served
 
@@ -377,29 +343,6 @@ def _open_and_compare(path: Path) -> int:
         raise
 
 
-def _matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
-    """Whether a path matches a pattern, whose `**` matches any number of directories."""
-    from fnmatch import fnmatchcase
-
-    def skip_stars(places: set[int]) -> set[int]:
-        # A `**` may match no directory at all.
-        for place in range(len(pattern)):
-            if place in places and pattern[place] == "**":
-                places.add(place + 1)
-        return places
-
-    places = skip_stars({0})
-    for part in parts:
-        stay = {place for place in places if pattern[place : place + 1] == ["**"]}
-        step = {
-            place + 1
-            for place in places - stay
-            if place < len(pattern) and fnmatchcase(part, pattern[place])
-        }
-        places = skip_stars(stay | step)
-    return len(pattern) in places
-
-
 # --------------------------------------------------------------------------------------------------
 # names
 
@@ -407,8 +350,6 @@ def _matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
 def is_plain_path(relative: str) -> bool:
     """Whether a relative path stays below its start on any system, even if it is percent-decoded.
     "" is the start itself."""
-    from urllib.parse import unquote
-
     if not relative or len(relative) > _MAX_NAME_CHARS:
         return not relative
     for _ in range(_MAX_DECODINGS):
@@ -448,52 +389,132 @@ def _cut(text: str) -> str:
 
 
 # --------------------------------------------------------------------------------------------------
-# file URIs
+# resources
 
 
-def file_uri(path: PurePath) -> str:
-    """Return the `file:` URI of a path of this system, or of Windows for a PureWindowsPath."""
-    from urllib.parse import quote
+def file_resource(file: str | Path, uri: str | None) -> RegisterArguments:
+    """Return what is needed to register a file."""
+    path = Path(file)
+    if not path.is_file():
+        raise ConfigError(f"There is no file {path.absolute()}")
+    file_uri = uri or path.resolve().as_uri()
+    options = {
+        "name": path.name,
+        "mime_type": mime_of(path),
+        "size": path.stat().st_size,
+        "description": None,
+    }
 
-    if isinstance(path, Path):
-        path = path.absolute()
-    if not path.is_absolute():
-        raise ConfigError(f"{path} is not an absolute path, so it has no URI")
-    if not isinstance(path, PureWindowsPath):
-        return "file://" + quote(os.fsencode(path))
-    drive, rest = path.drive.replace("\\", "/"), quote(path.as_posix()[len(path.drive) :])
-    return f"file:///{drive}{rest}" if drive.endswith(":") else f"file:{quote(drive)}{rest}"
+    def read() -> ResourceContents:
+        return read_file(path, file_uri)
+
+    return read, file_uri, options
 
 
-def path_of(uri: str) -> Path:
-    """Return the path of a `file:` URI on this system; InvalidParams if it has none."""
-    return Path(_path_text(uri, windows=os.name == "nt"))
-
-
-def _path_text(uri: str, windows: bool) -> str:
-    from urllib.parse import unquote, unquote_to_bytes
-
-    parsed = _FILE_URI.fullmatch(uri)
-    if parsed is None:
-        raise InvalidParams(
-            f"{_cut(uri)!r} is not a URI of a file, such as file:///{'C:/' * windows}x"
+def directory_resources(directory: Directory, uri: str) -> list[RegisterArguments]:
+    """Return what is needed to register a directory: a listing, and a template for its files."""
+    if "{" in uri or ":" not in uri:
+        raise ConfigError(
+            f"{uri!r} cannot be the URI of a directory: it needs a scheme and no variables, "
+            "such as docs://"
         )
-    host, path = parsed[1] or "", parsed[2] or parsed[3]
-    try:
-        decoded = unquote(path, errors="strict") if windows else os.fsdecode(unquote_to_bytes(path))
-    except UnicodeDecodeError:
-        decoded = "\0"
-    if "\0" in decoded or decoded.count("/") != path.count("/") or (windows and "\\" in decoded):
-        raise InvalidParams(f"{_cut(uri)!r} does not name a file")
-    if is_local_file_host(host):
-        if not windows:
-            return decoded
-        if re.match("/[A-Za-z][:|](/|$)", decoded):
-            return f"{decoded[1]}:{decoded[3:] or '/'}"
-        raise InvalidParams(f"{_cut(uri)!r} has no drive")
-    if not windows:
-        raise InvalidParams(f"{_cut(uri)!r} is a file on another machine, {_cut(host)}")
-    return f"//{host}{decoded}"
+    base, name = _with_slash(uri), directory.name
+
+    def read(path: str) -> ResourceContents:
+        return directory.read(path, base + quote(path))
+
+    listing = {"name": name, "mime_type": DIRECTORY, "description": f"The files in {name}"}
+    template = {"name": f"{name}/…", "description": f"A file in {name}"}
+    return [(partial(directory.read, "", base), base, listing), (read, base + "{+path}", template)]
 
 
-_FILE_URI = re.compile("file:(?://([^/?#]*)(/[^?#]*)|(/(?!/)[^?#]*))", re.IGNORECASE)
+def _with_slash(uri: str) -> str:
+    return uri if uri.endswith("/") else uri + "/"
+
+
+# --------------------------------------------------------------------------------------------------
+# watching
+
+
+def file_states(path: str | Path, uri: str) -> StateSource:
+    """Make the source that watches one file."""
+
+    def states() -> Iterator[tuple[str, Hashable]]:
+        try:
+            yield uri, _state(os.stat(path))
+        except OSError:
+            yield uri, None  # gone, perhaps only while it is being replaced
+
+    return states
+
+
+def directory_states(directory: Directory, uri: str) -> StateSource:
+    """Make the source that watches all files in a directory, and its listing."""
+    base = _with_slash(uri)
+
+    def states() -> Iterator[tuple[str, Hashable]]:
+        found = [(base + quote(name), _state(stat)) for name, stat in directory.states()]
+        yield base, tuple(uri for uri, _ in found)
+        yield from found
+
+    return states
+
+
+def _state(stat: os.stat_result) -> Hashable:
+    return stat.st_mtime_ns, stat.st_size, stat.st_ino
+
+
+class FileWatcher:
+    """Polls the watched files of one server, and calls `notify` with each URI that changed."""
+
+    def __init__(self, notify: Callable[[str], None], limits: Limits) -> None:
+        self._notify, self._limits = notify, limits
+        self._lock = threading.Lock()
+        self._seen: dict[str, tuple[StateSource, dict[str, Hashable]]] = {}
+        self._stop: threading.Event | None = None
+
+    def add(self, name: str, source: StateSource) -> None:
+        """Watch a source under a name; ConfigError if there are too many files."""
+        with self._lock:
+            room = self._limits.watched - sum(len(states) for _, states in self._seen.values())
+            states = dict(islice(source(), room + 1))
+            if len(states) > room:
+                raise ConfigError(
+                    f"{name}: there are more than {self._limits.watched} files to watch "
+                    "(Limits.watched)"
+                )
+            self._seen[name] = source, states
+
+    def remove(self, name: str) -> None:
+        """Stop watching the source with this name, if there is one."""
+        with self._lock:
+            self._seen.pop(name, None)
+
+    def set_running(self, running: bool) -> None:
+        """Start or stop the thread."""
+        if running and self._stop is None:
+            self._stop = threading.Event()
+            threading.Thread(
+                target=self._poll, args=(self._stop,), name="dovetail-watch", daemon=True
+            ).start()
+        elif not running and self._stop is not None:
+            self._stop.set()
+            self._stop = None
+
+    def _poll(self, stop: threading.Event) -> None:
+        while not stop.wait(self._limits.watch_interval):
+            for uri in self._find_changes():
+                self._notify(uri)
+
+    def _find_changes(self) -> list[str]:
+        changed: list[str] = []
+        with self._lock:
+            for name, (source, before) in self._seen.items():
+                try:
+                    now = dict(islice(source(), self._limits.watched))
+                except Exception:
+                    log.exception("Cannot watch %s", name)
+                    continue
+                changed += [uri for uri in before | now if before.get(uri) != now.get(uri)]
+                self._seen[name] = source, now
+        return changed

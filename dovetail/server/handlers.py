@@ -68,8 +68,8 @@ from .tools import RegisteredTool, call_tool, decode_structured, describe_failur
 if TYPE_CHECKING:
     from ..protocol.header_params import HeaderParam
     from ..sealing import KeyRing
+    from .files import FileWatcher
     from .forms import Form
-    from .served_files import FileWatcher
 
 Component = TypeVar("Component")
 Admission = Callable[[Method, Any, Caller], None]

@@ -7,11 +7,9 @@ from ..errors import ConfigError
 from ..protocol.content import (
     Annotations,
     AudioContent,
-    BlobResourceContents,
     EmbeddedResource,
     ImageContent,
     ResourceContents,
-    TextResourceContents,
 )
 
 if TYPE_CHECKING:
@@ -44,10 +42,15 @@ class Media:
         if (data is None) == (path is None):
             raise ConfigError(f"{type(self).__name__} takes either data= or path=")
         self._data = data
-        self.path = None if path is None else _to_path(path)
-        self.mime_type = mime_type or (
-            self.default_mime_type if self.path is None else _mime_of(self.path)
-        )
+        self.path: Path | None = None
+        if path is not None:
+            import pathlib
+
+            from .files import mime_of
+
+            self.path = pathlib.Path(path)
+            mime_type = mime_type or mime_of(self.path)
+        self.mime_type = mime_type or self.default_mime_type
         self.annotations = annotations
 
     @property
@@ -64,18 +67,6 @@ class Media:
     def content(self) -> Any:
         """Make the content block."""
         raise NotImplementedError
-
-
-def _to_path(path: "str | Path") -> "Path":
-    from pathlib import Path
-
-    return Path(path)
-
-
-def _mime_of(path: "Path") -> str:
-    from .files import mime_of
-
-    return mime_of(path)
 
 
 class Image(Media):
@@ -148,16 +139,9 @@ class File(Media):
 
     def contents(self) -> ResourceContents:
         """Make the contents of a resource."""
-        data = self.data
-        try:
-            text = None if b"\0" in data else data.decode()
-        except UnicodeDecodeError:
-            text = None
-        if text is None:
-            return BlobResourceContents(
-                uri=self.uri, blob=b64encode(data).decode(), mime_type=self.mime_type
-            )
-        return TextResourceContents(uri=self.uri, text=text, mime_type=self.mime_type)
+        from .files import contents_of
+
+        return contents_of(self.data, self.uri, self.mime_type)
 
     def content(self) -> EmbeddedResource:
         """Make the content block, an embedded resource."""

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from ..extensions.tasks.api import ServerTasks, TasksOption
     from ..extensions.tasks.settings import TaskSupport
     from ..serve.app import App
-    from .served_files import FileWatcher
+    from .files import FileWatcher
     from .skills import Skills
 
 P = ParamSpec("P")
@@ -398,7 +398,7 @@ class Server(Handlers):
         Raises:
             ConfigError: There is no such file, or the URI is taken.
         """
-        from .served_files import file_resource, file_states
+        from .files import file_resource, file_states
 
         function, uri, defaults = file_resource(path, uri)
         self.add_resource(function, uri, **cast("ResourceOptions", {**defaults, **options}))
@@ -430,15 +430,17 @@ class Server(Handlers):
         Raises:
             ConfigError: There is no such directory, or the URI is taken or malformed.
         """
-        from .served_files import directory_resources, directory_states
+        from pathlib import Path
 
-        for function, place, defaults, complete in directory_resources(path, uri, hidden):
+        from .files import Directory, directory_resources, directory_states
+
+        directory = Directory(Path(path), hidden=hidden)
+        for function, place, defaults in directory_resources(directory, uri):
             merged = cast("ResourceOptions", {**defaults, **options})
-            registered = self.add_resource(function, place, **merged)
-            if complete is not None:
-                registered.complete("path")(complete)
+            resource = self.add_resource(function, place, **merged)
+        resource.complete("path")(lambda value: directory.names())  # the last one is the template
         if watch:
-            self._file_watcher.add(place, directory_states(path, uri, hidden))
+            self._file_watcher.add(place, directory_states(directory, uri))
 
     def notify_resource_updated(self, uri: str) -> None:
         """Notify all subscribers of a resource that it changed. Works anywhere, from any thread.
@@ -450,7 +452,7 @@ class Server(Handlers):
 
     @property
     def _file_watcher(self) -> "FileWatcher":
-        from .served_files import FileWatcher
+        from .files import FileWatcher
 
         with self._lock:
             if self._watch is None:

@@ -86,7 +86,7 @@ class RegisteredSkill(Struct, frozen=True, eq=False):
             data = self.live.data(path, uri)
         if data is None:
             raise NotFound(f"Resource not found: {uri}", data={"uri": uri})
-        return contents_of(data, path, uri)
+        return contents_of(data, uri, known_type(path))
 
 
 def load_skill(

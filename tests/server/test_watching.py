@@ -11,7 +11,7 @@ import pytest
 
 from dovetail import Limits, Server
 from dovetail.errors import ConfigError
-from dovetail.server.served_files import FileWatcher, directory_states, file_states
+from dovetail.server.files import Directory, FileWatcher, directory_states, file_states
 from dovetail.testing import pair
 
 FAST = Limits(watch_interval=0.005)
@@ -110,7 +110,7 @@ async def test_files_in_a_watched_directory_are_told_of_each_and_the_listing_whe
 def test_a_change_of_contents_alone_leaves_the_listing_alone(folder: Path) -> None:
     told: list[str] = []
     watch = FileWatcher(told.append, FAST)
-    watch.add("docs", directory_states(folder, "docs://", False))
+    watch.add("docs", directory_states(Directory(folder), "docs://"))
     (folder / "a b.txt").write_text("longer")
     assert watch._find_changes() == ["docs://a%20b.txt"]
     assert watch._find_changes() == []
@@ -175,7 +175,7 @@ def test_what_can_be_watched_is_bounded(folder: Path) -> None:
 
 def test_a_directory_that_grows_beyond_the_bound_is_watched_as_far_as_it_goes(folder: Path) -> None:
     watch = FileWatcher(lambda uri: None, Limits(watched=3))
-    watch.add("docs", directory_states(folder, "docs://", False))
+    watch.add("docs", directory_states(Directory(folder), "docs://"))
     for number in range(10):
         (folder / f"z{number}").write_text("")
     assert watch._find_changes() == ["docs://"]
