@@ -393,9 +393,9 @@ class LoopState:
             listener(method, params)
 
     def _on_bus_lost(self, _: Any) -> None:
-        self.get_streams.parted()
+        self.get_streams.on_bus_lost()
         if self.sessions is not None:
-            self.sessions.parted()
+            self.sessions.on_bus_lost()
 
 
 async def _refuse(scope: Scope, send: Send) -> None:

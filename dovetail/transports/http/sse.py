@@ -42,7 +42,7 @@ from ..send_with_auth import AUTH_STATUSES, explain_refusal, send_with_auth
 from ..stream_adapter import AsgiReceive, AsgiSend, Drain, StreamAdapter, describe_os_error
 from .event_stream import Event, EventStreamParser, comment, event
 from .server.asgi import TEXT, begin_stream, send_body
-from .server.sessions import principal_key
+from .server.sessions import digest_principal
 
 if TYPE_CHECKING:
     import aiohttp
@@ -111,7 +111,7 @@ class SseServer:
         stream = _SseStream(receive, send, endpoint, self._keepalive, headers)
         channel = StreamAdapter(stream, self._limits)
         channel.identity = visitor
-        self._streams[session] = stream, channel, principal_key(visitor.principal)
+        self._streams[session] = stream, channel, digest_principal(visitor.principal)
         try:
             await self._serve(channel, visitor)
         finally:
@@ -161,7 +161,7 @@ class SseServer:
             stream is None
             or channel is None
             or stream.deliver is None
-            or who != principal_key(visitor.principal)
+            or who != digest_principal(visitor.principal)
         ):
             return None
         if channel.full:

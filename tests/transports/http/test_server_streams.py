@@ -779,11 +779,11 @@ async def test_the_stream_whose_reader_went_first_is_dropped_first() -> None:
 
 def test_what_another_process_said_is_taken_in_its_order_or_not_at_all() -> None:
     stream = EventStream("", 1000, "")
-    stream.repeat(4, b"4")  # it may overtake what came before
-    stream.repeat(5, b"5")
+    stream.push_numbered(4, b"4")  # it may overtake what came before
+    stream.push_numbered(5, b"5")
     stream.refill(3, [b"2", b"3"], False)
-    stream.repeat(5, b"5")
-    stream.repeat(6, b"6")
+    stream.push_numbered(5, b"5")
+    stream.push_numbered(6, b"6")
     assert (stream.since(1), stream.count, stream.done) == (
         [b"2", b"3", b"4", b"5", b"6"],
         6,
@@ -791,7 +791,7 @@ def test_what_another_process_said_is_taken_in_its_order_or_not_at_all() -> None
     )
     with pytest.raises(MessagesDropped):
         stream.since(0)
-    stream.repeat(8, b"8")
+    stream.push_numbered(8, b"8")
     assert (stream.count, stream.done) == (6, True), (
         "the seventh is lost: the client comes back for it"
     )
@@ -799,7 +799,7 @@ def test_what_another_process_said_is_taken_in_its_order_or_not_at_all() -> None
 
 def test_what_was_lost_before_the_rest_arrived_ends_the_stream_too() -> None:
     stream = EventStream("", 1000, "")
-    stream.repeat(5, b"5")
+    stream.push_numbered(5, b"5")
     stream.refill(3, [b"2", b"3"], False)
     assert (stream.since(1), stream.count, stream.done) == ([b"2", b"3"], 3, True)
 
@@ -1000,7 +1000,7 @@ async def test_when_the_process_with_the_newest_stream_is_lost_another_speaks() 
         third.stage.server.remove_tool("add")
         assert methods([await newer.next()]) == [CHANGED]
         await other.bus.close()
-        while one.standing._sessions[next(iter(one.standing._sessions))].elsewhere:
+        while one.standing._sessions[next(iter(one.standing._sessions))].has_remote_stream:
             await asyncio.sleep(0.01)
         third.stage.server.remove_prompt("greet")
         assert methods([await older.next()]) == ["notifications/prompts/list_changed"]
@@ -1017,7 +1017,7 @@ async def test_after_the_bus_was_lost_and_found_one_stream_speaks_and_not_both()
             await asyncio.sleep(0.01)
         await bus.start()
         [here], [there] = one.standing._sessions.values(), other.standing._sessions.values()
-        while (here.elsewhere, there.elsewhere) != (True, False):
+        while (here.has_remote_stream, there.has_remote_stream) != (True, False):
             await asyncio.sleep(0.01)
         one.stage.server.remove_tool("add")
         assert methods([await streams[1].next()]) == [CHANGED]
@@ -1097,7 +1097,7 @@ async def test_a_process_that_starts_before_its_bus_shares_changes_and_sessions_
         await there.ask("resources/subscribe", {"uri": "note://one"})
         early.server.remove_tool("add")
         assert methods([await stream.next()]) == [CHANGED]
-        assert one._current.sessions.find(session.id).met is False, (
+        assert one._current.sessions.find(session.id).is_synced is False, (
             "what it missed is asked for when it is used next"
         )
     await hub.close()

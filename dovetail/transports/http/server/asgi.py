@@ -225,7 +225,7 @@ async def send_stream(
                 await send(
                     {"type": "http.response.body", "body": b"".join(chunks), "more_body": True}
                 )
-                stream.passed(after)
+                stream.mark_sent(after)
                 chunks = []
             if stop() or (stream.done and after == stream.count):
                 break
@@ -234,7 +234,7 @@ async def send_stream(
                 and not (await asyncio.wait([waiting], timeout=limits.keepalive))[0]
             ):
                 chunks.append(comment())
-            waiting = stream.again(waiting)
+            waiting = stream.next_wait(waiting)
     except MessagesDropped:
         log.warning("Closing the stream of a client that reads too slowly")
     finally:

@@ -13,9 +13,11 @@ handshake era it does not, and the client may resume the stream (`event_store.py
 """
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from ....errors import (
     Forbidden,
@@ -28,7 +30,6 @@ from ....errors import (
 from ....jsonrpc.messages import (
     Batch,
     ErrorResponse,
-    Id,
     Malformed,
     Message,
     Notification,
@@ -61,14 +62,15 @@ from .asgi import (
     send_stream,
     wait_disconnected,
 )
-from .event_store import EventStore
+from .event_store import EventStore, EventStream
 from .get_streams import GetStreams
 from .policy import Policy, Rejection, RequestHead
-from .post_response import PostResponse, missing_version_header
+from .post_response import PostResponse
 from .sessions import HttpSession, SessionTable
 
 if TYPE_CHECKING:
     from ....connection.dispatcher import Dispatcher
+    from ....serve.auth_gate import AuthGate
 
 
 LISTEN = "subscriptions/listen"
@@ -77,32 +79,11 @@ EARLY_REQUEST = "dovetail.early"
 """The key of an ASGI scope for a request that was started before the scope was made."""
 
 
-class RequestGate(Protocol):
-    """Admits requests, by asking the guard of the server."""
-
-    @property
-    def secrets(self) -> Collection[bytes]:
-        """The headers that only the guard may see."""
-
-    async def admit(
-        self, scope: Scope, path: str, headers: Mapping[bytes, bytes]
-    ) -> RequestIdentity | HttpResponse:
-        """Return who sent a request, or the response that refuses it."""
-
-    async def wait_expired(self, identity: RequestIdentity) -> None:
-        """Wait until the access of a client expires."""
-
-    def challenge(self, identity: RequestIdentity, scopes: tuple[str, ...]) -> Headers:
-        """Return the headers of a refusal for missing scopes."""
-
-
-class EarlyRequest:
+class EarlyRequest(Struct, eq=False):
     """A request that was started before there was an ASGI scope for it."""
 
-    __slots__ = ("head", "outcome", "post")
-
-    def __init__(self, head: RequestHead, post: PostResponse, outcome: Call | Exception) -> None:
-        self.head, self.post, self.outcome = head, post, outcome
+    post: PostResponse
+    outcome: Call | Exception
 
     @property
     def answer(self) -> bytes | None:
@@ -136,8 +117,8 @@ class Endpoint:
         get_streams: GetStreams,
         events: EventStore,
         bus: Bus,
-        json_only: bool = False,
-        gate: RequestGate | None = None,
+        json_only: bool,
+        gate: "AuthGate | None",
     ) -> None:
         self.dispatcher, self.rules, self._limits, self._bus = dispatcher, rules, limits, bus
         self.sessions, self._get_streams, self.events = sessions, get_streams, events
@@ -147,14 +128,14 @@ class Endpoint:
         self.body_timeouts = BodyTimeouts(limits)
         self._listening: set[Call] = set()
         """The calls of `subscriptions/listen`, which do not count as running."""
-        self._served = {
+        self.revisions = {
             one.version: one for one in dispatcher.service.revisions if not one.dialects
         }
-        self._default_revision = HEADERLESS if HEADERLESS in dispatcher.service.revisions else None
+        """The supported revisions, by the value of the version header."""
+        self.default_revision = HEADERLESS if HEADERLESS in dispatcher.service.revisions else None
+        """The revision of a request without a session and without that header."""
         self._verbs = {"POST": self._post, "GET": self._get, "DELETE": self._delete}
         self._closing = False
-        bus.on("cancel", self._cancelled_elsewhere)
-        bus.on("answer", self._answered_elsewhere)
 
     async def __call__(self, scope: Scope, path: str, receive: Receive, send: Send) -> None:
         """Answer one HTTP request. `path` is relative to the mount point."""
@@ -166,7 +147,7 @@ class Endpoint:
         head = policy.check_head(self.rules, method, scope["headers"], name)
         if isinstance(head, Rejection):
             version = dict(scope["headers"]).get(names.VERSION, b"").decode("latin-1").strip()
-            await self._refuse(send, head, revision=self._served.get(version))
+            await self._refuse(send, head, revision=self.revisions.get(version))
             return
         if self._gate is None:
             client = scope.get("client")
@@ -179,12 +160,14 @@ class Endpoint:
             identity = admitted
         early: EarlyRequest | None = scope.get(EARLY_REQUEST)
         try:
-            if early is not None:
-                await self._continue_early(early, receive, send)
-            else:
+            if early is None:
                 await self._verbs[method](head, identity, receive, send)
+            elif isinstance(early.outcome, Exception):
+                raise early.outcome
+            else:
+                await self._await_calls([early.outcome], early.post, receive, send)
         except RequestRefused as refusal:
-            revision = refusal.revision or self.named_revision(head)
+            revision = refusal.revision or self.revisions.get(head.version or "")
             headers = cors(self.rules, head)
             if isinstance(refusal.reject.error, Forbidden):
                 headers += self._challenge(identity, refusal.reject.error.scopes)
@@ -228,11 +211,11 @@ class Endpoint:
         except Malformed as malformed:
             error = malformed.failure.error
             raise refuse(ProtocolError(error.code, error.message), malformed.failure.id) from None
+        post = PostResponse(self, head, session, identity)
         if type(message) is Request:
-            post = PostResponse(self, head, session, identity)
             outcome = self._accept(message, post)
             if isinstance(outcome, Call):
-                await self._answer([outcome], post, head, receive, send)
+                await self._answer([outcome], post, receive, send)
             else:
                 headers = cors(self.rules, head)
                 if post.new_session_id is not None:
@@ -240,9 +223,9 @@ class Endpoint:
                 as_event = post.streams and not head.json
                 await send_body(send, outcome, 200, headers, as_event=as_event)
         elif isinstance(message, Batch):
-            await self._batch(message, head, session, identity, receive, send)
+            await self._batch(message, post, receive, send)
         else:
-            await self._accept_other(message, head, session, identity)
+            await self._accept_other(message, post)
             await send_body(send, b"", 202, cors(self.rules, head))
 
     def begin(
@@ -266,7 +249,7 @@ class Endpoint:
             and not policy.is_stateless(head, None)
         ):
             session = self.sessions.find(head.session)
-            if session is None or not session.met:
+            if session is None or not session.is_synced:
                 return None
         try:
             message = decode(body)
@@ -278,21 +261,16 @@ class Endpoint:
         try:
             call = self._accept(message, post)
         except Exception as trouble:
-            return EarlyRequest(head, post, trouble)
+            return EarlyRequest(post, trouble)
         assert isinstance(call, Call)
         self.dispatcher.start(call, self._reply)
-        return EarlyRequest(head, post, call)
-
-    async def _continue_early(self, early: EarlyRequest, receive: Receive, send: Send) -> None:
-        if isinstance(early.outcome, Exception):
-            raise early.outcome
-        await self._await_calls([early.outcome], early.post, early.head, receive, send)
+        return EarlyRequest(post, call)
 
     async def _session(self, head: RequestHead, identity: RequestIdentity) -> HttpSession | None:
         if head.session is None or self.sessions is None or policy.is_stateless(head, None):
             return None
         session = self.sessions.find(head.session, identity.principal)
-        if session is None or not (session.met or await self.sessions.meet(session)):
+        if session is None or not (session.is_synced or await self.sessions.sync(session)):
             text = (
                 "This session has ended, or was never opened here: send `initialize` "
                 "again, without Mcp-Session-Id"
@@ -311,9 +289,8 @@ class Endpoint:
         except ProtocolError as error:
             raise refuse(error, request.id, post.revision) from None
         except RequestRefused as refusal:
-            raise RequestRefused(
-                refusal.reject, request.id, refusal.revision or post.revision
-            ) from None
+            refusal.id, refusal.revision = request.id, refusal.revision or post.revision
+            raise
         post.open += 1
         return outcome
 
@@ -324,15 +301,6 @@ class Endpoint:
             self.dispatcher.forget(call)
             raise
         self._listening.add(call)
-
-    def named_revision(self, head: RequestHead) -> Revision | None:
-        """Return the revision of the version header, if it is supported."""
-        return None if head.version is None else self._served.get(head.version)
-
-    def header_revision(self, head: RequestHead) -> Revision | None:
-        """Return the revision of a request without a session: that of its header, or else the last
-        one without such a header."""
-        return self._default_revision if head.version is None else self._served.get(head.version)
 
     def check_call(self, post: PostResponse, method: Method, params: Any, caller: Caller) -> None:
         """Raise if the endpoint cannot accept a call."""
@@ -364,9 +332,9 @@ class Endpoint:
                 raise RequestRefused(reject)
 
     async def _answer(
-        self, calls: list[Call], post: PostResponse, head: RequestHead, receive: Receive, send: Send
+        self, calls: list[Call], post: PostResponse, receive: Receive, send: Send
     ) -> None:
-        if post.streams and not head.json:
+        if post.streams and not post.head.json:
             stream = post.begin()  # the client accepts nothing else
             if not calls:
                 stream.finish()
@@ -376,25 +344,25 @@ class Endpoint:
             if post.open:
                 await asyncio.sleep(0)  # most calls are done after this
         except asyncio.CancelledError:
-            self._left(calls, post)
+            self._on_disconnect(calls, post)
             raise
-        await self._await_calls(calls, post, head, receive, send)
+        await self._await_calls(calls, post, receive, send)
 
     async def _await_calls(
-        self, calls: list[Call], post: PostResponse, head: RequestHead, receive: Receive, send: Send
+        self, calls: list[Call], post: PostResponse, receive: Receive, send: Send
     ) -> None:
         if not post.open and post.stream is None:
-            await self._send_replies(calls, post, head, send)
+            await self._send_replies(calls, post, send)
             return
         watcher = self.loop.create_task(wait_disconnected(receive))
-        watcher.add_done_callback(lambda _: self._left(calls, post))
+        watcher.add_done_callback(lambda _: self._on_disconnect(calls, post))
         overdue = self.loop.call_later(self._limits.stream_after, post.overdue)
         try:
             await post.change()
             if not post.gone and post.stream is not None:
-                await self._send_stream(calls, post, head, send)
+                await self._send_stream(calls, post, post.stream, send)
             elif not post.gone:
-                await self._send_replies(calls, post, head, send)
+                await self._send_replies(calls, post, send)
         finally:
             overdue.cancel()
             # this also ends what nobody waits for, if the ASGI server has cancelled us
@@ -411,20 +379,17 @@ class Endpoint:
             self.sessions.share(post.session, call)
         post.finish(data)
 
-    def _left(self, calls: list[Call], post: PostResponse) -> None:
+    def _on_disconnect(self, calls: list[Call], post: PostResponse) -> None:
         """Handle the disconnection of a client, which cancels the call in the stateless era."""
-        post.leave()
+        post.on_disconnect()
         for call in calls:
             if not call.finished and call.caller.revision.stateless:
                 self.dispatcher.cancel(call)
 
-    async def _send_replies(
-        self, calls: list[Call], post: PostResponse, head: RequestHead, send: Send
-    ) -> None:
-        headers = cors(self.rules, head)
-        if (
-            not post.replies and post.streams
-        ):  # cancelled: there is no result, but the response must be JSON or a stream
+    async def _send_replies(self, calls: list[Call], post: PostResponse, send: Send) -> None:
+        headers = cors(self.rules, post.head)
+        if not post.replies and post.streams:
+            # cancelled: there is no result, but the response must be JSON or a stream
             await begin_stream(send, headers)
             await send({"type": "http.response.body", "body": b""})
         elif not post.replies:
@@ -432,103 +397,74 @@ class Endpoint:
         elif post.batch:
             await send_body(send, b"[" + b",".join(post.replies) + b"]", 200, headers)
         else:
-            failed, stateless = calls[0].error_code, calls[0].caller.revision.stateless
-            status = 200 if failed is None else policy.status_for(failed, stateless, refused=False)
+            call = calls[0]
+            code, stateless = call.error_code, call.caller.revision.stateless
+            status = 200 if code is None else policy.status_for(code, stateless, refused=False)
             if status == 403:
-                headers += self._challenge(post.identity, calls[0].missing_scopes)
+                headers += self._challenge(post.identity, call.missing_scopes)
             await send_body(send, post.replies[0], status, headers)
 
     async def _send_stream(
-        self, calls: list[Call], post: PostResponse, head: RequestHead, send: Send
+        self, calls: list[Call], post: PostResponse, stream: EventStream, send: Send
     ) -> None:
-        assert post.stream is not None
-        await begin_stream(send, cors(self.rules, head))
-        staying = (
-            None
-            if self._gate is None
-            else self.loop.create_task(self._stay(self._gate, calls, post))
-        )
+        await begin_stream(send, cors(self.rules, post.head))
+        expiry = None if self._gate is None else self.loop.create_task(self._expire(calls, post))
         try:
             await send_stream(
-                post.stream,
-                0,
-                send,
-                self._limits,
-                post.stops,
-                ids=post.resumable,
-                prime=post.primes,
+                stream, 0, send, self._limits, post.stops, ids=post.resumable, prime=post.primes
             )
         finally:
-            if staying is not None:
-                staying.cancel()
+            if expiry is not None:
+                expiry.cancel()
 
-    async def _stay(self, gate: RequestGate, calls: list[Call], post: PostResponse) -> None:
+    async def _expire(self, calls: list[Call], post: PostResponse) -> None:
         """End the subscriptions when the access of the client expires. For the rest it comes back
         with a new token."""
-        await gate.wait_expired(post.identity)
+        assert self._gate is not None
+        await self._gate.wait_expired(post.identity)
         for call in calls:
             self.dispatcher.end_subscription(call)
         post.close_stream(calls[-1])
 
     # batches, notifications, responses
 
-    async def _batch(
-        self,
-        batch: Batch,
-        head: RequestHead,
-        session: HttpSession | None,
-        identity: RequestIdentity,
-        receive: Receive,
-        send: Send,
-    ) -> None:
-        try:
-            revision = self.header_revision(head) if session is None else session.caller.revision
-            if revision is None:
-                raise missing_version_header()
-            if not revision.batching:
-                raise InvalidRequest(
-                    f"Revision {revision.version} does not support JSON-RPC batches"
-                )
-        except InvalidRequest as error:
-            raise refuse(error) from None
-        post = PostResponse(self, head, session, identity)
+    async def _batch(self, batch: Batch, post: PostResponse, receive: Receive, send: Send) -> None:
+        revision = post.header_revision if post.caller is None else post.caller.revision
+        if revision is None:
+            raise refuse(post.missing_revision("batch"))
+        if not revision.batching:
+            raise refuse(
+                InvalidRequest(f"Revision {revision.version} does not support JSON-RPC batches")
+            )
         post.batch = True
         post.replies = [encode(failure) for failure in batch.refused]
         calls: list[Call] = []
-        asked = any(type(message) is Request for message in batch.messages)
+        has_requests = any(type(message) is Request for message in batch.messages)
         for message in batch.messages:
             try:
                 if type(message) is not Request:
-                    await self._accept_other(message, head, session, identity)
+                    await self._accept_other(message, post)
                     continue
                 outcome = self._accept(message, post)
             except RequestRefused as refusal:
-                if not asked:
+                if not has_requests:
                     raise  # there is no response that could contain it
-                post.replies.append(
-                    self.dispatcher.encode_failure(refusal.id, refusal.reject.error, revision)
-                )
-                continue
+                outcome = self.dispatcher.encode_failure(refusal.id, refusal.reject.error, revision)
             if isinstance(outcome, Call):
                 calls.append(outcome)
             else:
                 post.replies.append(outcome)
         if calls or post.replies:
-            await self._answer(calls, post, head, receive, send)
+            await self._answer(calls, post, receive, send)
         else:
-            await send_body(send, b"", 202, cors(self.rules, head))
+            await send_body(send, b"", 202, cors(self.rules, post.head))
 
-    async def _accept_other(
-        self,
-        message: Message,
-        head: RequestHead,
-        session: HttpSession | None,
-        identity: RequestIdentity,
-    ) -> None:
+    async def _accept_other(self, message: Message, post: PostResponse) -> None:
         """Accept a notification, or the response to a request, which another process may have sent.
         If nobody has, the client gets an error."""
         if isinstance(message, Notification):
-            source = PostResponse(self, head, session, identity, silent=True)
+            source = PostResponse(self, post.head, post.session, post.identity)
+            source.streams = False  # it has no response that could become a stream
             try:
                 self.dispatcher.on_notification(message, source)
             except InvalidParams as error:  # there is no response to report it, so the status must
@@ -537,43 +473,14 @@ class Endpoint:
                 raise RequestRefused(policy.rejection_for(error, stateless=True)) from None
             return
         if (
-            session is not None
+            post.session is not None
+            and self.sessions is not None
             and isinstance(message, Response | ErrorResponse)
-            and await self._deliver_answer(message, session)
+            and await self.sessions.deliver_response(post.session, message)
         ):
             return
         hint = " If another process does, use workers= or a shared bus." if self._bus.alone else ""
         raise refuse(InvalidRequest(f"This server does not wait for this response.{hint}"))
-
-    async def _deliver_answer(
-        self, message: Response | ErrorResponse, session: HttpSession
-    ) -> bool:
-        return session.answered(message) or bool(
-            await self._bus.ask("answer", (session.key, encode(message)))
-        )
-
-    def _answered_elsewhere(self, payload: Any) -> bool | None:
-        session = self.sessions.by_key(payload[0]) if self.sessions is not None else None
-        message = decode(payload[1])
-        return (
-            session is not None
-            and isinstance(message, Response | ErrorResponse)
-            and session.answered(message)
-        ) or None
-
-    def cancel_request(self, session: HttpSession, id: Id | None) -> None:
-        """Cancel a call of a session, which may run in another process."""
-        call = None if id is None else session.open_calls.get(id)
-        if call is not None:
-            self.dispatcher.cancel(call)
-        else:
-            self._bus.publish("cancel", (session.key, id))
-
-    def _cancelled_elsewhere(self, payload: Any) -> None:
-        session = self.sessions.by_key(payload[0]) if self.sessions is not None else None
-        call = session.open_calls.get(payload[1]) if session is not None else None
-        if call is not None:
-            self.dispatcher.cancel(call)
 
     # GET and DELETE
 
@@ -583,8 +490,8 @@ class Endpoint:
         session, headers = await self._require_session(head, identity), cors(self.rules, head)
         session.caller.principal = identity.principal
         if head.streams:
-            outstayed = None if self._gate is None else partial(self._gate.wait_expired, identity)
-            await self._get_streams.get(session, head, headers, receive, send, outstayed)
+            expiry = None if self._gate is None else partial(self._gate.wait_expired, identity)
+            await self._get_streams.get(session, head, headers, receive, send, expiry)
         else:
             await self._get_streams.poll(session, headers, receive, send)
 

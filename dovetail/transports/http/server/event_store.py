@@ -17,6 +17,8 @@ from itertools import islice
 from secrets import token_hex
 from typing import Protocol
 
+from msgspec import Struct, field
+
 from ....aio import Sweeper
 from ....limits import Limits
 
@@ -25,42 +27,37 @@ class MessagesDropped(Exception):
     """The messages that a reader wants are no longer kept."""
 
 
-class EventStream:
+class EventStream(Struct, eq=False):
     """A stream of messages, and its reader."""
 
-    __slots__ = (
-        "_limit", "_messages", "_reader", "_room", "_size", "count", "done", "id", "left",
-        "on_drop", "on_push", "owner", "sent", "weigh",
-    )  # fmt: skip
-
-    def __init__(self, owner: str, limit: int, id: str) -> None:
-        self.id = id
-        self.owner = owner
-        """The session that the stream belongs to; no other session may read it."""
-        self.count = 0
-        """The number of the last message."""
-        self.sent = 0
-        """The number of the last message that the reader has sent to the client."""
-        self.done = False
-        self.left: float | None = None
-        """When the last reader left; None while there is a reader."""
-        self.on_push: Callable[[EventStream, bytes | None], None] | None = None
-        """Called with each message, and with None at the end, for a reader in another process."""
-        self.on_drop: Callable[[], None] | None = None
-        """Called when the stream is dropped before it is finished."""
-        self.weigh: Callable[[EventStream, int], None] | None = None
-        """Called when the number of bytes changes that are kept for a client that is not
-        connected."""
-        self._limit = limit
-        self._messages: deque[bytes] = deque()
-        self._size = 0
-        self._reader: asyncio.Future[None] | None = None
-        self._room: asyncio.Future[None] | None = None
+    owner: str
+    """The session that the stream belongs to; no other session may read it."""
+    limit: int
+    """How many bytes are kept."""
+    id: str
+    count: int = 0
+    """The number of the last message."""
+    sent: int = 0
+    """The number of the last message that the reader has sent to the client."""
+    size: int = 0
+    """The number of bytes that are kept."""
+    done: bool = False
+    detached_at: float | None = None
+    """When the last reader left; None while there is a reader."""
+    on_push: "Callable[[EventStream, bytes | None], None] | None" = None
+    """Called with each message, and with None at the end, for a reader in another process."""
+    on_drop: Callable[[], None] | None = None
+    """Called when the stream is dropped before it is finished."""
+    on_kept_bytes: "Callable[[EventStream, int], None] | None" = None
+    """Called when the number of bytes changes that are kept for a client that is not connected."""
+    _messages: deque[bytes] = field(default_factory=deque)
+    _reader: "asyncio.Future[None] | None" = None
+    _room: "asyncio.Future[None] | None" = None
 
     @property
-    def size(self) -> int:
-        """The number of bytes that are kept."""
-        return self._size
+    def dropped(self) -> int:
+        """The number of the last message that is no longer kept."""
+        return self.count - len(self._messages)
 
     @property
     def attached(self) -> bool:
@@ -71,15 +68,15 @@ class EventStream:
         """Add a message."""
         if self.done:
             return
-        before = self._size
+        before = self.size
         # The newest message does not count: a long response must not push out what came before.
-        while self._size > self._limit:
-            self._size -= len(self._messages.popleft())
+        while self.size > self.limit:
+            self.size -= len(self._messages.popleft())
         self._messages.append(data)
         self.count += 1
-        self._size += len(data)
-        if not self.attached and self.weigh is not None:
-            self.weigh(self, self._size - before)
+        self.size += len(data)
+        if not self.attached and self.on_kept_bytes is not None:
+            self.on_kept_bytes(self, self.size - before)
         self._changed(data)
 
     def finish(self) -> None:
@@ -88,7 +85,7 @@ class EventStream:
             self.done = True
             self._changed(None)
 
-    def repeat(self, number: int, data: bytes) -> None:
+    def push_numbered(self, number: int, data: bytes) -> None:
         """Add a message of the copy in another process, under the number that it has there."""
         if self.count == 0:  # earlier messages are still on their way
             self.count = number - 1
@@ -100,11 +97,10 @@ class EventStream:
     def refill(self, count: int, messages: list[bytes], done: bool) -> None:
         """Start with the messages of another process, up to this number. Later messages that have
         already arrived from there stay."""
-        first = self.count - len(self._messages)
-        lost = first > count
-        later = [] if lost else self.held[count - first :]
+        lost = self.dropped > count
+        later = [] if lost else self.held[count - self.dropped :]
         self._messages = deque([*messages, *later])
-        self._size = sum(map(len, self._messages))
+        self.size = sum(map(len, self._messages))
         self.count = count + len(later)
         self.done = self.done or done or lost
 
@@ -114,9 +110,9 @@ class EventStream:
         return list(self._messages)
 
     def since(self, number: int) -> list[bytes]:
-        """Return the messages after this number; Gone if some of them are no longer kept."""
-        first = self.count - len(self._messages)
-        if not first <= number <= self.count:
+        """Return the messages after this number; MessagesDropped if some are no longer
+        kept."""
+        if not self.dropped <= number <= self.count:
             raise MessagesDropped
         # A deque is fast at its ends, and the messages that are read are at its end.
         later = list(islice(reversed(self._messages), self.count - number))
@@ -125,24 +121,23 @@ class EventStream:
 
     def forget(self, number: int) -> None:
         """Drop the messages up to this number."""
-        first = self.count - len(self._messages)
-        for _ in range(number - first):
-            self._size -= len(self._messages.popleft())
+        for _ in range(number - self.dropped):
+            self.size -= len(self._messages.popleft())
 
     # the reader
 
     def attach(self, after: int) -> "asyncio.Future[None]":
         """Become the reader, from this number on, in place of another one. The future is done when
         there is something to read."""
-        self._wake()
-        alone, self.left = not self.attached, None
+        self.wake()
+        alone, self.detached_at = not self.attached, None
         self.sent = after
         self._reader = asyncio.get_running_loop().create_future()
-        if alone and self.weigh is not None:
-            self.weigh(self, -self._size)
+        if alone and self.on_kept_bytes is not None:
+            self.on_kept_bytes(self, -self.size)
         return self._reader
 
-    def again(self, reader: "asyncio.Future[None]") -> "asyncio.Future[None] | None":
+    def next_wait(self, reader: "asyncio.Future[None]") -> "asyncio.Future[None] | None":
         """Return the next future to wait for; None if there is another reader now."""
         if self._reader is not reader:
             return None
@@ -155,40 +150,36 @@ class EventStream:
         if self._reader is not reader or reader is None:
             return
         self._reader = None
-        self.left = asyncio.get_running_loop().time()
+        self.detached_at = asyncio.get_running_loop().time()
         self._make_room()
-        if self.weigh is not None:
-            self.weigh(self, self._size)
+        if self.on_kept_bytes is not None:
+            self.on_kept_bytes(self, self.size)
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Make the current reader stop; its client may come back."""
         self.detach(self.attach(self.sent))
 
-    def passed(self, number: int) -> None:
+    def mark_sent(self, number: int) -> None:
         """Note that the reader has sent the messages up to this number."""
         self.sent = number
         if not self.owner:
             self.forget(number)  # no client can resume this stream
-        if self._room is not None and not self.crowded:
+        if self._room is not None and not self.is_lagging:
             self._make_room()
 
     @property
-    def crowded(self) -> bool:
+    def is_lagging(self) -> bool:
         """Whether the reader lags behind by a quarter of the limit."""
-        return self.attached and self.sent < self.count and self._size > self._limit // 4
+        return self.attached and self.sent < self.count and self.size > self.limit // 4
 
     @property
-    def overrun(self) -> bool:
+    def has_missed(self) -> bool:
         """Whether the reader has missed messages, which are no longer kept."""
-        return self.attached and self.sent < self.count - len(self._messages)
+        return self.attached and self.sent < self.dropped
 
-    def nudge(self) -> None:
-        """Wake the reader, though there is no new message."""
-        self._wake()
-
-    async def room(self) -> None:
+    async def drain(self) -> None:
         """Wait until the reader has caught up or left."""
-        while self.crowded and not self.done:
+        while self.is_lagging and not self.done:
             if self._room is None:
                 self._room = asyncio.get_running_loop().create_future()
             await asyncio.shield(self._room)
@@ -199,11 +190,12 @@ class EventStream:
             room.set_result(None)
 
     def _changed(self, data: bytes | None) -> None:
-        self._wake()
+        self.wake()
         if self.on_push is not None:
             self.on_push(self, data)
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """Wake the reader, even if there is no new message."""
         if self._reader is not None and not self._reader.done():
             self._reader.set_result(None)
 
@@ -255,11 +247,11 @@ class MemoryEventStore:
         """Keep a stream that another process has kept until now."""
         if len(self._streams) >= 2 * self._limits.streams:
             self._make_room()
-        stream.left = asyncio.get_running_loop().time()
-        stream.weigh = self._weigh
+        stream.detached_at = asyncio.get_running_loop().time()
+        stream.on_kept_bytes = self._count_bytes
         self._streams[stream.id] = stream
         self._owned.setdefault(stream.owner, set()).add(stream.id)
-        self._weigh(stream, stream.size)
+        self._count_bytes(stream, stream.size)
         self._sweeper.start()
 
     def find(self, owner: str, id: str) -> EventStream | None:
@@ -278,7 +270,7 @@ class MemoryEventStore:
         """Drop a stream that is no longer needed."""
         if self._streams.pop(stream.id, None) is None:
             return
-        stream.weigh = None
+        stream.on_kept_bytes = None
         self._unread.pop(stream.id, None)
         if not stream.attached:
             self._kept_bytes -= stream.size
@@ -289,8 +281,8 @@ class MemoryEventStore:
         if stream.on_drop is not None and stream.on_push is None and not stream.done:
             stream.on_drop()
 
-    def _weigh(self, stream: EventStream, more: int) -> None:
-        if stream.left is None:
+    def _count_bytes(self, stream: EventStream, more: int) -> None:
+        if stream.detached_at is None:
             self._unread.pop(stream.id, None)
         else:
             self._unread.setdefault(stream.id, stream)
@@ -310,8 +302,8 @@ class MemoryEventStore:
         oldest = asyncio.get_running_loop().time() - self._limits.event_life
         while (
             self._unread
-            and (stream := next(iter(self._unread.values()))).left is not None
-            and stream.left < oldest
+            and (stream := next(iter(self._unread.values()))).detached_at is not None
+            and stream.detached_at < oldest
         ):
             self.drop(stream)
         return bool(self._streams)

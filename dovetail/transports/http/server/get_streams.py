@@ -54,15 +54,10 @@ class GetStreams:
         limits: Limits,
         events: EventStore,
         bus: Bus,
-        poll: float | None,
+        poll_seconds: float | None,
     ) -> None:
-        self._dispatcher, self._limits, self._events, self._bus, self._poll_time = (
-            dispatcher,
-            limits,
-            events,
-            bus,
-            poll,
-        )
+        self._dispatcher, self._limits, self._events = dispatcher, limits, events
+        self._bus, self._poll_seconds = bus, poll_seconds
         self._sessions: dict[str, HttpSession] = {}
         """The sessions that have such a stream in this process, by key."""
         self._borrowed: dict[str, EventStream] = {}
@@ -70,9 +65,9 @@ class GetStreams:
         self.open = 0
         """The number of open event streams of the whole endpoint."""
         self._closing = False
-        bus.on("stream/newest", self._newest_elsewhere)
-        bus.on("stream/resume", self._resumed_elsewhere)
-        bus.on("stream/said", self._said_elsewhere)
+        bus.on("stream/newest", self._on_newest)
+        bus.on("stream/resume", self._on_resume)
+        bus.on("stream/message", self._on_forwarded)
 
     async def get(
         self,
@@ -81,13 +76,13 @@ class GetStreams:
         headers: Headers,
         receive: Receive,
         send: Send,
-        outstayed: Wait | None = None,
+        wait_expired: Wait | None,
     ) -> None:
         """Answer a GET with a stream, until the access of the client expires."""
         self.enter(session)
         loop = asyncio.get_running_loop()
         watcher: asyncio.Task[None] | None = None
-        staying: asyncio.Task[None] | None = None
+        expiry: asyncio.Task[None] | None = None
         found: EventStream | None = None
         try:
             stream, after = await self._find(session, head.last_event_id)
@@ -95,10 +90,10 @@ class GetStreams:
             if stream.id.startswith(STANDALONE):
                 self._listen(session, stream)
             watcher = loop.create_task(wait_disconnected(receive))
-            watcher.add_done_callback(lambda _: stream.nudge())
-            if outstayed is not None:
-                staying = loop.create_task(outstayed())
-                staying.add_done_callback(lambda _: watcher.cancel())
+            watcher.add_done_callback(lambda _: stream.wake())
+            if wait_expired is not None:
+                expiry = loop.create_task(wait_expired())
+                expiry.add_done_callback(lambda _: watcher.cancel())
             await begin_stream(send, headers)
             prime = after == 0 and session.caller.revision.priming
             await send_stream(
@@ -107,11 +102,11 @@ class GetStreams:
         finally:
             if watcher is not None:
                 watcher.cancel()
-            if staying is not None:
-                staying.cancel()
+            if expiry is not None:
+                expiry.cancel()
             self.leave(session)
             if found is not None and not found.attached:  # otherwise it has another reader now
-                self._let_go(session, found)
+                self._on_left(session, found)
 
     async def poll(
         self, session: HttpSession, headers: Headers, receive: Receive, send: Send
@@ -122,12 +117,12 @@ class GetStreams:
         if stream is None:
             stream = self._events.open(session.key, POLL)
         self._listen(session, stream)
-        reader = stream.attach(stream.count - len(stream.held))
+        reader = stream.attach(stream.dropped)
         watcher = asyncio.get_running_loop().create_task(wait_disconnected(receive))
-        watcher.add_done_callback(lambda _: stream.nudge())
+        watcher.add_done_callback(lambda _: stream.wake())
         try:
             if not stream.held and not stream.done:
-                await asyncio.wait([reader], timeout=self._poll_time)
+                await asyncio.wait([reader], timeout=self._poll_seconds)
             held, last = stream.held, stream.count
             if not watcher.done():  # otherwise they wait for the next poll
                 await send_body(
@@ -151,20 +146,17 @@ class GetStreams:
                 Overloaded(f"All {self._limits.streams} event streams are in use. Try again later.")
             )
         if session is not None:
-            if session.streams >= self._limits.session_streams:
-                raise refuse(
-                    Overloaded(
-                        f"This session already has {session.streams} event streams, the maximum"
-                    )
-                )
-            session.streams += 1
+            if session.stream_count >= self._limits.session_streams:
+                text = f"This session already has {session.stream_count} event streams, the maximum"
+                raise refuse(Overloaded(text))
+            session.stream_count += 1
         self.open += 1
 
     def leave(self, session: HttpSession | None) -> None:
         """Count one stream less."""
         self.open -= 1
         if session is not None:
-            session.streams -= 1
+            session.stream_count -= 1
 
     # finding and dropping streams
 
@@ -196,8 +188,8 @@ class GetStreams:
     def _listen(self, session: HttpSession, stream: EventStream) -> None:
         session.get_streams = (*(one for one in session.get_streams if one is not stream), stream)
         self._sessions[session.key] = session
-        session.elsewhere, session.newest = False, time.time()
-        self._bus.publish("stream/newest", (session.key, session.newest, stream.id))
+        session.has_remote_stream, session.newest_stream_at = False, time.time()
+        self._bus.publish("stream/newest", (session.key, session.newest_stream_at, stream.id))
 
     def _held(self, session: HttpSession) -> tuple[EventStream, ...]:
         """Return the streams of a session, without those whose client has not come back in
@@ -207,15 +199,15 @@ class GetStreams:
         )
         return session.get_streams
 
-    def _let_go(self, session: HttpSession, stream: EventStream) -> None:
+    def _on_left(self, session: HttpSession, stream: EventStream) -> None:
         if not stream.id.startswith(STANDALONE):
             self._give_back(stream)
             return
         if stream.done or stream.count == 0:  # it has no message that a client could resume from
             self._events.drop(stream)
             session.get_streams = tuple(one for one in session.get_streams if one is not stream)
-        if session.newest and not any(one.attached for one in session.get_streams):
-            session.newest = 0.0
+        if session.newest_stream_at and not any(one.attached for one in session.get_streams):
+            session.newest_stream_at = 0.0
             self._bus.publish("stream/newest", (session.key, 0.0, ""))
         if not session.get_streams:
             self._sessions.pop(session.key, None)
@@ -229,7 +221,7 @@ class GetStreams:
             if not self._held(session):
                 del self._sessions[session.key]
                 continue
-            if session.elsewhere or not self._dispatcher.is_subscribed(
+            if session.has_remote_stream or not self._dispatcher.is_subscribed(
                 session.caller, method, params
             ):
                 continue
@@ -259,15 +251,15 @@ class GetStreams:
 
     # other processes
 
-    def parted(self) -> None:
+    def on_bus_lost(self) -> None:
         """Handle the loss of the bus: the processes may be gone whose streams are read here, or
         that had the newest stream of a session."""
         for stream in self._borrowed.values():
             stream.finish()
         for key in list(self._sessions):
-            self._newest_elsewhere((key, 0.0, ""))
+            self._on_newest((key, 0.0, ""))
 
-    def _newest_elsewhere(self, payload: Any) -> None:
+    def _on_newest(self, payload: Any) -> None:
         key, when, id = payload
         session = self._sessions.get(key)
         if session is None:
@@ -275,20 +267,19 @@ class GetStreams:
         moved = self._events.find(key, id)
         if moved is not None:  # the other process has it from now on
             moved.finish()
-            self._let_go(session, moved)
-        session.elsewhere = when > session.newest or (
-            session.elsewhere and when > 0
-        )  # messages may cross on the way
-        if session.newest > when and not session.elsewhere:  # it may not know that
-            self._bus.publish("stream/newest", (key, session.newest, ""))
+            self._on_left(session, moved)
+        ours = session.newest_stream_at
+        # Messages may cross on the way.
+        session.has_remote_stream = when > ours or (session.has_remote_stream and when > 0)
+        if ours > when and not session.has_remote_stream:  # the other process may not know that
+            self._bus.publish("stream/newest", (key, ours, ""))
 
     async def _borrow(self, session: HttpSession, id: str, after: int) -> EventStream | None:
         """Take over a stream from another process, to read it here."""
         if self._bus.alone:
             return None
         stream, held = EventStream(session.key, self._limits.events, id), None
-        before = self._borrowed.get(id)
-        if before is not None:
+        if (before := self._borrowed.get(id)) is not None:
             before.finish()  # its client has opened it again
         self._borrowed[id] = stream
         try:
@@ -307,7 +298,7 @@ class GetStreams:
         if self._borrowed.get(stream.id) is stream:
             del self._borrowed[stream.id]
 
-    def _resumed_elsewhere(self, payload: Any) -> Any:
+    def _on_resume(self, payload: Any) -> Any:
         key, id, after = payload
         stream = self._events.find(key, id)
         try:
@@ -316,14 +307,14 @@ class GetStreams:
             held = stream.since(after)
         except MessagesDropped:
             return None
-        stream.on_push = self._say_elsewhere
-        stream.let_go()  # its reader here has lost the client
+        stream.on_push = self._forward
+        stream.release()  # its reader here has lost the client
         return stream.count, held, stream.done
 
-    def _say_elsewhere(self, stream: EventStream, data: bytes | None) -> None:
-        self._bus.publish("stream/said", (stream.id, stream.count, data))
+    def _forward(self, stream: EventStream, data: bytes | None) -> None:
+        self._bus.publish("stream/message", (stream.id, stream.count, data))
 
-    def _said_elsewhere(self, payload: Any) -> None:
+    def _on_forwarded(self, payload: Any) -> None:
         id, count, data = payload
         stream = self._borrowed.get(id)
         if stream is None:
@@ -331,4 +322,4 @@ class GetStreams:
         if data is None:
             stream.finish()
         else:
-            stream.repeat(count, data)
+            stream.push_numbered(count, data)

@@ -19,10 +19,9 @@ from ....ports import HTTP, Call, Caller, Redact, RequestIdentity
 from ....protocol.lifecycle import CancelledParams, ProgressParams
 from ....protocol.methods import Method
 from ....protocol.tasks import related_task_meta
-from ....revisions import Revision
 from . import policy
 from .asgi import RequestRefused
-from .event_store import EventStream
+from .event_store import EventStore, EventStream
 from .policy import RequestHead
 from .sessions import HttpSession
 
@@ -36,9 +35,9 @@ class PostResponse:
     network = HTTP
 
     __slots__ = (
-        "_changed", "_dispatcher", "_endpoint", "_events", "_reader", "batch", "closing", "gone",
-        "head", "identity", "loop", "new_session_id", "open", "replies", "revision", "session",
-        "stream", "streams",
+        "_changed", "_dispatcher", "_endpoint", "_events", "_reader", "batch", "caller", "closing",
+        "gone", "head", "header_revision", "identity", "loop", "new_session_id", "open",
+        "open_calls", "replies", "revision", "session", "stream", "streams",
     )  # fmt: skip
 
     def __init__(
@@ -47,20 +46,28 @@ class PostResponse:
         head: RequestHead,
         session: HttpSession | None,
         identity: RequestIdentity,
-        *,
-        silent: bool = False,
     ) -> None:
         self._endpoint, self._dispatcher = endpoint, endpoint.dispatcher
         self.loop = endpoint.loop
         self.head = head
         self.identity = identity
-        self.streams = head.streams and not endpoint.json_only and not silent
+        self.streams = head.streams and not endpoint.json_only
         """Whether the client accepts an event stream."""
         self.session = session
-        self.revision = (
-            endpoint.named_revision(head) if session is None else session.caller.revision
-        )
-        """The revision in which a refusal is encoded."""
+        # Attributes, not properties: the dispatcher reads them several times for each request.
+        self.caller: Caller | None = None
+        self.open_calls: dict[Id, Call] | None = None
+        self._events: EventStore | None = None
+        if session is None:
+            self.revision = endpoint.revisions.get(head.version or "")
+            """The revision in which a refusal is encoded."""
+            self.header_revision = (
+                endpoint.default_revision if head.version is None else self.revision
+            )
+        else:
+            self.caller, self.open_calls = session.caller, session.open_calls
+            self.revision = self.header_revision = session.caller.revision
+            self._events = endpoint.events
         self.new_session_id: str | None = None
         """The id of the session that this POST opened."""
         self.stream: EventStream | None = None
@@ -73,26 +80,10 @@ class PostResponse:
         """Whether the client has disconnected."""
         self.closing = False
         """Whether to close the connection while the stream goes on."""
-        self._events = None if session is None else endpoint.events
         self._changed: asyncio.Future[None] | None = None
         self._reader: asyncio.Future[None] | None = None
 
     # for the dispatcher
-
-    @property
-    def caller(self) -> Caller | None:
-        """The caller of the session."""
-        return None if self.session is None else self.session.caller
-
-    @property
-    def header_revision(self) -> Revision | None:
-        """The revision of the header, or the one that its absence implies."""
-        return self._endpoint.header_revision(self.head)
-
-    @property
-    def open_calls(self) -> dict[Id, Call] | None:
-        """The running calls of the session."""
-        return None if self.session is None else self.session.open_calls
 
     @property
     def max_notifications(self) -> int:
@@ -126,12 +117,14 @@ class PostResponse:
 
     def missing_revision(self, method: str) -> ProtocolError:
         """Return the refusal of a request without a revision."""
-        return missing_version_header()
+        return InvalidRequest(
+            "MCP-Protocol-Version is missing: each request must name its revision"
+        )
 
     def cancel_request(self, id: Id | None, reason: str | None) -> None:
         """Cancel a call of this session, in this process or another."""
-        if self.session is not None:
-            self._endpoint.cancel_request(self.session, id)
+        if self.session is not None and self._endpoint.sessions is not None:
+            self._endpoint.sessions.cancel_request(self.session, id)
 
     def on_progress(self, params: ProgressParams) -> None:
         """Do nothing: questions to the client have no deadline that progress could extend."""
@@ -176,10 +169,9 @@ class PostResponse:
                 stream = self.begin()
                 stream.push(data)
                 self._wake()
-                if stream.overrun and not self.resumable:
-                    self._dispatcher.cancel(
-                        call
-                    )  # it has missed a message, and cannot resume the stream
+                if stream.has_missed and not self.resumable:
+                    # The client has missed a message, and cannot resume the stream.
+                    self._dispatcher.cancel(call)
 
     @property
     def limits(self) -> Limits:
@@ -200,7 +192,7 @@ class PostResponse:
                 f"{method.name} needs a session and a client that accepts an event stream"
             )
         id = f"{session.key[:8]}-{token_hex(8)}"
-        answer = session.ask(id)
+        answer = session.open_requests[id] = self.loop.create_future()
         try:
             self.begin().push(self._dispatcher.encode_question(call, id, method, params))
             self._wake()
@@ -218,12 +210,12 @@ class PostResponse:
                 self.stream.push(withdrawn)
             raise
         finally:
-            del session.asked[id]
+            del session.open_requests[id]
 
     async def drain(self) -> None:
         """Wait until the client has read enough."""
         if self.stream is not None:
-            await self.stream.room()
+            await self.stream.drain()
 
     def close_stream(self, call: Call) -> None:
         """Close the connection, if the client can resume the stream."""
@@ -233,10 +225,10 @@ class PostResponse:
             return  # it has no event id yet from which it could resume
         if not self.gone:
             self.closing = True
-            self.begin().nudge()
+            self.begin().wake()
             self._wake()
         elif self.stream is not None:
-            self.stream.let_go()  # it has already resumed
+            self.stream.release()  # it has already resumed
 
     # for the endpoint
 
@@ -248,9 +240,8 @@ class PostResponse:
                 self.stream.on_drop = self._dropped
             else:
                 self.stream = EventStream("", self.limits.events, "")
-            self._reader = self.stream.attach(
-                0
-            )  # until the connection reads it, senders have to wait
+            # Until the connection reads it, senders have to wait.
+            self._reader = self.stream.attach(0)
             for data in self.replies:
                 self.stream.push(data)
         return self.stream
@@ -261,11 +252,11 @@ class PostResponse:
             self.begin()
             self._wake()
 
-    def leave(self) -> None:
+    def on_disconnect(self) -> None:
         """Note that the client has disconnected."""
         self.gone = True
         if self.stream is not None:
-            self.stream.nudge()
+            self.stream.wake()
             self.stream.detach(self._reader)
         self._wake()
 
@@ -301,8 +292,3 @@ class PostResponse:
     def _wake(self) -> None:
         if self._changed is not None and not self._changed.done():
             self._changed.set_result(None)
-
-
-def missing_version_header() -> InvalidRequest:
-    """Return the refusal of a request whose revision is not known."""
-    return InvalidRequest("MCP-Protocol-Version is missing: each request must name its revision")

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from ....aio import Sweeper
 from ....errors import InvalidParams
-from ....jsonrpc.messages import ErrorResponse, Id, Response
+from ....jsonrpc.messages import ErrorResponse, Id, Response, decode, encode
 from ....limits import Limits
 from ....ports import HTTP, Bus, Call, Caller, Principal
 from ....protocol.base import Implementation
@@ -38,75 +39,46 @@ MAX_ID_BYTES = 2048
 """Some proxies do not accept longer headers."""
 RECENT_SECONDS = 1.0
 """The order of uses within this time does not matter."""
-NO_QUESTIONS: "dict[Id, asyncio.Future[Response | ErrorResponse]]" = {}
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(tuple[str, float, bytes, bytes, Any, Any]).decode
 
 
-class HttpSession:
+class HttpSession(msgspec.Struct, eq=False):
     """What this process knows about one session."""
 
-    __slots__ = (
-        "asked",
-        "caller",
-        "elsewhere",
-        "expires",
-        "get_streams",
-        "id",
-        "key",
-        "leveled",
-        "met",
-        "newest",
-        "open_calls",
-        "seen",
-        "streams",
-        "told",
-        "who",
-    )  # fmt: skip
+    id: str
+    key: str
+    """A digest of the id, which is secret, for logs and the bus."""
+    caller: Caller
+    principal_digest: bytes
+    """A digest of the principal that the session belongs to."""
+    expires: float
+    used_at: float
+    """When it was last used, by `time.monotonic()`."""
+    announced_at: float
+    """When the other processes were last notified that it is in use."""
+    is_synced: bool
+    """Whether the other processes were asked about it."""
+    log_level_set_at: float = 0.0
+    """When the client last set a log level, in any process."""
+    open_calls: dict[Id, Call] = {}
+    """Its calls that are running, by request id."""
+    open_requests: "dict[Id, asyncio.Future[Response | ErrorResponse]]" = {}
+    """The requests to its client that have no response yet."""
+    get_streams: tuple[EventStream, ...] = ()
+    """Streams for messages that belong to no request, the newest last. The newest one with a
+    reader gets all messages, the others none."""
+    stream_count: int = 0
+    """The number of its open streams."""
+    newest_stream_at: float = 0.0
+    """When the newest of its GET streams here was opened; 0 if none has a reader."""
+    has_remote_stream: bool = False
+    """Whether another process has the newest of its GET streams."""
 
-    def __init__(
-        self, id: str, key: str, caller: Caller, who: bytes, expires: float, seen: float
-    ) -> None:
-        self.id = id
-        self.key = key
-        """A digest of the id, which is secret, for logs and the bus."""
-        self.caller = caller
-        self.who = who
-        """A digest of the principal that the session belongs to."""
-        self.expires = expires
-        self.seen = seen
-        """When it was last used, by `time.monotonic()`."""
-        self.told = seen
-        """When the other processes were last notified that it is in use."""
-        self.met = True
-        """Whether the other processes were asked about it."""
-        self.leveled = 0.0
-        """When the client last set a log level, in any process."""
-        self.open_calls: dict[Id, Call] = {}
-        """Its calls that are running, by request id."""
-        self.asked: dict[Id, asyncio.Future[Response | ErrorResponse]] = NO_QUESTIONS
-        """The requests to its client that have no response yet."""
-        self.get_streams: tuple[EventStream, ...] = ()
-        """Streams for messages that belong to no request, the newest last. The newest one with a
-        reader gets all messages, the others none."""
-        self.streams = 0
-        """The number of its open streams."""
-        self.newest = 0.0
-        """When the newest of its GET streams here was opened; 0 if none has a reader."""
-        self.elsewhere = False
-        """Whether another process has the newest of its GET streams."""
-
-    def ask(self, id: Id) -> "asyncio.Future[Response | ErrorResponse]":
-        """Register a request to the client; the future gets the response."""
-        if self.asked is NO_QUESTIONS:
-            self.asked = {}
-        future = self.asked[id] = asyncio.get_running_loop().create_future()
-        return future
-
-    def answered(self, message: Response | ErrorResponse) -> bool:
+    def on_response(self, message: Response | ErrorResponse) -> bool:
         """Take a response; returns whether it answers a request of this process."""
-        future = self.asked.get(message.id) if message.id is not None else None
+        future = None if message.id is None else self.open_requests.get(message.id)
         if future is None or future.done():
             return False
         future.set_result(message)
@@ -115,7 +87,7 @@ class HttpSession:
     @property
     def busy(self) -> bool:
         """Whether it has running calls, open requests or streams."""
-        return bool(self.streams or self.open_calls)
+        return bool(self.stream_count or self.open_calls)
 
 
 class SessionTable:
@@ -124,32 +96,42 @@ class SessionTable:
     def __init__(
         self,
         dispatcher: "Dispatcher",
-        ring: KeyRing,
+        keys: KeyRing,
         limits: Limits,
         bus: Bus,
-        ended: Callable[[str], None],
+        on_end: Callable[[str], None],
     ) -> None:
-        self._dispatcher, self._ring, self._limits, self._bus, self._ended = (
-            dispatcher,
-            ring,
-            limits,
-            bus,
-            ended,
-        )
+        self._dispatcher, self._keys, self._limits = dispatcher, keys, limits
+        self._bus, self._on_end = bus, on_end
         self._bound = dispatcher.service.info.name.encode()
         """Other servers of the same program have the same keys, but not our sessions."""
         self._open: dict[str, HttpSession] = {}
         """By id, the most recently used last."""
-        self._keys: dict[str, HttpSession] = {}
+        self._by_key: dict[str, HttpSession] = {}
         self._tombstones: dict[str, float] = {}
-        self._sweeper: asyncio.TimerHandle | None = None
-        bus.on("session/seen", self._seen_elsewhere)
-        bus.on("session/ended", self._ended_elsewhere)
-        bus.on("session/level", self._level_elsewhere)
-        bus.on("session/subscribed", self._subscribed_elsewhere)
-        bus.on("session/met", self._met_elsewhere)
-        bus.on("session/roots", self._roots_elsewhere)
-        bus.on("session/page", self._page_elsewhere)
+        self._sweeper = Sweeper(limits.session_idle / 4, self._sweep)
+        bus.on("session/ended", self._bury)
+        bus.on("session/sync", self._on_sync)
+        bus.on("session/level", self._on_log_level)
+        bus.on("session/subscribed", self._on_subscribed)
+        self._on_message("session/used", self._on_used)
+        self._on_message("session/roots", lambda session: session.caller.invalidate_roots())
+        self._on_message(
+            "session/elicitation", lambda session, id: session.caller.remember_elicitation(id)
+        )
+        self._on_message("session/cancel", self._cancel)
+        self._on_message("session/response", _on_remote_response)
+
+    def _on_message(self, topic: str, handle: Callable[..., Any]) -> None:
+        """Handle the messages of other processes about sessions that this one knows too. A payload
+        consists of the key of a session and what else `handle` takes."""
+
+        def receive(payload: Any) -> Any:
+            key, *rest = payload
+            session = self._by_key.get(key)
+            return None if session is None else handle(session, *rest)
+
+        self._bus.on(topic, receive)
 
     def __len__(self) -> int:
         return len(self._open)
@@ -158,15 +140,15 @@ class SessionTable:
         """Return the id of a new session, which takes no memory until it is used."""
         revision = caller.revision
         expires = time.time() + self._limits.session_life
-        said = (
+        content = (
             revision.name,
             expires,
             token_bytes(8),
-            principal_key(principal),
+            digest_principal(principal),
             None if caller.info is None else revision.lower(caller.info),
             revision.lower(caller.capabilities),
         )
-        id = self._ring.seal(PURPOSE, _encode(said), bound=self._bound)
+        id = self._keys.seal(PURPOSE, _encode(content), bound=self._bound)
         if len(id) > MAX_ID_BYTES:
             raise InvalidParams(
                 f"clientInfo and capabilities are too long: the session id has {len(id)} bytes"
@@ -177,14 +159,18 @@ class SessionTable:
         """Return the session with this id; None if it is forged, expired, ended or foreign."""
         now = time.monotonic()
         session = self._open.get(id)
-        if session is None or session.expires < time.time() or now - session.seen > RECENT_SECONDS:
-            session = self._known(id)
-        if session is None or session.who != principal_key(principal):
+        if (
+            session is None
+            or session.expires < time.time()
+            or now - session.used_at > RECENT_SECONDS
+        ):
+            session = self._find(id)
+        if session is None or session.principal_digest != digest_principal(principal):
             return None
-        self._use(session, now)
+        self._mark_used(session, now)
         return session
 
-    def _known(self, id: str) -> HttpSession | None:
+    def _find(self, id: str) -> HttpSession | None:
         """Return the session with this id, whichever user sent it."""
         session = self._open.pop(id, None)
         now = time.time()
@@ -198,23 +184,19 @@ class SessionTable:
             return None
         return session
 
-    def _use(self, session: HttpSession, now: float) -> None:
+    def _mark_used(self, session: HttpSession, now: float) -> None:
         """Mark a session as used, and notify the other processes now and then."""
-        session.seen = now
-        if now - session.told > self._limits.session_idle / 4:
-            session.told = now
-            self._bus.publish("session/seen", session.key)
-
-    def by_key(self, key: str) -> HttpSession | None:
-        """Return the session with this key, if this process knows it."""
-        return self._keys.get(key)
+        session.used_at = now
+        if now - session.announced_at > self._limits.session_idle / 4:
+            session.announced_at = now
+            self._bus.publish("session/used", (session.key,))
 
     def end(self, session: HttpSession) -> None:
         """End a session, in all processes."""
-        self._parted(session, time.time())
+        self._end_here(session, time.time())
         self._bus.publish("session/ended", session.key)
 
-    def _parted(self, session: HttpSession, when: float) -> None:
+    def _end_here(self, session: HttpSession, when: float) -> None:
         self._bury(session.key)
         self._dispatcher.service.session_ended(
             session.caller, HTTP, when - session.expires + self._limits.session_life
@@ -224,8 +206,8 @@ class SessionTable:
         """Apply the settings of a session in all processes."""
         method, caller = call.method.name, session.caller
         if method == "logging/setLevel":
-            session.leveled = time.time()
-            self._bus.publish("session/level", (session.id, caller.log_level, session.leveled))
+            now = session.log_level_set_at = time.time()
+            self._bus.publish("session/level", (session.id, caller.log_level, now))
         elif method in ("resources/subscribe", "resources/unsubscribe"):
             uri = call.params.uri
             self._bus.publish(
@@ -236,8 +218,8 @@ class SessionTable:
         if len(id) > MAX_ID_BYTES:
             return None
         try:
-            name, expires, _, who, info, capabilities = _decode(
-                self._ring.open(PURPOSE, id, bound=self._bound)
+            name, expires, _, principal_digest, info, capabilities = _decode(
+                self._keys.open(PURPOSE, id, bound=self._bound)
             )
             revision = BY_NAME[name]
             client = None if info is None else msgspec.convert(info, Implementation)
@@ -253,14 +235,15 @@ class SessionTable:
             or revision not in self._dispatcher.service.revisions
         ):
             return None
-        session = HttpSession(id, key, caller, who, expires, time.monotonic())
+        ticks = time.monotonic()
+        session = HttpSession(
+            id, key, caller, principal_digest, expires, ticks, ticks, is_synced=self._bus.alone
+        )
         if len(self._open) >= self._limits.sessions:
             self._evict()
-        self._keys[key] = session
-        if self._sweeper is None:
-            self._sweep_later()
-        session.met = self._bus.alone
-        caller.on_url_elicitation = partial(self._page_shown, key)
+        self._by_key[key] = session
+        self._sweeper.start()
+        caller.on_url_elicitation = partial(self._on_url_elicitation, key)
         caller.session_id = key
         return session
 
@@ -269,15 +252,15 @@ class SessionTable:
         for session in self._open.values():
             if not session.busy:
                 self._forget(session)
-                self._ended(session.key)
+                self._on_end(session.key)
                 return
 
     def _forget(self, session: HttpSession) -> None:
         self._open.pop(session.id, None)
-        self._keys.pop(session.key, None)
+        self._by_key.pop(session.key, None)
 
     def _bury(self, key: str) -> None:
-        session = self._keys.get(key)
+        session = self._by_key.get(key)
         if session is not None:
             self._forget(session)
             for call in list(session.open_calls.values()):
@@ -285,120 +268,120 @@ class SessionTable:
         while len(self._tombstones) >= self._limits.tombstones:
             del self._tombstones[next(iter(self._tombstones))]
         self._tombstones[key] = time.monotonic() + self._limits.session_life
-        self._ended(key)
+        self._on_end(key)
 
-    def _sweep(self) -> None:
+    def _sweep(self) -> bool:
         """End idle sessions, and drop the tombstones of sessions that have expired anyway."""
         now, ticks = time.time(), time.monotonic()
         for session in list(self._open.values()):
             if session.expires < now:
-                self._parted(session, session.expires)
+                self._end_here(session, session.expires)
             elif session.busy:
                 self._open[session.id] = self._open.pop(session.id)
-                self._use(session, ticks)
+                self._mark_used(session, ticks)
         for session in list(self._open.values()):
-            unused = ticks - session.seen
+            unused = ticks - session.used_at
             if unused >= self._limits.session_idle:
-                self._parted(session, now - unused)
+                self._end_here(session, now - unused)
         for key, expires in list(self._tombstones.items()):
             if expires > ticks:
                 break
             del self._tombstones[key]
-        self._sweeper = None
-        if self._open or self._tombstones:
-            self._sweep_later()
-
-    def _sweep_later(self) -> None:
-        self._sweeper = asyncio.get_running_loop().call_later(
-            self._limits.session_idle / 4, self._sweep
-        )
+        return bool(self._open or self._tombstones)
 
     # other processes
 
     def roots_changed(self, session: HttpSession) -> None:
         """Drop the known roots of a session, in all processes."""
         session.caller.invalidate_roots()
-        self._bus.publish("session/roots", session.key)
+        self._bus.publish("session/roots", (session.key,))
 
-    def _roots_elsewhere(self, key: str) -> None:
-        session = self._keys.get(key)
-        if session is not None:
-            session.caller.invalidate_roots()
-
-    def _page_shown(self, key: str, page: str) -> None:
+    def _on_url_elicitation(self, key: str, id: str) -> None:
         """Note that the user is sent to a page; any process may learn that they are done."""
-        self._bus.publish("session/page", (key, page))
+        self._bus.publish("session/elicitation", (key, id))
 
-    def _page_elsewhere(self, payload: Any) -> None:
-        key, page = payload
-        session = self._keys.get(key)
-        if session is not None:
-            session.caller.remember_elicitation(page)
+    def cancel_request(self, session: HttpSession, id: Id | None) -> None:
+        """Cancel a call of a session, which may run in another process."""
+        if not self._cancel(session, id):
+            self._bus.publish("session/cancel", (session.key, id))
 
-    def parted(self) -> None:
+    def _cancel(self, session: HttpSession, id: Id | None) -> bool:
+        call = None if id is None else session.open_calls.get(id)
+        if call is not None:
+            self._dispatcher.cancel(call)
+        return call is not None
+
+    async def deliver_response(
+        self, session: HttpSession, message: Response | ErrorResponse
+    ) -> bool:
+        """Deliver a response to the process that waits for it; False if there is none."""
+        return session.on_response(message) or bool(
+            await self._bus.ask("session/response", (session.key, encode(message)))
+        )
+
+    def on_bus_lost(self) -> None:
         """Handle the loss of the bus: messages of other processes may be missing, so what they
         would have told is not relied on."""
-        for session in self._keys.values():
-            session.met = self._bus.alone
+        for session in self._by_key.values():
+            session.is_synced = self._bus.alone
             session.caller.invalidate_roots()
 
-    async def meet(self, session: HttpSession) -> bool:
+    async def sync(self, session: HttpSession) -> bool:
         """Ask the other processes about a session that is new to this one. Returns False if it has
         ended."""
-        session.met = True
-        known = await self._bus.ask("session/met", session.key)
+        session.is_synced = True
+        known = await self._bus.ask("session/sync", session.key)
         if known == ENDED:
             self._bury(session.key)
             return False
         if known is not None:
-            level, leveled, subscribed, pages = known
-            if leveled > session.leveled:
-                session.caller.log_level, session.leveled = level, leveled
+            level, set_at, subscribed, elicitation_ids = known
+            if set_at > session.log_level_set_at:
+                session.caller.log_level, session.log_level_set_at = level, set_at
             session.caller.subscribed_uris |= frozenset(subscribed)
-            for page in pages:
-                session.caller.remember_elicitation(page)
+            for id in elicitation_ids:
+                session.caller.remember_elicitation(id)
         return True
 
-    def _met_elsewhere(self, key: str) -> Any:
+    def _on_sync(self, key: str) -> Any:
         if key in self._tombstones:
             return ENDED
-        session = self._keys.get(key)
+        session = self._by_key.get(key)
         if session is None:
             return None
         caller = session.caller
         known = (
             caller.log_level,
-            session.leveled,
+            session.log_level_set_at,
             list(caller.subscribed_uris),
             caller.elicitation_ids,
         )
         return known if any(known[1:]) else None
 
-    def _seen_elsewhere(self, key: str) -> None:
-        session = self._keys.get(key)
-        if session is not None:
-            session.seen = session.told = time.monotonic()
-            self._open[session.id] = self._open.pop(session.id)
+    def _on_used(self, session: HttpSession) -> None:
+        session.used_at = session.announced_at = time.monotonic()
+        self._open[session.id] = self._open.pop(session.id)
 
-    def _ended_elsewhere(self, key: str) -> None:
-        self._bury(key)
-
-    def _level_elsewhere(self, payload: Any) -> None:
+    def _on_log_level(self, payload: Any) -> None:
         id, level, when = payload
-        session = self._known(id)
-        if (
-            session is not None and when > session.leveled
-        ):  # an older message was overtaken on its way
-            session.caller.log_level, session.leveled = level, when
+        session = self._find(id)
+        # Otherwise it was overtaken on its way by a later message.
+        if session is not None and when > session.log_level_set_at:
+            session.caller.log_level, session.log_level_set_at = level, when
 
-    def _subscribed_elsewhere(self, payload: Any) -> None:
+    def _on_subscribed(self, payload: Any) -> None:
         id, uri, wanted = payload
-        session = self._known(id)
+        session = self._find(id)
         if session is not None:
             subscribed = session.caller.subscribed_uris
             session.caller.subscribed_uris = subscribed | {uri} if wanted else subscribed - {uri}
 
 
-def principal_key(principal: Principal | None) -> bytes:
+def _on_remote_response(session: HttpSession, data: bytes) -> bool | None:
+    message = decode(data)
+    return (isinstance(message, Response | ErrorResponse) and session.on_response(message)) or None
+
+
+def digest_principal(principal: Principal | None) -> bytes:
     """Return a digest of a principal."""
     return b"" if principal is None else blake2b(principal.id.encode(), digest_size=16).digest()
