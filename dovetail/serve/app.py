@@ -1,44 +1,55 @@
 """The ASGI application of a server: streamable HTTP in every era and, if switched on, HTTP+SSE
 (2024-11-05) and WebSocket.
 
-`App` needs no ASGI lifespan. The first request in an event loop creates a `LoopState`, which holds
-everything that is bound to that loop, and whose own task holds the server's lifespan until the
-loop ends. If the ASGI server does send lifespan events, the application starts and ends with them.
+`App` needs no ASGI lifespan. The first request in an event loop starts a `LoopLifespan`. It holds
+the server's lifespan until the loop ends, and makes the `LoopState`: everything that is bound to
+that loop. If the ASGI server does send lifespan events, the application starts and ends with them.
 One application may serve several loops at once. `routes.py` answers at all paths but the endpoint.
 """
 
 import asyncio
 import logging
 import os
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, nullcontext
-from functools import partial
+from collections.abc import Mapping
+from contextlib import nullcontext
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from ..aio import TaskSet
 from ..connection.bus import NoBus
 from ..connection.dispatcher import Dispatcher
 from ..connection.encode import MessageEncoder
-from ..errors import InternalError
+from ..errors import ConfigError, InternalError, InvalidRequest
 from ..jsonrpc.messages import encode
-from ..ports import MEMBERS_CHANGED, Bus, Channel, Guard, RequestIdentity, Service
+from ..ports import (
+    MEMBERS_CHANGED,
+    Bus,
+    ChangeListener,
+    Channel,
+    HttpRequest,
+    HttpResponse,
+    RequestIdentity,
+    Service,
+)
 from ..protocol.base import Params
 from ..revisions import decode
-from ..sealing import KeyRing, key_ring
-from ..transports.http.server.asgi import Headers, Receive, Scope, Send
+from ..sealing import key_ring
+from ..transports.http.server.asgi import Headers, Receive, Scope, Send, encode_headers
 from ..transports.http.server.endpoint import EarlyRequest, Endpoint
 from ..transports.http.server.event_store import MemoryEventStore
 from ..transports.http.server.get_streams import GetStreams
-from ..transports.http.server.policy import Policy, Rejection
+from ..transports.http.server.policy import Rejection
 from ..transports.http.server.sessions import SessionTable
 from .auth_gate import AuthGate
-from .channel import Lifespan, OnChange, serve_channel
+from .channel import Lifespan, serve_channel
 from .metrics import Metrics, MetricsPage
 from .options import ServeOptions
-from .routes import Routes, send_error
+from .routes import Routes, replay_body, send_error
 
 if TYPE_CHECKING:
     from ..transports.http.sse import SseServer
+
 
 log = logging.getLogger("dovetail.http")
 
@@ -53,35 +64,25 @@ class App:
     """The ASGI application of one server."""
 
     def __init__(self, service: Service, lifespan: Lifespan, options: ServeOptions) -> None:
-        self._service, self._lifespan, self._options = service, lifespan, options
-        self._rules, self._ring = options.rules(service), key_ring(options.keys)
-        self._states: dict[asyncio.AbstractEventLoop, LoopState] = {}
-        self._current: LoopState | None = None
-        """The started state that was used last: nearly always that of the only loop."""
-        self._paths = options.paths
-        self._endpoint = self._paths.endpoint
-        self._gate = None if service.guard is None else self._make_gate(service.guard)
-        self._routes = Routes(service, options, self._paths, self._rules, self._gate)
-        self._metrics = Metrics() if options.metrics else None
-        if self._metrics is not None:
+        self.service, self.lifespan, self.options = service, lifespan, options
+        self.rules, self.ring = options.rules(service), key_ring(options.keys)
+        self.paths = options.paths
+        self.gate = (
+            None
+            if service.guard is None
+            else AuthGate(service, service.guard, self.rules, self.ring, options)
+        )
+        self.metrics = Metrics() if options.metrics else None
+        if self.metrics is not None:
             options.check_metrics_auth(service.guard)
-            service.observe(self._metrics)
-        needs_scope = self._gate is not None or self._endpoint == self._paths.sse
-        self.fast_path = None if needs_scope else self._endpoint.encode()
+            service.observe(self.metrics)
+        self._routes = Routes(self)
+        self._lifespans: dict[asyncio.AbstractEventLoop, LoopLifespan] = {}
+        self._current: LoopState | None = None
+        """The state that was used last: nearly always that of the only loop."""
+        needs_scope = self.gate is not None or self.paths.endpoint == self.paths.sse
+        self.fast_path = None if needs_scope else self.paths.endpoint.encode()
         """The URL of requests that `begin` accepts; None if every request needs an ASGI scope."""
-
-    def _make_gate(self, guard: Guard) -> AuthGate:
-        at = self._paths
-        pairs = (
-            (at.endpoint, at.endpoint),
-            (at.sse, at.sse),
-            (at.message, at.sse),
-            (at.websocket, at.websocket),
-        )
-        paths = {path: base for path, base in pairs if path is not None and base is not None}
-        return AuthGate(
-            self._service, guard, self._rules, self._ring, self._options.public_url, paths
-        )
 
     def begin(
         self, headers: Headers, server: Address, client: Address, body: bytes
@@ -97,19 +98,19 @@ class App:
 
     def count_success(self) -> None:
         """Count a request that `begin` accepted and that was answered with a result."""
-        if self._metrics is not None:
-            self._metrics.count_response("POST", 200)
+        if self.metrics is not None:
+            self.metrics.count_response("POST", 200)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one ASGI scope."""
-        kind = scope["type"]
+        kind, paths = scope["type"], self.paths
         if kind == "lifespan":
             await self._follow_lifespan(receive, send)
             return
-        if self._metrics is not None and kind == "http":
-            send = self._metrics.counting_send(scope["method"], send)
+        if self.metrics is not None and kind == "http":
+            send = self.metrics.counting_send(scope["method"], send)
         path = scope["path"]
-        if path != self._endpoint or scope.get("root_path"):
+        if path != paths.endpoint or scope.get("root_path"):
             path = _path_below_mount(scope)
         current = self._current
         if current is None or current.loop is not asyncio.get_running_loop():
@@ -121,7 +122,7 @@ class App:
                 return
         if kind == "websocket":
             await self._routes.accept_websocket(current, path, scope, receive, send)
-        elif path == self._endpoint != self._paths.sse:
+        elif path == paths.endpoint != paths.sse:
             await current.endpoint(scope, path, receive, send)
         else:
             await self._routes(current, path, scope, receive, send)
@@ -129,34 +130,25 @@ class App:
     async def start(self) -> "LoopState":
         """Enter the server's lifespan, unless that has been done in this event loop."""
         loop = asyncio.get_running_loop()
-        state = self._states.get(loop)
-        if state is None or state.closing:
-            state = self._states[loop] = LoopState(
-                self._service,
-                self._lifespan,
-                self._options,
-                self._rules,
-                self._ring,
-                self._gate,
-                self._metrics,
-            )
-            state.task.add_done_callback(partial(self._forget, state))
-        await asyncio.shield(state.ready)
-        self._current = state
+        lifespan = self._lifespans.get(loop)
+        if lifespan is None or lifespan.closing is not None:
+            lifespan = self._lifespans[loop] = LoopLifespan(self)
+            lifespan.task.add_done_callback(partial(self._forget, lifespan))
+        state = self._current = await asyncio.shield(lifespan.ready)
         return state
 
-    def _forget(self, state: "LoopState", task: "asyncio.Task[None]") -> None:
+    def _forget(self, lifespan: "LoopLifespan", task: "asyncio.Task[None]") -> None:
         # Also if it failed to start: the next request tries again.
-        if self._states.get(state.loop) is state:
-            del self._states[state.loop]
-        if self._current is not None and self._current.loop is state.loop:
+        if self._lifespans.get(lifespan.loop) is lifespan:
+            del self._lifespans[lifespan.loop]
+        if self._current is not None and self._current.loop is lifespan.loop:
             self._current = None
 
     async def close(self) -> None:
         """End every stream, session and call of this event loop, then the server's lifespan."""
-        state = self._states.get(asyncio.get_running_loop())
-        if state is not None:
-            await state.close(self._service.limits.shutdown)
+        lifespan = self._lifespans.get(asyncio.get_running_loop())
+        if lifespan is not None:
+            await lifespan.close()
 
     async def _follow_lifespan(self, receive: Receive, send: Send) -> None:
         while True:
@@ -176,61 +168,36 @@ class App:
                 return
 
 
-class LoopState:
-    """The application in one event loop, from entering the server's lifespan to leaving it.
+class LoopLifespan:
+    """The server's lifespan in one event loop.
 
-    A task of its own holds the lifespan, because the request that needed it first may be cancelled.
-    `ready` is done when the other attributes are set, or fails with what the lifespan raised.
+    A task of its own holds it, because the request that needed it first may be cancelled.
     """
 
-    endpoint: Endpoint
-    get_streams: GetStreams
-    sessions: SessionTable | None
-    metrics_page: MetricsPage | None
-    dispatcher: Dispatcher
-    _bus: Bus
-    _state: Any
-    _stop_listening: Callable[[], None]
-
-    def __init__(
-        self,
-        service: Service,
-        lifespan: Lifespan,
-        options: ServeOptions,
-        rules: Policy,
-        ring: KeyRing,
-        gate: AuthGate | None,
-        metrics: Metrics | None,
-    ) -> None:
+    def __init__(self, app: App) -> None:
         self.loop = asyncio.get_running_loop()
-        self.ready: asyncio.Future[None] = self.loop.create_future()
-        self.closing = False
-        self._service, self._options, self._rules = service, options, rules
-        self._ring, self._gate, self._metrics = ring, gate, metrics
-        self._channels = TaskSet()
-        """One task for each client of WebSocket or HTTP+SSE."""
-        self._listeners: set[OnChange] = set()
-        """Called with changes in other processes, to notify those clients."""
-        self._sse: SseServer | None = None
+        self.ready: asyncio.Future[LoopState] = self.loop.create_future()
+        """What the lifespan made, or the exception that it raised."""
+        self.closing: asyncio.Task[None] | None = None
+        self._limits = app.service.limits
         self._stop = asyncio.Event()
-        self._grace = 0.0
-        self._closing: asyncio.Task[None] | None = None
-        self.task = self.loop.create_task(self._run(lifespan()))
+        self.task = self.loop.create_task(self._run(app))
         _LIFESPANS.difference_update([task for task in _LIFESPANS if task.get_loop().is_closed()])
         _LIFESPANS.hold(self.task)
 
-    # start and end
-
-    async def _run(self, lifespan: AbstractAsyncContextManager[Any]) -> None:
+    async def _run(self, app: App) -> None:
+        grace = 0.0
         try:
-            async with lifespan as state:
-                await self._open(state)
-                self.ready.set_result(None)
+            async with app.lifespan() as value:
+                bus = NoBus() if app.options.bus is None else await app.options.bus()
+                state = LoopState(app, value, bus)
+                self.ready.set_result(state)
                 try:
                     await self._stop.wait()
+                    grace = self._limits.shutdown / 2
                 except asyncio.CancelledError:
                     pass  # the loop ends
-                await self._end(self._grace)
+                await state.close(grace)
         except BaseException as error:
             ordinary = isinstance(error, Exception)
             if not self.ready.done():
@@ -243,61 +210,15 @@ class LoopState:
             if not ordinary:
                 raise
 
-    async def _open(self, state: Any) -> None:
-        service, options, limits = self._service, self._options, self._service.limits
-        events = MemoryEventStore(limits) if options.events is None else options.events()
-        bus = self._bus = NoBus() if options.bus is None else await options.bus()
-        self._state = state
-        self.dispatcher = Dispatcher(
-            service,
-            state,
-            MessageEncoder(limits.outgoing, service.redact),
-            self._notify_sessions,
-            self._key_ring,
-        )
-        self.get_streams = GetStreams(self.dispatcher, limits, events, bus, options.long_polling)
-        self.sessions = None
-        if self._rules.sessions:
-            if self._ring.origin == "process" and bus.alone and _is_foreign_worker():
-                log.warning(
-                    "The workers do not share a key for session ids. Set DOVETAIL_KEYS to the "
-                    "same value for all of them"
-                )
-            self.sessions = SessionTable(
-                self.dispatcher, self._ring, limits, bus, self.get_streams.ended
-            )
-        self.endpoint = Endpoint(
-            self.dispatcher,
-            self._rules,
-            limits,
-            sessions=self.sessions,
-            get_streams=self.get_streams,
-            events=events,
-            bus=bus,
-            json_only=options.json_only,
-            gate=self._gate,
-        )
-        bus.on("change", self._on_remote_change)
-        bus.on(MEMBERS_CHANGED, self._on_bus_lost)
-        self.metrics_page = (
-            None if self._metrics is None else MetricsPage(self._metrics, self._gauges, bus)
-        )
-        self._stop_listening = (
-            (lambda: None)
-            if isinstance(bus, NoBus)
-            # each process watches the files by itself
-            else service.add_listener(self._on_local_change, watched=False)
-        )
+    async def close(self) -> None:
+        """End within `Limits.shutdown`, half of which is for the calls that still run."""
+        if self.closing is None:
+            self.closing = self.loop.create_task(self._close())
+        await asyncio.shield(self.closing)
 
-    async def close(self, timeout: float) -> None:
-        """End within `timeout` seconds, half of which are for the calls that still run."""
-        if self._closing is None:
-            self.closing, self._grace = True, timeout / 2
-            self._closing = self.loop.create_task(self._wait_closed(timeout))
-        await asyncio.shield(self._closing)
-
-    async def _wait_closed(self, timeout: float) -> None:
+    async def _close(self) -> None:
         self._stop.set()
+        timeout = self._limits.shutdown
         done, _ = await asyncio.wait([self.task], timeout=timeout)
         if not done:
             log.error(
@@ -306,7 +227,58 @@ class LoopState:
             )
             self.task.cancel()
 
-    async def _end(self, grace: float) -> None:
+
+class LoopState:
+    """Everything of an application that is bound to one event loop."""
+
+    def __init__(self, app: App, state: Any, bus: Bus) -> None:
+        service, options, limits = app.service, app.options, app.service.limits
+        self.loop = asyncio.get_running_loop()
+        self._app, self._state, self._bus = app, state, bus
+        self._channels = TaskSet()
+        """One task for each client of WebSocket or HTTP+SSE."""
+        self._listeners: set[ChangeListener] = set()
+        """Called with changes in other processes, to notify those clients."""
+        events = MemoryEventStore(limits) if options.events is None else options.events()
+        self.dispatcher = Dispatcher(
+            service,
+            state,
+            MessageEncoder(limits.outgoing, service.redact),
+            lambda method, params: self.get_streams.notify(method, params),
+            lambda: app.ring,
+        )
+        self.get_streams = GetStreams(self.dispatcher, limits, events, bus, options.long_polling)
+        self.sessions: SessionTable | None = None
+        if app.rules.sessions:
+            if app.ring.origin == "process" and bus.alone and _is_foreign_worker():
+                log.warning(
+                    "The workers do not share a key for session ids. Set DOVETAIL_KEYS to the "
+                    "same value for all of them"
+                )
+            self.sessions = SessionTable(
+                self.dispatcher, app.ring, limits, bus, self.get_streams.ended
+            )
+        self.endpoint = Endpoint(
+            self.dispatcher,
+            app.rules,
+            limits,
+            sessions=self.sessions,
+            get_streams=self.get_streams,
+            events=events,
+            bus=bus,
+            json_only=options.json_only,
+            gate=app.gate,
+        )
+        self.metrics_page = (
+            None if app.metrics is None else MetricsPage(app.metrics, self._gauges, bus)
+        )
+        bus.on("change", self._on_remote_change)
+        bus.on(MEMBERS_CHANGED, self._on_bus_lost)
+        # Each process watches the files by itself.
+        self._stop_listening = service.add_listener(self._on_local_change, watched=False)
+
+    async def close(self, grace: float) -> None:
+        """End all streams and sessions, and after `grace` seconds the calls that still run."""
         self._stop_listening()
         self.dispatcher.close()
         for task in list(self._channels):
@@ -318,19 +290,18 @@ class LoopState:
 
     async def serve_channel(self, channel: Channel, identity: RequestIdentity) -> None:
         """Serve a client of WebSocket or HTTP+SSE, until it leaves or may no longer stay."""
+        gate, ring = self._app.gate, self._app.ring
         serving = serve_channel(
-            self._service,
+            self._app.service,
             channel,
             lambda: nullcontext(self._state),
             grace=0,
             listeners=self._listeners,
-            ring=self._key_ring,
+            ring=lambda: ring,
             identity=identity,
         )
         task = self._channels.start(serving)
-        expiry = (
-            [] if self._gate is None else [asyncio.create_task(self._gate.wait_expired(identity))]
-        )
+        expiry = [] if gate is None else [asyncio.create_task(gate.wait_expired(identity))]
         try:
             await asyncio.wait([task, *expiry], return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -343,26 +314,21 @@ class LoopState:
     @property
     def is_full(self) -> bool:
         """Whether no more clients of WebSocket are accepted (`Limits.streams`)."""
-        return len(self._channels) >= self._service.limits.streams
+        return len(self._channels) >= self._app.service.limits.streams
 
-    @property
+    @cached_property
     def sse(self) -> "SseServer":
         """The clients of HTTP+SSE (2024-11-05)."""
-        if self._sse is None:
-            from ..transports.http.sse import SseServer
+        from ..transports.http.sse import SseServer
 
-            limits = self._service.limits
-            self._sse = SseServer(
-                limits,
-                self.serve_channel,
-                self._bus,
-                limit=limits.streams,
-                keepalive=limits.keepalive,
-            )
-        return self._sse
-
-    def _key_ring(self) -> KeyRing:
-        return self._ring
+        limits = self._app.service.limits
+        return SseServer(
+            limits,
+            self.serve_channel,
+            self._bus,
+            limit=limits.streams,
+            keepalive=limits.keepalive,
+        )
 
     def _gauges(self) -> dict[str, float]:
         return {
@@ -373,11 +339,10 @@ class LoopState:
 
     # changes, in this process and in the others
 
-    def _notify_sessions(self, method: str, params: Params) -> None:
-        self.get_streams.notify(method, params)
-
     def _on_local_change(self, method: str, params: Params) -> None:
         """Publish a change in this process (on any thread) to the others."""
+        if self._bus.alone:
+            return
         try:
             self.loop.call_soon_threadsafe(self._bus.publish, "change", (method, encode(params)))
         except RuntimeError:
@@ -424,3 +389,66 @@ def _is_foreign_worker() -> bool:
         "gunicorn" in os.environ.get("SERVER_SOFTWARE", "")
         or int(os.environ.get("WEB_CONCURRENCY", "1") or 1) > 1
     )
+
+
+# serverless functions, which start with a request and end after it
+
+
+async def handle(
+    service: Service, lifespan: Lifespan, request: HttpRequest, options: Mapping[str, Any]
+) -> HttpResponse:
+    """Answer a single request with JSON, keep no session and leave nothing running."""
+    if options.get("metrics"):
+        raise ConfigError(
+            "metrics= is not possible with `handle`: the counters would be lost after each "
+            "request. Use telemetry() instead"
+        )
+    response = HttpResponse()
+    receive = replay_body(request.body, asyncio.Event().wait)  # the client never disconnects
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            response.status = message["status"]
+            response.headers = {
+                name.decode("latin-1"): value.decode("latin-1")
+                for name, value in message["headers"]
+            }
+        else:
+            response.body += message.get("body", b"")
+
+    app = App(
+        service, lifespan, ServeOptions.create(**{"json_only": True, "sessions": False, **options})
+    )
+    try:
+        scope = _scope(request, fixed_path=bool(options.get("path")))
+    except UnicodeEncodeError:
+        error = InvalidRequest("A header has characters that are not Latin-1")
+        await send_error(send, Rejection(400, error))
+        return response
+    try:
+        await app(scope, receive, send)
+    finally:
+        await app.close()
+    return response
+
+
+def _scope(request: HttpRequest, fixed_path: bool) -> dict[str, Any]:
+    """Return the ASGI scope of a request.
+
+    By default, the path at which the function is called is the endpoint, and its well-known
+    documents are below it.
+    """
+    headers = encode_headers(request.headers)
+    url = urlsplit(request.url)
+    if url.netloc and not any(name == b"host" for name, _ in headers):
+        headers.append((b"host", url.netloc.encode("latin-1", "replace")))
+    return {
+        "type": "http",
+        "scheme": url.scheme or "https",
+        "method": request.method,
+        "path": request.path,
+        "root_path": "" if fixed_path else request.path.partition("/.well-known/")[0],
+        "query_string": url.query.encode(),
+        "headers": headers,
+        "client": (request.address, 0) if request.address else None,
+    }

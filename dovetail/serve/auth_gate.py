@@ -23,9 +23,10 @@ from ..aio import BoundedDict
 from ..net import HTTP_SCHEMES
 from ..ports import Guard, HttpRequest, HttpResponse, Principal, PublicUrl, RequestIdentity, Service
 from ..sealing import KeyRing
-from ..transports.http.server.asgi import Headers, Scope
+from ..transports.http.server.asgi import Headers, Scope, encode_headers
 from ..transports.http.server.host_checks import is_own_host
 from ..transports.http.server.policy import Policy
+from .options import ServeOptions
 
 log = logging.getLogger("dovetail.http")
 
@@ -42,24 +43,18 @@ GUARD_FAILED = HttpResponse(
 
 
 class AuthGate:
-    """The guard of a server, as it is served.
-
-    `paths` maps each guarded path to that of its transport (`/message` to `/sse`); the first is the
-    endpoint.
-    """
+    """The guard of a server, as it is served."""
 
     def __init__(
-        self,
-        service: Service,
-        guard: Guard,
-        rules: Policy,
-        ring: KeyRing,
-        public_url: str | None,
-        paths: Mapping[str, str],
+        self, service: Service, guard: Guard, rules: Policy, ring: KeyRing, options: ServeOptions
     ) -> None:
         self._service, self._guard, self._rules, self._ring = service, guard, rules, ring
-        self._paths = paths
-        self._configured = None if public_url is None else _split_public_url(public_url, paths)
+        self._paths = options.paths.guarded
+        self._configured = (
+            None
+            if options.public_url is None
+            else _split_public_url(options.public_url, self._paths)
+        )
         self._public_urls: BoundedDict[tuple[Any, ...], PublicUrl] = BoundedDict(MAX_CACHED_URLS)
         self.secrets = frozenset(
             name.lower().encode() for name in (*SECRET_HEADERS, *getattr(guard, "secrets", ()))
@@ -205,13 +200,6 @@ def _make_request(
         url=url,
         address=client[0] if client else None,
     )
-
-
-def encode_headers(headers: Mapping[str, str]) -> Headers:
-    """Return headers in the form of ASGI."""
-    return [
-        (name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()
-    ]
 
 
 def _split_public_url(url: str, paths: Mapping[str, str]) -> tuple[str, str]:

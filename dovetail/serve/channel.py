@@ -1,6 +1,10 @@
 """Serve one client over a channel: stdio, WebSocket, HTTP+SSE (2024-11-05), memory or your own."""
 
 import asyncio
+import os
+import signal
+import sys
+import threading
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
@@ -8,12 +12,11 @@ from typing import Any
 from ..connection.connection import Connection, send_heartbeats
 from ..connection.encode import MessageEncoder
 from ..connection.server_session import ANONYMOUS, ServerSession
-from ..ports import Channel, RequestIdentity, Service
-from ..protocol.base import Params
+from ..ports import ChangeListener, Channel, RequestIdentity, Service
 from ..sealing import KeyRing, key_ring
+from ..transports.stdio import StdioChannel
 
 Lifespan = Callable[[], AbstractAsyncContextManager[Any]]
-OnChange = Callable[[str, Params], None]
 
 
 async def serve_channel(
@@ -23,7 +26,7 @@ async def serve_channel(
     *,
     grace: float | None = None,
     orderly: bool = False,
-    listeners: set[OnChange] | None = None,
+    listeners: set[ChangeListener] | None = None,
     ring: Callable[[], KeyRing] = key_ring,
     identity: RequestIdentity = ANONYMOUS,
 ) -> None:
@@ -69,3 +72,99 @@ async def serve_channel(
             serving.on_close(None)
             await asyncio.sleep(0)  # let the streams that this ended send their last message
             await connection.close()
+
+
+# stdin and stdout: the client is the parent, which may die, or send signals
+
+
+def run_stdio(service: Service, lifespan: Lifespan) -> None:
+    """Serve on stdin and stdout until the client disconnects or a signal arrives."""
+    # With the default of 5 ms, threads that compute would keep the event loop waiting that long
+    # each time it needs the interpreter.
+    sys.setswitchinterval(0.001)
+    channel = StdioChannel(service.limits)  # before the event loop opens file descriptors
+    asyncio.run(_run(service, channel, lifespan)).cancel()
+
+
+async def serve_stdio(service: Service, lifespan: Lifespan) -> None:
+    """Serve on stdin and stdout in the running event loop, until the client disconnects."""
+    await serve_channel(
+        service, StdioChannel(service.limits), lifespan, grace=service.limits.shutdown
+    )
+
+
+async def _run(service: Service, channel: StdioChannel, lifespan: Lifespan) -> threading.Timer:
+    task = asyncio.current_task()
+    assert task is not None
+    timeout = service.limits.shutdown
+    handles_signals = _handle_signals(task, timeout)
+    _watch_parent(timeout / 2, task)
+    try:
+        await serve_channel(
+            service, channel, lifespan, grace=timeout if channel.endless else None, orderly=True
+        )
+    except asyncio.CancelledError:
+        pass
+    # When the loop closes, it closes the pipe that signals are written to before it removes the
+    # signal handlers.
+    if handles_signals:
+        signal.set_wakeup_fd(-1)
+    # asyncio waits for every task, and one that ignores its cancellation would keep us for ever.
+    return exit_after(timeout)
+
+
+def _handle_signals(task: "asyncio.Task[Any]", timeout: float) -> bool:
+    """Let the first signal stop the server in good order, and the second end the process at once.
+
+    The process also ends if a tool blocks the event loop for `timeout` seconds after a signal.
+    Returns False if handlers cannot be set: then Ctrl-C raises KeyboardInterrupt as usual.
+    """
+    loop = asyncio.get_running_loop()
+    timers: list[threading.Timer] = []
+
+    def on_signal(number: int, frame: Any) -> None:
+        if timers:
+            os._exit(130)
+        timers.append(exit_after(timeout))
+
+    def stop() -> None:
+        timers[0].cancel()
+        task.cancel()
+
+    for name in ("SIGINT", "SIGTERM"):
+        try:
+            loop.add_signal_handler(getattr(signal, name), stop)
+            signal.signal(getattr(signal, name), on_signal)  # runs even if the loop is blocked
+        except (NotImplementedError, RuntimeError, ValueError):
+            return False  # Windows, or not the main thread
+    return True
+
+
+def exit_after(seconds: float) -> threading.Timer:
+    """End the process after that many seconds, unless the timer is cancelled."""
+    timer = threading.Timer(seconds, os._exit, (1,))
+    timer.daemon = True
+    timer.start()
+    return timer
+
+
+def _watch_parent(timeout: float, task: "asyncio.Task[Any]") -> None:
+    """End `timeout` seconds after the parent died, even if another process holds stdin open.
+
+    Until then, the messages that the parent sent last are answered.
+    """
+    parent = os.getppid() if hasattr(os, "getppid") else 1
+    if parent <= 1 or not hasattr(os, "pidfd_open"):
+        return
+    loop = asyncio.get_running_loop()
+    try:
+        parent_fd = os.pidfd_open(parent)
+    except OSError:
+        return
+
+    def on_parent_death() -> None:
+        loop.remove_reader(parent_fd)
+        os.close(parent_fd)
+        loop.call_later(timeout, task.cancel)
+
+    loop.add_reader(parent_fd, on_parent_death)

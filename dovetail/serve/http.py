@@ -24,9 +24,8 @@ from ..limits import Limits
 from ..ports import Bus, Service
 from ..sealing import key_ring
 from .app import App
-from .channel import Lifespan
+from .channel import Lifespan, exit_after
 from .options import ServeOptions
-from .stdio import exit_after
 
 if TYPE_CHECKING:
     import uvicorn
@@ -194,7 +193,6 @@ def _make_server(service: Service, lifespan: Lifespan, listener: _Listener) -> "
         config = uvicorn.Config(
             app,
             http=_http_protocol(app, limits),
-            loop=_event_loop(),
             ws=_websocket() if listener.options.websocket else "none",
             # Above this size uvicorn closes the connection; below it, we can send an error.
             ws_max_size=2 * limits.incoming,
@@ -230,14 +228,6 @@ def _websocket() -> Any:
                 self.handshake_complete = True
 
     return RefusableWebSocket
-
-
-def _event_loop() -> Any:
-    try:
-        import uvloop  # noqa: F401
-    except ImportError:
-        return "asyncio"
-    return "uvloop"
 
 
 def _wrap_uvicorn(config: "uvicorn.Config", app: App, timeout: float) -> "uvicorn.Server":

@@ -23,6 +23,20 @@ class ServePaths(Struct, frozen=True):
     """Where clients of HTTP+SSE send their messages."""
     websocket: str | None
 
+    @property
+    def guarded(self) -> dict[str, str]:
+        """Each path that needs authentication, and that of its transport (`/message` belongs to
+        `/sse`); the endpoint comes first."""
+        transports = {
+            self.endpoint: self.endpoint,
+            self.sse: self.sse,
+            self.message: self.sse,
+            self.websocket: self.websocket,
+        }
+        return {
+            path: base for path, base in transports.items() if path is not None and base is not None
+        }
+
 
 class ServeOptions(Struct, frozen=True, kw_only=True):
     """How a server is served over HTTP."""

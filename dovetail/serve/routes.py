@@ -5,7 +5,7 @@ The endpoint has its own checks (`transports/http/server/policy.py`). Requests t
 through those of these checks that apply to them: Host, Origin and authentication.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
@@ -14,103 +14,83 @@ from msgspec.structs import replace
 
 from ..errors import Forbidden, InvalidRequest, Overloaded
 from ..jsonrpc.messages import encode
-from ..limits import KIB
-from ..ports import HttpResponse, RequestIdentity, Service
+from ..limits import KIB, Limits
+from ..ports import HttpResponse, RequestIdentity
 from ..transports.http.server import policy
 from ..transports.http.server.asgi import (
+    JSON,
     ClientGone,
+    Headers,
     Receive,
     RequestRefused,
     Scope,
     Send,
+    encode_headers,
     read_body,
     send_body,
     send_response,
 )
-from ..transports.http.server.policy import Policy, Rejection, RequestHead, cors
-from .auth_gate import AuthGate, encode_headers
+from ..transports.http.server.policy import Rejection, RequestHead, cors
 from .metrics import CONTENT_TYPE, MetricsPage
-from .options import ServeOptions, ServePaths
 
 if TYPE_CHECKING:
-    from .app import LoopState
+    from .app import App, LoopState
 
 BODILESS = ("GET", "HEAD", "OPTIONS")
 MAX_PAGE_BODY_BYTES = 64 * KIB
 """The longest body of a request to a page of the guard."""
+CHECKED = (b"host", b"origin", b"authorization")
+"""The headers that are checked in a request without a body."""
 
 
 class Routes:
     """Answers requests to all paths but the endpoint."""
 
-    def __init__(
-        self,
-        service: Service,
-        options: ServeOptions,
-        paths: ServePaths,
-        rules: Policy,
-        gate: AuthGate | None,
-    ) -> None:
-        self._service, self._options, self._paths = service, options, paths
-        self._rules, self._gate = rules, gate
-        self._page_limits = service.limits
-        if not options.routes:
-            self._page_limits = replace(service.limits, incoming=MAX_PAGE_BODY_BYTES)
+    def __init__(self, app: "App") -> None:
+        self._app, self._page_limits = app, app.service.limits
+        if not app.options.routes:
+            self._page_limits = replace(self._page_limits, incoming=MAX_PAGE_BODY_BYTES)
 
     async def __call__(
         self, state: "LoopState", path: str, scope: Scope, receive: Receive, send: Send
     ) -> None:
         """Answer an HTTP request."""
-        method = scope["method"]
-        if path == self._options.health and method in ("GET", "HEAD"):
+        method, options, paths = scope["method"], self._app.options, self._app.paths
+        is_read = method in ("GET", "HEAD")
+        if path == options.health and is_read:
             await send_body(send, b'{"status":"ok"}')
-        elif (
-            path == self._options.metrics
-            and state.metrics_page is not None
-            and method in ("GET", "HEAD")
-        ):
+        elif path == options.metrics and state.metrics_page is not None and is_read:
             await self._send_metrics(state.metrics_page, path, scope, send)
-        elif path == self._paths.sse:
-            if method == "GET" and not any(
-                name == b"mcp-session-id" for name, _ in scope["headers"]
-            ):
-                await self._open_sse(state, path, scope, receive, send)
-            else:
-                await state.endpoint(scope, path, receive, send)
-        elif path == self._paths.message and method == "POST":
+        elif path == paths.sse and method == "GET" and not _has_session(scope):
+            await self._open_sse(state, path, scope, receive, send)
+        elif path == paths.message and method == "POST":
             await self._post_sse(state, path, scope, receive, send)
-        elif path == self._paths.message and method == "OPTIONS":
+        elif path == paths.sse or (path == paths.message and method == "OPTIONS"):
             await state.endpoint(scope, path, receive, send)
-        elif self._gate is None and self._options.routes is None:
+        elif self._app.gate is None and options.routes is None:
             await self._send_not_found(path, send)
         else:
             await self._send_page(state, path, scope, receive, send)
 
     async def _send_not_found(self, path: str, send: Send) -> None:
-        endpoint = self._paths.endpoint or "/"
-        await send_error(
-            send,
-            Rejection(
-                404,
-                InvalidRequest(f"There is nothing at {path or '/'}; the endpoint is at {endpoint}"),
-            ),
-        )
+        endpoint = self._app.paths.endpoint or "/"
+        error = InvalidRequest(f"There is nothing at {path or '/'}; the endpoint is at {endpoint}")
+        await send_error(send, Rejection(404, error))
 
     async def _send_metrics(self, page: MetricsPage, path: str, scope: Scope, send: Send) -> None:
-        head, needed = self._check_head(scope), self._options.metrics_auth
-        if isinstance(head, Rejection):
-            await send_error(send, head)
+        needed, gate = self._app.options.metrics_auth, self._app.gate
+        admitted = await self._admit(scope, path, send, *CHECKED, is_guarded=bool(needed))
+        if admitted is None:
             return
-        identity = await self._identify(scope, path) if needed else RequestIdentity()
-        if isinstance(identity, HttpResponse):
-            await send_response(send, identity)
-        elif needed and (identity.principal is None or needed not in identity.principal.scopes):
-            headers = [] if self._gate is None else self._gate.challenge(identity, (str(needed),))
+        identity, headers = admitted
+        if needed and (identity.principal is None or needed not in identity.principal.scopes):
+            if gate is not None:
+                headers += gate.challenge(identity, (str(needed),))
             error = Forbidden(f"Reading the metrics needs the scope {needed!r}")
             await send_error(send, Rejection(403, error), headers)
         else:
             body = b"" if scope["method"] == "HEAD" else await page.page()
-            await send_body(send, body, kind=(b"content-type", CONTENT_TYPE))
+            await send_body(send, body, headers=headers, kind=(b"content-type", CONTENT_TYPE))
 
     async def _send_page(
         self, state: "LoopState", path: str, scope: Scope, receive: Receive, send: Send
@@ -119,78 +99,49 @@ class Routes:
 
         Only the Host is checked: browsers visit their pages, and other origins may read them.
         """
-        host = [(name, value) for name, value in scope["headers"] if name == b"host"]
-        head = policy.check_head(
-            self._rules, "POST", [*host, (b"content-type", b"application/json")], _server(scope)
-        )
+        head = self._check_head(scope, b"host")
         if isinstance(head, Rejection):
             await send_error(send, head)
             return
-        if self._gate is not None:
-            try:
-                body = (
-                    b""
-                    if scope["method"] in BODILESS
-                    else await read_body(receive, self._page_limits, state.endpoint.body_timeouts)
-                )
-                answer = await self._gate.respond(scope, path, dict(scope["headers"]), body)
-            except RequestRefused as refused:
-                await send_error(send, refused.reject)
+        if self._app.gate is not None:
+            body: bytes | None = b""
+            if scope["method"] not in BODILESS:
+                body = await _read_body(state, receive, send, self._page_limits)
+            if body is None:
                 return
-            except ClientGone:
-                return
+            answer = await self._app.gate.respond(scope, path, dict(scope["headers"]), body)
             if answer is not None:
                 await send_response(
                     send, answer if scope["method"] != "HEAD" else replace(answer, body=b"")
                 )
                 return
-            receive = _replay(body, receive)
-        if self._options.routes is None:
+            receive = replay_body(body, receive)
+        if self._app.options.routes is None:
             await self._send_not_found(path, send)
         else:
-            await self._options.routes(scope, receive, send)
+            await self._app.options.routes(scope, receive, send)
 
     async def _open_sse(
         self, state: "LoopState", path: str, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        head = self._check_head(scope)
-        if isinstance(head, Rejection):
-            await send_error(send, head)
-            return
-        headers = cors(self._rules, head)
-        identity = await self._identify(scope, path)
-        if isinstance(identity, HttpResponse):
-            await send_response(send, identity, headers)
-        else:
-            await state.sse.open(scope, receive, send, self._paths.message or "", headers, identity)
-
-    async def _identify(self, scope: Scope, path: str) -> RequestIdentity | HttpResponse:
-        if self._gate is not None:
-            return await self._gate.admit(scope, path, dict(scope["headers"]))
-        client = scope.get("client")
-        return RequestIdentity(client[0] if client else None)
+        admitted = await self._admit(scope, path, send, *CHECKED)
+        if admitted is not None:
+            identity, headers = admitted
+            message_path = self._app.paths.message or ""
+            await state.sse.open(scope, receive, send, message_path, headers, identity)
 
     async def _post_sse(
         self, state: "LoopState", path: str, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        head = policy.check_head(self._rules, "POST", scope["headers"], _server(scope))
-        if isinstance(head, Rejection):
-            await send_error(send, head)
+        admitted = await self._admit(scope, path, send)
+        if admitted is None:
             return
-        identity = await self._identify(scope, path)
-        if isinstance(identity, HttpResponse):
-            await send_response(send, identity, cors(self._rules, head))
-            return
+        identity, headers = admitted
         query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
         session = (query.get("session_id") or query.get("sessionId") or [""])[0]
-        headers = cors(self._rules, head)
-        try:
-            body = await read_body(receive, self._service.limits, state.endpoint.body_timeouts)
+        body = await _read_body(state, receive, send, self._app.service.limits, headers)
+        if body is not None:
             await state.sse.post(send, session, body, headers, identity)
-        except RequestRefused as refused:
-            await send_error(send, refused.reject, headers)
-        except ClientGone:
-            pass
 
     async def accept_websocket(
         self, state: "LoopState", path: str, scope: Scope, receive: Receive, send: Send
@@ -198,40 +149,72 @@ class Routes:
         """Serve a client over WebSocket, or refuse the handshake."""
         from ..transports.websocket import accept, refuse
 
-        answer = self._check_head(scope)
-        if path != self._paths.websocket:
-            answer = Rejection(404, InvalidRequest(f"There is no WebSocket at {path or '/'}"))
-        elif isinstance(answer, RequestHead) and state.is_full:
-            answer = Rejection(
+        head = self._check_head(scope, *CHECKED)
+        if path != self._app.paths.websocket:
+            head = Rejection(404, InvalidRequest(f"There is no WebSocket at {path or '/'}"))
+        elif isinstance(head, RequestHead) and state.is_full:
+            head = Rejection(
                 503,
                 Overloaded("The server has too many connections at the moment (Limits.streams)"),
             )
-        if isinstance(answer, Rejection):
+        if isinstance(head, Rejection):
             await receive()
-            await refuse(scope, send, answer.status, answer.error.message)
+            await refuse(scope, send, head.status, head.error.message)
             return
         identity = await self._identify(scope, path)
         if isinstance(identity, HttpResponse):
             await receive()
-            await refuse(
-                scope,
-                send,
-                identity.status,
-                _error_text(identity),
-                encode_headers(_challenge_headers(identity)),
-            )
+            headers = encode_headers(_challenge_headers(identity))
+            await refuse(scope, send, identity.status, _error_text(identity), headers)
             return
-        channel = await accept(scope, receive, send, self._service.limits)
+        channel = await accept(scope, receive, send, self._app.service.limits)
         if channel is not None:
             await state.serve_channel(channel, identity)
 
-    def _check_head(self, scope: Scope) -> RequestHead | Rejection:
-        """Check Host and Origin of a request that is not a POST, and its Authorization headers."""
-        names = (b"host", b"origin", b"authorization")
-        checked = [(name, value) for name, value in scope["headers"] if name in names]
-        return policy.check_head(
-            self._rules, "POST", [*checked, (b"content-type", b"application/json")], _server(scope)
-        )
+    async def _admit(
+        self, scope: Scope, path: str, send: Send, *names: bytes, is_guarded: bool = True
+    ) -> tuple[RequestIdentity, Headers] | None:
+        """Return who sent a request, and the headers of its response; None if it was refused."""
+        head = self._check_head(scope, *names)
+        if isinstance(head, Rejection):
+            await send_error(send, head)
+            return None
+        headers = cors(self._app.rules, head)
+        identity = await self._identify(scope, path) if is_guarded else RequestIdentity()
+        if isinstance(identity, HttpResponse):
+            await send_response(send, identity, headers)
+            return None
+        return identity, headers
+
+    async def _identify(self, scope: Scope, path: str) -> RequestIdentity | HttpResponse:
+        if self._app.gate is not None:
+            return await self._app.gate.admit(scope, path, dict(scope["headers"]))
+        client = scope.get("client")
+        return RequestIdentity(client[0] if client else None)
+
+    def _check_head(self, scope: Scope, *names: bytes) -> RequestHead | Rejection:
+        """Check the headers of a POST; given names, only those headers, of any request."""
+        headers, server = scope["headers"], scope.get("server")
+        if names:
+            headers = [*(pair for pair in headers if pair[0] in names), JSON]
+        return policy.check_head(self._app.rules, "POST", headers, server[0] if server else None)
+
+
+async def _read_body(
+    state: "LoopState",
+    receive: Receive,
+    send: Send,
+    limits: Limits,
+    headers: Sequence[tuple[bytes, bytes]] = (),
+) -> bytes | None:
+    """Read the body of a request; None if it was refused, or the client disconnected."""
+    try:
+        return await read_body(receive, limits, state.endpoint.body_timeouts)
+    except RequestRefused as refused:
+        await send_error(send, refused.reject, headers)
+    except ClientGone:
+        pass
+    return None
 
 
 async def send_error(
@@ -243,14 +226,14 @@ async def send_error(
     await send_body(send, body, reject.status, [*reject.headers, *headers])
 
 
-def _replay(body: bytes, receive: Receive) -> Receive:
+def replay_body(body: bytes, receive: Callable[[], Awaitable[Any]]) -> Receive:
     """Return a `receive` that yields a body which was read already."""
-    whole = iter([{"type": "http.request", "body": body, "more_body": False}])
+    messages = iter([{"type": "http.request", "body": body, "more_body": False}])
 
-    async def received() -> Any:
-        return next(whole, None) or await receive()
+    async def replay() -> Any:
+        return next(messages, None) or await receive()
 
-    return received
+    return replay
 
 
 def _error_text(refusal: HttpResponse) -> str:
@@ -270,6 +253,5 @@ def _challenge_headers(refusal: HttpResponse) -> dict[str, str]:
     }
 
 
-def _server(scope: Scope) -> str | None:
-    server = scope.get("server")
-    return server[0] if server else None
+def _has_session(scope: Scope) -> bool:
+    return any(name == b"mcp-session-id" for name, _ in scope["headers"])

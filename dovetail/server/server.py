@@ -822,7 +822,7 @@ class Server(Handlers):
         if "DOVETAIL_ISOLATED" in os.environ:
             return  # this is the child process of an isolated tool, which needs only the tool
         if transport == "stdio":
-            from ..serve.stdio import run_stdio
+            from ..serve.channel import run_stdio
 
             run_stdio(self, self.lifespan)
         else:
@@ -846,7 +846,7 @@ class Server(Handlers):
         """
         _check_transport(transport, options)
         if transport == "stdio":
-            from ..serve.stdio import serve_stdio
+            from ..serve.channel import serve_stdio
 
             await serve_stdio(self, self.lifespan)
         else:
@@ -905,7 +905,7 @@ class Server(Handlers):
         Raises:
             ConfigError: An option is unknown or not valid.
         """
-        from ..serve.serverless import handle
+        from ..serve.app import handle
 
         self._go_online(options, single_process=False)
         return await handle(self, self.lifespan, request, options)

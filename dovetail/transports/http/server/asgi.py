@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from typing import Any
 
 from ....errors import InvalidRequest, Overloaded, ProtocolError, TooLarge
@@ -168,14 +168,18 @@ async def send_body(
     await send({"type": "http.response.body", "body": body})
 
 
+def encode_headers(headers: Mapping[str, str]) -> Headers:
+    """Return headers in the form of ASGI."""
+    return [
+        (name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()
+    ]
+
+
 async def send_response(
     send: Send, response: HttpResponse, headers: Iterable[tuple[bytes, bytes]] = ()
 ) -> None:
     """Send the response of a guard."""
-    sent = [
-        (name.lower().encode("latin-1"), value.encode("latin-1"))
-        for name, value in response.headers.items()
-    ]
+    sent = encode_headers(response.headers)
     if response.status != 204:
         sent.append((b"content-length", b"%d" % len(response.body)))
     await send(
