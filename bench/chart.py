@@ -21,7 +21,7 @@ LEFT, WIDTH, TOP, BAR, GAP = 285, 560, 54, 9, 14
 LOW, HIGH = -1, 3  # powers of ten
 
 HEAD = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="13">
-<title>How many times the official SDK</title>
+<title>How many times better than the official SDK</title>
 <style>
 text {{ fill: #626d79 }} .small {{ font-size: 11px }}
 line {{ stroke: #8f979f; stroke-opacity: 0.35 }} .one {{ stroke-opacity: 1 }}

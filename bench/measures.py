@@ -58,11 +58,11 @@ _IN_TURN, _AT_ONCE = programs.told("in_turn"), programs.told("at_once")
 ROWS = [
     Row(
         "import",
-        "import of the server class",
+        "importing the server class",
         "ms",
         programs.alone,
         programs.imported,
-        "an interpreter that imports it, less one that imports nothing",
+        "the time of an interpreter that imports it, minus that of one that imports nothing",
         THREE,
         (Goal(SDK, 10),),
     ),
@@ -72,7 +72,7 @@ ROWS = [
         "",
         programs.alone,
         programs.distributions,
-        "what the distribution requires, without extras, and what that requires",
+        "the distribution and all its dependencies, direct and indirect, without extras",
         THREE,
         (),
         1,
@@ -83,7 +83,7 @@ ROWS = [
         "s",
         programs.alone,
         stdio.first_answer,
-        "from starting the process to the answer to `initialize`",
+        "from the start of the process to the answer to `initialize`",
         goals=(Goal(SDK, 6),),
         rounds=8,
     ),
@@ -93,7 +93,7 @@ ROWS = [
         PER_SECOND,
         _one,
         stdio.in_turn,
-        "a call is sent when the one before was answered",
+        "each call is sent when the previous one has been answered",
         goals=(Goal(SDK, 15),),
     ),
     Row(
@@ -102,7 +102,7 @@ ROWS = [
         PER_SECOND,
         _one,
         stdio.pipelined,
-        "as many calls are sent as were answered, 64 are always on their way",
+        "each answer triggers the next call, so that 64 calls are always in flight",
         goals=(Goal(SDK, 100),),
     ),
     Row(
@@ -111,18 +111,18 @@ ROWS = [
         "MiB",
         _one,
         stdio.memory,
-        "resident, after the two above",
+        "the resident memory after the two measurements above",
         goals=(Goal(None, 30),),
         rounds=1,
     ),
     Row(
         "stdio_progress",
-        "stdio, notifications of progress",
+        "stdio, progress notifications",
         PER_SECOND,
         _more,
         stdio.progress,
-        "calls with 1,000 notifications each (Dovetail with `progress_interval=0`, or it "
-        "would send one each 20 ms)",
+        "calls that each send 1,000 notifications (Dovetail runs with `progress_interval=0`; by "
+        "default it sends one every 20 ms)",
     ),
     Row(
         "stdio_mib",
@@ -130,7 +130,7 @@ ROWS = [
         PER_SECOND,
         _more,
         stdio.echo,
-        "a tool that returns the text it was given, as text and as structured content",
+        "a tool returns its argument, as text and as structured content",
     ),
     Row(
         "tools_10",
@@ -138,16 +138,23 @@ ROWS = [
         PER_SECOND,
         _few,
         stdio.pipelined,
-        "stdio, 64 in flight",
+        "on stdio, with 64 calls in flight",
     ),
-    Row("list_10", "lists of 10 tools", PER_SECOND, _few, stdio.lists, "stdio, one at a time"),
+    Row(
+        "list_10",
+        "listing 10 tools",
+        PER_SECOND,
+        _few,
+        stdio.lists,
+        "on stdio, one request at a time",
+    ),
     Row(
         "list_1000",
-        "lists of 1,000 tools",
+        "listing 1,000 tools",
         PER_SECOND,
         _thousand,
         stdio.lists,
-        "likewise; the floor encodes each list again",
+        "on stdio, one request at a time; the floor encodes each list again",
     ),
     Row(
         "tools_10000",
@@ -155,15 +162,15 @@ ROWS = [
         PER_SECOND,
         _many,
         stdio.pipelined,
-        "stdio, 64 in flight",
+        "on stdio, with 64 calls in flight",
     ),
     Row(
         "list_10000",
-        "lists of 10,000 tools",
+        "listing 10,000 tools",
         PER_SECOND,
         _many,
         stdio.lists,
-        "stdio, one at a time",
+        "on stdio, one request at a time",
     ),
     *(
         Row(
@@ -172,7 +179,7 @@ ROWS = [
             PER_SECOND,
             _web,
             take(n),
-            "each connection sends a call when the one before was answered",
+            "each connection sends a call when the previous one has been answered",
             goals=tuple(goals),
         )
         for era, take, ours in (
@@ -183,11 +190,11 @@ ROWS = [
     ),
     Row(
         "http_progress",
-        "HTTP, notifications of progress",
+        "HTTP, progress notifications",
         PER_SECOND,
         _web_more,
         web.progress,
-        "handshake era, calls with 1,000 notifications in an event stream each",
+        "calls in the handshake era that each send 1,000 notifications in an event stream",
     ),
     Row(
         "http_mib",
@@ -195,7 +202,7 @@ ROWS = [
         PER_SECOND,
         _web_more,
         web.echo,
-        "as on stdio",
+        "the same tool as on stdio",
     ),
     Row(
         "session_memory",
@@ -203,8 +210,8 @@ ROWS = [
         "KiB",
         _web_sessions,
         web.session_memory,
-        "10,000 sessions of the handshake era are opened and left (FastMCP would take minutes "
-        "for it)",
+        "10,000 handshake-era sessions are opened and left idle (FastMCP is not measured, because "
+        "it would take minutes)",
         [OURS, SDK],
         (Goal(None, 4),),
         1,
@@ -215,7 +222,7 @@ ROWS = [
         PER_SECOND,
         _web_sessions,
         web.many_sessions,
-        "32 connections, each call in another one of them",
+        "32 connections send each call in a different session",
         [OURS, SDK],
     ),
     Row(
@@ -224,7 +231,7 @@ ROWS = [
         PER_SECOND,
         _memory,
         _IN_TURN,
-        "one process, one call at a time; the floor encodes and decodes both messages",
+        "in one process, one call at a time; the floor encodes and decodes both messages",
         goals=(Goal(SDK, 15),),
     ),
     Row(
@@ -233,7 +240,7 @@ ROWS = [
         PER_SECOND,
         _memory,
         _AT_ONCE,
-        "likewise, from 64 tasks; the floor has nothing to wait for",
+        "in one process, from 64 tasks; the floor is not measured, because it never waits",
         THREE,
     ),
     Row(
@@ -242,7 +249,7 @@ ROWS = [
         PER_SECOND,
         _client,
         _IN_TURN,
-        "against the floor",
+        "the floor is the server",
         THREE,
     ),
     Row(
@@ -251,16 +258,16 @@ ROWS = [
         PER_SECOND,
         _client,
         _AT_ONCE,
-        "against the floor",
+        "the floor is the server",
         THREE,
     ),
     Row(
         "client_mib",
-        "client's processor for an answer of 64 MiB",
+        "client CPU time for a 64 MiB answer",
         "s",
         _client,
         programs.big,
-        "stdio, against the floor; one answer (FastMCP uses the SDK's client)",
+        "one answer from the floor on stdio (FastMCP uses the SDK's client)",
         [OURS, SDK],
         (Goal(None, 1),),
         1,
@@ -271,7 +278,7 @@ ROWS = [
         PER_SECOND,
         _web_client,
         _IN_TURN,
-        "against the floor",
+        "the floor is the server",
         THREE,
     ),
     Row(
@@ -280,12 +287,12 @@ ROWS = [
         PER_SECOND,
         _web_client,
         _AT_ONCE,
-        "against the floor",
+        "the floor is the server",
         THREE,
     ),
 ]
 GROWTH = [
     ("calls, from 10 tools to 10,000", "tools_10", "tools_10000", 1),
-    ("one tool of a list, from 10 tools to 10,000", "list_10", "list_10000", 1000),
+    ("listing one tool, from 10 tools to 10,000", "list_10", "list_10000", 1000),
     ("HTTP calls, from 1 session to 10,000", "http_handshake_32", "sessions_10000", 1),
 ]

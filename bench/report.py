@@ -75,7 +75,7 @@ def latencies(found: dict[str, Figures]) -> str:
         return f"{number(figure.p50 or 0)} / {number(figure.p99 or 0)}"
 
     return table(
-        ["ms, half of all / 99 of 100", *(party.name for party in ALL)],
+        ["ms, median / 99th percentile", *(party.name for party in ALL)],
         [[row.title, *(cell(found[row.name][party.name]) for party in ALL)] for row in rows],
     )
 
@@ -93,7 +93,7 @@ def growth(found: dict[str, Figures]) -> str:
                 ),
             ]
         )
-    return table(["rate that is left", *(party.name for party in ALL)], rows)
+    return table(["remaining rate", *(party.name for party in ALL)], rows)
 
 
 def item(head: str, text: str) -> str:
@@ -117,12 +117,16 @@ def missed(found: dict[str, Figures]) -> str:
     return "\n".join(items) or "None in this run."
 
 
+def titles(rows: list[Row]) -> str:
+    """The titles of adjacent rows: one, two, or the first and the last."""
+    names = [f"**{row.title}**" for row in rows]
+    return " and ".join(names) if len(names) <= 2 else f"{names[0]} to {names[-1]}"
+
+
 def explained() -> str:
-    """How each is measured; what is measured alike, together."""
+    """How each row is measured; adjacent rows with the same method share an item."""
     alike = groupby(ROWS, key=lambda row: row.how)
-    return "\n".join(
-        item("; ".join(row.title for row in rows) + ":", f"{how}.") for how, rows in alike
-    )
+    return "\n".join(item(f"{titles([*rows])}:", f"{how}.") for how, rows in alike)
 
 
 def page(kept: dict[str, Any], found: dict[str, Figures]) -> str:

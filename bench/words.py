@@ -70,13 +70,7 @@ def verdict(row: Row, goal: Goal, figures: Figures) -> str:
     met = [one >= goal.bound for one in found if one is not None]
     if all(met):
         return "met"
-    return (
-        "missed"
-        if not any(met)
-        else "met by processor time"
-        if met[1]
-        else "met by the figure alone"
-    )
+    return "missed" if not any(met) else "met by CPU time" if met[1] else "met by the figure only"
 
 
 def wanted(row: Row, goal: Goal) -> str:
@@ -116,5 +110,5 @@ def verdicts(found: dict[str, Figures]) -> str:
     rows = [f"{row.name:20}{wanted(row, goal):24}{how}" for row, goal, how in goals(found)]
     missed = sum(row.endswith("missed") for row in rows)
     return "\n".join(
-        [*rows, f"{len(rows) - missed} goals met, {missed} missed (in brackets: by processor time)"]
+        [*rows, f"{len(rows) - missed} goals met, {missed} missed (in parentheses: by CPU time)"]
     )

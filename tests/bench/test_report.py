@@ -45,8 +45,8 @@ def test_a_gain_is_how_many_times_better_whether_more_is_better_or_less(
     [
         (Figure(150, 10), Figure(10, 150), "met"),
         (Figure(150), Figure(10), "met"),
-        (Figure(150, 10), Figure(10, 149), "met by the figure alone"),
-        (Figure(149, 10), Figure(10, 150), "met by processor time"),
+        (Figure(150, 10), Figure(10, 149), "met by the figure only"),
+        (Figure(149, 10), Figure(10, 150), "met by CPU time"),
         (Figure(149, 10), Figure(10, 149), "missed"),
         (Figure(149), Figure(10), "missed"),
     ],
