@@ -37,7 +37,8 @@ if TYPE_CHECKING:
         TextResourceContents,
     )
     from .protocol.lifecycle import InputRequired
-    from .protocol.server_features import Message, ToolAnnotations, ToolResult
+    from .protocol.prompts import Message
+    from .protocol.tools import ToolAnnotations, ToolResult
     from .schema.header import Header
     from .server.caching import Cache
     from .server.context import Context
@@ -68,7 +69,8 @@ _NAMES = {
         TextContent TextResourceContents
     """,
     "protocol.lifecycle": "InputRequired",
-    "protocol.server_features": "Message ToolAnnotations ToolResult",
+    "protocol.prompts": "Message",
+    "protocol.tools": "ToolAnnotations ToolResult",
     "schema.header": "Header",
     "server.caching": "Cache",
     "server.context": "Context",

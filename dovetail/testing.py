@@ -31,7 +31,7 @@ from .limits import DEFAULT, Limits
 from .ports import Channel, Incoming, OnClose, Principal, Receive, RequestIdentity, Service
 from .protocol.base import Implementation
 from .protocol.client_features import Root
-from .protocol.server_features import LogParams
+from .protocol.utilities import LogParams
 from .serve import serve_channel
 from .server.server import Server
 from .transports import memory

@@ -23,7 +23,16 @@ from msgspec import NODEFAULT, Raw, Struct
 from msgspec.structs import FieldInfo, fields, replace
 
 from dovetail.jsonrpc.messages import encode
-from dovetail.protocol import base, client_features, content, lifecycle, server_features
+from dovetail.protocol import (
+    base,
+    client_features,
+    content,
+    lifecycle,
+    prompts,
+    resources,
+    tools,
+    utilities,
+)
 from dovetail.protocol.base import Open, Wire
 from dovetail.protocol.methods import Method
 from dovetail.revisions import STATELESS, Revision
@@ -43,7 +52,7 @@ settings.register_profile(
 )
 settings.load_profile("dovetail")
 
-MODULES = (base, client_features, content, lifecycle, server_features)
+MODULES = (base, client_features, content, lifecycle, prompts, resources, tools, utilities)
 KINDS = sorted(
     {
         kind
@@ -116,7 +125,7 @@ LEGAL: dict[Any, SearchStrategy[Any]] = {
     "src": URIS,
     "website_url": URIS,
     "uri_template": TEMPLATES,
-    (server_features.ResourceReference, "uri"): TEMPLATES,
+    (utilities.ResourceReference, "uri"): TEMPLATES,
     (content.ImageContent, "data"): BASE64,
     (content.AudioContent, "data"): BASE64,
     (content.TextResourceContents, "blob"): st.none(),
@@ -137,7 +146,7 @@ LEGAL: dict[Any, SearchStrategy[Any]] = {
     "cache_scope": st.sampled_from(["public", "private"]),
     "ttl_ms": st.integers(0, 2**53),
     "result_type": st.none(),  # the revision's to say
-    (server_features.CallToolParams, "arguments"): OBJECTS.map(lambda value: Raw(encode(value))),
+    (tools.CallToolParams, "arguments"): OBJECTS.map(lambda value: Raw(encode(value))),
     (client_features.ElicitResult, "content"): st.dictionaries(
         NAMES, INTEGERS | NUMBERS | TEXT | st.booleans(), max_size=2
     ),
@@ -240,12 +249,12 @@ def _elicitations() -> SearchStrategy[Any]:
 
 def _listened() -> SearchStrategy[Any]:
     metas = st.builds(lambda rest, id: rest | {base.SUBSCRIPTION_ID: id}, OBJECTS, TOKENS)
-    return st.builds(server_features.ListenResult, meta=metas)
+    return st.builds(utilities.ListenResult, meta=metas)
 
 
 _SPECIAL: dict[type, Callable[[], SearchStrategy[Any]]] = {
     client_features.ElicitParams: _elicitations,
-    server_features.ListenResult: _listened,
+    utilities.ListenResult: _listened,
     content.ResourceContents: lambda: (
         models(content.TextResourceContents) | models(content.BlobResourceContents)
     ),

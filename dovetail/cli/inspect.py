@@ -10,7 +10,8 @@ from .output import bold, dim, print_json, print_line, print_text
 
 if TYPE_CHECKING:
     from .. import Client
-    from ..protocol.server_features import Prompt, Tool
+    from ..protocol.prompts import Prompt
+    from ..protocol.tools import Tool
 
 Argument = tuple[str, str, bool, str]
 """Name, type, whether it is required, description."""

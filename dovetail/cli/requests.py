@@ -25,7 +25,8 @@ from .output import bold, dim, format_size, print_json, print_line, print_text
 if TYPE_CHECKING:
     from .. import Client, ToolResult
     from ..protocol.content import Content, ResourceContents
-    from ..protocol.server_features import GetPromptResult, Tool
+    from ..protocol.prompts import GetPromptResult
+    from ..protocol.tools import Tool
 
 PROMPT_SCHEMA = {"additionalProperties": {"type": "string"}}
 """The schema of a prompt's arguments: all of them are strings."""

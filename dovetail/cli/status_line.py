@@ -19,7 +19,7 @@ from .output import print_error
 
 if TYPE_CHECKING:
     from ..protocol.lifecycle import ProgressParams
-    from ..protocol.server_features import LogParams
+    from ..protocol.utilities import LogParams
 
 MAX_BAR_COLUMNS = 24
 

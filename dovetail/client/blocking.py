@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..protocol.base import Implementation
     from ..protocol.content import ResourceContents
     from ..protocol.lifecycle import ServerCapabilities
-    from ..protocol.server_features import ToolResult
+    from ..protocol.tools import ToolResult
     from .callbacks import AnyRequest
     from .client import Client
     from .task_handle import TaskUpdate

@@ -34,28 +34,22 @@ from ..ports import Channel, Credentials, Network
 from ..protocol.base import Implementation
 from ..protocol.client_features import Root
 from ..protocol.content import ResourceContents
-from ..protocol.server_features import (
+from ..protocol.prompts import GetPromptParams, GetPromptResult, Prompt
+from ..protocol.resources import ReadResourceParams, Resource, ResourceTemplate
+from ..protocol.tasks import EXTENSION
+from ..protocol.tools import CallToolParams, Tool, ToolResult
+from ..protocol.utilities import (
     SEVERITY,
-    CallToolParams,
     CompleteParams,
     Completion,
     CompletionArgument,
     CompletionContext,
-    GetPromptParams,
-    GetPromptResult,
     Level,
     LogParams,
-    Prompt,
     PromptReference,
-    ReadResourceParams,
-    Resource,
     ResourceReference,
-    ResourceTemplate,
     SetLevelParams,
-    Tool,
-    ToolResult,
 )
-from ..protocol.tasks import EXTENSION
 from ..revisions import Revision
 from . import targets as connect
 from .caching import ResponseCache, SharedCache

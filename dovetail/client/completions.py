@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from ..protocol.server_features import CompleteParams, CompleteResult
+from ..protocol.utilities import CompleteParams, CompleteResult
 from .caching import ResponseCache
 
 METHOD = "completion/complete"

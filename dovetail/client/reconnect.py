@@ -38,7 +38,7 @@ from ..errors import (
 from ..limits import Limits
 from ..protocol.base import Implementation
 from ..protocol.methods import METHODS
-from ..protocol.server_features import Level, SetLevelParams
+from ..protocol.utilities import Level, SetLevelParams
 from ..revisions import Revision
 from .callbacks import Callbacks
 from .targets import Target

@@ -27,7 +27,7 @@ from ..ports import Call, Caller, Network
 from ..protocol.base import Implementation, ListParams, Params
 from ..protocol.lifecycle import InputRequiredResult, ServerCapabilities
 from ..protocol.methods import METHODS
-from ..protocol.server_features import CallToolParams
+from ..protocol.tools import CallToolParams
 from ..revisions import decode
 from ..schema import Shape
 from .caching import ResponseCache

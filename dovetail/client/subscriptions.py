@@ -28,7 +28,8 @@ from ..jsonrpc.messages import Id
 from ..limits import Limits
 from ..protocol.base import SUBSCRIPTION_ID
 from ..protocol.methods import METHODS
-from ..protocol.server_features import ListenParams, SubscriptionFilter, UriParams
+from ..protocol.resources import UriParams
+from ..protocol.utilities import ListenParams, SubscriptionFilter
 from .reconnect import ServerLink, backoff
 
 log = logging.getLogger("dovetail.client")

@@ -24,8 +24,8 @@ from ..errors import (
     TimedOut,
 )
 from ..protocol.lifecycle import ProgressParams
-from ..protocol.server_features import ToolResult
 from ..protocol.tasks import TERMINAL, DetailedTask
+from ..protocol.tools import ToolResult
 from .callbacks import AnyRequest
 from .reconnect import backoff
 

@@ -48,7 +48,6 @@ from ..protocol.base import PROGRESS_TOKEN
 from ..protocol.content import Content
 from ..protocol.lifecycle import InputRequiredResult, ProgressParams
 from ..protocol.methods import METHODS, TASKS_EXTENSION_METHODS, Method
-from ..protocol.server_features import CallToolParams, ListenParams, SubscriptionFilter, ToolResult
 from ..protocol.tasks import (
     EXTENSION,
     RELATED_TASK,
@@ -59,6 +58,8 @@ from ..protocol.tasks import (
     TaskParams,
     UpdateTaskParams,
 )
+from ..protocol.tools import CallToolParams, ToolResult
+from ..protocol.utilities import ListenParams, SubscriptionFilter
 from ..revisions import decode, error_from_wire
 from .callbacks import AnyRequest, Callbacks
 from .reconnect import ServerLink, backoff

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 
 from ..errors import ConfigError, InvalidOutput, SchemaError
 from ..limits import Limits
-from ..protocol.server_features import Tool, ToolResult
+from ..protocol.tools import Tool, ToolResult
 from ..schema import Shape, TypeMismatch
 from ..schema.validation import Validator, compile
 

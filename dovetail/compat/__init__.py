@@ -12,7 +12,7 @@ ignored. docs/guides/moving.md lists the differences.
 from typing import Any
 
 from ..errors import ToolError
-from ..protocol.server_features import (
+from ..protocol.utilities import (
     CompletionArgument,
     CompletionContext,
     PromptReference,

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from ..protocol.client_features import CreateMessageResult, ListRootsResult
-from ..protocol.server_features import SEVERITY
+from ..protocol.utilities import SEVERITY
 from ..server.context import Context, Elicited, Flush, must_await
 from .instead import missing_attribute
 from .values import ReadPart, ReadParts

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, Unpack, cast
 from ..errors import ConfigError
 from ..ports import Call
 from ..protocol.base import ListChangedParams
-from ..protocol.server_features import CompleteResult, Completion, ToolResult
+from ..protocol.tools import ToolResult
+from ..protocol.utilities import CompleteResult, Completion
 from ..server.options import ComponentOptions, ResourceOptions, Transport
 from ..server.server import Completable, Server
 from ..server.tools import make_any_result
@@ -19,7 +20,7 @@ from .context import CompatContext
 from .instead import missing_attribute, refuse_options
 
 if TYPE_CHECKING:
-    from ..protocol.server_features import ToolAnnotations
+    from ..protocol.tools import ToolAnnotations
     from ..serve.app import App
 
 P = ParamSpec("P")

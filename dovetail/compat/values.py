@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any, Literal, NamedTuple
 
 from ..errors import NotFound
-from ..protocol import client_features, content, server_features
+from ..protocol import client_features, content, prompts, tools, utilities
 from ..protocol.base import Icon as WireIcon
 from ..server.context import Accepted, Cancelled, Declined
 from ..server.media import Audio, Image
@@ -43,44 +43,38 @@ def _wire_spelling(name: str, kind: type, make: Callable[..., Any] | None = None
 
 def _make_tool_result(
     content: Any = None, structured_content: Any = None, meta: Any = None
-) -> server_features.ToolResult:
+) -> tools.ToolResult:
     """A full result: content of any kind, or only data, which is sent as text too."""
     shown = make_any_result(structured_content if content is None else content)
-    return server_features.ToolResult(
-        content=shown.content, structured_content=structured_content, meta=meta
-    )
+    return tools.ToolResult(content=shown.content, structured_content=structured_content, meta=meta)
 
 
-def _make_message(
-    content: Any, role: Literal["user", "assistant"] = "user"
-) -> server_features.Message:
+def _make_message(content: Any, role: Literal["user", "assistant"] = "user") -> prompts.Message:
     """A message of a prompt."""
-    return server_features.Message(role, content)
+    return prompts.Message(role, content)
 
 
 Annotations = _wire_spelling("Annotations", content.Annotations)
 AudioContent = _wire_spelling("AudioContent", content.AudioContent)
 BlobResourceContents = _wire_spelling("BlobResourceContents", content.BlobResourceContents)
-CallToolResult = _wire_spelling("CallToolResult", server_features.ToolResult)
-Completion = _wire_spelling("Completion", server_features.Completion)
+CallToolResult = _wire_spelling("CallToolResult", tools.ToolResult)
+Completion = _wire_spelling("Completion", utilities.Completion)
 EmbeddedResource = _wire_spelling("EmbeddedResource", content.EmbeddedResource)
 Icon = _wire_spelling("Icon", WireIcon)
 ImageContent = _wire_spelling("ImageContent", content.ImageContent)
 ModelPreferences = _wire_spelling("ModelPreferences", client_features.ModelPreferences)
-PromptMessage = _wire_spelling("PromptMessage", server_features.Message)
+PromptMessage = _wire_spelling("PromptMessage", prompts.Message)
 ResourceLink = _wire_spelling("ResourceLink", content.ResourceLink)
 SamplingMessage = _wire_spelling("SamplingMessage", client_features.SamplingMessage)
 TextContent = _wire_spelling("TextContent", content.TextContent)
 TextResourceContents = _wire_spelling("TextResourceContents", content.TextResourceContents)
-ToolAnnotations = _wire_spelling("ToolAnnotations", server_features.ToolAnnotations)
+ToolAnnotations = _wire_spelling("ToolAnnotations", tools.ToolAnnotations)
 
-ToolResult = _wire_spelling("ToolResult", server_features.ToolResult, _make_tool_result)
-Message = _wire_spelling("Message", server_features.Message, _make_message)
-UserMessage = _wire_spelling(
-    "UserMessage", server_features.Message, partial(_make_message, role="user")
-)
+ToolResult = _wire_spelling("ToolResult", tools.ToolResult, _make_tool_result)
+Message = _wire_spelling("Message", prompts.Message, _make_message)
+UserMessage = _wire_spelling("UserMessage", prompts.Message, partial(_make_message, role="user"))
 AssistantMessage = _wire_spelling(
-    "AssistantMessage", server_features.Message, partial(_make_message, role="assistant")
+    "AssistantMessage", prompts.Message, partial(_make_message, role="assistant")
 )
 
 

@@ -47,8 +47,8 @@ from ..protocol.lifecycle import (
     ShutdownResult,
 )
 from ..protocol.methods import METHODS, Method
-from ..protocol.server_features import SEVERITY, ListenResult
 from ..protocol.tasks import EXTENSION as TASKS
+from ..protocol.utilities import SEVERITY, ListenResult
 from ..revisions import Revision, decode
 from ..sealing import KeyRing, key_ring
 from . import handshake, stateless

@@ -36,7 +36,7 @@ from ..protocol.client_features import CreateMessageParams, ElicitParams, find_t
 from ..protocol.content import TextContent, ToolResultContent, ToolUseContent
 from ..protocol.lifecycle import ClientCapabilities, InputRequired
 from ..protocol.methods import METHODS, Method
-from ..protocol.server_features import ToolResult
+from ..protocol.tools import ToolResult
 from ..revisions import Revision, decode
 from .url_elicitation import without_ticket
 

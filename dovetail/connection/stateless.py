@@ -23,7 +23,7 @@ from ..protocol.base import (
     Meta,
 )
 from ..protocol.lifecycle import ClientCapabilities, DiscoverResult
-from ..protocol.server_features import SEVERITY
+from ..protocol.utilities import SEVERITY
 from ..revisions import Revision
 from .handshake import version_names
 

@@ -19,14 +19,9 @@ from ..protocol.base import SUBSCRIPTION_ID, EmptyResult, ListChangedParams, Par
 from ..protocol.client_features import ElicitationCompleteParams
 from ..protocol.lifecycle import CancelledParams
 from ..protocol.methods import METHODS
-from ..protocol.server_features import (
-    ListenParams,
-    ListenResult,
-    LogParams,
-    SubscriptionFilter,
-    UriParams,
-)
+from ..protocol.resources import UriParams
 from ..protocol.tasks import RELATED_TASK, TaskChangedParams, TaskStatusParams
+from ..protocol.utilities import ListenParams, ListenResult, LogParams, SubscriptionFilter
 
 LISTS = {
     "notifications/tools/list_changed": "tools_list_changed",

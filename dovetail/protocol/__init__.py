@@ -64,37 +64,21 @@ if TYPE_CHECKING:
         ServerCapabilities as ServerCapabilities,
         ShutdownResult as ShutdownResult,
     )
-    from .server_features import (
-        CallToolParams as CallToolParams,
-        CompleteParams as CompleteParams,
-        CompleteResult as CompleteResult,
-        Completion as Completion,
-        CompletionArgument as CompletionArgument,
-        CompletionContext as CompletionContext,
+    from .prompts import (
         GetPromptParams as GetPromptParams,
         GetPromptResult as GetPromptResult,
-        ListenParams as ListenParams,
-        ListenResult as ListenResult,
         ListPromptsResult as ListPromptsResult,
-        ListResourcesResult as ListResourcesResult,
-        ListResourceTemplatesResult as ListResourceTemplatesResult,
-        ListToolsResult as ListToolsResult,
-        LogParams as LogParams,
         Message as Message,
         Prompt as Prompt,
         PromptArgument as PromptArgument,
-        PromptReference as PromptReference,
+    )
+    from .resources import (
+        ListResourcesResult as ListResourcesResult,
+        ListResourceTemplatesResult as ListResourceTemplatesResult,
         ReadResourceParams as ReadResourceParams,
         ReadResourceResult as ReadResourceResult,
         Resource as Resource,
-        ResourceReference as ResourceReference,
         ResourceTemplate as ResourceTemplate,
-        SetLevelParams as SetLevelParams,
-        SubscriptionFilter as SubscriptionFilter,
-        Tool as Tool,
-        ToolAnnotations as ToolAnnotations,
-        ToolExecution as ToolExecution,
-        ToolResult as ToolResult,
         UriParams as UriParams,
     )
     from .tasks import (
@@ -109,6 +93,28 @@ if TYPE_CHECKING:
         TaskParams as TaskParams,
         TaskStatusParams as TaskStatusParams,
         UpdateTaskParams as UpdateTaskParams,
+    )
+    from .tools import (
+        CallToolParams as CallToolParams,
+        ListToolsResult as ListToolsResult,
+        Tool as Tool,
+        ToolAnnotations as ToolAnnotations,
+        ToolExecution as ToolExecution,
+        ToolResult as ToolResult,
+    )
+    from .utilities import (
+        CompleteParams as CompleteParams,
+        CompleteResult as CompleteResult,
+        Completion as Completion,
+        CompletionArgument as CompletionArgument,
+        CompletionContext as CompletionContext,
+        ListenParams as ListenParams,
+        ListenResult as ListenResult,
+        LogParams as LogParams,
+        PromptReference as PromptReference,
+        ResourceReference as ResourceReference,
+        SetLevelParams as SetLevelParams,
+        SubscriptionFilter as SubscriptionFilter,
     )
 
 _NAMES = {
@@ -128,17 +134,23 @@ _NAMES = {
         InitializeResult InputRequired InputRequiredResult ListCapability ProgressParams
         ResourcesCapability RootsCapability SamplingCapability ServerCapabilities ShutdownResult
     """,
-    "server_features": """
-        CallToolParams CompleteParams CompleteResult Completion CompletionArgument
-        CompletionContext GetPromptParams GetPromptResult ListPromptsResult
-        ListResourceTemplatesResult ListResourcesResult ListToolsResult ListenParams
-        ListenResult LogParams Message Prompt PromptArgument PromptReference ReadResourceParams
-        ReadResourceResult Resource ResourceReference ResourceTemplate SetLevelParams
-        SubscriptionFilter Tool ToolAnnotations ToolExecution ToolResult UriParams
+    "prompts": """
+        GetPromptParams GetPromptResult ListPromptsResult Message Prompt PromptArgument
+    """,
+    "resources": """
+        ListResourceTemplatesResult ListResourcesResult ReadResourceParams ReadResourceResult
+        Resource ResourceTemplate UriParams
     """,
     "tasks": """
         CoreCreateTaskResult CoreTask CoreTaskResult CreateTaskResult DetailedTask
         ListTasksResult Task TaskChangedParams TaskParams TaskStatusParams UpdateTaskParams
+    """,
+    "tools": """
+        CallToolParams ListToolsResult Tool ToolAnnotations ToolExecution ToolResult
+    """,
+    "utilities": """
+        CompleteParams CompleteResult Completion CompletionArgument CompletionContext ListenParams
+        ListenResult LogParams PromptReference ResourceReference SetLevelParams SubscriptionFilter
     """,
 }
 """The public types by module."""

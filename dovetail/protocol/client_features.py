@@ -13,7 +13,7 @@ from msgspec import field
 
 from .base import Meta, Params, Result, Wire
 from .content import Role, SamplingContent, TextContent, ToolResultContent, ToolUseContent
-from .server_features import Tool
+from .tools import Tool
 
 
 class Root(Wire):

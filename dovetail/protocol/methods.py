@@ -25,23 +25,12 @@ from .lifecycle import (
     ProgressParams,
     ShutdownResult,
 )
-from .server_features import (
-    CallToolParams,
-    CompleteParams,
-    CompleteResult,
-    GetPromptParams,
-    GetPromptResult,
-    ListenParams,
-    ListenResult,
-    ListPromptsResult,
+from .prompts import GetPromptParams, GetPromptResult, ListPromptsResult
+from .resources import (
     ListResourcesResult,
     ListResourceTemplatesResult,
-    ListToolsResult,
-    LogParams,
     ReadResourceParams,
     ReadResourceResult,
-    SetLevelParams,
-    ToolResult,
     UriParams,
 )
 from .tasks import (
@@ -52,6 +41,15 @@ from .tasks import (
     TaskParams,
     TaskStatusParams,
     UpdateTaskParams,
+)
+from .tools import CallToolParams, ListToolsResult, ToolResult
+from .utilities import (
+    CompleteParams,
+    CompleteResult,
+    ListenParams,
+    ListenResult,
+    LogParams,
+    SetLevelParams,
 )
 
 Side = Literal["client", "server", "both"]

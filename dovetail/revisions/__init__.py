@@ -1,16 +1,22 @@
 """The revisions of the protocol, oldest first. Only this folder knows dates; other code asks for
 facts."""
 
-from . import draft_dialect
-from .official import OFFICIAL, V2025_03_26
+from . import draft_dialect, v2024_11_05, v2025_03_26, v2025_06_18, v2025_11_25, v2026_07_28
 from .revision import Dialect, Revision, decode, error_from_wire
 
+OFFICIAL: tuple[Revision, ...] = (
+    v2024_11_05.REVISION,
+    v2025_03_26.REVISION,
+    v2025_06_18.REVISION,
+    v2025_11_25.REVISION,
+    v2026_07_28.REVISION,
+)
 DRAFT_DIALECT = draft_dialect.REVISION
 ALL: tuple[Revision, ...] = (*OFFICIAL, DRAFT_DIALECT)
 BY_NAME: dict[str, Revision] = {revision.name: revision for revision in ALL}
 HANDSHAKE: tuple[Revision, ...] = tuple(revision for revision in OFFICIAL if not revision.stateless)
 STATELESS: tuple[Revision, ...] = tuple(revision for revision in OFFICIAL if revision.stateless)
-HEADERLESS = V2025_03_26
+HEADERLESS = v2025_03_26.REVISION
 """The revision assumed for an HTTP request that names none and has no session. Later revisions have
 a header."""
 

@@ -25,7 +25,7 @@ from ..protocol.content import (
     ToolResultContent,
     ToolUseContent,
 )
-from ..protocol.server_features import Tool
+from ..protocol.tools import Tool
 
 
 def audio(sound: AudioContent) -> Content:

@@ -26,19 +26,16 @@ from ..protocol.lifecycle import (
     ServerCapabilities,
     ShutdownResult,
 )
-from ..protocol.server_features import (
-    ListPromptsResult,
+from ..protocol.prompts import ListPromptsResult, Prompt
+from ..protocol.resources import (
     ListResourcesResult,
     ListResourceTemplatesResult,
-    ListToolsResult,
-    Prompt,
     Resource,
     ResourceTemplate,
-    Tool,
-    ToolResult,
     UriParams,
 )
-from .official import V2024_11_05
+from ..protocol.tools import ListToolsResult, Tool, ToolResult
+from . import v2024_11_05
 from .revision import BAD_ARGUMENTS, Conversion, Dialect, evolve
 
 NAME = "detailed-draft"
@@ -179,7 +176,7 @@ def _tools_changed(params: ListChangedParams) -> Any:
 
 
 REVISION = evolve(
-    V2024_11_05,
+    v2024_11_05.REVISION,
     NAME,
     version=VERSION,
     progress_by_id=True,

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from ..errors import ConfigError
 from ..limits import Limits
-from ..protocol.server_features import CompleteResult, Completion
+from ..protocol.utilities import CompleteResult, Completion
 
 MAX_VALUES = 100
 """Values in one answer, as the specification has it."""

@@ -48,7 +48,7 @@ from ..protocol.client_features import (
 )
 from ..protocol.content import ResourceContents
 from ..protocol.lifecycle import ClientCapabilities, ProgressParams
-from ..protocol.server_features import SEVERITY, Level, LogParams
+from ..protocol.utilities import SEVERITY, Level, LogParams
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from typing_extensions import TypeVar as TypeVarWithDefault
 
     from ..protocol.client_features import ToolChoice
-    from ..protocol.server_features import Tool
+    from ..protocol.tools import Tool
     from .sampling import Conversation, IncludeContext, Preferences, Sampled
 
     State = TypeVarWithDefault("State", default=Any)

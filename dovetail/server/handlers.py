@@ -29,14 +29,10 @@ from ..protocol.base import Implementation, ListChangedParams, Params
 from ..protocol.content import ResourceContents
 from ..protocol.lifecycle import InputRequired, ServerCapabilities
 from ..protocol.methods import METHODS, Method
-from ..protocol.server_features import (
-    CompleteResult,
-    GetPromptResult,
-    PromptReference,
-    ReadResourceResult,
-    ToolResult,
-    UriParams,
-)
+from ..protocol.prompts import GetPromptResult
+from ..protocol.resources import ReadResourceResult, UriParams
+from ..protocol.tools import ToolResult
+from ..protocol.utilities import CompleteResult, PromptReference
 from ..revisions import Revision
 from .caching import Caching, asked_the_client
 from .context import Context

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
 from ..protocol.base import Icon, Meta
 from ..protocol.content import Annotations
-from ..protocol.server_features import ToolAnnotations
+from ..protocol.tools import ToolAnnotations
 from .caching import Cache
 
 if TYPE_CHECKING:

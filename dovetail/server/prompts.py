@@ -9,7 +9,7 @@ from msgspec import Struct
 from ..errors import InvalidParams
 from ..protocol.base import Icon, Meta
 from ..protocol.content import TextContent
-from ..protocol.server_features import GetPromptResult, Message, Prompt, PromptArgument
+from ..protocol.prompts import GetPromptResult, Message, Prompt, PromptArgument
 from .completions import Completers
 from .context import Context
 from .media import Media

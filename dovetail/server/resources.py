@@ -15,7 +15,7 @@ from ..protocol.content import (
     ResourceContents,
     TextResourceContents,
 )
-from ..protocol.server_features import Resource, ResourceTemplate
+from ..protocol.resources import Resource, ResourceTemplate
 from .caching import Cache, check_cache
 from .completions import Completers
 from .context import Context

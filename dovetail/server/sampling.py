@@ -36,7 +36,8 @@ from ..protocol.content import (
     ToolResultContent,
     ToolUseContent,
 )
-from ..protocol.server_features import Message, Tool
+from ..protocol.prompts import Message
+from ..protocol.tools import Tool
 from .media import Media
 
 T = TypeVar("T")

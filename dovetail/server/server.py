@@ -30,7 +30,8 @@ from ..protocol.base import Icon, Implementation, Meta, Params
 from ..protocol.client_features import ElicitationCompleteParams
 from ..protocol.lifecycle import ListCapability, ResourcesCapability, ServerCapabilities
 from ..protocol.methods import METHODS
-from ..protocol.server_features import Tool, UriParams
+from ..protocol.resources import UriParams
+from ..protocol.tools import Tool
 from ..revisions import ALL, BY_NAME, Revision
 from .caching import Cache
 from .completions import Completers

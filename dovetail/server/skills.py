@@ -40,7 +40,7 @@ from ..extensions.skills.wire import (
 from ..limits import Limits
 from ..ports import Call, CallHandler, Principal
 from ..protocol.content import ResourceContents
-from ..protocol.server_features import Resource
+from ..protocol.resources import Resource
 from .caching import Cache, Caching
 from .files import DIRECTORY, Directory, contents_of, is_plain_path, known_type
 from .registry import (

@@ -42,7 +42,7 @@ from ..protocol.content import (
     TextContent,
 )
 from ..protocol.lifecycle import InputRequired
-from ..protocol.server_features import Tool, ToolAnnotations, ToolExecution, ToolResult
+from ..protocol.tools import Tool, ToolAnnotations, ToolExecution, ToolResult
 from ..schema import Shape, TypeMismatch, Unencodable
 from .media import Media
 from .registry import parse_scopes

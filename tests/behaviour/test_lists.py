@@ -4,7 +4,7 @@ import pytest
 
 from dovetail import Server
 from dovetail.errors import InvalidParams, InvalidRequest
-from dovetail.protocol.server_features import ListToolsResult, Tool
+from dovetail.protocol.tools import ListToolsResult, Tool
 from dovetail.testing import Tape, bare, pair
 from tests.behaviour.conftest import Talk
 

@@ -22,7 +22,7 @@ from dovetail import (
 )
 from dovetail.errors import ConfigError, InvalidRequest
 from dovetail.protocol.base import CLIENT_CAPABILITIES, PROTOCOL_VERSION
-from dovetail.protocol.server_features import CompleteResult, Completion
+from dovetail.protocol.utilities import CompleteResult, Completion
 from dovetail.testing import bare
 from tests.behaviour import everything
 from tests.behaviour.conftest import Talk

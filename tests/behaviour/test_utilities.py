@@ -7,7 +7,7 @@ import pytest
 from dovetail import DovetailError
 from dovetail.errors import TimedOut
 from dovetail.protocol.lifecycle import ProgressParams
-from dovetail.protocol.server_features import LogParams
+from dovetail.protocol.utilities import LogParams
 from tests.behaviour.conftest import Talk
 
 

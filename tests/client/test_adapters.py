@@ -28,7 +28,7 @@ from dovetail.protocol.content import (
     ToolResultContent,
     ToolUseContent,
 )
-from dovetail.protocol.server_features import Tool
+from dovetail.protocol.tools import Tool
 from tests.behaviour.handmade import complete, handmade, reply
 
 KEY = "sk-very-secret"

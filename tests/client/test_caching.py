@@ -17,7 +17,7 @@ from dovetail.errors import (
     ProtocolError,
 )
 from dovetail.ports import Call, CallHandler
-from dovetail.protocol.server_features import ReadResourceParams
+from dovetail.protocol.resources import ReadResourceParams
 from dovetail.testing import Bare, Tape, pair
 from tests.behaviour.handmade import complete, handmade, notification, reply
 from tests.behaviour.web import TapedApp, on_a_port

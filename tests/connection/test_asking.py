@@ -26,7 +26,9 @@ from dovetail.protocol.base import Params
 from dovetail.protocol.client_features import ElicitParams
 from dovetail.protocol.lifecycle import ClientCapabilities, InputRequired, InputRequiredResult
 from dovetail.protocol.methods import METHODS
-from dovetail.protocol.server_features import CallToolParams, GetPromptParams, ReadResourceParams
+from dovetail.protocol.prompts import GetPromptParams
+from dovetail.protocol.resources import ReadResourceParams
+from dovetail.protocol.tools import CallToolParams
 from dovetail.revisions import BY_NAME
 from dovetail.sealing import KeyRing, key_ring
 

@@ -18,7 +18,7 @@ from dovetail.errors import ConfigError, InternalError, InvalidParams, InvalidRe
 from dovetail.extensions import apps
 from dovetail.extensions.apps import APPS, MIME_TYPE, Bridge, Csp, View, ViewHost, visible
 from dovetail.extensions.apps.settings import is_document
-from dovetail.protocol.server_features import Tool
+from dovetail.protocol.tools import Tool
 from dovetail.server.apps import SETTINGS
 from dovetail.testing import Tape, pair
 from tests.conftest import named

@@ -34,7 +34,7 @@ from dovetail.extensions.skills.wire import (
     ReadDirectoryResult,
 )
 from dovetail.ports import Principal
-from dovetail.protocol.server_features import Resource
+from dovetail.protocol.resources import Resource
 from dovetail.testing import Tape, Taped, pair
 from dovetail.transports.process import spawn
 from tests.behaviour.conftest import REVISIONS, Talk, overheard  # noqa: F401  (a fixture)

@@ -21,7 +21,7 @@ from dovetail.jsonrpc.messages import Malformed, Notification, Request, decode, 
 from dovetail.protocol.base import CLIENT_CAPABILITIES, PROTOCOL_VERSION, Params
 from dovetail.protocol.header_params import HeaderParam
 from dovetail.protocol.methods import METHODS
-from dovetail.protocol.server_features import CallToolParams
+from dovetail.protocol.tools import CallToolParams
 from dovetail.revisions import OFFICIAL, STATELESS, decode as read
 from dovetail.transports.http import event_stream as events
 from dovetail.transports.http.headers import MAX_SAFE_INTEGER, decode_value, encode_value, matches

@@ -14,7 +14,7 @@ from dovetail.jsonrpc.messages import Notification, Request, Response, encode
 from dovetail.protocol.base import Open
 from dovetail.protocol.lifecycle import InputRequiredResult
 from dovetail.protocol.methods import METHODS, Method
-from dovetail.protocol.server_features import CallToolParams
+from dovetail.protocol.tools import CallToolParams
 from dovetail.revisions import OFFICIAL, STATELESS, Revision, decode
 from tests.spec import Direction, needs_spec, problems
 from tests.strategies import JSON, models, said_in

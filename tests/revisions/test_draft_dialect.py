@@ -24,19 +24,15 @@ from dovetail.protocol.lifecycle import (
     ShutdownResult,
 )
 from dovetail.protocol.methods import METHODS
-from dovetail.protocol.server_features import (
-    CallToolParams,
-    ListPromptsResult,
+from dovetail.protocol.prompts import ListPromptsResult, Prompt
+from dovetail.protocol.resources import (
     ListResourcesResult,
     ListResourceTemplatesResult,
-    ListToolsResult,
-    Prompt,
     Resource,
     ResourceTemplate,
-    Tool,
-    ToolResult,
     UriParams,
 )
+from dovetail.protocol.tools import CallToolParams, ListToolsResult, Tool, ToolResult
 from dovetail.revisions import DRAFT_DIALECT, error_from_wire
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}

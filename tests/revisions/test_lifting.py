@@ -31,16 +31,13 @@ from dovetail.protocol.lifecycle import (
     ServerCapabilities,
 )
 from dovetail.protocol.methods import METHODS
-from dovetail.protocol.server_features import (
-    CallToolParams,
+from dovetail.protocol.prompts import GetPromptResult
+from dovetail.protocol.tools import CallToolParams, ListToolsResult, ToolAnnotations, ToolResult
+from dovetail.protocol.utilities import (
     CompleteParams,
     CompleteResult,
-    GetPromptResult,
-    ListToolsResult,
     PromptReference,
     ResourceReference,
-    ToolAnnotations,
-    ToolResult,
 )
 from dovetail.revisions import OFFICIAL, decode
 

@@ -42,15 +42,17 @@ from dovetail.protocol.lifecycle import (
     SamplingCapability,
     ServerCapabilities,
 )
-from dovetail.protocol.server_features import (
-    CallToolParams,
+from dovetail.protocol.prompts import (
     GetPromptResult,
     ListPromptsResult,
-    ListToolsResult,
     Message,
     Prompt,
     PromptArgument,
-    ReadResourceResult,
+)
+from dovetail.protocol.resources import ReadResourceResult
+from dovetail.protocol.tools import (
+    CallToolParams,
+    ListToolsResult,
     Tool,
     ToolAnnotations,
     ToolExecution,

@@ -40,7 +40,7 @@ from dovetail.ports import Caller, Principal
 from dovetail.protocol.base import Implementation
 from dovetail.protocol.client_features import ElicitParams
 from dovetail.protocol.methods import METHODS
-from dovetail.protocol.server_features import CallToolParams
+from dovetail.protocol.tools import CallToolParams
 from dovetail.revisions import OFFICIAL
 from dovetail.testing import Tape, pair
 from tests.behaviour.web import App, first_era_only, on_a_port

@@ -3,7 +3,7 @@
 import pytest
 
 from dovetail import Server
-from dovetail.protocol.server_features import Completion
+from dovetail.protocol.utilities import Completion
 from dovetail.server.completions import rank
 from dovetail.testing import pair
 

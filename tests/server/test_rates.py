@@ -16,7 +16,7 @@ from dovetail.errors import ConfigError, Overloaded
 from dovetail.net import network_of
 from dovetail.ports import Caller, Principal
 from dovetail.protocol.methods import METHODS, Method
-from dovetail.protocol.server_features import CallToolParams
+from dovetail.protocol.tools import CallToolParams
 from dovetail.revisions import OFFICIAL
 from dovetail.server.guards.rates import NETWORK, RateLimiter
 from dovetail.testing import pair

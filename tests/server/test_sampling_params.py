@@ -27,7 +27,8 @@ from dovetail.protocol.content import (
     ToolResultContent,
     ToolUseContent,
 )
-from dovetail.protocol.server_features import Message, Tool
+from dovetail.protocol.prompts import Message
+from dovetail.protocol.tools import Tool
 from dovetail.server.context import Context
 from dovetail.server.media import Audio, File, Image
 from dovetail.server.sampling import Sampled, make_request

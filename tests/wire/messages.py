@@ -77,37 +77,21 @@ from dovetail.protocol.lifecycle import (
     ShutdownResult,
 )
 from dovetail.protocol.methods import METHODS
-from dovetail.protocol.server_features import (
-    CallToolParams,
-    CompleteParams,
-    CompleteResult,
-    Completion,
-    CompletionArgument,
-    CompletionContext,
+from dovetail.protocol.prompts import (
     GetPromptParams,
     GetPromptResult,
-    ListenParams,
-    ListenResult,
     ListPromptsResult,
-    ListResourcesResult,
-    ListResourceTemplatesResult,
-    ListToolsResult,
-    LogParams,
     Message,
     Prompt,
     PromptArgument,
-    PromptReference,
+)
+from dovetail.protocol.resources import (
+    ListResourcesResult,
+    ListResourceTemplatesResult,
     ReadResourceParams,
     ReadResourceResult,
     Resource,
-    ResourceReference,
     ResourceTemplate,
-    SetLevelParams,
-    SubscriptionFilter,
-    Tool,
-    ToolAnnotations,
-    ToolExecution,
-    ToolResult,
     UriParams,
 )
 from dovetail.protocol.tasks import (
@@ -118,6 +102,28 @@ from dovetail.protocol.tasks import (
     ListTasksResult,
     TaskParams,
     TaskStatusParams,
+)
+from dovetail.protocol.tools import (
+    CallToolParams,
+    ListToolsResult,
+    Tool,
+    ToolAnnotations,
+    ToolExecution,
+    ToolResult,
+)
+from dovetail.protocol.utilities import (
+    CompleteParams,
+    CompleteResult,
+    Completion,
+    CompletionArgument,
+    CompletionContext,
+    ListenParams,
+    ListenResult,
+    LogParams,
+    PromptReference,
+    ResourceReference,
+    SetLevelParams,
+    SubscriptionFilter,
 )
 from dovetail.revisions import STATELESS, Revision
 

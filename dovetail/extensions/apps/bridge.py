@@ -32,13 +32,8 @@ from ...errors import (
 from ...jsonrpc import messages
 from ...jsonrpc.messages import Error, ErrorResponse, Notification, Request, Response
 from ...net import why_not_openable
-from ...protocol.server_features import (
-    CallToolParams,
-    ReadResourceParams,
-    ReadResourceResult,
-    Tool,
-    ToolResult,
-)
+from ...protocol.resources import ReadResourceParams, ReadResourceResult
+from ...protocol.tools import CallToolParams, Tool, ToolResult
 from ...revisions import APPS as REVISION, HANDSHAKE
 from .settings import visible
 from .view import View

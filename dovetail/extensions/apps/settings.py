@@ -26,7 +26,8 @@ from ...ports import Call, CallHandler
 from ...protocol.base import Meta
 from ...protocol.content import ResourceContents, TextContent
 from ...protocol.lifecycle import ClientCapabilities
-from ...protocol.server_features import ReadResourceResult, Tool, ToolResult
+from ...protocol.resources import ReadResourceResult
+from ...protocol.tools import Tool, ToolResult
 
 ID = "io.modelcontextprotocol/ui"
 MIME_TYPE = "text/html;profile=mcp-app"

@@ -21,7 +21,7 @@ from ...connection.extension import Extension
 from ...errors import ConfigError, InvalidRequest, NotFound
 from ...jsonrpc.messages import encode
 from ...ports import HttpResponse
-from ...protocol.server_features import Tool
+from ...protocol.tools import Tool
 from .settings import ID, MIME_TYPE, PERMISSIONS, SCHEME, Csp, get_ui, get_view_uri, parse_csp
 
 APPS = Extension(id=ID, settings={"mimeTypes": [MIME_TYPE]})

@@ -22,7 +22,7 @@ from ...connection.extension import Extensions, settings_of
 from ...errors import InvalidRequest, MethodNotFound, SkillRefused
 from ...limits import Limits
 from ...protocol.base import ListParams
-from ...protocol.server_features import UriParams
+from ...protocol.resources import UriParams
 from .frontmatter import FrontMatterError, differing_fields, parse_frontmatter
 from .wire import (
     CLIENT,

@@ -20,7 +20,7 @@ from ...connection.extension import Extension
 from ...limits import Limits
 from ...protocol.base import CacheHints, ListParams, Meta, Result, Wire
 from ...protocol.methods import Method
-from ...protocol.server_features import Resource, UriParams
+from ...protocol.resources import Resource, UriParams
 
 ID = "io.modelcontextprotocol/skills"
 SKILL_MD = "SKILL.md"

@@ -22,7 +22,6 @@ from ...ports import Call, Caller, Principal
 from ...protocol.base import Implementation
 from ...protocol.lifecycle import ClientCapabilities
 from ...protocol.methods import METHODS
-from ...protocol.server_features import CallToolParams, ToolResult
 from ...protocol.tasks import (
     RELATED_TASK,
     CoreCreateTaskResult,
@@ -34,6 +33,7 @@ from ...protocol.tasks import (
     TaskChangedParams,
     TaskStatusParams,
 )
+from ...protocol.tools import CallToolParams, ToolResult
 from ...revisions import BY_NAME, Revision, decode
 from .store import TaskOrigin, TaskRecord
 

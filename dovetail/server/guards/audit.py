@@ -28,7 +28,7 @@ from ...jsonrpc.messages import Id
 from ...ports import Call, Caller, CallHandler
 from ...protocol.lifecycle import InputRequired, InputRequiredResult
 from ...protocol.methods import Method
-from ...protocol.server_features import CompleteParams
+from ...protocol.utilities import CompleteParams
 from .redaction import HIDDEN, redact_secrets
 
 lines = logging.getLogger("dovetail.audit")

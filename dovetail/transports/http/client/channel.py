@@ -43,7 +43,7 @@ from ....limits import Limits
 from ....net import PeerAddresses
 from ....ports import HTTP, Channel, Credentials, LostReply, OnClose, Receive
 from ....protocol.methods import Method
-from ....protocol.server_features import Tool
+from ....protocol.tools import Tool
 from ....revisions import ALL
 from ..event_stream import Event
 from .client_errors import (

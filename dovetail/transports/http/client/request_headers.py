@@ -15,7 +15,7 @@ from ....errors import InvalidParams, SchemaError
 from ....protocol.base import PROTOCOL_VERSION
 from ....protocol.header_params import HeaderParam, find_header_params
 from ....protocol.methods import METHODS, Method
-from ....protocol.server_features import Tool
+from ....protocol.tools import Tool
 from ..headers import encode_params, encode_value
 from .http_transport import HttpReply
 from .peek import OutgoingMessage, get_param

@@ -1,0 +1,115 @@
+"""Prompts: message templates that a user can choose.
+
+https://modelcontextprotocol.io/specification/2026-07-28/server/prompts
+"""
+
+from typing import TYPE_CHECKING
+
+from msgspec import Raw, field
+
+from .base import CacheHints, Icon, Meta, Params, Result, Wire
+from .content import Content, Role, TextContent
+
+if TYPE_CHECKING:
+    from ..server.media import Media
+
+
+class PromptArgument(Wire):
+    """One argument of a prompt. Its value is a string on the wire.
+
+    Attributes:
+        name: Name of the argument.
+        title: Name for people, shown instead of `name`.
+        description: What it is, in a sentence or two, for the model or the user.
+        required: Whether it must be given.
+    """
+
+    name: str
+    title: str | None = None
+    description: str | None = None
+    required: bool | None = None
+
+
+class Prompt(Wire):
+    """A prompt as it is listed.
+
+    Attributes:
+        name: Name to get it by.
+        title: Name for people, shown instead of `name`.
+        description: What it is, in a sentence or two, for the model or the user.
+        arguments: Arguments that it takes.
+        icons: Pictures that a user interface may show.
+        meta: Extra data for clients, servers and extensions (`_meta` on the wire).
+    """
+
+    name: str
+    title: str | None = None
+    description: str | None = None
+    arguments: list[PromptArgument] | None = None
+    icons: list[Icon] | None = None
+    meta: Meta | None = field(name="_meta", default=None)
+
+
+class ListPromptsResult(CacheHints, kw_only=True):
+    """One page of prompts.
+
+    Attributes:
+        prompts: The prompts.
+        next_cursor: Pass it as `cursor` to get the next page. None on the last page.
+    """
+
+    prompts: list[Prompt]
+    next_cursor: str | None = None
+
+
+class GetPromptParams(Params, kw_only=True):
+    """Renders a prompt.
+
+    Attributes:
+        name: Name of the prompt.
+        arguments: Arguments, all strings.
+        input_responses: Answers to the questions of the previous round, by key (stateless era).
+        request_state: The state that came with those questions, unchanged (stateless era).
+    """
+
+    name: str
+    arguments: dict[str, str] | None = None
+    input_responses: dict[str, Raw] | None = None
+    request_state: str | None = None
+
+
+class Message(Wire):
+    """One message of a prompt. `Message("user", "hello")` wraps the text in `TextContent`.
+
+    Attributes:
+        role: `user` or `assistant`.
+        content: One content block; a string, or `Image`, `Audio` or `File`, is converted.
+    """
+
+    role: Role
+    content: Content
+
+    if TYPE_CHECKING:
+
+        def __init__(self, role: Role, content: "Content | str | Media") -> None: ...
+
+    def __post_init__(self) -> None:
+        if isinstance(self.content, str):
+            self.content = TextContent(self.content)
+
+    @property
+    def text(self) -> str:
+        """The text of the content; empty if it is not a text block."""
+        return self.content.text if isinstance(self.content, TextContent) else ""
+
+
+class GetPromptResult(Result, kw_only=True):
+    """A rendered prompt.
+
+    Attributes:
+        messages: The messages for the model.
+        description: What the prompt is for.
+    """
+
+    messages: list[Message]
+    description: str | None = None
