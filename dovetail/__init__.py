@@ -40,12 +40,12 @@ if TYPE_CHECKING:
     from .protocol.prompts import Message
     from .protocol.tools import ToolAnnotations, ToolResult
     from .schema.header import Header
+    from .server.audit import AuditRecord, audit
     from .server.caching import Cache
     from .server.context import Context
-    from .server.guards.audit import AuditRecord, audit
-    from .server.guards.rates import Rate, Rates
-    from .server.guards.redaction import redact_secrets
     from .server.media import Audio, File, Image
+    from .server.rates import Rate, Rates
+    from .server.redaction import redact_secrets
     from .server.server import Server
     from .terminal.elicit import terminal_elicit
 
@@ -74,9 +74,9 @@ _NAMES = {
     "schema.header": "Header",
     "server.caching": "Cache",
     "server.context": "Context",
-    "server.guards.audit": "AuditRecord audit",
-    "server.guards.rates": "Rate Rates",
-    "server.guards.redaction": "redact_secrets",
+    "server.audit": "AuditRecord audit",
+    "server.rates": "Rate Rates",
+    "server.redaction": "redact_secrets",
     "server.media": "Audio File Image",
     "server.server": "Server",
     "terminal.elicit": "terminal_elicit",

@@ -36,8 +36,8 @@ from ..protocol.utilities import CompleteResult, PromptReference
 from ..revisions import Revision
 from .caching import Caching, asked_the_client
 from .context import Context
-from .guards.rates import RateLimiter, Rates
 from .prompts import RegisteredPrompt, bind_arguments, make_prompt_result
+from .rates import RateLimiter, Rates
 from .registry import (
     OnChange,
     Registry,

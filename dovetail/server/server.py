@@ -36,7 +36,6 @@ from ..revisions import ALL, BY_NAME, Revision
 from .caching import Cache
 from .completions import Completers
 from .context import Context
-from .guards.rates import NETWORK, Rates
 from .handlers import UNGUARDED, Handlers
 from .options import (
     AppOptions,
@@ -49,6 +48,7 @@ from .options import (
     Transport,
 )
 from .prompts import compile_prompt
+from .rates import NETWORK, Rates
 from .registry import Registry
 from .resources import RegisteredTemplate, compile_resource
 from .tools import compile_tool

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from dovetail import Server
 from dovetail.auth import FileStore
-from dovetail.server.guards.audit import AuditRecord, audit
+from dovetail.server.audit import AuditRecord, audit
 
 DISK = Path(os.environ["DISK"])
 LOG = (DISK / "audit.log").open("ab", buffering=0)

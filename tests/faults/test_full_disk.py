@@ -20,7 +20,7 @@ import pytest
 
 from dovetail import Client
 from dovetail.errors import DovetailError, Overloaded, ToolError
-from dovetail.server.guards.audit import audit
+from dovetail.server.audit import audit
 from dovetail.testing import pair
 from tests.faults.raw_http import Program, running
 

@@ -18,7 +18,7 @@ from dovetail.ports import Caller, Principal
 from dovetail.protocol.methods import METHODS, Method
 from dovetail.protocol.tools import CallToolParams
 from dovetail.revisions import OFFICIAL
-from dovetail.server.guards.rates import NETWORK, RateLimiter
+from dovetail.server.rates import NETWORK, RateLimiter
 from dovetail.testing import pair
 from tests.behaviour.web import on_a_port
 from tests.server.guarded import SLOW, TRANSPORTS, Door, build, over, placed

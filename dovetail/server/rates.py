@@ -20,11 +20,11 @@ from typing import Any
 
 from msgspec import Struct
 
-from ...aio import LruDict
-from ...errors import ConfigError, Overloaded
-from ...net import network_of
-from ...ports import Call, Caller
-from ...protocol.methods import Method
+from ..aio import LruDict
+from ..errors import ConfigError, Overloaded
+from ..net import network_of
+from ..ports import Call, Caller
+from ..protocol.methods import Method
 
 SLACK_SECONDS = 1e-6
 """How early a request may be, because of rounding errors when many small times are added."""

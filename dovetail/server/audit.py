@@ -22,13 +22,13 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Raw, Struct
 
-from ...connection.middleware import Observer
-from ...errors import ConfigError, ProtocolError
-from ...jsonrpc.messages import Id
-from ...ports import Call, Caller, CallHandler
-from ...protocol.lifecycle import InputRequired, InputRequiredResult
-from ...protocol.methods import Method
-from ...protocol.utilities import CompleteParams
+from ..connection.middleware import Observer
+from ..errors import ConfigError, ProtocolError
+from ..jsonrpc.messages import Id
+from ..ports import Call, Caller, CallHandler
+from ..protocol.lifecycle import InputRequired, InputRequiredResult
+from ..protocol.methods import Method
+from ..protocol.utilities import CompleteParams
 from .redaction import HIDDEN, redact_secrets
 
 lines = logging.getLogger("dovetail.audit")

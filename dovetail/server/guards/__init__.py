@@ -1,1 +1,0 @@
-"""What protects a server: rate limits, an audit log, and redaction of secrets."""
