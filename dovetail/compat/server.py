@@ -13,14 +13,13 @@ from ..ports import Call
 from ..protocol.base import ListChangedParams
 from ..protocol.tools import ToolResult
 from ..protocol.utilities import CompleteResult, Completion
-from ..server.options import ComponentOptions, ResourceOptions, Transport
+from ..server.options import CommonToolOptions, ComponentOptions, ResourceOptions, Transport
 from ..server.server import Completable, Server
 from ..server.tools import make_any_result
 from .context import CompatContext
 from .instead import missing_attribute, refuse_options
 
 if TYPE_CHECKING:
-    from ..protocol.tools import ToolAnnotations
     from ..serve.app import App
 
 P = ParamSpec("P")
@@ -54,21 +53,13 @@ SERVER_OPTIONS = frozenset(Server.__init__.__kwdefaults__ or ()) - {"auth"}
 """The options of `Server`, which are accepted too."""
 
 
-class CompatToolOptions(ComponentOptions, total=False):
+class CompatToolOptions(CommonToolOptions, total=False):
     """The options of `FastMCP.tool`."""
 
-    annotations: "ToolAnnotations | dict[str, Any] | None"
-    output_schema: dict[str, Any] | None
     structured_output: bool | None
     tags: Iterable[str] | None
     task: bool | Literal["optional", "required"] | None
     run_in_thread: bool
-    timeout: float | None
-    schema: dict[str, Any] | None
-    isolate: Literal["process"] | None
-    resumable: bool
-    ui: str | None
-    visibility: Sequence[str] | str | None
 
 
 class CompatResourceOptions(ResourceOptions, total=False):

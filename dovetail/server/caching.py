@@ -48,14 +48,6 @@ class Cache(Struct, frozen=True):
         if self.scope not in SCOPES:
             raise ConfigError(f"Cache(scope={self.scope!r}): scope is one of {', '.join(SCOPES)}")
 
-    def hints(self, scope: str | None = None) -> Hints:
-        """Return the fields of a result.
-
-        Args:
-            scope: Replaces the scope.
-        """
-        return {"ttl_ms": int(self.ttl * 1000), "cache_scope": scope or self.scope}
-
 
 class Caching:
     """The cache settings of one server."""
@@ -84,16 +76,24 @@ class Caching:
                 f"cache: {name!r} cannot be cached; the methods that can be are {', '.join(known)}"
             )
 
-    def hints(self, method: str, own: Cache | None = None, personal: bool = False) -> Hints:
+    def hints(
+        self,
+        method: str,
+        own: Cache | None = None,
+        *,
+        personal: bool = False,
+        restricted: bool = False,
+    ) -> Hints:
         """Return the hints for a method, or for a component with its `own` setting. `personal`: the
-        result may depend on the caller."""
-        specific = own or self._by_method.get(method)
-        if specific is not None:
-            return specific.hints()
-        if self._server_wide is None:
+        result may depend on the caller. `restricted`: not all callers may see it."""
+        cache = own or self._by_method.get(method)
+        if cache is None:
+            cache = self._server_wide
+            restricted = restricted or personal or method in self._personal_methods
+        if cache is None:
             return {}
-        private = personal or method in self._personal_methods
-        return self._server_wide.hints("private" if private else None)
+        scope = "private" if restricted else cache.scope
+        return {"ttl_ms": int(cache.ttl * 1000), "cache_scope": scope}
 
     def hinting(self, method: str, handle: CallHandler) -> CallHandler:
         """Wrap the handler of an extension so that its results get hints, unless they have some."""

@@ -51,9 +51,7 @@ from .registry import (
     visible_to,
 )
 from .resources import (
-    AnyResource,
     RegisteredResource,
-    RegisteredTemplate,
     bind_variables,
     make_contents,
     match_template,
@@ -115,7 +113,7 @@ class Handlers:
         self._resources: Registry[RegisteredResource] = Registry(
             "resource", self._list_notifier("resources")
         )
-        self._templates: Registry[RegisteredTemplate] = Registry(
+        self._templates: Registry[RegisteredResource] = Registry(
             "template", self._list_notifier("resources")
         )
         self._prompts: Registry[RegisteredPrompt] = Registry(
@@ -299,11 +297,9 @@ class Handlers:
         result: Any = METHODS[method].result
 
         def make(components: list[Any], cursor: str | None) -> Any:
-            hints = self._caching.hints(method)
-            if hints and scopes_in(registry.now):
-                hints["cache_scope"] = "private"
-            listed = [component.listed for component in components]
-            return result(**{field: listed, "next_cursor": cursor}, **hints)
+            hints = self._caching.hints(method, restricted=bool(scopes_in(registry.now)))
+            items = [component.listed for component in components]
+            return result(**{field: items, "next_cursor": cursor}, **hints)
 
         async def answer(call: Call) -> Any:
             visible = visible_to(call.principal, registry.now)
@@ -331,14 +327,14 @@ class Handlers:
         contents = await self._read(resource, values, call.params.uri, call)
         if isinstance(contents, InputRequired):
             return contents
-        personal = resource.signature.context is not None
-        hints = (
-            {}
-            if asked_the_client(call)
-            else self._caching.hints("resources/read", resource.cache, personal)
+        if asked_the_client(call):
+            return ReadResourceResult(contents=contents)
+        hints = self._caching.hints(
+            "resources/read",
+            resource.cache,
+            personal=resource.signature.context is not None,
+            restricted=bool(resource.scopes),
         )
-        if resource.scopes and hints:
-            hints["cache_scope"] = "private"
         return ReadResourceResult(contents=contents, **hints)
 
     async def read(self, uri: str, call: Call) -> list[ResourceContents]:
@@ -352,13 +348,13 @@ class Handlers:
             )
         return contents
 
-    def _find(self, uri: str) -> AnyResource | None:
+    def _find(self, uri: str) -> RegisteredResource | None:
         try:
             return self._match(uri)[0]
         except NotFound:
             return None
 
-    def _match(self, uri: str) -> tuple[AnyResource, dict[str, Any]]:
+    def _match(self, uri: str) -> tuple[RegisteredResource, dict[str, Any]]:
         """Return the resource or template for a URI, with the values of its variables."""
         resource = self._resources.get(uri)
         found = (resource, {}) if resource else match_template(self._templates.now, uri)
@@ -368,7 +364,7 @@ class Handlers:
 
     async def _read(
         self,
-        resource: AnyResource,
+        resource: RegisteredResource,
         values: dict[str, Any],
         uri: str,
         call: Call,
@@ -400,17 +396,12 @@ class Handlers:
         reference, argument, context = call.params.ref, call.params.argument, call.params.context
         chosen = (context.arguments if context else None) or {}
         owner = self._find_completable(reference, call.principal)
-        known = {parameter.name for parameter in owner.signature.parameters}
-        if argument.name not in known:
-            raise InvalidParams(
-                f"There is no argument {argument.name!r} to complete; there are {sorted(known)}"
-            )
         return await owner.completers.complete(argument.name, argument.value, chosen, self.limits)
 
     def _find_completable(
         self, reference: Any, principal: Principal | None
-    ) -> RegisteredPrompt | AnyResource:
-        found: RegisteredPrompt | AnyResource | None
+    ) -> RegisteredPrompt | RegisteredResource:
+        found: RegisteredPrompt | RegisteredResource | None
         if isinstance(reference, PromptReference):
             found, what = self._prompts.get(reference.name), f"prompt: {reference.name}"
         else:

@@ -34,35 +34,42 @@ class PromptOptions(ComponentOptions, total=False):
     """The options of `Server.prompt`."""
 
 
-class ToolOptions(ComponentOptions, total=False):
-    """The options of `Server.tool`."""
+class CommonToolOptions(ComponentOptions, total=False):
+    """What `Server.tool` and the tools of `dovetail.compat` have in common."""
 
     annotations: ToolAnnotations | dict[str, Any] | None
     schema: dict[str, Any] | None
     output_schema: dict[str, Any] | None
     timeout: float | None
     isolate: Literal["process"] | None
-    task: Literal["optional", "required"] | None
     resumable: bool
     ui: str | None
     visibility: Sequence[str] | str | None
 
 
-class ResourceOptions(ComponentOptions, total=False):
+class ToolOptions(CommonToolOptions, total=False):
+    """The options of `Server.tool`."""
+
+    task: Literal["optional", "required"] | None
+
+
+class ContentOptions(ComponentOptions, total=False):
+    """What resources and apps have in common."""
+
+    size: int | None
+    annotations: Annotations | dict[str, Any] | None
+    cache: Cache | None
+
+
+class ResourceOptions(ContentOptions, total=False):
     """The options of `Server.resource`."""
 
     mime_type: str | None
-    size: int | None
-    annotations: Annotations | dict[str, Any] | None
-    cache: Cache | None
 
 
-class AppOptions(ComponentOptions, total=False):
-    """The options of `Server.app`."""
+class AppSettings(TypedDict, total=False):
+    """The options of an app that a resource does not have."""
 
-    size: int | None
-    annotations: Annotations | dict[str, Any] | None
-    cache: Cache | None
     connect_domains: Sequence[str]
     resource_domains: Sequence[str]
     frame_domains: Sequence[str]
@@ -70,6 +77,10 @@ class AppOptions(ComponentOptions, total=False):
     permissions: Sequence[str]
     domain: str | None
     prefers_border: bool | None
+
+
+class AppOptions(ContentOptions, AppSettings, total=False):
+    """The options of `Server.app`."""
 
 
 class AsgiOptions(TypedDict, total=False):

@@ -1,23 +1,119 @@
-"""Prompts: templates that a user picks and fills in. Arguments are strings on the wire and are
-converted to the types of the function's parameters."""
+"""Prompts: templates that a user picks and fills in; and completion of arguments, for prompts and
+resource templates alike.
 
-from collections.abc import Callable, Sequence
+The arguments of a prompt are strings on the wire and are converted to the types of the function's
+parameters.
+
+A completer is a function of the value typed so far and, if it takes a second parameter, of the
+arguments chosen before: `def cities(value: str, chosen: dict[str, str]) -> list[str]`. A plain list
+of values works too; only its values that match are sent. In both cases the best come first: values
+that start with what was typed, then those that contain it, then those that have its letters in
+order. Values of a function that do not match at all follow. At most 100 are sent, with the total.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from ..errors import InvalidParams
+from ..errors import ConfigError, InvalidParams
+from ..limits import Limits
 from ..protocol.base import Icon, Meta
-from ..protocol.content import TextContent
 from ..protocol.prompts import GetPromptResult, Message, Prompt, PromptArgument
-from .completions import Completers
+from ..protocol.utilities import CompleteResult, Completion
 from .context import Context
 from .media import Media
 from .registry import parse_scopes
-from .tools import ANY_SHAPE, CONTENT
+from .tools import content_block
 
 if TYPE_CHECKING:
     from .signature import Signature
+
+MAX_VALUES = 100
+"""Completions in one answer, as the specification has it."""
+_NO_MATCH = 3
+Source = Callable[..., Any] | Iterable[str]
+
+
+class Completers(Struct, eq=False):
+    """The completers of one prompt or template, by argument."""
+
+    owner: str
+    arguments: Sequence[str]
+    sources: dict[str, Source] = {}
+
+    def add(self, argument: str, source: Source) -> None:
+        """Complete an argument from a function or a list; ConfigError if it does not exist."""
+        if argument not in self.arguments:
+            known = ", ".join(self.arguments) or "none"
+            raise ConfigError(
+                f"{self.owner} has no argument {argument!r} to complete; its arguments: {known}"
+            )
+        self.sources[argument] = source
+
+    async def complete(
+        self, argument: str, typed: str, chosen: dict[str, str], limits: Limits
+    ) -> CompleteResult:
+        """Return the values that match what the user typed so far."""
+        if argument not in self.arguments:
+            raise InvalidParams(
+                f"There is no argument {argument!r} to complete; there are {sorted(self.arguments)}"
+            )
+        source = self.sources.get(argument, ())
+        found: Any = source
+        if callable(source):
+            from inspect import iscoroutinefunction
+
+            from .execution import run_function
+
+            args = (typed, chosen)[: _arity(source)]
+            found = await run_function(source, iscoroutinefunction(source), args, {}, limits)
+        if isinstance(found, CompleteResult):
+            return replace(found, completion=_bounded(found.completion))
+        if not isinstance(found, Completion):
+            values = [str(item) for item in found or ()]
+            found = Completion(values=rank(values, typed, keep_others=callable(source)))
+        return CompleteResult(completion=_bounded(found))
+
+
+def rank(values: Iterable[str], typed: str, *, keep_others: bool = False) -> list[str]:
+    """Return the values that match what was typed, best first, without duplicates; with
+    `keep_others`, followed by the values that do not match."""
+    prefix = typed.casefold()
+    scored = [(_score(value.casefold(), prefix), value) for value in dict.fromkeys(values)]
+    scored.sort(key=lambda pair: pair[0])  # stable: values with the same score keep their order
+    return [value for score, value in scored if keep_others or score < _NO_MATCH]
+
+
+def _score(value: str, typed: str) -> int:
+    if value.startswith(typed):
+        return 0
+    if typed in value:
+        return 1
+    letters = iter(value)
+    return 2 if all(letter in letters for letter in typed) else _NO_MATCH
+
+
+def _bounded(completion: Completion) -> Completion:
+    values = completion.values
+    total = len(values) if completion.total is None else completion.total
+    has_more = total > len(values) if completion.has_more is None else completion.has_more
+    return Completion(values[:MAX_VALUES], total, has_more or len(values) > MAX_VALUES)
+
+
+def _arity(function: Callable[..., Any]) -> int:
+    from inspect import Parameter, signature
+
+    parameters = signature(function).parameters.values()
+    if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
+        return 2
+    positional = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(parameter.kind in positional for parameter in parameters)
+
+
+# --------------------------------------------------------------------------------------------------
+# prompts
 
 
 class RegisteredPrompt(Struct, frozen=True, eq=False):
@@ -43,8 +139,8 @@ def compile_prompt(
     """Compile a function into a prompt; the options are those of `Server.prompt`."""
     from .signature import Signature
 
-    signature = Signature.of(function, context_type=Context)
-    name = name or getattr(function, "__name__", "") or type(function).__name__
+    signature = Signature.of(function, context_type=Context, name=name)
+    name = signature.name
     arguments = [
         PromptArgument(
             name=parameter.name, description=parameter.description, required=parameter.required
@@ -84,13 +180,7 @@ def make_prompt_result(prompt: RegisteredPrompt, value: Any) -> GetPromptResult:
 
 
 def _message(item: Any) -> Message:
-    if isinstance(item, Message):
-        content: Any = item.content
-        return Message(item.role, content.content()) if isinstance(content, Media) else item
-    if isinstance(item, Media):
-        return Message("user", item.content())
-    if isinstance(item, CONTENT):
-        return Message("user", item)
-    return Message(
-        "user", TextContent(item if isinstance(item, str) else ANY_SHAPE.encode(item).decode())
-    )
+    if not isinstance(item, Message):
+        return Message("user", content_block(item))
+    content: Any = item.content
+    return Message(item.role, content.content()) if isinstance(content, Media) else item

@@ -2,8 +2,8 @@
 
 import re
 from base64 import b64encode
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -16,46 +16,36 @@ from ..protocol.content import (
     TextResourceContents,
 )
 from ..protocol.resources import Resource, ResourceTemplate
+from ..text import quote
 from .caching import Cache, check_cache
-from .completions import Completers
 from .context import Context
 from .media import File, Media
+from .options import AppSettings
+from .prompts import Completers
 from .registry import parse_scopes
-from .tools import ANY_SHAPE
+from .tools import ANY_SHAPE, RegisteredTool
 
 SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:")
 """What a URI begins with (RFC 3986)."""
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ..protocol.uri_template import UriTemplate
     from .registry import Snapshot
     from .signature import Signature
 
 
 class RegisteredResource(Struct, frozen=True, eq=False):
-    """A resource in the registry: what is listed, and the function that reads it."""
+    """A resource or template in the registry: what is listed, and the function that reads it."""
 
-    listed: Resource
+    listed: Resource | ResourceTemplate
     signature: "Signature"
     completers: Completers
+    template: "UriTemplate | None" = None
     cache: Cache | None = None
     scopes: tuple[str, ...] = ()
     """The scopes that a token needs to read it."""
-
-
-class RegisteredTemplate(Struct, frozen=True, eq=False):
-    """A resource template in the registry."""
-
-    listed: ResourceTemplate
-    signature: "Signature"
-    completers: Completers
-    template: "UriTemplate"
-    cache: Cache | None = None
-    scopes: tuple[str, ...] = ()
-    """The scopes that a token needs to read what it matches."""
-
-
-AnyResource: TypeAlias = RegisteredResource | RegisteredTemplate
 
 
 def compile_resource(
@@ -72,18 +62,16 @@ def compile_resource(
     meta: Meta | None = None,
     cache: Cache | None = None,
     scopes: Sequence[str] | str = (),
-) -> AnyResource:
+) -> RegisteredResource:
     """Compile a function into a resource, or into a template if the URI has variables; the options
     are those of `Server.resource`."""
     from .signature import Signature
 
-    signature = Signature.of(function, context_type=Context)
-    name = name or getattr(function, "__name__", "") or type(function).__name__
+    signature = Signature.of(function, context_type=Context, name=name)
     if cache is not None:
         check_cache(cache, f"The cache of resource {uri!r}")
-    required_scopes = parse_scopes(scopes, f"Resource {uri!r}")
     fields: dict[str, Any] = {
-        "name": name,
+        "name": signature.name,
         "title": title,
         "description": description if description is not None else signature.description,
         "mime_type": mime_type,
@@ -91,36 +79,36 @@ def compile_resource(
         "annotations": None if annotations is None else Annotations.of(annotations),
         "meta": meta,
     }
-    if "{" not in uri:
-        if not SCHEME.match(uri):
-            raise ConfigError(
-                f"{uri!r} is not a URI: it needs a scheme of letters, digits, `+`, `-` and `.`, "
-                "such as config://"
-            )
-        if signature.parameters:
-            names = ", ".join(parameter.name for parameter in signature.parameters)
-            raise SchemaError(
-                f"Resource {uri!r} has no variables, so its function cannot take {names}"
-            )
-        return RegisteredResource(
-            Resource(uri=uri, size=size, **fields),
-            signature,
-            Completers(name, ()),
-            cache,
-            required_scopes,
-        )
-    from ..protocol.uri_template import UriTemplate
+    listed: Resource | ResourceTemplate
+    template = None
+    if "{" in uri:
+        from ..protocol.uri_template import UriTemplate
 
-    template = UriTemplate(uri)
-    _check_variables(uri, template, signature)
-    return RegisteredTemplate(
-        ResourceTemplate(uri_template=uri, **fields),
+        template = UriTemplate(uri)
+        _check_variables(uri, template, signature)
+        listed = ResourceTemplate(uri_template=uri, **fields)
+    else:
+        _check_uri(uri, signature)
+        listed = Resource(uri=uri, size=size, **fields)
+    return RegisteredResource(
+        listed,
         signature,
-        Completers(name, template.variables),
+        Completers(signature.name, template.variables if template else ()),
         template,
         cache,
-        required_scopes,
+        parse_scopes(scopes, f"Resource {uri!r}"),
     )
+
+
+def _check_uri(uri: str, signature: "Signature") -> None:
+    if not SCHEME.match(uri):
+        raise ConfigError(
+            f"{uri!r} is not a URI: it needs a scheme of letters, digits, `+`, `-` and `.`, "
+            "such as config://"
+        )
+    if signature.parameters:
+        names = ", ".join(parameter.name for parameter in signature.parameters)
+        raise SchemaError(f"Resource {uri!r} has no variables, so its function cannot take {names}")
 
 
 def _check_variables(uri: str, template: "UriTemplate", signature: "Signature") -> None:
@@ -139,8 +127,8 @@ def _check_variables(uri: str, template: "UriTemplate", signature: "Signature") 
 
 
 def match_template(
-    templates: "Snapshot[RegisteredTemplate]", uri: str
-) -> tuple[RegisteredTemplate, dict[str, Any]] | None:
+    templates: "Snapshot[RegisteredResource]", uri: str
+) -> tuple[RegisteredResource, dict[str, Any]] | None:
     """Return the template that matches this URI, with the values of its variables.
 
     If several match, the one with the longest text before its first variable wins, so that a
@@ -149,7 +137,7 @@ def match_template(
     ranked = templates.cache.get("ranked")
     if ranked is None:
         ranked = templates.cache["ranked"] = sorted(
-            templates.items.values(), key=lambda template: -template.template.text.index("{")
+            templates.items.values(), key=lambda resource: -resource.template.text.index("{")
         )
     for candidate in ranked:
         values = candidate.template.match(uri)
@@ -159,7 +147,7 @@ def match_template(
 
 
 def bind_variables(
-    resource: AnyResource, values: dict[str, Any], uri: str, context: Context
+    resource: RegisteredResource, values: dict[str, Any], uri: str, context: Context
 ) -> tuple[Any, Any]:
     """Return the positional and keyword arguments for the function. A variable of the wrong type
     means that there is no such resource."""
@@ -191,19 +179,65 @@ def make_contents(value: Any, uri: str, mime_type: str | None) -> list[ResourceC
         value.uri = uri
         return [value]
     if isinstance(value, Media):
-        return [
-            BlobResourceContents(
-                uri=uri, blob=value.base64(), mime_type=mime_type or value.mime_type
-            )
-        ]
+        value, mime_type = value.data, mime_type or value.mime_type
     if isinstance(value, bytes | bytearray):
         blob = b64encode(value).decode()
-        return [
-            BlobResourceContents(
-                uri=uri, blob=blob, mime_type=mime_type or "application/octet-stream"
+        mime_type = mime_type or "application/octet-stream"
+        return [BlobResourceContents(uri=uri, blob=blob, mime_type=mime_type)]
+    text, default_type = value, "text/plain"
+    if not isinstance(value, str):
+        text, default_type = ANY_SHAPE.encode(value).decode(), "application/json"
+    return [TextResourceContents(uri=uri, text=text, mime_type=mime_type or default_type)]
+
+
+# --------------------------------------------------------------------------------------------------
+# apps, which are resources with an HTML document
+
+
+def app_resource(
+    uri: str, html: "str | Path | Callable[..., Any]", options: dict[str, Any]
+) -> tuple[Callable[..., Any], dict[str, Any]]:
+    """Return the function that provides an app's document, and the options of its resource."""
+    from ..extensions.apps.settings import MIME_TYPE, app_meta
+
+    if "mime_type" in options:
+        raise ConfigError(f"App {uri}: the type of an app is always {MIME_TYPE}; remove mime_type=")
+    settings = {name: options.pop(name) for name in AppSettings.__optional_keys__ & options.keys()}
+    meta = {**(options.pop("meta", None) or {}), **app_meta(uri, **settings)}
+    defaults: dict[str, Any] = {"mime_type": MIME_TYPE, "meta": meta or None}
+    if not callable(html):
+        defaults |= {"name": uri.rpartition("/")[2], "description": None}
+        html = _document(uri, html)
+    return html, defaults | options
+
+
+def _document(uri: str, html: "str | Path") -> Callable[[], str]:
+    """Return a function that provides the document; a file is read again each time."""
+    from ..extensions.apps.settings import is_document
+
+    path = None if isinstance(html, str) else html.resolve()
+    if path is not None and not path.is_file():
+        raise ConfigError(f"App {uri}: the file {path} does not exist")
+
+    def read() -> str:
+        return str(html) if path is None else path.read_text(encoding="utf-8")
+
+    if not is_document(read()):
+        what = quote(str(html), 40) if path is None else html
+        raise ConfigError(
+            f"App {uri}: {what} is not an HTML document, which starts with <!doctype html>; for "
+            "a file, pass Path(…)"
+        )
+    return read
+
+
+def check_unused(uri: str, tools: Iterable[RegisteredTool], shows: Callable[[str], bool]) -> None:
+    """Raise ConfigError if a tool has its view at `uri`, which "MUST exist on the server"."""
+    from ..extensions.apps.settings import get_view_uri
+
+    for tool in tools:
+        view = get_view_uri(tool.listed)
+        if view is not None and shows(view):
+            raise ConfigError(
+                f"{uri} is the view of the tool {tool.listed.name!r}; remove the tool first"
             )
-        ]
-    if isinstance(value, str):
-        return [TextResourceContents(uri=uri, text=value, mime_type=mime_type or "text/plain")]
-    text = ANY_SHAPE.encode(value).decode()
-    return [TextResourceContents(uri=uri, text=text, mime_type=mime_type or "application/json")]

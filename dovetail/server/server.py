@@ -34,7 +34,6 @@ from ..protocol.resources import UriParams
 from ..protocol.tools import Tool
 from ..revisions import ALL, BY_NAME, Revision
 from .caching import Cache
-from .completions import Completers
 from .context import Context
 from .handlers import UNGUARDED, Handlers
 from .options import (
@@ -47,10 +46,9 @@ from .options import (
     ToolOptions,
     Transport,
 )
-from .prompts import compile_prompt
+from .prompts import Completers, compile_prompt
 from .rates import NETWORK, Rates
-from .registry import Registry
-from .resources import RegisteredTemplate, compile_resource
+from .resources import app_resource, check_unused, compile_resource
 from .tools import compile_tool
 
 if TYPE_CHECKING:
@@ -352,10 +350,8 @@ class Server(Handlers):
         """
         _check_options("resource", compile_resource, options)
         resource = self._check_enforceable(compile_resource(function, uri, **options))
-        if isinstance(resource, RegisteredTemplate):
-            self._templates.add(uri, resource)
-        else:
-            self._resources.add(uri, resource)
+        registry = self._resources if resource.template is None else self._templates
+        registry.add(uri, resource)
         return _completable(function, resource.completers)
 
     def remove_resource(self, uri: str) -> None:
@@ -367,10 +363,8 @@ class Server(Handlers):
         Raises:
             ConfigError: There is no such resource, a tool shows it, or it is part of a skill.
         """
-        registry: Registry[Any] = self._templates if "{" in uri else self._resources
+        registry = self._templates if "{" in uri else self._resources
         if self._offers_apps:
-            from .apps import check_unused
-
             check_unused(uri, self._tools, lambda view: self._find(view) is registry.get(uri))
         if self._skills is not None and self._skills.holds(uri):
             raise ConfigError(f"{uri} is part of a skill; remove the skill with remove_skill")
@@ -589,8 +583,6 @@ class Server(Handlers):
             ConfigError: The URI is taken or malformed, this is not an HTML document, or an option
                 is not valid.
         """
-        from .apps import app_resource
-
         function, resource_options = app_resource(uri, html, dict(options))
         self._offer_apps()
         self.add_resource(function, uri, **cast("ResourceOptions", resource_options))

@@ -300,9 +300,7 @@ class Skills:
         return self.registry.get(uri.replace(_REST, SKILL_MD)) is not None
 
     async def _list(self, call: Call) -> ListSkillsResult:
-        hints = self._caching.hints(call.name)
-        if hints and scopes_in(self.registry.now):
-            hints["cache_scope"] = "private"
+        hints = self._caching.hints(call.name, restricted=bool(scopes_in(self.registry.now)))
 
         def make(entries: list[RegisteredSkill], cursor: str | None) -> ListSkillsResult:
             return ListSkillsResult(
@@ -317,9 +315,7 @@ class Skills:
         if entry is None:
             raise InvalidParams(f"Unknown skill: {call.params.uri}", data={"uri": call.params.uri})
         require_scopes(entry, call.principal, f"Skill {call.params.uri}")
-        hints = self._caching.hints(call.name, entry.cache)
-        if hints and entry.scopes:
-            hints["cache_scope"] = "private"
+        hints = self._caching.hints(call.name, entry.cache, restricted=bool(entry.scopes))
         return GetSkillResult(skill=entry.listed, **hints)
 
     async def _read_directory(self, call: Call) -> ReadDirectoryResult:
@@ -355,7 +351,7 @@ class Skills:
 
 def _child(uri: str, name: str, served: Mapping[str, RegisteredResource]) -> Resource:
     known = served.get(uri)
-    if known is not None:
+    if known is not None and isinstance(known.listed, Resource):
         return known.listed
     kind = DIRECTORY if name.endswith("/") else known_type(unquote(name))
     return Resource(uri=uri, name=unquote(name.rstrip("/")), mime_type=kind)

@@ -423,9 +423,9 @@ def make_any_result(value: Any) -> ToolResult:
     if value is None:
         return ToolResult(content=[])
     if isinstance(value, CONTENT):
-        return ToolResult(content=[_content_block(value)])
+        return ToolResult(content=[content_block(value)])
     if _has_content(value):
-        return ToolResult(content=[_content_block(item) for item in value])
+        return ToolResult(content=[content_block(item) for item in value])
     try:
         data = ANY_SHAPE.encode(value)
     except Unencodable as error:
@@ -488,7 +488,8 @@ def _has_content(value: Any) -> bool:
     return known
 
 
-def _content_block(item: Any) -> Any:
+def content_block(item: Any) -> Any:
+    """Return content as it is, and anything else as text."""
     if isinstance(item, Media):
         return item.content()
     if isinstance(item, CONTENT):

@@ -19,7 +19,7 @@ from dovetail.extensions import apps
 from dovetail.extensions.apps import APPS, MIME_TYPE, Bridge, Csp, View, ViewHost, visible
 from dovetail.extensions.apps.settings import is_document
 from dovetail.protocol.tools import Tool
-from dovetail.server.apps import SETTINGS
+from dovetail.server.options import AppSettings
 from dovetail.testing import Tape, pair
 from tests.conftest import named
 from tests.requirements import APPS_SINCE, REVISIONS
@@ -67,7 +67,7 @@ def weather() -> Server:
 
 def test_the_guide_names_every_option_of_apps_and_hosts() -> None:
     guide = (Path(__file__).parents[2] / "docs/guides/apps.md").read_text(encoding="utf-8")
-    named = [*SETTINGS, *ViewHost.__struct_fields__, *apps.__all__]
+    named = [*AppSettings.__optional_keys__, *ViewHost.__struct_fields__, *apps.__all__]
     assert [
         name
         for name in named

@@ -4,7 +4,7 @@ import pytest
 
 from dovetail import Server
 from dovetail.protocol.utilities import Completion
-from dovetail.server.completions import rank
+from dovetail.server.prompts import rank
 from dovetail.testing import pair
 
 
