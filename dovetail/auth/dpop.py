@@ -46,11 +46,13 @@ class ProofRefused(ValueError):
 
     Attributes:
         nonce: Whether the same proof with this server's nonce would be accepted.
+        code: The error code: RFC 9449, 7.1 and 8.
     """
 
     def __init__(self, reason: str, *, nonce: bool = False) -> None:
         super().__init__(reason)
         self.nonce = nonce
+        self.code = NONCE_NEEDED if nonce else "invalid_dpop_proof"
 
 
 class DpopSigner:

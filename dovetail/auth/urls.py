@@ -9,7 +9,7 @@ from functools import lru_cache
 from urllib.parse import SplitResult, urlsplit
 
 from .. import net
-from ..errors import Unauthorized
+from ..errors import DovetailError, Unauthorized
 from ..net import HTTP_SCHEMES, is_loopback, is_private
 from ..text import one_line
 
@@ -28,13 +28,13 @@ def is_local(url: str) -> bool:
     return is_private((parts and parts.hostname) or "")
 
 
-def require_safe(url: str, what: str) -> str:
-    """Return the URL if OAuth may use it, else raise Unauthorized; `what` names it in the error."""
+def require_safe(url: str, what: str, error: type[DovetailError] = Unauthorized) -> str:
+    """Return the URL if OAuth may use it, else raise an error in which `what` names it."""
     parts = _split(url)
     if parts is None or parts.fragment or "#" in url:
-        raise Unauthorized(f"{what} is not a valid URL: {one_line(url)}")
+        raise error(f"{what} is not a valid URL: {one_line(url)}")
     if parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(parts.hostname)):
-        raise Unauthorized(f"{what} must be https (or http on localhost): {one_line(url)}")
+        raise error(f"{what} must be https (or http on localhost): {one_line(url)}")
     return url
 
 

@@ -72,7 +72,7 @@ class ServerMetadata(Struct, kw_only=True, omit_defaults=True):
 
 
 class ClientMetadata(Struct, kw_only=True, omit_defaults=True):
-    """A registration request: https://www.rfc-editor.org/rfc/rfc7591#section-2"""
+    """What a client says about itself: https://www.rfc-editor.org/rfc/rfc7591#section-2"""
 
     redirect_uris: list[str] = []
     client_name: str | None = None
@@ -82,6 +82,8 @@ class ClientMetadata(Struct, kw_only=True, omit_defaults=True):
     response_types: list[str] | None = None
     token_endpoint_auth_method: str | None = None
     scope: str | None = None
+    jwks: dict[str, Any] | None = None
+    jwks_uri: str | None = None
 
 
 class ClientInformation(SecretStruct, kw_only=True, omit_defaults=True):

@@ -22,9 +22,9 @@ from dovetail.auth.dpop import Checker, ProofRefused
 from dovetail.auth.provider import clients as redirects
 from dovetail.auth.provider.clients import ClientRegistry
 from dovetail.auth.provider.web import (
-    DocumentCache,
     DocumentUnavailable,
     OAuthError,
+    ProviderRequest,
     error_response,
     parse_fields,
     parse_object,
@@ -437,15 +437,11 @@ def check_client(data: bytes) -> bool:
     """A client, described by its document or registered, with addresses that are fit to be sent
     back to; or a refusal."""
     clock = iter(range(0, 10**9, 1000))
-    clients = ClientRegistry(
-        [],
-        _Nothing(),
-        DocumentCache(now=lambda: float(next(clock))),
-        now=lambda: float(next(clock)),
-    )  # type: ignore[arg-type]
+    clients = ClientRegistry([], _Nothing(), lambda: float(next(clock)))  # type: ignore[arg-type]
+    request = ProviderRequest(body=data, issuer=ISSUER, public_url=answering(data), scopes={})
     taken = 0
     try:
-        found = awaited(clients.find(str(CLIENT["client_id"]), ISSUER, answering(data)))
+        found = awaited(clients.find(str(CLIENT["client_id"]), request))
         assert (
             all(redirects.is_allowed_redirect(uri) for uri in found.redirect_uris)
             and found.name.isprintable()
@@ -454,7 +450,7 @@ def check_client(data: bytes) -> bool:
     except OAuthError as refused:
         assert error_response(refused).status in range(400, 500)
     try:
-        answer = awaited(clients.register(HttpRequest(body=data), ISSUER))
+        answer = awaited(clients.register(request))
         again = json.loads(answer.body)
         assert answer.status == 201 and all(
             redirects.is_allowed_redirect(uri) for uri in again["redirect_uris"]

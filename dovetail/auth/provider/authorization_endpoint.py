@@ -18,7 +18,6 @@ https://www.rfc-editor.org/rfc/rfc9700#section-4.11.2.
 """
 
 import secrets
-import time
 from collections.abc import Callable, Mapping
 from hashlib import blake2b, sha256
 from hmac import compare_digest
@@ -28,7 +27,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ...ports import HttpRequest, HttpResponse, PublicUrl
+from ...ports import HttpResponse, PublicUrl
 from .clients import (
     ClientRegistry,
     OAuthClient,
@@ -40,29 +39,45 @@ from .clients import (
 from .grants import Grant, GrantStore
 from .login import Login, LoginEnded, Upstream, UpstreamUnreachable, UserDirectory
 from .pages import ConsentDetails, consent_page, error_page, login_page
-from .storage import Storage, row_key
+from .storage import Storage, digest_of, row_key
 from .token_endpoint import requested_resource
-from .web import NO_STORE, AttemptLimiter, OAuthError, parse_fields, parse_form, with_query
+from .web import NO_STORE, OAuthError, ProviderRequest, parse_fields, parse_form, with_query
 
 SESSION_SECONDS, CONSENT_SECONDS, UPSTREAM_LOGIN_SECONDS = 8 * 3600.0, 30 * 86400.0, 600.0
 OFFLINE_ACCESS = "offline_access"
+PROMPTS = {"consent", "login", "select_account"}
+"""Values of `prompt` with which the user is asked in any case."""
 
 
 class AuthorizationRequest(Struct, frozen=True):
-    """An authorization request that was checked."""
+    """An authorization request, whose client and redirect URI are known to belong together."""
 
-    issuer: str
-    public_url: PublicUrl
+    http: ProviderRequest
     query: str
+    cookie: str
+    """Identifies the browser; empty if it has none yet."""
+    fields: Mapping[str, str]
+    resources: list[str]
     client: OAuthClient
     redirect_uri: str
-    state: str | None
-    resource: str
-    challenge: str
-    scopes: tuple[str, ...]
-    offline: bool
-    ask: bool
-    """Whether the user has to be asked in any case."""
+    resource: str = ""
+    """What the token will be for. Like the scopes, this is only known once all was checked."""
+    scopes: tuple[str, ...] = ()
+
+    @property
+    def issuer(self) -> str:
+        return self.http.issuer
+
+    @property
+    def url(self) -> str:
+        """The URL of this request, without what was posted."""
+        return f"{self.issuer}/authorize?{self.query}"
+
+    def answer(self, **parameters: str) -> str:
+        """Return the URL that brings the user back to the client."""
+        # https://www.rfc-editor.org/rfc/rfc9207#section-2
+        state = {"state": self.fields["state"]} if "state" in self.fields else {}
+        return with_query(self.redirect_uri, {**parameters, **state, "iss": self.issuer})
 
 
 class LoginSession(Struct, frozen=True):
@@ -80,162 +95,93 @@ class PendingUpstreamLogin(Struct, frozen=True):
     verifier: str
 
 
-class AuthorizationEndpoint:
+class AuthorizationEndpoint(Struct, frozen=True, eq=False, kw_only=True):
     """The authorization endpoint, and the callback of the upstream."""
 
-    def __init__(
-        self,
-        clients: ClientRegistry,
-        grants: GrantStore,
-        storage: Storage,
-        *,
-        users: UserDirectory | None,
-        upstream: Upstream | None,
-        list_scopes: Callable[[PublicUrl], Mapping[str, str]],
-        default_scopes: tuple[str, ...] = (),
-        name: str | None = None,
-        now: Callable[[], float] = time.time,
-    ) -> None:
-        self._clients, self._grants, self._storage = clients, grants, storage
-        self._users, self._upstream, self._list_scopes = users, upstream, list_scopes
-        self._default_scopes = default_scopes
-        """The scopes of a request that names none; if empty, all scopes."""
-        self._name, self._now = name, now
-        self._limiter = AttemptLimiter(300, 0.2, now)
+    clients: ClientRegistry
+    grants: GrantStore
+    storage: Storage
+    users: UserDirectory | None
+    upstream: Upstream | None
+    default_scopes: tuple[str, ...]
+    """The scopes of a request that names none; if empty, all scopes."""
+    name: str | None
+    now: Callable[[], float]
 
-    async def authorize(
-        self, request: HttpRequest, issuer: str, public_url: PublicUrl
-    ) -> HttpResponse:
+    async def authorize(self, request: ProviderRequest) -> HttpResponse:
         """Answer an authorization request: https://www.rfc-editor.org/rfc/rfc6749#section-3.1."""
-        query = urlsplit(request.url).query
-        self._limiter.require(request.address)
-        fields, resources = parse_fields(query)
-        client = await self._clients.find(
-            fields.get("client_id"), issuer, public_url, request.address
-        )
-        uri = client.choose_redirect(fields.get("redirect_uri"))
-        cookie = _read_cookie(request, issuer)
+        auth_request = await self._identify(request, urlsplit(request.url).query)
         try:
-            auth_request = self._check(fields, resources, query, client, uri, issuer, public_url)
+            auth_request = _check(auth_request, self.default_scopes)
         except OAuthError as error:
-            ask = client.source != "known"
-            return self._return_error(uri, fields.get("state"), issuer, public_url, error, ask=ask)
+            if auth_request.client.source == "known":
+                return _return_error(auth_request, error.error, error.description)
+            url = auth_request.answer(error=error.error, error_description=error.description)
+            text = f"The program that sent you here made a mistake: {error.description}."
+            link = redirect_host(auth_request.redirect_uri), url
+            return self._error_page(request.public_url, text, 400, link)
         if request.method == "POST":
-            return await self._act(request, auth_request, cookie)
-        return await self._show(auth_request, cookie)
+            return await self._act(auth_request)
+        return await self._show(auth_request)
 
-    async def callback(
-        self, request: HttpRequest, issuer: str, public_url: PublicUrl
-    ) -> HttpResponse:
+    async def callback(self, request: ProviderRequest) -> HttpResponse:
         """Handle the return of a user from the upstream."""
-        cookie = _read_cookie(request, issuer)
+        issuer = request.issuer
         answer, _ = parse_fields(urlsplit(request.url).query)
-        row = await self._storage.take(row_key("visit", issuer, answer.get("state", "")))
+        row = await self.storage.take(row_key("visit", issuer, answer.get("state", "")))
         pending = None if row is None else msgspec.json.decode(row, type=PendingUpstreamLogin)
-        if pending is None or not compare_digest(pending.browser, _digest(cookie)):
+        if pending is None or not compare_digest(pending.browser, digest_of(_read_cookie(request))):
             raise OAuthError(
                 "invalid_request",
                 "this login was started in another browser, or took too long; start again",
             )
-        fields, resources = parse_fields(pending.query)
-        client = await self._clients.find(
-            fields.get("client_id"), issuer, public_url, request.address
-        )
-        uri = client.choose_redirect(fields.get("redirect_uri"))
-        auth_request = self._check(
-            fields, resources, pending.query, client, uri, issuer, public_url
-        )
-        assert self._upstream is not None
+        auth_request = _check(await self._identify(request, pending.query), self.default_scopes)
+        assert self.upstream is not None
         try:
-            login = await self._upstream.exchange(
-                answer, f"{issuer}/callback", pending.nonce, pending.verifier, public_url
+            login = await self.upstream.exchange(
+                answer, f"{issuer}/callback", pending.nonce, pending.verifier, request.public_url
             )
         except LoginEnded as error:
-            return self._refuse(auth_request, "access_denied", f"the login was refused: {error}")
+            return _return_error(auth_request, "access_denied", f"the login was refused: {error}")
         except UpstreamUnreachable:
-            return self._refuse(
-                auth_request, "server_error", f"{self._upstream.host} cannot be reached"
-            )
+            text = f"{self.upstream.host} cannot be reached"
+            return _return_error(auth_request, "server_error", text)
         return await self._grant(auth_request, login)
 
-    def _check(
-        self,
-        fields: Mapping[str, str],
-        resources: list[str],
-        query: str,
-        client: OAuthClient,
-        uri: str,
-        issuer: str,
-        public_url: PublicUrl,
-    ) -> AuthorizationRequest:
-        if fields.get("response_type") != "code":
-            raise OAuthError("unsupported_response_type", "response_type must be code")
-        if (
-            fields.get("response_mode", "query") != "query"
-            or "request" in fields
-            or "request_uri" in fields
-        ):
-            raise OAuthError(
-                "invalid_request", "only plain parameters with response_mode query are supported"
-            )
-        challenge = fields.get("code_challenge", "")
-        if fields.get("code_challenge_method") != "S256" or not 43 <= len(challenge) <= 128:
-            raise OAuthError(
-                "invalid_request",
-                "PKCE is required: a code_challenge with code_challenge_method S256",
-            )
-        resource = requested_resource(resources, public_url) or public_url.base
-        requested = tuple(dict.fromkeys(fields.get("scope", "").split()))
-        existing = self._list_scopes(public_url)
-        scopes = tuple(scope for scope in requested if scope in existing)
-        named = [scope for scope in requested if scope != OFFLINE_ACCESS]
-        if named and not scopes:
-            raise OAuthError("invalid_scope", "none of these scopes exists here")
-        prompts = {"consent", "login", "select_account"}
-        return AuthorizationRequest(
-            issuer=issuer,
-            public_url=public_url,
-            query=query,
-            client=client,
-            redirect_uri=uri,
-            state=fields.get("state"),
-            resource=resource,
-            challenge=challenge,
-            scopes=scopes if named else self._default_scopes or tuple(existing),
-            offline=OFFLINE_ACCESS in requested,
-            ask=not prompts.isdisjoint(fields.get("prompt", "").split()),
-        )
+    async def _identify(self, request: ProviderRequest, query: str) -> AuthorizationRequest:
+        """Find out who asks. Until the client and its redirect URI are known to belong together,
+        no error is sent to that URI."""
+        fields, resources = parse_fields(query)
+        client = await self.clients.find(fields.get("client_id"), request)
+        uri = client.choose_redirect(fields.get("redirect_uri"))
+        cookie = _read_cookie(request)
+        return AuthorizationRequest(request, query, cookie, fields, resources, client, uri)
 
     # pages
 
-    async def _show(
-        self,
-        auth_request: AuthorizationRequest,
-        cookie: str,
-        problem: str = "",
-        name: str = "",
-        status: int = 200,
-    ) -> HttpResponse:
+    async def _show(self, auth_request: AuthorizationRequest) -> HttpResponse:
         """Return what comes next in this browser."""
-        value = cookie or secrets.token_urlsafe(32)
-        session = await self._find_session(auth_request.issuer, cookie)
-        details, csrf = self._details(auth_request), _csrf(value, auth_request.query)
-        if self._upstream is not None:
+        cookie = auth_request.cookie or secrets.token_urlsafe(32)
+        user = await self._find_user(auth_request)
+        details, csrf = self._details(auth_request), _csrf(cookie, auth_request.query)
+        if self.upstream is not None:
             page = consent_page(details, csrf, None)
-        elif session is None:
-            page = login_page(details, csrf, problem, name, status)
-        elif await self._has_consented(auth_request, session.user):
-            return await self._grant(auth_request, Login(session.user))
+        elif user is None:
+            page = login_page(details, csrf)
+        elif await self._has_consented(auth_request, user):
+            return await self._grant(auth_request, Login(user))
         else:
-            page = consent_page(details, csrf, session.user)
-        return page if cookie else _with_cookie(page, auth_request.issuer, value)
+            page = consent_page(details, csrf, user)
+        return page if auth_request.cookie else _with_cookie(page, auth_request.issuer, cookie)
+
+    def _login_page(
+        self, auth_request: AuthorizationRequest, problem: str, name: str = "", status: int = 200
+    ) -> HttpResponse:
+        csrf = _csrf(auth_request.cookie, auth_request.query)
+        return login_page(self._details(auth_request), csrf, problem, name, status)
 
     def _details(self, auth_request: AuthorizationRequest) -> ConsentDetails:
-        client, uri, descriptions = (
-            auth_request.client,
-            auth_request.redirect_uri,
-            self._list_scopes(auth_request.public_url),
-        )
+        client, uri = auth_request.client, auth_request.redirect_uri
         known_by = {
             "known": "this server",
             "described": urlsplit(client.id).netloc,
@@ -243,32 +189,48 @@ class AuthorizationEndpoint:
         }
         sources = [policy_source(uri)]
         upstream = None
-        if self._upstream is not None:
+        if self.upstream is not None:
             # The upstream may send its users anywhere to log in.
-            sources += ["https:", policy_source(self._upstream.issuer)]
-            upstream = self._upstream.host, ", ".join(self._upstream.scopes)
+            sources += ["https:", policy_source(self.upstream.issuer)]
+            upstream = self.upstream.host, ", ".join(self.upstream.scopes)
         host = redirect_host(uri)
         return ConsentDetails(
-            server=self._server_name(auth_request.public_url),
+            server=self._server_name(auth_request.http.public_url),
             client=client.name or "A client without a name",
             known_by=known_by[client.source],
             back_to=f"{host} (this computer)" if is_loopback_redirect(uri) else host,
             uri=uri,
-            scopes=tuple(descriptions[scope] for scope in auth_request.scopes),
+            scopes=tuple(auth_request.http.scopes[scope] for scope in auth_request.scopes),
             warning=_warning(client, uri),
             form=("'self'", *dict.fromkeys(sources)),
             upstream=upstream,
         )
 
     def _server_name(self, public_url: PublicUrl) -> str:
-        return self._name or urlsplit(public_url.url).netloc
+        return self.name or urlsplit(public_url.url).netloc
+
+    def _error_page(
+        self,
+        public_url: PublicUrl,
+        text: str,
+        status: int,
+        link: tuple[str, str] | None = None,
+    ) -> HttpResponse:
+        title = "This request cannot be answered"
+        return error_page(self._server_name(public_url), title, text, status, link)
+
+    def show_error(self, error: OAuthError, public_url: PublicUrl) -> HttpResponse:
+        """Return the page for a request that cannot be sent back to a client."""
+        text = f"{error.description[:1].upper()}{error.description[1:]}."
+        status = 400 if error.status == 401 else error.status  # 401 is for programs
+        page = self._error_page(public_url, text, status)
+        return replace(page, headers={**page.headers, **error.headers})
 
     # actions of a form
 
-    async def _act(
-        self, request: HttpRequest, auth_request: AuthorizationRequest, cookie: str
-    ) -> HttpResponse:
-        posted, _ = parse_form(request)
+    async def _act(self, auth_request: AuthorizationRequest) -> HttpResponse:
+        posted, _ = parse_form(auth_request.http)
+        cookie = auth_request.cookie
         if not cookie or not compare_digest(
             posted.get("csrf", "").encode(), _csrf(cookie, auth_request.query).encode()
         ):
@@ -279,162 +241,155 @@ class AuthorizationEndpoint:
             )
         match posted.get("action"):
             case "login":
-                return await self._login(request, auth_request, cookie, posted)
+                return await self._login(auth_request, posted)
             case "approve":
-                return await self._approve(auth_request, cookie)
+                return await self._approve(auth_request)
             case "deny":
-                return self._refuse(auth_request, "access_denied", "the user denied the request")
+                return _return_error(auth_request, "access_denied", "the user denied the request")
             case "switch":
-                await self._storage.delete(row_key("session", auth_request.issuer, cookie))
-                return _redirect(f"{auth_request.issuer}/authorize?{auth_request.query}")
+                await self.storage.delete(row_key("session", auth_request.issuer, cookie))
+                return _redirect(auth_request.url)
             case _:
                 raise OAuthError("invalid_request", "this form has no such button")
 
     async def _login(
-        self,
-        request: HttpRequest,
-        auth_request: AuthorizationRequest,
-        cookie: str,
-        posted: Mapping[str, str],
+        self, auth_request: AuthorizationRequest, posted: Mapping[str, str]
     ) -> HttpResponse:
-        if self._users is None:
+        if self.users is None:
             raise OAuthError("invalid_request", "users do not log in on this page")
         name = posted.get("username", "")[:200]
-        wait = await self._users.check(name, posted.get("password", ""), request.address)
+        password, address = posted.get("password", ""), auth_request.http.address
+        wait = await self.users.check(name, password, address)
         if wait:
             seconds = int(wait) + 1
             problem = f"Too many attempts. Try again in {seconds} seconds."
-            page = await self._show(auth_request, cookie, problem, name, 429)
-            headers = {**page.headers, "retry-after": str(seconds)}
-            return replace(page, status=429, headers=headers)
+            page = self._login_page(auth_request, problem, name, 429)
+            return replace(page, headers={**page.headers, "retry-after": str(seconds)})
         if wait is not None:
             problem = "The user name or the password is wrong."
-            return await self._show(auth_request, cookie, problem, name, 403)
+            return self._login_page(auth_request, problem, name, 403)
         # A new cookie: someone else may know the one from before the login.
-        value = secrets.token_urlsafe(32)
+        cookie = secrets.token_urlsafe(32)
         row = msgspec.json.encode(LoginSession(name))
-        key = row_key("session", auth_request.issuer, value)
-        await self._storage.add(key, row, self._now() + SESSION_SECONDS)
-        page = _redirect(f"{auth_request.issuer}/authorize?{auth_request.query}")
-        return _with_cookie(page, auth_request.issuer, value)
+        key = row_key("session", auth_request.issuer, cookie)
+        await self.storage.add(key, row, self.now() + SESSION_SECONDS)
+        return _with_cookie(_redirect(auth_request.url), auth_request.issuer, cookie)
 
-    async def _approve(self, auth_request: AuthorizationRequest, cookie: str) -> HttpResponse:
-        if self._upstream is not None:
-            return await self._send_upstream(self._upstream, auth_request, cookie)
-        session = await self._find_session(auth_request.issuer, cookie)
-        if session is None:
-            return await self._show(auth_request, cookie, "Your session has ended. Log in again.")
-        await self._remember_consent(auth_request, session.user)
-        return await self._grant(auth_request, Login(session.user))
+    async def _approve(self, auth_request: AuthorizationRequest) -> HttpResponse:
+        if self.upstream is not None:
+            return await self._send_upstream(self.upstream, auth_request)
+        user = await self._find_user(auth_request)
+        if user is None:
+            return self._login_page(auth_request, "Your session has ended. Log in again.")
+        await self._remember_consent(auth_request, user)
+        return await self._grant(auth_request, Login(user))
 
     async def _send_upstream(
-        self, upstream: Upstream, auth_request: AuthorizationRequest, cookie: str
+        self, upstream: Upstream, auth_request: AuthorizationRequest
     ) -> HttpResponse:
         state, nonce = secrets.token_urlsafe(32), secrets.token_urlsafe(16)
         verifier, callback = secrets.token_urlsafe(32), f"{auth_request.issuer}/callback"
         try:
             url = await upstream.login_url(
-                callback, state, nonce, verifier, auth_request.public_url
+                callback, state, nonce, verifier, auth_request.http.public_url
             )
         except UpstreamUnreachable:
-            return self._refuse(
-                auth_request, "temporarily_unavailable", f"{upstream.host} cannot be reached"
-            )
-        pending = PendingUpstreamLogin(auth_request.query, _digest(cookie), nonce, verifier)
+            text = f"{upstream.host} cannot be reached"
+            return _return_error(auth_request, "temporarily_unavailable", text)
+        browser = digest_of(auth_request.cookie)
+        pending = PendingUpstreamLogin(auth_request.query, browser, nonce, verifier)
         key = row_key("visit", auth_request.issuer, state)
-        expires = self._now() + UPSTREAM_LOGIN_SECONDS
-        await self._storage.add(key, msgspec.json.encode(pending), expires)
+        expires = self.now() + UPSTREAM_LOGIN_SECONDS
+        await self.storage.add(key, msgspec.json.encode(pending), expires)
         return _redirect(url)
 
     # sessions and consents
 
-    async def _find_session(self, issuer: str, cookie: str) -> LoginSession | None:
-        row = await self._storage.get(row_key("session", issuer, cookie)) if cookie else None
-        session = None if row is None else msgspec.json.decode(row, type=LoginSession)
-        return session if session and self._users and self._users.knows(session.user) else None
+    async def _find_user(self, auth_request: AuthorizationRequest) -> str | None:
+        """Return who has logged in with this browser."""
+        if self.users is None or not auth_request.cookie:
+            return None
+        key = row_key("session", auth_request.issuer, auth_request.cookie)
+        row = await self.storage.get(key)
+        user = None if row is None else msgspec.json.decode(row, type=LoginSession).user
+        return user if user is not None and self.users.knows(user) else None
 
     async def _has_consented(self, auth_request: AuthorizationRequest, user: str) -> bool:
-        if auth_request.ask or not is_https_redirect(auth_request.redirect_uri):
+        asks = not PROMPTS.isdisjoint(auth_request.fields.get("prompt", "").split())
+        if asks or not is_https_redirect(auth_request.redirect_uri):
             # Any program can listen on a loopback port or take over a scheme:
             # https://www.rfc-editor.org/rfc/rfc8252#section-8.6
             return False
-        row = await self._storage.get(_consent_key(auth_request, user))
+        row = await self.storage.get(_consent_key(auth_request, user))
         return row is not None and set(auth_request.scopes) <= _decode_scopes(row)
 
     async def _remember_consent(self, auth_request: AuthorizationRequest, user: str) -> None:
         key = _consent_key(auth_request, user)
-        row = await self._storage.take(key)
+        row = await self.storage.take(key)
         scopes = {*auth_request.scopes, *(_decode_scopes(row) if row else ())}
         data = msgspec.json.encode(sorted(scopes))
-        await self._storage.add(key, data, self._now() + CONSENT_SECONDS)
-
-    # back to the client
+        await self.storage.add(key, data, self.now() + CONSENT_SECONDS)
 
     async def _grant(self, auth_request: AuthorizationRequest, login: Login) -> HttpResponse:
-        client = auth_request.client
-        if self._clients.is_known(login.user):  # the tokens of a client carry its id as the user
-            return self._refuse(auth_request, "access_denied", "this name is taken by a client")
-        renewable = self._upstream is None or login.refresh_token is not None
+        """Send the user back to the client with a code."""
+        client, fields = auth_request.client, auth_request.fields
+        if self.clients.is_known(login.user):  # the tokens of a client carry its id as the user
+            return _return_error(auth_request, "access_denied", "this name is taken by a client")
+        renewable = self.upstream is None or login.refresh_token is not None
+        wants_refresh = (
+            OFFLINE_ACCESS in fields.get("scope", "").split()
+            or "refresh_token" in client.grant_types
+        )
         grant = Grant(
             user=login.user,
             client=client.id,
             resource=auth_request.resource,
             scopes=auth_request.scopes,
             claims=login.claims,
-            challenge=auth_request.challenge,
+            challenge=fields["code_challenge"],
             redirect_uri=auth_request.redirect_uri,
-            refreshes=renewable and (auth_request.offline or "refresh_token" in client.grant_types),
+            refreshes=renewable and wants_refresh,
             ends=login.ends,
         )
-        code = await self._grants.begin(auth_request.issuer, grant, login.refresh_token or "")
-        await self._clients.extend(client, auth_request.issuer)
-        return _redirect(
-            _answer(
-                auth_request.redirect_uri, auth_request.state, auth_request.issuer, {"code": code}
-            )
-        )
+        code = await self.grants.begin(auth_request.issuer, grant, login.refresh_token or "")
+        await self.clients.extend(client, auth_request.issuer)
+        return _redirect(auth_request.answer(code=code))
 
-    def _refuse(
-        self, auth_request: AuthorizationRequest, error: str, description: str
-    ) -> HttpResponse:
-        refusal = OAuthError(error, description)
-        return self._return_error(
-            auth_request.redirect_uri,
-            auth_request.state,
-            auth_request.issuer,
-            auth_request.public_url,
-            refusal,
-            ask=False,
-        )
 
-    def _return_error(
-        self,
-        uri: str,
-        state: str | None,
-        issuer: str,
-        public_url: PublicUrl,
-        error: OAuthError,
-        *,
-        ask: bool,
-    ) -> HttpResponse:
-        """Send an error back to the client; with `ask`, only if the user follows a link."""
-        parameters = {"error": error.error, "error_description": error.description}
-        url = _answer(uri, state, issuer, parameters)
-        if not ask:
-            return _redirect(url)
-        text = f"The program that sent you here made a mistake: {error.description}."
-        title = "This request cannot be answered"
-        return error_page(
-            self._server_name(public_url), title, text, 400, (redirect_host(uri), url)
+def _check(
+    auth_request: AuthorizationRequest, default_scopes: tuple[str, ...]
+) -> AuthorizationRequest:
+    """Return a request whose client is known with its resource and scopes. Raises OAuthError."""
+    fields, public_url = auth_request.fields, auth_request.http.public_url
+    if fields.get("response_type") != "code":
+        raise OAuthError("unsupported_response_type", "response_type must be code")
+    if (
+        fields.get("response_mode", "query") != "query"
+        or "request" in fields
+        or "request_uri" in fields
+    ):
+        raise OAuthError(
+            "invalid_request", "only plain parameters with response_mode query are supported"
         )
+    challenge = fields.get("code_challenge", "")
+    if fields.get("code_challenge_method") != "S256" or not 43 <= len(challenge) <= 128:
+        raise OAuthError(
+            "invalid_request",
+            "PKCE is required: a code_challenge with code_challenge_method S256",
+        )
+    resource = requested_resource(auth_request.resources, public_url) or public_url.base
+    requested = dict.fromkeys(fields.get("scope", "").split())
+    requested.pop(OFFLINE_ACCESS, None)
+    existing = auth_request.http.scopes
+    scopes = tuple(scope for scope in requested if scope in existing)
+    if requested and not scopes:
+        raise OAuthError("invalid_scope", "none of these scopes exists here")
+    scopes = scopes or default_scopes or tuple(existing)
+    return replace(auth_request, resource=resource, scopes=scopes)
 
-    def show_error(self, error: OAuthError, public_url: PublicUrl) -> HttpResponse:
-        """Return the page for a request that cannot be sent back to a client."""
-        text = f"{error.description[:1].upper()}{error.description[1:]}."
-        status = 400 if error.status == 401 else error.status  # 401 is for programs
-        title = "This request cannot be answered"
-        page = error_page(self._server_name(public_url), title, text, status)
-        return replace(page, headers={**page.headers, **error.headers})
+
+def _return_error(auth_request: AuthorizationRequest, error: str, description: str) -> HttpResponse:
+    return _redirect(auth_request.answer(error=error, error_description=description))
 
 
 def _warning(client: OAuthClient, uri: str) -> str:
@@ -445,12 +400,6 @@ def _warning(client: OAuthClient, uri: str) -> str:
     else:
         return ""
     return f"{problem} Allow it only if you have just started it yourself."
-
-
-def _answer(uri: str, state: str | None, issuer: str, parameters: Mapping[str, str]) -> str:
-    # https://www.rfc-editor.org/rfc/rfc9207#section-2
-    returned = {} if state is None else {"state": state}
-    return with_query(uri, {**parameters, **returned, "iss": issuer})
 
 
 def _redirect(url: str) -> HttpResponse:
@@ -467,10 +416,6 @@ def _consent_key(auth_request: AuthorizationRequest, user: str) -> str:
 
 def _decode_scopes(row: bytes) -> set[str]:
     return msgspec.json.decode(row, type=set[str])
-
-
-def _digest(cookie: str) -> str:
-    return sha256(cookie.encode()).hexdigest()
 
 
 def _csrf(cookie: str, query: str) -> str:
@@ -491,8 +436,8 @@ def _cookie_name(issuer: str) -> str:
     return f"__Host-{name}" if issuer.startswith("https:") else name
 
 
-def _read_cookie(request: HttpRequest, issuer: str) -> str:
-    wanted = _cookie_name(issuer)
+def _read_cookie(request: ProviderRequest) -> str:
+    wanted = _cookie_name(request.issuer)
     for part in request.headers.get("cookie", "").split(";"):
         name, _, value = part.strip().partition("=")
         if name == wanted and 20 <= len(value) <= 100:

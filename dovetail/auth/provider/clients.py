@@ -18,10 +18,8 @@ programs use any port that is free: https://www.rfc-editor.org/rfc/rfc8252#secti
 
 import re
 import secrets
-import time
 from base64 import b64decode
 from collections.abc import Callable, Collection, Iterable, Mapping
-from hashlib import sha256
 from hmac import compare_digest
 from typing import Any, Literal
 from urllib.parse import unquote_plus, urlsplit
@@ -31,17 +29,18 @@ from msgspec import Struct
 
 from ...errors import ConfigError
 from ...net import LOOPBACK_SPELLINGS
-from ...ports import Fetch, HttpRequest, HttpResponse, PublicUrl
+from ...ports import Fetch, HttpResponse, PublicUrl
 from ...text import strip_unsafe
 from .. import jose
-from ..wire import decode_object, parse_scopes
-from .storage import Storage, row_key
+from ..server.verifiers import trusted_fetch
+from ..wire import ClientMetadata, decode_object, parse_scopes
+from .storage import Storage, digest_of, row_key
 from .web import (
     MAX_BODY_BYTES,
-    AttemptLimiter,
     DocumentCache,
     DocumentUnavailable,
     OAuthError,
+    ProviderRequest,
     json_response,
     pick_key,
     to_timestamp,
@@ -201,30 +200,26 @@ class ClientRegistry:
         self,
         known: Iterable[KnownClient],
         storage: Storage,
-        documents: DocumentCache,
+        now: Callable[[], float],
         *,
         schemes: Collection[str] = (),
         described: bool = True,
         private: bool = False,
-        now: Callable[[], float] = time.time,
     ) -> None:
         self._known = {client.id: _client_from_config(client, schemes) for client in known}
-        self._storage, self._documents, self._now = storage, documents, now
+        self._storage, self._documents, self._now = storage, DocumentCache(now), now
         self._schemes, self._allows_described, self._private = tuple(schemes), described, private
-        self._limiter = AttemptLimiter(100, 6.0, now)
 
-    async def find(
-        self, id: str | None, issuer: str, public_url: PublicUrl, address: str | None = None
-    ) -> OAuthClient:
-        """Return the client with this id, for a request from this address. Raises OAuthError."""
+    async def find(self, id: str | None, request: ProviderRequest) -> OAuthClient:
+        """Return the client with this id, which a request names. Raises OAuthError."""
         if id is None:
             raise OAuthError("invalid_request", "the client_id is missing")
         if client := self._known.get(id):
             return client
-        if row := await self._storage.get(row_key("client", issuer, id)):
+        if row := await self._storage.get(row_key("client", request.issuer, id)):
             return msgspec.json.decode(row, type=OAuthClient)
         if self._allows_described and self._is_document(id):
-            return await self._fetch_described(id, public_url, address)
+            return await self._fetch_described(id, request)
         raise OAuthError(
             "invalid_client", "this client is not known here; it may have to register again", 401
         )
@@ -233,9 +228,8 @@ class ClientRegistry:
         """Tell whether a client with this id is configured."""
         return id in self._known
 
-    async def register(self, request: HttpRequest, issuer: str) -> HttpResponse:
+    async def register(self, request: ProviderRequest) -> HttpResponse:
         """Answer a registration request: https://www.rfc-editor.org/rfc/rfc7591#section-3."""
-        self._limiter.require(request.address)
         if len(request.body) > MAX_BODY_BYTES:
             raise OAuthError(
                 "invalid_client_metadata",
@@ -251,10 +245,10 @@ class ClientRegistry:
         shown: dict[str, Any] = {}
         if client.auth_method.startswith("client_secret"):
             secret = secrets.token_urlsafe(32)
-            client = msgspec.structs.replace(client, secret=_digest(secret))
+            client = msgspec.structs.replace(client, secret=digest_of(secret))
             shown = {"client_secret": secret, "client_secret_expires_at": 0}
         now = self._now()
-        key = row_key("client", issuer, client.id)
+        key = row_key("client", request.issuer, client.id)
         await self._storage.add(key, msgspec.json.encode(client), now + UNUSED_LIFETIME_SECONDS)
         is_web = metadata.get("application_type") == "web"
         reply = {
@@ -278,7 +272,7 @@ class ClientRegistry:
             await self._storage.change(key, row, row, self._now() + USED_LIFETIME_SECONDS)
 
     async def authenticate(
-        self, request: HttpRequest, fields: Mapping[str, str], issuer: str, public_url: PublicUrl
+        self, request: ProviderRequest, fields: Mapping[str, str]
     ) -> OAuthClient:
         """Return the client that calls the token endpoint. Raises OAuthError if it does not
         authenticate: https://www.rfc-editor.org/rfc/rfc6749#section-2.3."""
@@ -300,16 +294,16 @@ class ClientRegistry:
                 "invalid_request", "the client_id is not that of the Authorization header"
             )
         try:
-            client = await self.find(id, issuer, public_url, request.address)
+            client = await self.find(id, request)
         except OAuthError as error:
             raise (failed if error.error == "invalid_client" else error) from None
         if client.auth_method == "private_key_jwt":
             if assertion is None or fields.get("client_assertion_type") != ASSERTION:
                 raise failed
-            await self._check_assertion(client, assertion, issuer, public_url, request.address)
+            await self._check_assertion(client, assertion, request)
         elif client.secret:
             given = basic[1] if basic else fields.get("client_secret", "")
-            if not compare_digest(_digest(given), client.secret):
+            if not compare_digest(digest_of(given), client.secret):
                 raise failed
         return client
 
@@ -319,20 +313,16 @@ class ClientRegistry:
         )
 
     def _fetch_of(self, public_url: PublicUrl) -> Fetch:
-        return (
-            public_url.fetch_trusted
-            if self._private and public_url.fetch_trusted is not None
-            else public_url.fetch
-        )
+        return trusted_fetch(public_url) if self._private else public_url.fetch
 
-    async def _fetch_described(
-        self, url: str, public_url: PublicUrl, address: str | None
-    ) -> OAuthClient:
+    async def _fetch_described(self, url: str, request: ProviderRequest) -> OAuthClient:
         def refuse(reason: str) -> OAuthError:
             return OAuthError("invalid_client", f"the document that describes this client {reason}")
 
         try:
-            document = await self._documents.get(url, self._fetch_of(public_url), address=address)
+            document = await self._documents.get(
+                url, self._fetch_of(request.public_url), address=request.address
+            )
         except DocumentUnavailable as error:
             raise refuse(f"cannot be fetched: {error}") from None
         if document.get("client_id") != url:
@@ -346,12 +336,7 @@ class ClientRegistry:
         return client
 
     async def _check_assertion(
-        self,
-        client: OAuthClient,
-        assertion: str,
-        issuer: str,
-        public_url: PublicUrl,
-        address: str | None,
+        self, client: OAuthClient, assertion: str, request: ProviderRequest
     ) -> None:
         # https://www.rfc-editor.org/rfc/rfc7523#section-3
         def refuse(reason: object) -> OAuthError:
@@ -360,14 +345,14 @@ class ClientRegistry:
         try:
             header, claims = jose.decode_unverified(assertion)
             if client.jwks_uri:
-                fetch = self._fetch_of(public_url)
-                jwk = await self._documents.key(client.jwks_uri, fetch, header, address)
+                fetch = self._fetch_of(request.public_url)
+                jwk = await self._documents.key(client.jwks_uri, fetch, header, request.address)
             else:
                 jwk = pick_key(client.jwks or {}, header)
             jose.verify(assertion, lambda _: jose.load_key(jwk), jose.ALGORITHMS)
         except (jose.InvalidJwt, DocumentUnavailable) as error:
             raise refuse(error) from None
-        now, jti = self._now(), claims.get("jti")
+        issuer, now, jti = request.issuer, self._now(), claims.get("jti")
         expires = to_timestamp(claims.get("exp"))
         latest = now + ASSERTION_LIFETIME_SECONDS + SKEW_SECONDS
         audience = claims.get("aud")
@@ -414,7 +399,7 @@ def _client_from_config(client: KnownClient, schemes: Collection[str]) -> OAuthC
         source="known",
         redirect_uris=tuple(client.redirect_uris),
         auth_method="private_key_jwt" if client.jwks else secret_method,
-        secret=_digest(client.secret) if client.secret else "",
+        secret=digest_of(client.secret) if client.secret else "",
         jwks=client.jwks,
         grant_types=(*GRANT_TYPES, "client_credentials")
         if client.secret or client.jwks
@@ -428,16 +413,11 @@ def _client_from_metadata(
 ) -> OAuthClient:
     """Return a client as it describes itself. Unknown fields are ignored:
     https://www.rfc-editor.org/rfc/rfc7591#section-2."""
-
-    def strings(name: str, default: Iterable[str]) -> list[str]:
-        value = metadata.get(name)
-        if value is None:
-            return list(default)
-        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-            raise OAuthError("invalid_client_metadata", f"{name} must be a list of strings")
-        return value
-
-    uris = strings("redirect_uris", ())
+    try:
+        described = msgspec.convert(metadata, ClientMetadata)
+    except msgspec.ValidationError as error:
+        raise OAuthError("invalid_client_metadata", f"the metadata is malformed: {error}") from None
+    uris = described.redirect_uris
     if not 1 <= len(uris) <= MAX_REDIRECT_URIS:
         raise OAuthError(
             "invalid_redirect_uri", f"there must be between 1 and {MAX_REDIRECT_URIS} redirect_uris"
@@ -448,39 +428,35 @@ def _client_from_metadata(
             "each of redirect_uris must be https, http on a loopback address, or have a "
             "scheme that is allowed here",
         )
-    grants = [grant for grant in strings("grant_types", GRANT_TYPES) if grant in GRANT_TYPES]
-    if "authorization_code" not in grants or "code" not in strings("response_types", ("code",)):
+    requested = GRANT_TYPES if described.grant_types is None else described.grant_types
+    grants = tuple(grant for grant in requested if grant in GRANT_TYPES)
+    response_types = described.response_types
+    if "authorization_code" not in grants or "code" not in (
+        ("code",) if response_types is None else response_types
+    ):
         raise OAuthError(
             "invalid_client_metadata",
             "only the authorization_code grant with response type code is supported",
         )
-    method = metadata.get("token_endpoint_auth_method") or "client_secret_basic"
-    jwks, jwks_uri = metadata.get("jwks"), metadata.get("jwks_uri")
-    has_keys = isinstance(jwks, dict) or (
-        isinstance(jwks_uri, str) and bool(DOCUMENT_URL.fullmatch(jwks_uri))
-    )
+    method = described.token_endpoint_auth_method or "client_secret_basic"
     signs = method == "private_key_jwt"
+    has_keys = described.jwks is not None or DOCUMENT_URL.fullmatch(described.jwks_uri or "")
     if method not in CLIENT_AUTH_METHODS or (signs and not has_keys):
         raise OAuthError(
             "invalid_client_metadata",
             f"token_endpoint_auth_method must be one of {', '.join(CLIENT_AUTH_METHODS)}, the last "
             "with keys",
         )
-    name = metadata.get("client_name")
     return OAuthClient(
         id=id,
-        name=strip_unsafe(name)[:MAX_NAME_LENGTH] if isinstance(name, str) else "",
+        name=strip_unsafe(described.client_name or "")[:MAX_NAME_LENGTH],
         source=source,
         redirect_uris=tuple(uris),
         auth_method=method,
-        jwks=jwks if signs and isinstance(jwks, dict) else None,
-        jwks_uri=jwks_uri if signs and not isinstance(jwks, dict) else None,
-        grant_types=tuple(grants),
+        jwks=described.jwks if signs else None,
+        jwks_uri=described.jwks_uri if signs and described.jwks is None else None,
+        grant_types=grants,
     )
-
-
-def _digest(secret: str) -> str:
-    return sha256(secret.encode()).hexdigest()
 
 
 def _parse_basic(credentials: str) -> tuple[str, str]:

@@ -16,9 +16,7 @@ the client has. https://www.rfc-editor.org/rfc/rfc9700#section-4.14.2
 """
 
 import secrets
-import time
 from collections.abc import Callable, Mapping
-from hashlib import sha256
 from typing import Any
 
 import msgspec
@@ -29,7 +27,7 @@ from ...ports import Principal
 from ...sealing import Forged, KeyRing
 from ..server.guards import ImpliedScopes, expand_scopes
 from .login import Login
-from .storage import Storage, row_key
+from .storage import Storage, digest_of, row_key
 from .web import OAuthError
 
 CODE_LIFETIME_SECONDS = 60.0
@@ -92,30 +90,23 @@ class GrantExchange(Struct, frozen=True):
     """Whether this is the same exchange again, within the time of grace."""
 
 
-class GrantStore:
+class GrantStore(Struct, frozen=True, eq=False, kw_only=True):
     """The grants of one issuer or several, in a `Storage`."""
 
-    def __init__(
-        self,
-        storage: Storage,
-        *,
-        access_life: float,
-        refresh_life: float,
-        grace: float,
-        now: Callable[[], float] = time.time,
-    ) -> None:
-        self.access_life = access_life
-        self._storage, self._refresh_life = storage, refresh_life
-        self._grace, self._now = grace, now
+    storage: Storage
+    access_life: float
+    refresh_life: float
+    grace: float
+    now: Callable[[], float]
 
     async def begin(self, issuer: str, grant: Grant, upstream: str = "") -> str:
         """Store a new grant. Returns its authorization code."""
         id = secrets.token_urlsafe(16)
         code = f"{id}.{secrets.token_urlsafe(32)}"
         sealed = _seal(code, UPSTREAM, upstream) if upstream else ""
-        row = msgspec.json.encode(replace(grant, secret=_digest(code), upstream=sealed))
-        await self._storage.add(
-            row_key("grant", issuer, id), row, self._now() + CODE_LIFETIME_SECONDS
+        row = msgspec.json.encode(replace(grant, secret=digest_of(code), upstream=sealed))
+        await self.storage.add(
+            row_key("grant", issuer, id), row, self.now() + CODE_LIFETIME_SECONDS
         )
         return code
 
@@ -123,7 +114,7 @@ class GrantStore:
         """Return the id, grant and row that a secret belongs to. If another client presents it, the
         secret has leaked, and the grant ends."""
         id = secret.partition(".")[0]
-        row = await self._storage.get(row_key("grant", issuer, id))
+        row = await self.storage.get(row_key("grant", issuer, id))
         if row is None:
             raise _invalid_grant("it has expired, was revoked or used before, or never existed")
         grant = msgspec.json.decode(row, type=Grant)
@@ -138,7 +129,7 @@ class GrantStore:
         """Exchange a code. One that does not match its request, or was used before, ends the
         grant."""
         id, grant, row = await self.find(issuer, code, client)
-        if grant.challenge and grant.secret == _digest(code) and matches(grant):
+        if grant.challenge and grant.secret == digest_of(code) and matches(grant):
             exchange = await self._exchange(issuer, id, grant, row, code)
             if exchange is not None:
                 return exchange
@@ -151,7 +142,7 @@ class GrantStore:
         """Exchange a refresh token. One that is older than the previous one ends the grant."""
         for _ in range(2):
             id, grant, row = await self.find(issuer, token, client)
-            digest = _digest(token)
+            digest = digest_of(token)
             if grant.challenge:
                 break
             if grant.thumbprint and grant.thumbprint != thumbprint:
@@ -160,7 +151,7 @@ class GrantStore:
                 exchange = await self._exchange(issuer, id, grant, row, token)
                 if exchange is not None:
                     return exchange
-            elif digest == grant.previous and self._now() <= grant.exchanged_at + self._grace:
+            elif digest == grant.previous and self.now() <= grant.exchanged_at + self.grace:
                 successor = _open(token, NEXT, grant.successor)
                 return GrantExchange(id, grant, row, row, successor, "", repeated=True)
             else:
@@ -179,22 +170,22 @@ class GrantStore:
             grant,
             challenge="",
             redirect_uri="",
-            secret=_digest(new) if grant.refreshes else "",
+            secret=digest_of(new) if grant.refreshes else "",
             previous="" if is_code else grant.secret,  # codes have no time of grace
             successor="" if is_code else _seal(old, NEXT, new),
-            exchanged_at=self._now(),
+            exchanged_at=self.now(),
             upstream=_seal(new, UPSTREAM, upstream) if upstream else "",
         )
         after = msgspec.json.encode(changed)
         key = row_key("grant", issuer, id)
-        if not await self._storage.change(key, row, after, self._expiry(changed)):
+        if not await self.storage.change(key, row, after, self._expiry(changed)):
             return None
         return GrantExchange(id, changed, after, row, new, upstream)
 
     async def undo(self, issuer: str, exchange: GrantExchange) -> None:
         """Take back an exchange whose result the client will not get."""
         before = msgspec.json.decode(exchange.row_before, type=Grant)
-        await self._storage.change(
+        await self.storage.change(
             row_key("grant", issuer, exchange.id),
             exchange.row,
             exchange.row_before,
@@ -216,7 +207,7 @@ class GrantStore:
     async def _update(self, issuer: str, exchange: GrantExchange, grant: Grant) -> GrantExchange:
         row = msgspec.json.encode(grant)
         key = row_key("grant", issuer, exchange.id)
-        await self._storage.change(key, exchange.row, row, self._expiry(grant))
+        await self.storage.change(key, exchange.row, row, self._expiry(grant))
         return replace(exchange, grant=grant, row=row, row_before=exchange.row)
 
     async def issue(self, issuer: str, id: str | None, access: AccessToken) -> str:
@@ -224,7 +215,7 @@ class GrantStore:
         token = secrets.token_urlsafe(32)
         parent = None if id is None else row_key("grant", issuer, id)
         row = msgspec.json.encode(access)
-        if not await self._storage.add(
+        if not await self.storage.add(
             row_key("access", issuer, token), row, access.expires, parent
         ):
             raise _invalid_grant("it was revoked just now")
@@ -232,7 +223,7 @@ class GrantStore:
 
     async def look_up(self, issuer: str, token: str) -> AccessToken | None:
         """Return what an access token gives access to; None if it is not valid."""
-        row = await self._storage.get(row_key("access", issuer, token))
+        row = await self.storage.get(row_key("access", issuer, token))
         return None if row is None else msgspec.json.decode(row, type=AccessToken)
 
     async def revoke(self, issuer: str, token: str, client: str) -> None:
@@ -240,38 +231,34 @@ class GrantStore:
         https://www.rfc-editor.org/rfc/rfc7009#section-2."""
         access = await self.look_up(issuer, token)
         if access is not None and access.client == client:
-            await self._storage.delete(row_key("access", issuer, token))
+            await self.storage.delete(row_key("access", issuer, token))
         elif access is None and "." in token:
             try:
                 id, grant, _ = await self.find(issuer, token, client)
             except OAuthError:
                 return  # it is not valid any more, as requested
-            if _digest(token) in (grant.secret, grant.previous):
+            if digest_of(token) in (grant.secret, grant.previous):
                 await self.end(issuer, id)
 
     async def end(self, issuer: str, id: str) -> None:
         """End a grant, with all its tokens."""
-        await self._storage.delete(row_key("grant", issuer, id))
+        await self.storage.delete(row_key("grant", issuer, id))
 
     def access_seconds(self, grant: Grant) -> float:
         """Return for how many seconds an access token of this grant is valid."""
         if grant.ends is None:
             return self.access_life
-        return max(0.0, min(self.access_life, grant.ends - self._now()))
+        return max(0.0, min(self.access_life, grant.ends - self.now()))
 
     def _expiry(self, grant: Grant) -> float:
         if grant.challenge:
-            return self._now() + CODE_LIFETIME_SECONDS
-        seconds = self._refresh_life if grant.refreshes else self.access_seconds(grant)
-        return self._now() + seconds
+            return self.now() + CODE_LIFETIME_SECONDS
+        seconds = self.refresh_life if grant.refreshes else self.access_seconds(grant)
+        return self.now() + seconds
 
 
 def _invalid_grant(reason: str) -> OAuthError:
     return OAuthError("invalid_grant", f"this code or token is refused: {reason}")
-
-
-def _digest(secret: str) -> str:
-    return sha256(secret.encode()).hexdigest()
 
 
 def _seal(secret: str, purpose: str, text: str) -> str:

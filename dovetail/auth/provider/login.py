@@ -38,6 +38,7 @@ from ...ports import HttpRequest, PublicUrl
 from ...text import one_line
 from .. import jose
 from ..client.grants import basic_authorization
+from ..server.verifiers import trusted_fetch
 from ..urls import OPENID_METADATA_PATH, require_safe
 from ..wire import ServerMetadata, TokenReply, convert_document
 from .web import (
@@ -224,10 +225,7 @@ class Upstream:
         parameters: Mapping[str, str] | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
-        try:
-            self.issuer = require_safe(issuer, "The issuer of Upstream")
-        except Unauthorized as error:
-            raise ConfigError(str(error)) from None
+        self.issuer = require_safe(issuer, "The issuer of Upstream", ConfigError)
         self.host = urlsplit(issuer).netloc
         self._id, self._secret = client_id, client_secret
         self.scopes = tuple(dict.fromkeys(("openid", *scopes)))
@@ -353,7 +351,7 @@ class Upstream:
     async def _discover(self, public_url: PublicUrl) -> ServerMetadata:
         url = self.issuer.rstrip("/") + OPENID_METADATA_PATH
         try:
-            document = await self._documents.get(url, public_url.fetch_trusted or public_url.fetch)
+            document = await self._documents.get(url, trusted_fetch(public_url))
             metadata = convert_document(document, ServerMetadata)
             if metadata is None or metadata.issuer != self.issuer:
                 raise DocumentUnavailable("its metadata is for another issuer")
@@ -377,7 +375,7 @@ class Upstream:
             url=metadata.token_endpoint or "", headers=headers, body=urlencode(form).encode()
         )
         try:
-            answer = await (public_url.fetch_trusted or public_url.fetch)(request)
+            answer = await trusted_fetch(public_url)(request)
             document = parse_object(answer.body)
         except (DovetailError, DocumentUnavailable) as error:
             raise UpstreamUnreachable(f"{self.issuer}: {error}") from None
@@ -399,7 +397,7 @@ class Upstream:
         try:
             header, _ = jose.decode_unverified(token)
             jwk = await self._documents.key(
-                metadata.jwks_uri or "", public_url.fetch_trusted or public_url.fetch, header
+                metadata.jwks_uri or "", trusted_fetch(public_url), header
             )
             algorithms = (jwk["alg"],) if isinstance(jwk.get("alg"), str) else jose.ALGORITHMS
             _, claims = jose.verify(token, lambda _: jose.load_key(jwk), algorithms)

@@ -18,9 +18,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 from urllib.parse import urlsplit
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
-from ...errors import ConfigError, ConnectFailed, Overloaded, Unauthorized
+from ...errors import ConfigError, ConnectFailed, Overloaded
 from ...net import network_of
 from ...ports import HttpRequest, HttpResponse, Principal, PublicUrl
 from .. import jose
@@ -41,13 +41,20 @@ from .grants import GrantStore
 from .login import CheckPassword, Upstream, UserDirectory
 from .storage import SqliteStorage, Storage
 from .token_endpoint import TokenEndpoint
-from .web import CORS, DocumentCache, OAuthError, error_response, json_response
+from .web import (
+    CORS,
+    AttemptLimiter,
+    OAuthError,
+    ProviderRequest,
+    error_response,
+    json_response,
+)
 
 log = logging.getLogger("dovetail.auth")
 
-Endpoint: TypeAlias = Callable[[HttpRequest, str, PublicUrl], Awaitable[HttpResponse]]
-Route: TypeAlias = tuple[tuple[str, ...], Endpoint]
-"""The accepted methods, and what answers them."""
+Endpoint: TypeAlias = Callable[[ProviderRequest], Awaitable[HttpResponse]]
+Route: TypeAlias = tuple[tuple[str, ...], Endpoint, AttemptLimiter | None]
+"""The accepted methods, what answers them, and how often each caller may call."""
 PAGE_PATHS = ("/authorize", "/callback")
 """What people see; the rest is for programs."""
 NEEDS_HTTPS = (
@@ -60,7 +67,7 @@ https and loopback addresses:
 https://modelcontextprotocol.io/specification/2026-07-28/basic/authorization/security-considerations#communication-security"""
 
 
-class Provider:
+class Provider(Bearer):
     """Lets in callers with an access token that it has issued, after a login with a password or at
     an upstream provider.
 
@@ -120,108 +127,66 @@ class Provider:
     ) -> None:
         known = tuple(clients)
         _check_settings(users, upstream, known)
-        self.issuer = None if issuer is None else _check_issuer(issuer)
+        if issuer is not None:
+            issuer = require_safe(issuer.rstrip("/"), "Provider(issuer=…)", ConfigError)
+        self.issuer = issuer
         """The URL of this authorization server; None for the public URL of the server."""
         self.private = private
         """Whether documents of clients may be on a private network."""
-        self._scopes = _describe_scopes(scopes)
-        self._required = parse_scopes(required)
+        super().__init__(
+            self._look_up,
+            scopes=required,
+            authorization_servers=lambda public_url: [self._issuer(public_url)],
+            implies=implies,
+            dpop=dpop,
+        )
+        self._descriptions = _describe_scopes(scopes)
         self._interactive = users is not None or upstream is not None
+        self._documents = documents and self._interactive
         if storage is None or isinstance(storage, str | os.PathLike):
             storage = SqliteStorage(storage, now=now)
-        self._checker = checker = dpop if isinstance(dpop, Checker) else Checker(required=dpop)
         self._users = None if users is None else UserDirectory(users, now)
         self._grants = GrantStore(
-            storage, access_life=access_life, refresh_life=refresh_life, grace=grace, now=now
-        )
-        self._documents = documents and self._interactive
-        self._clients = ClientRegistry(
-            known,
-            storage,
-            DocumentCache(now),
-            schemes=schemes,
-            described=documents,
-            private=private,
+            storage=storage,
+            access_life=access_life,
+            refresh_life=refresh_life,
+            grace=grace,
             now=now,
         )
+        registry = ClientRegistry(
+            known, storage, now, schemes=schemes, described=documents, private=private
+        )
         tokens = TokenEndpoint(
-            self._clients,
-            self._grants,
+            clients=registry,
+            grants=self._grants,
             upstream=upstream,
-            checker=checker,
+            checker=self._checker,
             knows_user=self._knows,
-            list_scopes=self._list_scopes,
             implies=implies,
             now=now,
         )
         self._pages = AuthorizationEndpoint(
-            self._clients,
-            self._grants,
-            storage,
+            clients=registry,
+            grants=self._grants,
+            storage=storage,
             users=self._users,
             upstream=upstream,
-            list_scopes=self._list_scopes,
-            default_scopes=self._required,
+            default_scopes=self.scopes,
             name=name,
             now=now,
         )
-        self._guard = Bearer(
-            self._verify,
-            scopes=required,
-            authorization_servers=lambda public_url: [self._issuer(public_url)],
-            implies=implies,
-            dpop=checker,
-        )
-        self._routes = self._make_routes(tokens, register=register, upstream=upstream is not None)
-
-    def _make_routes(
-        self, tokens: TokenEndpoint, *, register: bool, upstream: bool
-    ) -> dict[str, Route]:
-        routes: dict[str, Route] = {
-            "/token": (("POST",), tokens.token),
-            "/revoke": (("POST",), tokens.revoke),
+        calls, visits = AttemptLimiter(300, 0.2, now), AttemptLimiter(300, 0.2, now)
+        self._routes: dict[str, Route] = {
+            "/token": (("POST",), tokens.token, calls),
+            "/revoke": (("POST",), tokens.revoke, calls),
         }
         if self._interactive:
-            routes["/authorize"] = (("GET", "POST"), self._pages.authorize)
+            self._routes["/authorize"] = (("GET", "POST"), self._pages.authorize, visits)
         if self._interactive and register:
-            routes["/register"] = (("POST",), self._register)
-        if upstream:
-            routes["/callback"] = (("GET",), self._pages.callback)
-        return routes
-
-    # the guard
-
-    async def admit(self, request: HttpRequest, public_url: PublicUrl) -> Principal | HttpResponse:
-        """Return who is calling, or the response that refuses the request.
-
-        Args:
-            request: The request, with header names in lower case.
-            public_url: The server that received it.
-        """
-        return await self._guard.admit(request, public_url)
-
-    async def recheck(
-        self, request: HttpRequest, public_url: PublicUrl
-    ) -> Principal | HttpResponse:
-        """Check a request that was admitted before, and is still being answered, once more.
-
-        Args:
-            request: The request, with header names in lower case.
-            public_url: The server that received it.
-        """
-        return await self._guard.recheck(request, public_url)
-
-    def challenge(
-        self, public_url: PublicUrl, principal: Principal, scopes: tuple[str, ...]
-    ) -> Mapping[str, str]:
-        """Return the headers of a 403 response to a caller that lacks scopes.
-
-        Args:
-            public_url: The server that received the request.
-            principal: Who is calling.
-            scopes: The scopes that the operation needs.
-        """
-        return self._guard.challenge(public_url, principal, scopes)
+            registrations = AttemptLimiter(100, 6.0, now)
+            self._routes["/register"] = (("POST",), registry.register, registrations)
+        if upstream is not None:
+            self._routes["/callback"] = (("GET",), self._pages.callback, visits)
 
     def check_base_url(self, base: str) -> None:
         """Check the public URL of the server, so that an error comes now and not at the first
@@ -255,12 +220,12 @@ class Provider:
             f"{OPENID_METADATA_PATH}{base}",
             f"{base}{OPENID_METADATA_PATH}",
         ):
-            route: Route = (("GET", "HEAD"), self._metadata)
+            route: Route = (("GET", "HEAD"), self._server_metadata, None)
         elif path in self._routes:
             route = self._routes[path]
         else:
-            return await self._guard.respond(request, public_url)
-        methods, endpoint = route
+            return await super().respond(request, public_url)
+        methods, endpoint, limiter = route
         is_page = path in PAGE_PATHS
         if request.method == "OPTIONS" and not is_page:
             return HttpResponse(status=204, headers={**CORS, "access-control-max-age": "86400"})
@@ -269,8 +234,16 @@ class Provider:
         try:
             if not is_confidential(issuer):
                 raise OAuthError("invalid_request", NEEDS_HTTPS)
+            request = replace(request, address=network_of(request.address or ""))
+            if limiter is not None:
+                limiter.require(request.address)
             return await endpoint(
-                replace(request, address=network_of(request.address or "")), issuer, public_url
+                ProviderRequest(
+                    **asdict(request),
+                    issuer=issuer,
+                    public_url=public_url,
+                    scopes=self._list_scopes(public_url),
+                )
             )
         except OAuthError as problem:
             error = problem
@@ -284,10 +257,9 @@ class Provider:
             )
         return self._pages.show_error(error, public_url) if is_page else error_response(error)
 
-    async def _metadata(
-        self, request: HttpRequest, issuer: str, public_url: PublicUrl
-    ) -> HttpResponse:
+    async def _server_metadata(self, request: ProviderRequest) -> HttpResponse:
         """Return the metadata: https://www.rfc-editor.org/rfc/rfc8414#section-2."""
+        issuer = request.issuer
         urls = {path: f"{issuer}{path}" for path in self._routes}
         grants = ["authorization_code", "refresh_token"] if self._interactive else []
         document = ServerMetadata(
@@ -296,7 +268,7 @@ class Provider:
             token_endpoint=urls["/token"],
             registration_endpoint=urls.get("/register"),
             revocation_endpoint=urls["/revoke"],
-            scopes_supported=[*self._list_scopes(public_url), OFFLINE_ACCESS],
+            scopes_supported=[*request.scopes, OFFLINE_ACCESS],
             response_types_supported=["code"] if self._interactive else [],
             response_modes_supported=["query"],
             grant_types_supported=[*grants, "client_credentials"],
@@ -310,12 +282,7 @@ class Provider:
         )
         return json_response(document, headers={"cache-control": "public, max-age=300"})
 
-    async def _register(
-        self, request: HttpRequest, issuer: str, public_url: PublicUrl
-    ) -> HttpResponse:
-        return await self._clients.register(request, issuer)
-
-    async def _verify(self, token: str, public_url: PublicUrl) -> Principal | None:
+    async def _look_up(self, token: str, public_url: PublicUrl) -> Principal | None:
         """Return who an access token was issued to, if it is for this server."""
         # A token for another server could be sent with the Host header of that server.
         if not public_url.is_configured:
@@ -340,7 +307,8 @@ class Provider:
 
     def _list_scopes(self, public_url: PublicUrl) -> dict[str, str]:
         """Return all scopes that exist, with their descriptions."""
-        return {**{scope: scope for scope in (*self._required, *public_url.scopes)}, **self._scopes}
+        undescribed = {scope: scope for scope in (*self.scopes, *public_url.scopes)}
+        return undescribed | self._descriptions
 
     def _issuer(self, public_url: PublicUrl) -> str:
         return self.issuer or public_url.base
@@ -369,10 +337,3 @@ def _describe_scopes(scopes: Mapping[str, str] | Sequence[str] | str) -> dict[st
     if isinstance(scopes, Mapping):
         return dict(scopes)
     return {scope: scope for scope in parse_scopes(scopes)}
-
-
-def _check_issuer(url: str) -> str:
-    try:
-        return require_safe(url.rstrip("/"), "Provider(issuer=…)")
-    except Unauthorized as error:
-        raise ConfigError(str(error)) from None

@@ -113,6 +113,11 @@ class Storage(Protocol):
         """
 
 
+def digest_of(secret: str) -> str:
+    """Return what is stored in place of a secret."""
+    return sha256(secret.encode()).hexdigest()
+
+
 def row_key(kind: str, *parts: str) -> str:
     """Return the key of a row, from which nobody can tell its parts."""
     return f"{kind}:{sha256(msgspec.json.encode(parts)).hexdigest()}"

@@ -13,7 +13,6 @@ addresses may be reached at all is decided by `fetch`.
 """
 
 import re
-import time
 from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -22,7 +21,7 @@ import msgspec
 
 from ...aio import LruDict
 from ...errors import DovetailError
-from ...ports import Fetch, HttpRequest, HttpResponse
+from ...ports import Fetch, HttpRequest, HttpResponse, PublicUrl
 from .. import jose
 from ..server.verifiers import FAR_FUTURE
 from ..wire import decode_object
@@ -46,6 +45,16 @@ MAX_FETCHED_BYTES = 64 * 1024
 MAX_KEYS = 100
 MAX_AGE = re.compile(r"\bmax-age=(\d{1,9})\b", re.IGNORECASE)
 NO_CACHE = re.compile(r"\bno-(store|cache)\b", re.IGNORECASE)
+
+
+class ProviderRequest(HttpRequest, kw_only=True):
+    """A request to an endpoint of the provider. Its address is the network that counts as one
+    caller."""
+
+    issuer: str
+    public_url: PublicUrl
+    scopes: Mapping[str, str]
+    """All scopes that exist, with their descriptions."""
 
 
 class OAuthError(Exception):
@@ -176,7 +185,7 @@ class DocumentUnavailable(ValueError):
 class DocumentCache:
     """The documents that were fetched lately."""
 
-    def __init__(self, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._documents: LruDict[str, tuple[float, dict[str, Any]]] = LruDict(MAX_CACHED_DOCUMENTS)
         self._limiter = AttemptLimiter(30, 2.0, now)

@@ -167,10 +167,8 @@ class Bearer:
             reason = f"The token is refused: {error}"
             return self._refuse(public_url, 401, "invalid_token", reason, proof=scheme == "dpop")
         except ProofRefused as error:
-            code = "use_dpop_nonce" if error.nonce else "invalid_dpop_proof"
-            return self._refuse(
-                public_url, 401, code, f"The DPoP proof is refused: {error}", proof=True
-            )
+            reason = f"The DPoP proof is refused: {error}"
+            return self._refuse(public_url, 401, error.code, reason, proof=True)
         except (ConnectFailed, TimedOut) as error:
             log.warning("Cannot check an access token: %s", error)
             reason = "The token cannot be checked, since its issuer cannot be reached"

@@ -35,7 +35,7 @@ import msgspec
 
 from ...aio import LruDict
 from ...errors import ConfigError, ConnectFailed, TimedOut
-from ...ports import HttpRequest, HttpResponse, Principal, PublicUrl
+from ...ports import Fetch, HttpRequest, HttpResponse, Principal, PublicUrl
 from .. import jose
 from ..urls import audience_of, is_confidential, server_metadata_urls
 from ..wire import ServerMetadata, decode_object, parse_scopes, read_document
@@ -231,9 +231,8 @@ class IntrospectionVerifier:
             )
         self._requests += 1
         try:
-            answer = await fetch_trusted(
-                HttpRequest(method="POST", url=self._url, headers=self._headers, body=body),
-                public_url,
+            answer = await trusted_fetch(public_url)(
+                HttpRequest(method="POST", url=self._url, headers=self._headers, body=body)
             )
         finally:
             self._requests -= 1
@@ -244,9 +243,10 @@ class IntrospectionVerifier:
         return read_object(self._url, answer)
 
 
-async def fetch_trusted(request: HttpRequest, public_url: PublicUrl) -> HttpResponse:
-    """Send a request to a URL from the configuration, which may be on a private network."""
-    return await (public_url.fetch_trusted or public_url.fetch)(request)
+def trusted_fetch(public_url: PublicUrl) -> Fetch:
+    """Return what sends requests to URLs from the configuration, which may be on a private
+    network."""
+    return public_url.fetch_trusted or public_url.fetch
 
 
 def read_object(url: str, answer: HttpResponse) -> dict[str, Any]:
@@ -518,4 +518,4 @@ def _usable_keys(jwks: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, A
 
 async def _get(url: str, public_url: PublicUrl) -> HttpResponse:
     headers = {"accept": "application/json"}
-    return await fetch_trusted(HttpRequest(method="GET", url=url, headers=headers), public_url)
+    return await trusted_fetch(public_url)(HttpRequest(method="GET", url=url, headers=headers))
