@@ -54,7 +54,7 @@ async def answer(call: Call, handle: CallHandler, outgoing: MessageEncoder) -> b
         call.error_code = revision.code(refusal)
         if isinstance(refusal, Forbidden):
             call.missing_scopes = refusal.scopes
-        return outgoing.encode_failure(call.id, refusal, call.error_code)
+        return outgoing.encode_failure(call.id, refusal, revision)
     return outgoing.encode_result(call.id, result)
 
 

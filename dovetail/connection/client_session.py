@@ -33,6 +33,7 @@ from ..protocol.base import LOG_LEVEL, Implementation, Params, Result
 from ..protocol.lifecycle import (
     ClientCapabilities,
     DiscoverResult,
+    InitializeParams,
     InputRequiredResult,
     ServerCapabilities,
 )
@@ -78,7 +79,8 @@ class ClientSession:
         self.instructions: str | None = None
         self.log_level: str | None = None
         """The log level that each request of the stateless era carries."""
-        self._revision: Revision | None = None
+        self.revision: Revision | None = None
+        """The revision agreed on, once there is one."""
         self._info = info
         self._capabilities = capabilities
         self._answers = answers
@@ -90,20 +92,15 @@ class ClientSession:
         connection.start(self)
 
     @property
-    def revision(self) -> Revision | None:
-        """The revision agreed on."""
-        return self._revision
-
-    @property
     def answers_requests(self) -> bool:
         """Whether the server may send requests: not in the stateless era."""
-        return self._revision is None or not self._revision.stateless
+        return self.revision is None or not self.revision.stateless
 
     @property
     def agreed_revision(self) -> Revision:
         """The revision agreed on, which must be known by now."""
-        assert self._revision is not None
-        return self._revision
+        assert self.revision is not None
+        return self.revision
 
     # opening
 
@@ -132,10 +129,10 @@ class ClientSession:
         self._use_revision(newest)
         method = METHODS["server/discover"]
         for _ in range(2):
-            assert self._revision is not None
+            assert self.revision is not None
             try:
                 raw = await self.connection.request(
-                    self._revision,
+                    self.revision,
                     method,
                     Params(meta=self._meta),
                     timeout=timeout,
@@ -149,8 +146,8 @@ class ClientSession:
                         raise _refused(refusal, newest) from None
                     return None
                 self._use_revision(self._common(supported, wanted))
-                if not self._revision.stateless:
-                    return self._revision
+                if not self.revision.stateless:
+                    return self.revision
                 continue
             except Overloaded:
                 raise  # which says nothing about the era
@@ -164,7 +161,7 @@ class ClientSession:
             self.server_info = stateless.server_info(found.meta)
             self.server_capabilities = found.capabilities
             self.instructions = found.instructions
-            return self._revision
+            return self.revision
         raise NoCommonRevision(
             f"The server refuses revision {newest.version}, which it says it supports"
         )
@@ -179,29 +176,33 @@ class ClientSession:
         )
 
     async def _initialize(self, wanted: tuple[Revision, ...], timeout: float) -> None:
-        asked = wanted[-1]
-        self._revision, self._meta = asked, {}
-        params = handshake.initialize_params(asked, self._info, self._declared_capabilities(asked))
+        newest = wanted[-1]
+        self.revision, self._meta = newest, {}
+        params = InitializeParams(
+            protocol_version=newest.version,
+            capabilities=self._declared_capabilities(newest),
+            client_info=self._info,
+        )
         method = METHODS["initialize"]
         try:
             raw = await self.connection.request(
-                asked, method, params, timeout=timeout, cancellable=False
+                newest, method, params, timeout=timeout, cancellable=False
             )
-            result = asked.lift_result(method, raw)
+            result = newest.lift_result(method, raw)
         except PeerError as refusal:
-            raise _refused(refusal, asked) from None
+            raise _refused(refusal, newest) from None
         except msgspec.MsgspecError as problem:
             raise InvalidRequest(
                 f"The server's answer to initialize is malformed: {problem}"
             ) from None
-        self._revision = handshake.agreed_revision(asked, result, wanted)
+        self.revision = handshake.agreed_revision(newest, result, wanted)
         self.server_info = result.server_info
         self.server_capabilities = result.capabilities
         self.instructions = result.instructions
-        self.connection.notify(self._revision, METHODS["notifications/initialized"], None)
+        self.connection.notify(self.revision, METHODS["notifications/initialized"], None)
 
     def _use_revision(self, revision: Revision) -> None:
-        self._revision = revision
+        self.revision = revision
         self._meta = stateless.request_meta(
             revision, self._info, self._declared_capabilities(revision), self.log_level
         )
@@ -215,7 +216,7 @@ class ClientSession:
     def set_level(self, level: str | None) -> None:
         """Set the log level that each request carries from now on."""
         self.log_level = level
-        if self._revision is not None and self._revision.stateless:
+        if self.revision is not None and self.revision.stateless:
             self._meta.pop(LOG_LEVEL, None)
             if level is not None:
                 self._meta[LOG_LEVEL] = level
@@ -233,7 +234,7 @@ class ClientSession:
     ) -> Any:
         """Send a request and return its typed result. The server's error is raised, with its own
         exception type."""
-        revision = self._revision
+        revision = self.revision
         assert revision is not None
         self._check(method, revision)
         if revision.stateless:
@@ -299,20 +300,20 @@ class ClientSession:
 
     def notify(self, method: str, params: Any = None) -> None:
         """Send a notification, if the revision or an extension has it."""
-        assert self._revision is not None
-        added = self.extensions.extension_method(method, self._revision.stateless)
+        assert self.revision is not None
+        added = self.extensions.extension_method(method, self.revision.stateless)
         if added is not None:
             self.extensions.check(added, self.server_capabilities)
-            if self._revision.stateless:  # otherwise the server would not know the sender
+            if self.revision.stateless:  # otherwise the server would not know the sender
                 params = self._with_meta(params)
-        if added is not None or method in self._revision.methods:
-            self.connection.notify(self._revision, added or METHODS[method], params)
+        if added is not None or method in self.revision.methods:
+            self.connection.notify(self.revision, added or METHODS[method], params)
 
     # messages from the server
 
     def on_request(self, request: Request) -> Call | bytes:
         """Make a call of a server's request: a ping, or what the client declared."""
-        revision = self._revision
+        revision = self.revision
         method = self._method(request.method)
         if method is None or method.result is None or method.sender == "client":
             raise MethodNotFound(f"This client has no method {request.method!r}")
@@ -329,7 +330,7 @@ class ClientSession:
             params = revision.lift_params(method, request.params)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
             raise ProtocolError(-32602, f"{method.name}: {problem}") from None
-        calls = self.connection.exchange.answering
+        calls = self.connection.open_calls
         check_in_flight(calls, request.id, self.connection.limits.in_flight)
         call = calls[request.id] = self._call(request.id, method, params)
         call.protocol_handler = handler
@@ -342,7 +343,7 @@ class ClientSession:
     async def _run(self, call: Call, reply: Reply) -> None:
         data = await answer(call, self._answer, self.connection.encoder)
         call.finished = True
-        calls = self.connection.exchange.answering
+        calls = self.connection.open_calls
         if calls.get(call.id) is call:
             del calls[call.id]
         reply(call, data)
@@ -376,7 +377,7 @@ class ClientSession:
 
     def on_notification(self, notification: Notification) -> None:
         """Pass progress on to its request, and everything else to the client."""
-        revision = self._revision
+        revision = self.revision
         method = self._method(notification.method)
         if method is None or method.result is not None:
             log.debug("Ignored the unknown notification %s", notification.method)
@@ -397,18 +398,18 @@ class ClientSession:
             )
             self.connection.fail_request(params.request_id, "subscriptions/listen", ended)
         else:
-            hear = self.extensions.find_handler(method, self.server_capabilities)
-            if hear is not None:
+            handler = self.extensions.find_handler(method, self.server_capabilities)
+            if handler is not None:
                 self._notification_runner.run(
-                    hear, self._call(0, method, params), self.connection.limits.in_flight
+                    handler, self._call(0, method, params), self.connection.limits.in_flight
                 )
             self._deliver(method.name, params)
 
     def _method(self, name: str) -> Method | None:
-        revision = self._revision
+        revision = self.revision
         if revision is None:
             return METHODS.get(name)
-        return self.extensions.extension_method(name, revision.stateless) or revision.method(name)
+        return self.extensions.find_method(name, revision)
 
     def on_close(self, reason: Exception | None) -> None:
         """The conversation is over."""
@@ -438,13 +439,13 @@ def _supported(refusal: PeerError) -> list[str] | None:
     return [str(version) for version in supported] if isinstance(supported, list) else None
 
 
-def _refused(refusal: PeerError, asked: Revision) -> DovetailError:
+def _refused(refusal: PeerError, requested: Revision) -> DovetailError:
     supported = _supported(refusal)
     if supported is not None:
         return NoCommonRevision(
-            f"The server speaks {', '.join(supported)}; this client asked for {asked.version}"
+            f"The server speaks {', '.join(supported)}; this client asked for {requested.version}"
         )
-    opening = "server/discover" if asked.stateless else "initialize"
+    opening = "server/discover" if requested.stateless else "initialize"
     return error_from_wire(
         opening, refusal.code, f"The server refused {opening}: {refusal.message}", refusal.data
     )

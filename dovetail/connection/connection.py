@@ -8,15 +8,17 @@ result of the future that waits for it. What the messages mean is up to the `Mes
 
     channel ─→ receive ─→ request       ─→ handler.on_request ─→ task: answer ─→ channel.send
                         ├→ notification ─→ handler.on_notification
-                        └→ reply        ─→ the future in `exchange.asked`
+                        └→ reply        ─→ the future of a pending request
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from itertools import count
 from typing import Any, Protocol
 
 import msgspec
+from msgspec import Struct
 
 from ..errors import (
     BY_CODE,
@@ -25,20 +27,19 @@ from ..errors import (
     InternalError,
     InvalidParams,
     InvalidRequest,
+    ParseError,
     ProtocolError,
     TimedOut,
     TooLarge,
 )
 from ..jsonrpc.framing import TooLong
 from ..jsonrpc.messages import (
-    NO_PARAMS,
     Batch,
     ErrorResponse,
     Id,
     Malformed,
     Message,
     Notification,
-    OpenRequests,
     Request,
     Response,
     decode,
@@ -92,43 +93,45 @@ class MessageHandler(Protocol):
         """End the session."""
 
 
-class _PendingRequest:
+class PendingRequest(Struct, eq=False):
     """A request that waits for its reply."""
 
-    __slots__ = ("future", "left", "limit", "method", "on_progress", "seen", "timeout", "timer")
-
-    def __init__(
-        self, method: Method, future: "asyncio.Future[Any]", on_progress: OnProgress | None
-    ) -> None:
-        self.method = method
-        self.future = future
-        self.on_progress = on_progress
-        self.timer: asyncio.TimerHandle | None = None
-        self.timeout = self.limit = 0.0
-        self.left: float | None = None
-        """The seconds that were left when its deadline was paused."""
-        self.seen = float("-inf")
+    method: Method
+    future: "asyncio.Future[Any]"
+    on_progress: OnProgress | None
+    timer: asyncio.TimerHandle | None = None
+    timeout: float = 0.0
+    latest_end: float = 0.0
+    """When it times out at the latest, however much progress it reports."""
+    seconds_left: float | None = None
+    """The seconds that were left when its deadline was paused."""
+    progress: float = float("-inf")
 
 
 class Connection:
     """A channel with its open requests, in both directions."""
 
-    def __init__(self, channel: Channel, limits: Limits, outgoing: MessageEncoder) -> None:
+    def __init__(self, channel: Channel, limits: Limits, encoder: MessageEncoder) -> None:
         self.channel = channel
         self.limits = limits
-        self.encoder = outgoing
-        self.exchange: OpenRequests[_PendingRequest, Call] = OpenRequests()
+        self.encoder = encoder
+        self.open_calls: dict[Id, Call] = {}
+        """What the peer waits for. Its ids may be the same as ours."""
+        self._pending: dict[Id | None, PendingRequest] = {}
+        """What we wait for. A reply that is late, forged or repeated, or has no id, finds nothing
+        here."""
+        self._ids = count(1)
         self.closed: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
         """Done when the channel has ended; the result is the reason."""
         self._loop = asyncio.get_running_loop()
         self._idle: asyncio.Event | None = None
-        self._holding, self._held = 0, 0.0
+        self._pauses, self._paused_at = 0, 0.0
         self._warned: set[str] = set()
         self._handler: MessageHandler
 
-    def start(self, end: MessageHandler) -> None:
+    def start(self, handler: MessageHandler) -> None:
         """Start to receive."""
-        self._handler = end
+        self._handler = handler
         self.channel.start(self.receive, self._on_close)
 
     # incoming messages
@@ -136,12 +139,13 @@ class Connection:
     def receive(self, data: Incoming) -> None:
         """Handle one message from the channel."""
         if isinstance(data, LostReply):
-            asked = self.exchange.settle(data.id)
-            if asked is not None:
-                self._fail(asked, data.error)
+            self._fail(self._pending.pop(data.id, None), data.error)
             return
         try:
-            message = decode(data) if not isinstance(data, TooLong) else self._too_long(data)
+            if isinstance(data, TooLong):
+                text = f"The message is longer than the limit of {self.limits.incoming} bytes"
+                raise Malformed(TooLarge.code, text, *peek_id(data.head))
+            message = decode(data)
         except Malformed as malformed:
             self._reject_malformed(malformed)
             return
@@ -151,10 +155,6 @@ class Connection:
             self._on_batch(message)
         else:
             self._on_other(message)
-
-    def _too_long(self, line: TooLong) -> Message:
-        text = f"The message is longer than the limit of {self.limits.incoming} bytes"
-        raise Malformed(TooLarge.code, text, *peek_id(line.head))
 
     def _on_other(self, message: Message) -> None:
         if isinstance(message, Notification):
@@ -180,9 +180,7 @@ class Connection:
             call = handler.on_request(request)
         except Exception as error:
             refusal = error if isinstance(error, ProtocolError) else _unforeseen(request)
-            revision = handler.revision
-            code = revision.code(refusal) if revision else refusal.code
-            reply(None, self.encoder.encode_failure(request.id, refusal, code))
+            reply(None, self.encoder.encode_failure(request.id, refusal, handler.revision))
             return
         if isinstance(call, bytes):
             reply(None, call)
@@ -192,7 +190,7 @@ class Connection:
     def _reply(self, call: Call | None, data: bytes | None) -> None:
         if data is not None:
             self.channel.send(data)
-        if self._idle is not None and not self.exchange.answering:
+        if self._idle is not None and not self.open_calls:
             self._idle.set()
 
     def _on_batch(self, batch: Batch) -> None:
@@ -219,37 +217,28 @@ class Connection:
                 self._on_other(message)
             elif message.method == "initialize":
                 error = InvalidRequest("initialize must not be part of a batch")
-                gather(None, self.encoder.encode_failure(message.id, error, error.code))
+                gather(None, self.encoder.encode_failure(message.id, error, revision))
             else:
                 self._on_request(message, gather)
         if not requests and replies:
             self.channel.send(b"[" + b",".join(replies) + b"]")
 
     def _reject_malformed(self, malformed: Malformed) -> None:
+        handler, failure = self._handler, malformed.failure
+        error = BY_CODE[failure.error.code](failure.error.message)
         if malformed.reply is not False:
             # A broken reply ends the request that it answers; it must not be answered itself.
-            failure = malformed.failure
-            asked = self.exchange.settle(failure.id)
-            if asked is not None:
-                self._fail(
-                    asked, BY_CODE.get(failure.error.code, ProtocolError)(failure.error.message)
-                )
+            pending = self._pending.pop(failure.id, None)
+            if pending is not None:
+                self._fail(pending, error)
                 return
-            if malformed.reply or not self._handler.reports_malformed:
+            if malformed.reply or not handler.reports_malformed:
                 self._warn("Ignored a malformed reply: %s", malformed)
                 return
-        revision = self._handler.revision
-        failure = malformed.failure
-        if not self._handler.answers_requests or (
-            failure.id is None and not self._handler.reports_malformed
-        ):
+        if not handler.answers_requests or (failure.id is None and not handler.reports_malformed):
             self._warn("Ignored something that is not a message: %s", malformed)
             return
-        error = ProtocolError(failure.error.code, failure.error.message)
-        unnamed = revision is not None and revision.unnamed_errors
-        self.channel.send(
-            self.encoder.encode_failure(failure.id, error, error.code, unnamed=unnamed)
-        )
+        self.channel.send(self.encoder.encode_failure(failure.id, error, handler.revision))
 
     def _warn(self, text: str, *args: Any) -> None:
         """Log a mistake of the peer: as a warning only once, since it may repeat it at will."""
@@ -274,31 +263,29 @@ class Connection:
         if self.closed.done():
             raise _closed(self.closed.result())
         loop = self._loop
-        asked = _PendingRequest(method, loop.create_future(), on_progress)
-        id = self.exchange.ask(asked)
+        id = next(self._ids)
+        pending = self._pending[id] = PendingRequest(method, loop.create_future(), on_progress)
         if started is not None:
             started(id)
         try:
-            wire = revision.lower_params(method, _with_token(params, id) if on_progress else params)
-            request = Request(
-                id, revision.wire_name(method.name), NO_PARAMS if wire is None else wire
-            )
-            self.channel.send(self.encoder.encode(request))
+            if on_progress:
+                params = _with_token(params, id)
+            self.channel.send(self.encoder.encode_request(id, revision, method, params))
             if timeout is not None:
-                asked.timeout = timeout
-                asked.limit = loop.time() + max(timeout, self.limits.timeout_max)
-                asked.timer = loop.call_later(timeout, self._timed_out, asked)
+                pending.timeout = timeout
+                pending.latest_end = loop.time() + max(timeout, self.limits.timeout_max)
+                pending.timer = loop.call_later(timeout, self._timed_out, pending)
             # No drain is needed: the caller waits for this one message anyway.
-            return await asked.future
+            return await pending.future
         except (asyncio.CancelledError, TimedOut) as error:
-            if cancellable and self.exchange.asked.get(id) is asked:
+            if cancellable and id in self._pending:
                 reason = str(error) or "The caller no longer waits"
                 self._cancel_at_peer(revision, id, reason, related_task_meta(params))
             raise
         finally:
-            self.exchange.asked.pop(id, None)
-            if asked.timer is not None:
-                asked.timer.cancel()
+            self._pending.pop(id, None)
+            if pending.timer is not None:
+                pending.timer.cancel()
 
     def _cancel_at_peer(self, revision: Revision, id: Id, reason: str, meta: Meta | None) -> None:
         if not self.closed.done():
@@ -313,82 +300,83 @@ class Connection:
             self.channel.send(data)
 
     def _resolve(self, message: Response | ErrorResponse) -> None:
-        asked = self.exchange.settle(message.id)
-        if asked is None:
+        pending = self._pending.pop(message.id, None)
+        if pending is None:
             log.debug("Ignored a reply to %r: no request with this id is open", message.id)
         elif isinstance(message, ErrorResponse):
-            if message.error.code == -32700 or message.id is None:
-                log.warning("The peer could not read a message: %s", message.error.message)
-            self._fail(
-                asked, PeerError(message.error.code, message.error.message, message.error.data)
-            )
-        elif not asked.future.done():
-            asked.future.set_result(message.result)
+            error = message.error
+            if error.code == ParseError.code or message.id is None:
+                log.warning("The peer could not read a message: %s", error.message)
+            self._fail(pending, PeerError(error.code, error.message, error.data))
+        elif not pending.future.done():
+            pending.future.set_result(message.result)
 
-    def _fail(self, asked: _PendingRequest, error: Exception) -> None:
-        if not asked.future.done():
-            asked.future.set_exception(error)
+    def _fail(self, pending: PendingRequest | None, error: Exception) -> None:
+        if pending is not None and not pending.future.done():
+            pending.future.set_exception(error)
 
-    def _timed_out(self, asked: _PendingRequest) -> None:
+    def _timed_out(self, pending: PendingRequest) -> None:
         allowed = (
-            asked.timeout
-            if self._loop.time() < asked.limit
-            else max(asked.timeout, self.limits.timeout_max)
+            pending.timeout
+            if self._loop.time() < pending.latest_end
+            else max(pending.timeout, self.limits.timeout_max)
         )
-        self._fail(asked, TimedOut(f"{asked.method.name}: no answer within {allowed:g} s"))
+        self._fail(pending, TimedOut(f"{pending.method.name}: no answer within {allowed:g} s"))
 
     def time_left(self, id: Id) -> float | None:
         """Return how many seconds a request still has; None if it has no deadline."""
-        asked = self.exchange.asked.get(id)
-        if asked is None or asked.timer is None:
+        pending = self._pending.get(id)
+        if pending is None or pending.timer is None:
             return None
-        return (
-            max(0.0, asked.timer.when() - self._loop.time()) if asked.left is None else asked.left
-        )
+        if pending.seconds_left is not None:
+            return pending.seconds_left
+        return max(0.0, pending.timer.when() - self._loop.time())
 
     def pause_deadlines(self, paused: bool) -> None:
         """Pause the deadlines of our requests while the peer waits for us, or resume them."""
-        before = self._holding
-        self._holding += 1 if paused else -1
-        if bool(before) == bool(self._holding):
+        before = self._pauses
+        self._pauses += 1 if paused else -1
+        if bool(before) == bool(self._pauses):
             return
         now = self._loop.time()
-        for asked in self.exchange.asked.values():
-            if asked.timer is None:
+        for pending in self._pending.values():
+            if pending.timer is None:
                 continue
             if paused:
-                asked.left = max(0.0, asked.timer.when() - now)
-                asked.timer.cancel()
-            elif asked.left is not None:
-                asked.limit += now - self._held
-                asked.timer = self._loop.call_later(asked.left, self._timed_out, asked)
-                asked.left = None
-        self._held = now
+                pending.seconds_left = max(0.0, pending.timer.when() - now)
+                pending.timer.cancel()
+            elif pending.seconds_left is not None:
+                pending.latest_end += now - self._paused_at
+                pending.timer = self._loop.call_later(
+                    pending.seconds_left, self._timed_out, pending
+                )
+                pending.seconds_left = None
+        self._paused_at = now
 
     def on_progress(self, update: ProgressParams) -> bool:
         """Pass the progress of a request on, and extend its deadline. False if no such request is
         open."""
-        asked = self.exchange.asked.get(update.progress_token)
-        if asked is None or asked.future.done():
+        pending = self._pending.get(update.progress_token)
+        if pending is None or pending.future.done():
             return False
-        if asked.timer is not None and not self._holding:
-            asked.timer.cancel()
-            left = max(0.0, min(asked.timeout, asked.limit - self._loop.time()))
-            asked.timer = self._loop.call_later(left, self._timed_out, asked)
-        if asked.on_progress is not None and update.progress > asked.seen:
-            asked.seen = update.progress
-            run_callback(asked.on_progress, update)
+        if pending.timer is not None and not self._pauses:
+            pending.timer.cancel()
+            left = max(0.0, min(pending.timeout, pending.latest_end - self._loop.time()))
+            pending.timer = self._loop.call_later(left, self._timed_out, pending)
+        if pending.on_progress is not None and update.progress > pending.progress:
+            pending.progress = update.progress
+            run_callback(pending.on_progress, update)
         return True
 
     def fail_request(self, id: Id | None, method: str, reason: Exception) -> None:
         """End a request that the peer will not answer, if it is one of this method."""
-        asked = self.exchange.asked.get(id) if id is not None else None
-        if asked is not None and asked.method.name == method:
-            self._fail(asked, reason)
+        pending = self._pending.get(id)
+        if pending is not None and pending.method.name == method:
+            self._fail(pending, reason)
 
     def cancel(self, id: Id | None, reason: str | None) -> None:
         """Cancel a call, because the peer no longer waits for it."""
-        call = self.exchange.answering.get(id) if id is not None else None
+        call = None if id is None else self.open_calls.get(id)
         if call is None or call.method.name == "initialize":
             return
         log.info("%s was cancelled by the peer: %s", call.name, reason or "no reason given")
@@ -400,8 +388,8 @@ class Connection:
         if self.closed.done():
             return
         self.closed.set_result(reason)
-        for asked in list(self.exchange.asked.values()):
-            self._fail(asked, _closed(reason))
+        for pending in self._pending.values():
+            self._fail(pending, _closed(reason))
         self._handler.on_close(reason)
 
     def disconnect(self) -> None:
@@ -410,37 +398,30 @@ class Connection:
 
     async def finish_calls(self, grace: float | None) -> None:
         """Wait until all calls are answered; after `grace` seconds cancel the rest."""
-        if self.exchange.answering:
+        if self.open_calls:
             self._idle = asyncio.Event()
             try:
                 await asyncio.wait_for(self._idle.wait(), grace)
             except TimeoutError:
-                log.warning(
-                    "Cancelling %d calls that are still running", len(self.exchange.answering)
-                )
+                log.warning("Cancelling %d calls that are still running", len(self.open_calls))
         self.cancel_calls()
 
     def cancel_calls(self) -> None:
         """Cancel all calls."""
-        for call in list(self.exchange.answering.values()):
+        for call in list(self.open_calls.values()):
             cancel(call)
 
     async def close(self, reason: Exception | None = None) -> None:
         """Close the channel. May be called twice, and from any task."""
-        calls = [
-            call.task
-            for call in self.exchange.answering.values()
-            if call.task is not asyncio.current_task()
-        ]
+        tasks = [call.task for call in self.open_calls.values() if call.task is not None]
         self.cancel_calls()
         if reason is not None:
             self._on_close(reason)
         await self.channel.close()
         self._on_close(None)
-        if tasks := [task for task in calls if task is not None]:
-            await asyncio.wait(
-                tasks, timeout=self.limits.shutdown
-            )  # what was cancelled may clean up
+        others = [task for task in tasks if task is not asyncio.current_task()]
+        if others:  # what was cancelled may clean up
+            await asyncio.wait(others, timeout=self.limits.shutdown)
 
 
 class PeerError(DovetailError):

@@ -28,19 +28,17 @@ from ..errors import (
     ProtocolError,
     UrlRequired,
 )
-from ..jsonrpc.messages import NO_PARAMS, ErrorResponse, Id, Notification, Request, Response
+from ..jsonrpc.messages import ErrorResponse, Id, Notification, Request, Response
 from ..ports import Call, Caller, CallHandler, RequestIdentity, Service
 from ..protocol.base import (
     PROGRESS_TOKEN,
     PROTOCOL_VERSION,
     EmptyResult,
-    Implementation,
     Meta,
     Params,
     Result,
 )
 from ..protocol.lifecycle import (
-    ClientCapabilities,
     DiscoverResult,
     InputRequired,
     ProgressParams,
@@ -144,7 +142,7 @@ class Dispatcher:
         self.find_method = service.extensions.find_method
         self.subscriptions = ServerSubscriptions(service.limits.subscriptions)
         self.round_trips = MultiRoundTrip(service, ring)
-        self._state = state
+        self.state = state
         self._stateless = stateless.served_revisions(service)
         self._notify_sessions = notify_sessions
         self.running: set[Call] = set()
@@ -195,7 +193,7 @@ class Dispatcher:
                 if row.name == "ping":
                     return self.encoder.encode_result(request.id, {})
                 raise source.missing_revision(name)
-            caller = self.session_caller(known, None, ClientCapabilities())
+            caller = Caller(known, state=self.state)
         if caller.revision is not known:
             found = self.find_method(name, caller.revision)
             if found is not row and found is not None:  # both eras have one of that name
@@ -253,16 +251,7 @@ class Dispatcher:
 
     def stateless_caller(self, meta: Meta) -> Caller:
         """Return the caller that a request of the stateless era describes."""
-        return stateless.caller_of(meta, self._stateless, self.service, self._state)
-
-    def session_caller(
-        self,
-        revision: Revision,
-        info: Implementation | None,
-        capabilities: ClientCapabilities,
-    ) -> Caller:
-        """Return the caller of a session that was opened before."""
-        return Caller(revision, info, capabilities, state=self._state)
+        return stateless.caller_of(meta, self._stateless, self.service, self.state)
 
     def initialize(
         self, request: Request, identity: RequestIdentity, *, can_notify: bool = True
@@ -273,7 +262,7 @@ class Dispatcher:
         not, the reply does not offer any.
         """
         caller, result = handshake.accept_initialize(
-            request.params, self.service, self._state, can_notify=can_notify
+            request.params, self.service, self.state, can_notify=can_notify
         )
         caller.principal, caller.address = identity.principal, identity.address
         self.service.admit(METHODS["initialize"], None, caller)
@@ -299,15 +288,6 @@ class Dispatcher:
             return stateless.sign_result(result, self.service.info, call.caller.revision)
         return result
 
-    def encode_failure(
-        self, id: Id | None, error: ProtocolError, revision: Revision | None
-    ) -> bytes:
-        """Encode the reply to a refused request."""
-        unnamed = revision is not None and revision.unnamed_errors
-        return self.encoder.encode_failure(
-            id, error, revision.code(error) if revision else error.code, unnamed=unnamed
-        )
-
     def encode_call_notification(self, call: Call, method: str, params: Any) -> bytes | None:
         """Encode a notification that belongs to a call; None if the call is over or its revision
         lacks the method."""
@@ -316,14 +296,6 @@ class Dispatcher:
         if row is None or not self.service.extensions.is_offered_to(row, call.caller.capabilities):
             return None
         return self.encoder.encode_notification(revision, row, params)
-
-    def encode_question(self, call: Call, id: Id, method: Method, params: Any) -> bytes:
-        """Encode a question to the client of a call."""
-        revision = call.caller.revision
-        wire = revision.lower_params(method, params)
-        return self.encoder.encode(
-            Request(id, revision.wire_name(method.name), NO_PARAMS if wire is None else wire)
-        )
 
     def read_answer(self, method: Method, answer: Response | ErrorResponse) -> Any:
         """Return the client's answer; raise if it is an error."""
@@ -433,10 +405,6 @@ class Dispatcher:
             for call, tagged in self.subscriptions.matching_streams(method, params):
                 if self.service.may_notify(call.principal, method, params):
                     call.connection.notify(call, method, tagged)
-
-    def end_subscription(self, call: Call) -> None:
-        """End a stream of changes normally."""
-        self.subscriptions.end_streams(call)
 
     def is_subscribed(self, caller: Caller, method: str, params: Params) -> bool:
         """Whether a caller of the handshake era gets notifications of this change."""

@@ -12,7 +12,16 @@ from typing import Any
 import msgspec
 
 from ..errors import InternalError, ProtocolError, TooLarge
-from ..jsonrpc.messages import NO_PARAMS, Error, ErrorResponse, Id, Notification, Response, encode
+from ..jsonrpc.messages import (
+    NO_PARAMS,
+    Error,
+    ErrorResponse,
+    Id,
+    Notification,
+    Request,
+    Response,
+    encode,
+)
 from ..ports import Redact
 from ..protocol.methods import Method
 from ..revisions import Revision
@@ -62,7 +71,14 @@ class MessageEncoder:
         try:
             return self.encode(Response(id, result))
         except ProtocolError as error:
-            return self.encode_failure(id, error, error.code)
+            return self.encode_failure(id, error, None)
+
+    def encode_request(self, id: Id, revision: Revision, method: Method, params: Any) -> bytes:
+        """Return a request as bytes; InternalError or TooLarge if that is impossible."""
+        wire = revision.lower_params(method, params)
+        return self.encode(
+            Request(id, revision.wire_name(method.name), NO_PARAMS if wire is None else wire)
+        )
 
     def encode_notification(self, revision: Revision, method: Method, params: Any) -> bytes | None:
         """Return a notification as bytes; None if it cannot be encoded, which is logged."""
@@ -76,15 +92,15 @@ class MessageEncoder:
             return None
 
     def encode_failure(
-        self, id: Id | None, error: ProtocolError, code: int, *, unnamed: bool = False
+        self, id: Id | None, error: ProtocolError, revision: Revision | None
     ) -> bytes:
-        """Return the reply with an error. `unnamed` omits the id if it is unknown."""
-        body = Error(code, error.message, error.data)
+        """Return the reply with an error, with the code that it has in this revision."""
+        code = error.code if revision is None else revision.code(error)
         try:
-            return self.encode(_reply(id, body, unnamed))
+            return self.encode(_reply(id, Error(code, error.message, error.data), revision))
         except ProtocolError:
             return encode(
-                _reply(id, Error(code, "The error message could not be encoded"), unnamed)
+                _reply(id, Error(code, "The error message could not be encoded"), revision)
             )
 
     def _redacted(self, data: bytes) -> bytes:
@@ -103,8 +119,8 @@ class MessageEncoder:
         return encode(message)
 
 
-def _reply(id: Id | None, body: Error, unnamed: bool) -> Any:
-    if id is None and unnamed:
+def _reply(id: Id | None, body: Error, revision: Revision | None) -> Any:
+    if id is None and revision is not None and revision.unnamed_errors:
         return {"jsonrpc": "2.0", "error": body}
     return ErrorResponse(id, body)
 

@@ -1,35 +1,23 @@
 """How a conversation opens in the handshake era: `initialize`, its answer,
 `notifications/initialized`.
 
-The lifecycle is a table of what may happen in which state. Nothing here waits or sends.
+Nothing here waits or sends.
 https://modelcontextprotocol.io/specification/2025-11-25/basic/lifecycle
 """
 
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
-from ..errors import InvalidParams, InvalidRequest, NoCommonRevision, UnsupportedVersion
+from ..errors import InvalidParams, NoCommonRevision, UnsupportedVersion
 from ..ports import Caller, Service
-from ..protocol.base import Implementation
 from ..protocol.lifecycle import (
-    ClientCapabilities,
     InitializeParams,
     InitializeResult,
     ServerCapabilities,
 )
 from ..protocol.methods import METHODS
 from ..revisions import BY_NAME, DRAFT_DIALECT, HANDSHAKE, Revision
-
-NEW: Final = "new"
-INITIALIZED: Final = "greeted"
-READY: Final = "ready"
-
-TRANSITIONS: Final = {
-    (NEW, "initialize"): INITIALIZED,
-    (INITIALIZED, "notifications/initialized"): READY,
-}
-"""The transitions of the server's side; other messages do not change the state."""
 
 INITIALIZE = METHODS["initialize"]
 
@@ -121,30 +109,16 @@ def version_names(served: tuple[Revision, ...]) -> list[str]:
     return [revision.version for revision in reversed(served) if not revision.dialects]
 
 
-def already_initialized() -> InvalidRequest:
-    """Return the refusal of a second `initialize`."""
-    return InvalidRequest("This connection is already initialized")
-
-
-def initialize_params(
-    revision: Revision, info: Implementation, capabilities: ClientCapabilities
-) -> InitializeParams:
-    """Return the params of the client's `initialize`."""
-    return InitializeParams(
-        protocol_version=revision.version, capabilities=capabilities, client_info=info
-    )
-
-
 def agreed_revision(
-    asked: Revision, answer: InitializeResult, spoken: tuple[Revision, ...]
+    requested: Revision, answer: InitializeResult, wanted: tuple[Revision, ...]
 ) -> Revision:
     """Return the revision that the server chose; NoCommonRevision if the client does not support
     it."""
-    if asked is DRAFT_DIALECT:
-        return asked
+    if requested is DRAFT_DIALECT:
+        return requested
     chosen = BY_NAME.get(answer.protocol_version)
-    if chosen is None or chosen.stateless or chosen not in spoken:
-        names = ", ".join(revision.version for revision in spoken)
+    if chosen is None or chosen.stateless or chosen not in wanted:
+        names = ", ".join(revision.version for revision in wanted)
         raise NoCommonRevision(
             f"The server answered with revision {answer.protocol_version!r}; this client "
             f"speaks {names}"

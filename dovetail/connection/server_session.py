@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from secrets import token_hex
 from typing import Any
 
-from ..errors import ConnectionClosed, ProtocolError, ToolError
+from ..errors import ConnectionClosed, InvalidRequest, ProtocolError, ToolError
 from ..jsonrpc.messages import Id, Notification, Request
 from ..ports import Call, Caller, Network, RequestIdentity, Service
 from ..protocol.base import Params
@@ -17,7 +17,7 @@ from ..protocol.lifecycle import ProgressParams
 from ..protocol.methods import METHODS, Method
 from ..revisions import Revision
 from ..sealing import KeyRing, key_ring
-from . import handshake, stateless
+from . import stateless
 from .connection import Connection, PeerError
 from .dispatcher import Dispatcher
 from .input_requests import client_refused
@@ -54,18 +54,18 @@ class ServerSession:
         """Whether each message of the channel comes with an identity (HTTP+SSE)."""
         self.limits, self.redact = service.limits, service.redact
         self.max_notifications = service.limits.in_flight
-        self.open_calls = connection.exchange.answering
+        self.open_calls = connection.open_calls
         self.caller: Caller | None = None
-        """The caller that `initialize` described."""
+        """The caller that `initialize` described, once it came."""
         self._last_revision: Revision | None = None
         self._unread_bytes = 0
         """Bytes sent since the channel is full."""
-        self._phase: str = handshake.NEW
+        self._is_ready = False
+        """Whether `notifications/initialized` came: from then on the server may send messages."""
         self._initialized_at: float | None = None
-        self._dispatcher = Dispatcher(service, state, connection.encoder, self._notify_caller, ring)
-        self.start = self._dispatcher.start
-        self.notify_change = self._dispatcher.notify
-        self.loop = self._dispatcher.loop
+        self.dispatcher = Dispatcher(service, state, connection.encoder, self._notify_caller, ring)
+        self.start = self.dispatcher.start
+        self.loop = self.dispatcher.loop
         self.headers: Mapping[str, str] = getattr(connection.channel, "headers", {})
         """The HTTP headers with which the channel was opened, if there were any."""
 
@@ -90,13 +90,13 @@ class ServerSession:
         """Make a call of a request, or return its reply; a refusal is raised."""
         if self._has_identities:
             self._update_identity()
-        return self._dispatcher.accept(request, self)
+        return self.dispatcher.accept(request, self)
 
     def on_notification(self, notification: Notification) -> None:
         """Act on a notification."""
         if self._has_identities:
             self._update_identity()
-        self._dispatcher.on_notification(notification, self)
+        self.dispatcher.on_notification(notification, self)
 
     def _update_identity(self) -> None:
         newest: RequestIdentity | None = getattr(self._connection.channel, "identity", None)
@@ -104,9 +104,9 @@ class ServerSession:
 
     def on_close(self, reason: Exception | None) -> None:
         """End the session."""
-        self._dispatcher.close()
+        self.dispatcher.close()
         if self._initialized_at is not None and self.caller is not None:
-            self._dispatcher.service.session_ended(
+            self.dispatcher.service.session_ended(
                 self.caller, self.network, self.loop.time() - self._initialized_at
             )
             self._initialized_at = None
@@ -115,12 +115,11 @@ class ServerSession:
 
     def initialize(self, request: Request) -> bytes:
         """Open the session; there is one per connection."""
-        if self._phase != handshake.NEW:
-            raise handshake.already_initialized()
-        caller, reply = self._dispatcher.initialize(request, self.identity)
+        if self.caller is not None:
+            raise InvalidRequest("This connection is already initialized")
+        caller, reply = self.dispatcher.initialize(request, self.identity)
         caller.session_id = token_hex(8)
         self.caller = caller
-        self._phase = handshake.TRANSITIONS[self._phase, "initialize"]
         self._initialized_at = self.loop.time()
         return reply
 
@@ -143,8 +142,7 @@ class ServerSession:
 
     def on_initialized(self) -> None:
         """Start to send notifications."""
-        event = self._phase, "notifications/initialized"
-        self._phase = handshake.TRANSITIONS.get(event, self._phase)
+        self._is_ready = self.caller is not None
 
     def on_exit(self) -> None:
         """End the session, as the draft dialect's `exit` asks."""
@@ -155,7 +153,7 @@ class ServerSession:
 
     def notify(self, call: Call, method: str, params: Any) -> None:
         """Send a notification that belongs to a call, unless the call is finished."""
-        self._send(self._dispatcher.encode_call_notification(call, method, params))
+        self._send(self.dispatcher.encode_call_notification(call, method, params))
 
     async def ask(self, call: Call, method: Method, params: Any) -> Any:
         """Send a request to the client, on behalf of a call of the handshake era."""
@@ -171,7 +169,7 @@ class ServerSession:
 
     async def ping(self, timeout: float) -> None:
         """Ping the client, if there is a session: only then may a server send requests."""
-        if self.caller is not None and self._phase == handshake.READY:
+        if self.caller is not None and self._is_ready:
             await self._connection.request(
                 self.caller.revision, METHODS["ping"], None, timeout=timeout
             )
@@ -184,10 +182,10 @@ class ServerSession:
         caller = self.caller
         if (
             caller is not None
-            and self._phase == handshake.READY
-            and self._dispatcher.is_subscribed(caller, method, params)
+            and self._is_ready
+            and self.dispatcher.is_subscribed(caller, method, params)
         ):
-            self._send(self._dispatcher.encode_notification(caller.revision, method, params))
+            self._send(self.dispatcher.encode_notification(caller.revision, method, params))
 
     def _send(self, data: bytes | None) -> None:
         """Send a notification. A client that never reads would fill our memory, so it is

@@ -27,7 +27,7 @@ from ..errors import BY_CODE, DovetailError, InvalidParams, NotFound, ProtocolEr
 from ..jsonrpc.messages import encode
 from ..protocol.base import Open, open_hook
 from ..protocol.content import KINDS
-from ..protocol.methods import METHODS, Method
+from ..protocol.methods import Method
 
 Conversion = Callable[[Any], Any]
 FieldNames = Mapping[type, tuple[str, ...]]
@@ -94,7 +94,6 @@ class Revision(Struct, frozen=True, eq=False, kw_only=True):
     """Codes that may no longer be sent, and their replacements."""
 
     _steps: dict[type, Conversion | None] = {}
-    _wire: dict[str, Method] = {}
 
     def lower(self, value: Any) -> Any:
         """Return `value` as this revision knows it: the same object if nothing changes, else a
@@ -133,12 +132,6 @@ class Revision(Struct, frozen=True, eq=False, kw_only=True):
         if dialect and dialect.lower_result:
             return dialect.lower_result(result)
         return self.lower(result)
-
-    def method(self, wire_name: str) -> Method | None:
-        """Return the method with this name on the wire."""
-        if not self._wire:
-            self._wire.update({self.wire_name(name): METHODS[name] for name in self.methods})
-        return self._wire.get(wire_name)
 
     def wire_name(self, name: str) -> str:
         """Return the name of a method on the wire."""
@@ -195,9 +188,7 @@ def evolve(
         | dict(instead),
         "methods": (before.methods | set(methods)) - set(without),
     }
-    return replace(
-        before, **({"name": name, "version": name, "_steps": {}, "_wire": {}} | changed | facts)
-    )
+    return replace(before, **({"name": name, "version": name, "_steps": {}} | changed | facts))
 
 
 def decode(raw: Any, type_: Any) -> Any:

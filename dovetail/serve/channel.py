@@ -49,14 +49,14 @@ async def serve_channel(
         connection = Connection(
             channel, service.limits, MessageEncoder(service.limits.outgoing, service.redact)
         )
-        serving = ServerSession(service, connection, state, ring, identity)
-        listeners.add(serving.notify_change)
+        session = ServerSession(service, connection, state, ring, identity)
+        listeners.add(session.dispatcher.notify)
         pinging: asyncio.Task[None] | None = None
         try:
-            connection.start(serving)
+            connection.start(session)
             if service.limits.ping_interval is not None:
                 pinging = asyncio.create_task(
-                    send_heartbeats(serving.ping, connection.close, service.limits)
+                    send_heartbeats(session.ping, connection.close, service.limits)
                 )
             await asyncio.shield(connection.closed)
             await connection.finish_calls(grace)
@@ -68,8 +68,8 @@ async def serve_channel(
         finally:
             if pinging is not None:
                 pinging.cancel()
-            listeners.discard(serving.notify_change)
-            serving.on_close(None)
+            listeners.discard(session.dispatcher.notify)
+            session.on_close(None)
             await asyncio.sleep(0)  # let the streams that this ended send their last message
             await connection.close()
 

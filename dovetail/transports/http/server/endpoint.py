@@ -197,7 +197,7 @@ class Endpoint:
         revision: Revision | None = None,
         headers: Headers | None = None,
     ) -> None:
-        body = self.dispatcher.encode_failure(id, reject.error, revision)
+        body = self.dispatcher.encoder.encode_failure(id, reject.error, revision)
         await send_body(send, body, reject.status, [*reject.headers, *(headers or ())])
 
     # POST
@@ -423,7 +423,7 @@ class Endpoint:
         assert self._gate is not None
         await self._gate.wait_expired(post.identity)
         for call in calls:
-            self.dispatcher.end_subscription(call)
+            self.dispatcher.subscriptions.end_streams(call)
         post.close_stream(calls[-1])
 
     # batches, notifications, responses
@@ -449,7 +449,9 @@ class Endpoint:
             except RequestRefused as refusal:
                 if not has_requests:
                     raise  # there is no response that could contain it
-                outcome = self.dispatcher.encode_failure(refusal.id, refusal.reject.error, revision)
+                outcome = self.dispatcher.encoder.encode_failure(
+                    refusal.id, refusal.reject.error, revision
+                )
             if isinstance(outcome, Call):
                 calls.append(outcome)
             else:

@@ -194,7 +194,9 @@ class PostResponse:
         id = f"{session.key[:8]}-{token_hex(8)}"
         answer = session.open_requests[id] = self.loop.create_future()
         try:
-            self.begin().push(self._dispatcher.encode_question(call, id, method, params))
+            self.begin().push(
+                self._dispatcher.encoder.encode_request(id, call.revision, method, params)
+            )
             self._wake()
             return self._dispatcher.read_answer(method, await answer)
         except asyncio.CancelledError:

@@ -223,8 +223,11 @@ class SessionTable:
             )
             revision = BY_NAME[name]
             client = None if info is None else msgspec.convert(info, Implementation)
-            caller = self._dispatcher.session_caller(
-                revision, client, ClientCapabilities.lift(capabilities)
+            caller = Caller(
+                revision,
+                client,
+                ClientCapabilities.lift(capabilities),
+                state=self._dispatcher.state,
             )
         except (Forged, KeyError, msgspec.ValidationError):
             return None
