@@ -24,8 +24,7 @@ from ..net import HTTP_SCHEMES
 from ..ports import Guard, HttpRequest, HttpResponse, Principal, PublicUrl, RequestIdentity, Service
 from ..sealing import KeyRing
 from ..transports.http.server.asgi import Headers, Scope, encode_headers
-from ..transports.http.server.host_checks import is_own_host
-from ..transports.http.server.policy import Policy
+from ..transports.http.server.policy import Policy, is_own_host
 from .options import ServeOptions
 
 log = logging.getLogger("dovetail.http")

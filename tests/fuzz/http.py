@@ -25,7 +25,7 @@ from dovetail.protocol.tools import CallToolParams
 from dovetail.revisions import OFFICIAL, STATELESS, decode as read
 from dovetail.transports.http import event_stream as events
 from dovetail.transports.http.headers import MAX_SAFE_INTEGER, decode_value, encode_value, matches
-from dovetail.transports.http.server import policy
+from dovetail.transports.http.server import message_checks, policy
 
 from .engine import Target
 from .messages import corpus
@@ -157,24 +157,26 @@ def check_ladder(data: bytes) -> bool:
     except Malformed:
         return False
     if not isinstance(message, Request | Notification):
-        return policy.check_bare(LADDER, head) is None
+        return message_checks.check_bare(LADDER, head) is None
     row, asks = METHODS.get(message.method), isinstance(message, Request)
     try:
         params: Params = read(message.params, Params if row is None else row.params)
     except msgspec.MsgspecError:
         return False
-    verdict = policy.check_message(LADDER, head, message.method, params, request=asks)
+    verdict = message_checks.check_message(LADDER, head, message.method, params, request=asks)
     if verdict is not None:
-        _refused(verdict, (*policy.STATELESS, *policy.HANDSHAKE))
+        _refused(verdict, (*message_checks.STATELESS, *message_checks.HANDSHAKE))
         return False
-    if asks and policy.is_stateless(head, params.meta):
-        said = policy.MessageFacts(message.method, params, params.meta or {})
+    if asks and message_checks.is_stateless(head, params.meta):
+        said = message_checks.MessageFacts(message.method, params, params.meta or {})
         assert [
-            rung.name for rung in policy.STATELESS if rung.check(LADDER, head, said) is not None
+            rung.name
+            for rung in message_checks.STATELESS
+            if rung.check(LADDER, head, said) is not None
         ] == []
     if not isinstance(params, CallToolParams):
         return True
-    refused = policy.check_header_params(head, MIRRORS, params.arguments)
+    refused = message_checks.check_header_params(head, MIRRORS, params.arguments)
     assert refused is None or refused.status == 400
     return refused is None
 

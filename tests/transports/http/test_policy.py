@@ -27,19 +27,21 @@ from dovetail.protocol.resources import ReadResourceParams
 from dovetail.protocol.tools import CallToolParams
 from dovetail.revisions import ALL, HANDSHAKE, OFFICIAL, STATELESS
 from dovetail.transports.http.headers import HeaderParam, find_header_params
-from dovetail.transports.http.server import policy as ladder
+from dovetail.transports.http.server import message_checks, policy as ladder
+from dovetail.transports.http.server.message_checks import (
+    check_bare,
+    check_header_params,
+    check_message,
+    is_stateless,
+    rejection_for,
+    status_for,
+)
 from dovetail.transports.http.server.policy import (
     Policy,
     Rejection,
     RequestHead,
-    check_bare,
     check_head,
-    check_header_params,
-    check_message,
-    is_stateless,
     parse_accept,
-    rejection_for,
-    status_for,
 )
 
 MODERN, CLASSIC = STATELESS[-1].version, HANDSHAKE[-1].version
@@ -148,11 +150,11 @@ def test_each_rung_of_the_head_refuses_what_it_is_for_and_nothing_ordinary(
 
 
 def test_the_docstring_draws_the_ladder_as_it_is() -> None:
-    drawn = ladder.__doc__ or ""
+    drawn = f"{ladder.__doc__}\n\n{message_checks.__doc__}"
     for name, rungs in {
         "HEAD": ladder.HEAD,
-        "STATELESS": ladder.STATELESS,
-        "HANDSHAKE": ladder.HANDSHAKE,
+        "STATELESS": message_checks.STATELESS,
+        "HANDSHAKE": message_checks.HANDSHAKE,
     }.items():
         rows = drawn.split(f"    {name} ")[1].split("\n\n")[0].splitlines()[1:]
         table = [
@@ -600,7 +602,7 @@ WRONG: dict[
 }
 
 
-@pytest.mark.parametrize("rung", ladder.STATELESS, ids=lambda rung: rung.name)
+@pytest.mark.parametrize("rung", message_checks.STATELESS, ids=lambda rung: rung.name)
 def test_each_rung_of_the_stateless_era_refuses_what_it_is_for(rung: ladder.Rung) -> None:
     error, params, changes, words = WRONG[rung.name]
     assert (rung.status, rung.error) == (400, error)
@@ -898,9 +900,9 @@ def test_a_get_or_delete_needs_a_session_and_no_wrong_version() -> None:
 # errors found further in
 
 
-@pytest.mark.parametrize("error", ladder.STATUS, ids=lambda error: error.__name__)
+@pytest.mark.parametrize("error", message_checks.STATUS, ids=lambda error: error.__name__)
 def test_each_error_has_a_status_by_class_by_code_and_by_value(error: type[ProtocolError]) -> None:
-    row = ladder.STATUS[error]
+    row = message_checks.STATUS[error]
     for one in (error, error.code, error("why")):
         assert (
             tuple(
@@ -913,7 +915,7 @@ def test_each_error_has_a_status_by_class_by_code_and_by_value(error: type[Proto
 
 
 def test_every_error_of_the_protocol_has_a_row() -> None:
-    assert set(ladder.STATUS) == set(BY_CODE.values())
+    assert set(message_checks.STATUS) == set(BY_CODE.values())
 
 
 def test_the_statuses_that_the_specification_names() -> None:

@@ -10,8 +10,8 @@ from ....limits import Limits
 from ....ports import HttpResponse
 from ....revisions import Revision
 from ..event_stream import comment, event, priming
-from . import policy
 from .event_store import EventStream, MessagesDropped
+from .message_checks import rejection_for
 from .policy import Policy, Rejection, RequestHead, cors as cors
 
 log = logging.getLogger("dovetail.http")
@@ -42,10 +42,9 @@ class RequestRefused(Exception):
 def refuse(
     error: ProtocolError, id: Any = None, revision: Revision | None = None
 ) -> RequestRefused:
-    """Return the refusal for an error, with the status that the tables of `policy.py` give it."""
-    return RequestRefused(
-        policy.rejection_for(error, revision is not None and revision.stateless), id, revision
-    )
+    """Return the refusal for an error, with its status in the tables of `message_checks.py`."""
+    stateless = revision is not None and revision.stateless
+    return RequestRefused(rejection_for(error, stateless), id, revision)
 
 
 class ClientGone(Exception):

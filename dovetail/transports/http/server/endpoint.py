@@ -1,6 +1,7 @@
 """The MCP endpoint, as plain ASGI: one URL, every era.
 
-    POST    a request (or a notification): checked by `policy.py`, answered by the dispatcher
+    POST    a request (or a notification): checked by `policy.py` and `message_checks.py`,
+            answered by the dispatcher
     GET     handshake era: the stream for other messages, the rest of a broken stream,
             or a long poll
     DELETE  handshake era: the end of a session
@@ -43,7 +44,6 @@ from ....ports import Bus, Call, Caller, HttpResponse, RequestIdentity
 from ....protocol.methods import Method
 from ....revisions import HEADERLESS, Revision
 from .. import headers as names
-from . import policy
 from .asgi import (
     BodyTimeouts,
     ClientGone,
@@ -64,7 +64,14 @@ from .asgi import (
 )
 from .event_store import EventStore, EventStream
 from .get_streams import GetStreams
-from .policy import Policy, Rejection, RequestHead
+from .message_checks import (
+    check_bare,
+    check_header_params,
+    is_stateless,
+    rejection_for,
+    status_for,
+)
+from .policy import Policy, Rejection, RequestHead, check_head
 from .post_response import PostResponse
 from .sessions import HttpSession, SessionTable
 
@@ -144,7 +151,7 @@ class Endpoint:
         if method == "OPTIONS" and self.rules.origins:
             await self._preflight(scope, name, send)
             return
-        head = policy.check_head(self.rules, method, scope["headers"], name)
+        head = check_head(self.rules, method, scope["headers"], name)
         if isinstance(head, Rejection):
             version = dict(scope["headers"]).get(names.VERSION, b"").decode("latin-1").strip()
             await self._refuse(send, head, revision=self.revisions.get(version))
@@ -181,7 +188,7 @@ class Endpoint:
     async def _preflight(self, scope: Scope, name: str | None, send: Send) -> None:
         # A preflight request has no content.
         headers = [pair for pair in scope["headers"] if pair[0] != b"content-type"]
-        head = policy.check_head(
+        head = check_head(
             self.rules, "POST", [*headers, (b"content-type", b"application/json")], name
         )
         if isinstance(head, Rejection):
@@ -234,7 +241,7 @@ class Endpoint:
         """Start an ordinary request, without ASGI and without waiting for anything. Returns None,
         with no effect, for any other request. If it fails or is not done at once, the scope that is
         made for it contains it."""
-        head = policy.check_head(self.rules, "POST", headers, server)
+        head = check_head(self.rules, "POST", headers, server)
         if (
             isinstance(head, Rejection)
             or not head.json
@@ -243,11 +250,7 @@ class Endpoint:
         ):
             return None
         session = None
-        if (
-            head.session is not None
-            and self.sessions is not None
-            and not policy.is_stateless(head, None)
-        ):
+        if head.session is not None and self.sessions is not None and not is_stateless(head, None):
             session = self.sessions.find(head.session)
             if session is None or not session.is_synced:
                 return None
@@ -267,7 +270,7 @@ class Endpoint:
         return EarlyRequest(post, call)
 
     async def _session(self, head: RequestHead, identity: RequestIdentity) -> HttpSession | None:
-        if head.session is None or self.sessions is None or policy.is_stateless(head, None):
+        if head.session is None or self.sessions is None or is_stateless(head, None):
             return None
         session = self.sessions.find(head.session, identity.principal)
         if session is None or not (session.is_synced or await self.sessions.sync(session)):
@@ -324,9 +327,7 @@ class Endpoint:
         if name == "tools/call" and caller.revision.stateless:
             mirrored = self.dispatcher.service.header_params(params.name)
             reject = (
-                policy.check_header_params(post.head, mirrored, params.arguments)
-                if mirrored
-                else None
+                check_header_params(post.head, mirrored, params.arguments) if mirrored else None
             )
             if reject is not None:
                 raise RequestRefused(reject)
@@ -399,7 +400,7 @@ class Endpoint:
         else:
             call = calls[0]
             code, stateless = call.error_code, call.caller.revision.stateless
-            status = 200 if code is None else policy.status_for(code, stateless, refused=False)
+            status = 200 if code is None else status_for(code, stateless, refused=False)
             if status == 403:
                 headers += self._challenge(post.identity, call.missing_scopes)
             await send_body(send, post.replies[0], status, headers)
@@ -472,7 +473,7 @@ class Endpoint:
             except InvalidParams as error:  # there is no response to report it, so the status must
                 raise RequestRefused(Rejection(400, error), None, source.revision) from None
             except ProtocolError as error:
-                raise RequestRefused(policy.rejection_for(error, stateless=True)) from None
+                raise RequestRefused(rejection_for(error, stateless=True)) from None
             return
         if (
             post.session is not None
@@ -506,7 +507,7 @@ class Endpoint:
         await send_body(send, b"", 204, cors(self.rules, head))
 
     async def _require_session(self, head: RequestHead, identity: RequestIdentity) -> HttpSession:
-        if policy.is_stateless(head, None):
+        if is_stateless(head, None):
             raise RequestRefused(
                 Rejection(
                     405,
@@ -514,7 +515,7 @@ class Endpoint:
                     ((b"allow", b"POST"),),
                 )
             )
-        reject = policy.check_bare(self.rules, head)
+        reject = check_bare(self.rules, head)
         if reject is not None:
             raise RequestRefused(reject)
         session = await self._session(head, identity)

@@ -1,29 +1,149 @@
-"""What can be wrong with the headers of a message, given its body: one check for each row of the
-tables in `policy.py`. A check returns what is wrong, or None."""
+"""Whether the headers of a message agree with its body, and with which errors it is refused if not:
+the second part of the ladder, whose first part is in `policy.py`. No I/O.
 
-from typing import TYPE_CHECKING, Any
+A message is checked by its era. It is of the stateless era if its version header names a
+stateless revision, or if its `_meta` names any version at all:
 
-from ....protocol.base import CLIENT_CAPABILITIES, PROTOCOL_VERSION, camel
+    STATELESS     status                   (* requests only)
+    version       400  HeaderMismatch      no MCP-Protocol-Version
+    meta        * 400  InvalidParams       _meta has no version
+    agreement     400  HeaderMismatch      header and _meta have different versions
+    served        400  UnsupportedVersion  with the versions that are supported
+    capabilities* 400  InvalidParams       _meta has no clientCapabilities
+    missing     * 400  HeaderMismatch      no Mcp-Method
+    method        400  HeaderMismatch      Mcp-Method is not the method
+    name        * 400  HeaderMismatch      Mcp-Name is not the params' name or URI
+    (mirrors      400  HeaderMismatch      Mcp-Param-* is not the argument; checked later)
+
+    HANDSHAKE     status
+    era           400  HeaderMismatch      no version header, and only stateless revisions here
+    revision      400  UnsupportedVersion  not supported; `initialize` negotiates instead
+    session       400  InvalidRequest      no Mcp-Session-Id, and not `initialize`
+
+Errors that are found later get their status from the last table, STATUS. A client that sends too
+many requests gets 429 with the time to wait.
+"""
+
+from collections.abc import Mapping
+from math import ceil
+from typing import Any, Final
+
+import msgspec
+from msgspec import Raw, Struct
+
+from ....errors import (
+    BY_CODE,
+    Forbidden,
+    HeaderMismatch,
+    InternalError,
+    InvalidParams,
+    InvalidRequest,
+    MethodNotFound,
+    MissingCapability,
+    Overloaded,
+    ParseError,
+    ProtocolError,
+    TooLarge,
+    UnsupportedVersion,
+    UrlRequired,
+)
+from ....protocol.base import CLIENT_CAPABILITIES, PROTOCOL_VERSION, Meta, Params, camel
 from ....revisions import OFFICIAL
 from ....text import MAX_QUOTED_CHARS, quote
 from .. import headers as names
-from ..headers import MAX_SAFE_INTEGER, is_encodable, matches, spell_header
+from ..headers import MAX_SAFE_INTEGER, HeaderParam, is_encodable, matches, spell_header
+from .policy import Policy, Rejection, RequestHead, Rung
 
-if TYPE_CHECKING:
-    from .policy import MessageFacts, Policy, RequestHead
-
+_STATELESS = frozenset(one.version for one in OFFICIAL if one.stateless)
 _NEGOTIABLE = frozenset(one.version for one in OFFICIAL if not one.stateless)
 
 
-def check_version_header(
-    policy: "Policy", head: "RequestHead", facts: "MessageFacts"
-) -> str | None:
+class MessageFacts(Struct, frozen=True, gc=False):
+    """The parts of the body that are checked."""
+
+    method: str
+    params: Params | None
+    meta: Meta
+    named: str = ""
+    """The attribute of the params that `Mcp-Name` repeats."""
+
+
+def is_stateless(head: RequestHead, meta: Meta | None) -> bool:
+    """Tell whether a message is of the stateless era."""
+    return head.version in _STATELESS or (meta is not None and PROTOCOL_VERSION in meta)
+
+
+def check_message(
+    policy: Policy,
+    head: RequestHead,
+    method: str,
+    params: Params | None,
+    named: str = "",
+    *,
+    request: bool = True,
+) -> Rejection | None:
+    """Check a request or notification against its head. `named` is the attribute of the params that
+    `Mcp-Name` repeats. For an unknown method, pass plain Params."""
+    meta = (None if params is None else params.meta) or {}
+    if is_stateless(head, meta):
+        if request and _agrees(policy, head, method, params, named, meta):
+            return None
+        return _climb(
+            STATELESS if request else _NOTIFIED,
+            policy,
+            head,
+            MessageFacts(method, params, meta, named),
+        )
+    return _climb(HANDSHAKE, policy, head, MessageFacts(method, params, meta))
+
+
+def _agrees(
+    policy: Policy, head: RequestHead, method: str, params: Any, named: str, meta: Meta
+) -> bool:
+    """Tell whether headers and body agree literally, so that no check can fail (0.9 µs instead of
+    1.8)."""
+    version, headers = head.version, head.headers
+    if (
+        version not in policy.stateless
+        or meta.get(PROTOCOL_VERSION) != version
+        or CLIENT_CAPABILITIES not in meta
+    ):
+        return False
+    if headers.get(names.METHOD) != method.encode():
+        return False
+    if not named:
+        return True
+    value: str = getattr(params, named)
+    return (
+        headers.get(names.NAME) == value.encode() and value == value.strip() and value[:2] != "=?"
+    )
+
+
+def check_bare(policy: Policy, head: RequestHead) -> Rejection | None:
+    """Check a GET or DELETE, which belong to the handshake era and have no message."""
+    return _climb(HANDSHAKE, policy, head, MessageFacts("", None, {}))
+
+
+def _climb(
+    rungs: tuple[Rung, ...], policy: Policy, head: RequestHead, facts: MessageFacts
+) -> Rejection | None:
+    for rung in rungs:
+        problem = rung.check(policy, head, facts)
+        if problem is not None:
+            return rung.reject(policy, head, problem)
+    return None
+
+
+# the checks of the tables: each returns what is wrong, or None
+
+
+def _check_version_header(policy: Policy, head: RequestHead, facts: MessageFacts) -> str | None:
     if head.version is not None:
         return None
     return f"The header {spell_header(names.VERSION)} is missing. Send the version of _meta."
 
 
-def check_meta_version(policy: "Policy", head: "RequestHead", facts: "MessageFacts") -> str | None:
+def _check_meta_version(policy: Policy, head: RequestHead, facts: MessageFacts) -> str | None:
     if isinstance(facts.meta.get(PROTOCOL_VERSION), str):
         return None
     return (
@@ -32,9 +152,7 @@ def check_meta_version(policy: "Policy", head: "RequestHead", facts: "MessageFac
     )
 
 
-def check_versions_agree(
-    policy: "Policy", head: "RequestHead", facts: "MessageFacts"
-) -> str | None:
+def _check_versions_agree(policy: Policy, head: RequestHead, facts: MessageFacts) -> str | None:
     stated = facts.meta.get(PROTOCOL_VERSION, head.version)
     if stated == head.version:
         return None
@@ -44,19 +162,17 @@ def check_versions_agree(
     )
 
 
-def check_version_served(
-    policy: "Policy", head: "RequestHead", facts: "MessageFacts"
-) -> str | None:
+def _check_version_served(policy: Policy, head: RequestHead, facts: MessageFacts) -> str | None:
     return None if head.version in policy.stateless else _unsupported(policy, head)
 
 
-def check_capabilities(policy: "Policy", head: "RequestHead", facts: "MessageFacts") -> str | None:
+def _check_capabilities(policy: Policy, head: RequestHead, facts: MessageFacts) -> str | None:
     if CLIENT_CAPABILITIES in facts.meta:
         return None
     return f"_meta has no {CLIENT_CAPABILITIES!r}, which is required in every request"
 
 
-def check_method_header(policy: "Policy", head: "RequestHead", facts: "MessageFacts") -> str | None:
+def _check_method_header(policy: Policy, head: RequestHead, facts: MessageFacts) -> str | None:
     if names.METHOD in head.headers:
         return None
     return (
@@ -65,9 +181,7 @@ def check_method_header(policy: "Policy", head: "RequestHead", facts: "MessageFa
     )
 
 
-def check_method_matches(
-    policy: "Policy", head: "RequestHead", facts: "MessageFacts"
-) -> str | None:
+def _check_method_matches(policy: Policy, head: RequestHead, facts: MessageFacts) -> str | None:
     value = head.headers.get(names.METHOD)
     if value is None or value.decode("latin-1").strip() == facts.method:
         return None
@@ -77,15 +191,15 @@ def check_method_matches(
     )
 
 
-def check_name_header(policy: "Policy", head: "RequestHead", facts: "MessageFacts") -> str | None:
+def _check_name_header(policy: Policy, head: RequestHead, facts: MessageFacts) -> str | None:
     if not facts.named:
         return None
-    return find_mismatch(
+    return _find_mismatch(
         head, names.NAME, f"params.{camel(facts.named)}", getattr(facts.params, facts.named)
     )
 
 
-def find_mismatch(head: "RequestHead", header: bytes, field: str, value: Any) -> str | None:
+def _find_mismatch(head: RequestHead, header: bytes, field: str, value: Any) -> str | None:
     """Return how a header differs from a field of the body, or None."""
     given = head.headers.get(header)
     if given is None:
@@ -118,7 +232,7 @@ def _describe_value(value: Any) -> str:
     )
 
 
-def check_version_given(policy: "Policy", head: "RequestHead", facts: "MessageFacts") -> str | None:
+def _check_version_given(policy: Policy, head: RequestHead, facts: MessageFacts) -> str | None:
     if head.version is not None or policy.handshake or facts.method == "initialize":
         return None
     return (
@@ -127,12 +241,12 @@ def check_version_given(policy: "Policy", head: "RequestHead", facts: "MessageFa
     )
 
 
-def check_revision(policy: "Policy", head: "RequestHead", facts: "MessageFacts") -> str | None:
+def _check_revision(policy: Policy, head: RequestHead, facts: MessageFacts) -> str | None:
     served = _NEGOTIABLE if facts.method == "initialize" else policy.handshake
     return None if head.version is None or head.version in served else _unsupported(policy, head)
 
 
-def check_session(policy: "Policy", head: "RequestHead", facts: "MessageFacts") -> str | None:
+def _check_session(policy: Policy, head: RequestHead, facts: MessageFacts) -> str | None:
     if head.session is not None or facts.method == "initialize" or not policy.sessions:
         return None
     return (
@@ -142,12 +256,91 @@ def check_session(policy: "Policy", head: "RequestHead", facts: "MessageFacts") 
     )
 
 
-def _unsupported(policy: "Policy", head: "RequestHead") -> str:
+def _unsupported(policy: Policy, head: RequestHead) -> str:
     return (
         f"Unsupported protocol version {quote(head.version or '')}; this server supports "
         f"{', '.join(policy.supported)}"
     )
 
 
-def list_versions(policy: "Policy", head: "RequestHead") -> dict[str, Any]:
+def _list_versions(policy: Policy, head: RequestHead) -> dict[str, Any]:
     return {"supported": policy.supported, "requested": (head.version or "")[:MAX_QUOTED_CHARS]}
+
+
+STATELESS: Final = (
+    Rung("version", 400, HeaderMismatch, _check_version_header),
+    Rung("meta", 400, InvalidParams, _check_meta_version, requests_only=True),
+    Rung("agreement", 400, HeaderMismatch, _check_versions_agree),
+    Rung("served", 400, UnsupportedVersion, _check_version_served, data=_list_versions),
+    Rung("capabilities", 400, InvalidParams, _check_capabilities, requests_only=True),
+    Rung("missing", 400, HeaderMismatch, _check_method_header, requests_only=True),
+    Rung("method", 400, HeaderMismatch, _check_method_matches),
+    Rung("name", 400, HeaderMismatch, _check_name_header, requests_only=True),
+)
+_NOTIFIED: Final = tuple(rung for rung in STATELESS if not rung.requests_only)
+
+HANDSHAKE: Final = (
+    Rung("era", 400, HeaderMismatch, _check_version_given),
+    Rung("revision", 400, UnsupportedVersion, _check_revision, data=_list_versions),
+    Rung("session", 400, InvalidRequest, _check_session),
+)
+
+
+def check_header_params(
+    head: RequestHead, params: tuple[HeaderParam, ...], arguments: Raw
+) -> Rejection | None:
+    """Check the arguments of a call against its `Mcp-Param-*` headers. Headers that belong to no
+    parameter are ignored."""
+    try:
+        given = msgspec.json.decode(arguments) if bytes(arguments) else {}
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return Rejection(400, InvalidParams(f"The arguments are not valid JSON: {error}"))
+    for param in params:
+        problem = _find_mismatch(
+            head, param.header, f"arguments.{'.'.join(param.path)}", param.value(given)
+        )
+        if problem is not None:
+            return Rejection(400, HeaderMismatch(problem))
+    return None
+
+
+# errors that are found later
+
+STATUS: Final[Mapping[type[ProtocolError], tuple[int, int, int, int]]] = {
+    #                    stateless era      handshake era
+    #                    refused  failed    refused  failed
+    ParseError:         (400,     200,      400,     200),
+    InvalidRequest:     (400,     200,      400,     200),
+    MethodNotFound:     (404,     404,      200,     200),
+    InvalidParams:      (400,     200,      200,     200),
+    InternalError:      (500,     200,      200,     200),
+    HeaderMismatch:     (400,     400,      400,     200),
+    MissingCapability:  (400,     400,      200,     200),
+    UnsupportedVersion: (400,     400,      400,     200),
+    UrlRequired:        (400,     200,      200,     200),
+    Overloaded:         (503,     200,      503,     200),
+    TooLarge:           (413,     200,      413,     200),
+    Forbidden:          (403,     403,      403,     403),
+}  # fmt: skip
+"""The status of an error, if the request was refused before a handler ran, and if the handler
+failed."""
+_OTHER: Final = (400, 200, 200, 200)
+"""The same for an error with a code of its own."""
+
+
+def status_for(
+    error: int | ProtocolError | type[ProtocolError], stateless: bool, refused: bool
+) -> int:
+    """Return the HTTP status for an error, if nothing was sent yet."""
+    kind = BY_CODE.get(error if isinstance(error, int) else error.code)
+    row = _OTHER if kind is None else STATUS.get(kind, _OTHER)
+    return row[(0 if stateless else 2) + (0 if refused else 1)]
+
+
+def rejection_for(error: ProtocolError, stateless: bool) -> Rejection:
+    """Return the refusal for an error that was found later, but before a handler ran."""
+    # The caller has exceeded its own rate: RFC 6585, section 4.
+    if isinstance(error, Overloaded) and error.retry_after is not None:
+        return Rejection(429, error, ((b"retry-after", b"%d" % max(1, ceil(error.retry_after))),))
+    number = status_for(error, stateless, refused=True)
+    return Rejection(number, error, ((b"retry-after", b"1"),) if number == 503 else ())

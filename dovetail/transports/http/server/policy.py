@@ -17,27 +17,7 @@ change. The head of a request is checked before its body is read:
     encoding      415  InvalidRequest      a POST is compressed
     accept        406  InvalidRequest      POST: neither JSON nor events; GET: no events
 
-Then the message is checked, by its era. It is of the stateless era if its version header names a
-stateless revision, or if its `_meta` names any version at all:
-
-    STATELESS     status                   (* requests only)
-    version       400  HeaderMismatch      no MCP-Protocol-Version
-    meta        * 400  InvalidParams       _meta has no version
-    agreement     400  HeaderMismatch      header and _meta have different versions
-    served        400  UnsupportedVersion  with the versions that are supported
-    capabilities* 400  InvalidParams       _meta has no clientCapabilities
-    missing     * 400  HeaderMismatch      no Mcp-Method
-    method        400  HeaderMismatch      Mcp-Method is not the method
-    name        * 400  HeaderMismatch      Mcp-Name is not the params' name or URI
-    (mirrors      400  HeaderMismatch      Mcp-Param-* is not the argument; checked later)
-
-    HANDSHAKE     status
-    era           400  HeaderMismatch      no version header, and only stateless revisions here
-    revision      400  UnsupportedVersion  not supported; `initialize` negotiates instead
-    session       400  InvalidRequest      no Mcp-Session-Id, and not `initialize`
-
-Errors that are found later get their status from the last table, STATUS. A client that sends too
-many requests gets 429 with the time to wait.
+Then the message is checked, by the tables of `message_checks.py`.
 
 Most clients send the same headers with every request, so the heads that were accepted are
 remembered as a whole: 1 µs instead of 12. If only the session, the length or the method and name
@@ -45,58 +25,37 @@ differ, only they are checked: 5 µs.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from math import ceil
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, TypeAlias
 
-import msgspec
-from msgspec import Raw, Struct
+from msgspec import Struct
 from msgspec.structs import replace
 
 from ....aio import BoundedDict
 from ....errors import (
-    BY_CODE,
-    Forbidden,
     HeaderMismatch,
-    InternalError,
-    InvalidParams,
     InvalidRequest,
-    MethodNotFound,
-    MissingCapability,
-    Overloaded,
-    ParseError,
     ProtocolError,
     TooLarge,
-    UnsupportedVersion,
-    UrlRequired,
 )
 from ....limits import DEFAULT, Limits
 from ....net import (
+    ANY_ORIGIN,
+    DEFAULT_PORTS,
+    HeaderOrigin,
+    is_ip_address,
+    is_localhost_name,
+    is_loopback,
     normalize_host,
     parse_allowed_host,
     parse_allowed_origin,
+    parse_host,
+    parse_origin,
 )
-from ....protocol.base import CLIENT_CAPABILITIES, PROTOCOL_VERSION, Meta, Params
-from ....revisions import OFFICIAL, Revision
+from ....revisions import Revision
 from ....text import quote
 from .. import headers as names
-from ..headers import HeaderParam, spell_header
-from .host_checks import check_host, check_origin
-from .message_checks import (
-    check_capabilities,
-    check_meta_version,
-    check_method_header,
-    check_method_matches,
-    check_name_header,
-    check_revision,
-    check_session,
-    check_version_given,
-    check_version_header,
-    check_version_served,
-    check_versions_agree,
-    find_mismatch,
-    list_versions,
-)
+from ..headers import spell_header
 
 Headers: TypeAlias = Iterable[tuple[bytes, bytes]]
 JSON, EVENTS = "application/json", "text/event-stream"
@@ -161,16 +120,6 @@ class RequestHead(Struct, frozen=True, gc=False):
     session: str | None
     last_event_id: str | None
     repeated: tuple[bytes, ...] = ()
-
-
-class MessageFacts(Struct, frozen=True, gc=False):
-    """The parts of the body that are checked."""
-
-    method: str
-    params: Params | None
-    meta: Meta
-    named: str = ""
-    """The attribute of the params that `Mcp-Name` repeats."""
 
 
 class Rejection(Struct, frozen=True):
@@ -274,6 +223,106 @@ def _merge(headers: Headers) -> tuple[dict[bytes, bytes], tuple[bytes, ...]]:
     return merged, tuple(name for name, values in lists.items() if len(values) > 1)
 
 
+# Host and Origin, against DNS rebinding and foreign web pages
+#
+# Only browsers send an Origin. A page may talk to the server that it came from, and a page on this
+# machine to a server on this machine; a page from elsewhere needs permission (`origins=`). A page
+# may also point a name of its own at our address (DNS rebinding) and is then of our origin. So a
+# Host must be one of the server's names (`hosts=`) or an address, which nobody can point elsewhere.
+
+_HTTP_PORTS = ("80", "443")
+
+
+def _check_origin(policy: Policy, head: RequestHead) -> str | None:
+    """Return what is wrong with the Origin, or None."""
+    value = head.headers.get(names.ORIGIN)
+    if value is None or ANY_ORIGIN in policy.origins:
+        return None
+    origin = parse_origin(value)
+    if origin is not None and (
+        _is_own_origin(policy, head, origin)
+        or origin in policy.origins
+        or (*origin[:2], "*") in policy.origins
+    ):
+        return None
+    return (
+        f"The Origin {quote(value)} is not allowed. To allow it, configure the server with "
+        f"origins=[{quote(value)}]."
+    )
+
+
+def _is_own_origin(policy: Policy, head: RequestHead, origin: HeaderOrigin) -> bool:
+    scheme, name, port = origin
+    host = parse_host(head.headers.get(names.HOST, b""))
+    if (
+        host is None
+        or scheme not in ("http", "https")
+        or not _is_allowed_host(policy, host[0], head.server)
+    ):
+        return False
+    return (name, port) == (host[0], host[1] or str(DEFAULT_PORTS[scheme])) or (
+        _is_this_machine(name) and _is_this_machine(host[0])
+    )
+
+
+def _check_host(policy: Policy, head: RequestHead) -> str | None:
+    """Return what is wrong with the Host, or None."""
+    value = head.headers.get(names.HOST)
+    if value is None or "*" in policy.hosts:
+        return None
+    host = parse_host(value)
+    if host is not None and _is_allowed_host(policy, host[0], head.server):
+        return None
+    name = quote(value if host is None else host[0])
+    return (
+        f"The Host {quote(value)} is not a name of this server. If it should be, configure the "
+        f"server with hosts=[{name}]."
+    )
+
+
+def _is_allowed_host(policy: Policy, name: str, server: str | None) -> bool:
+    if (
+        is_localhost_name(name)
+        or is_ip_address(name)
+        or name in policy.bound
+        or "*" in policy.hosts
+    ):
+        return True
+    if server is not None and name == normalize_host(server):
+        return True
+    return name in policy.hosts or _matches_wildcard(policy, name)
+
+
+def is_own_host(policy: Policy, value: bytes, server: Sequence[Any] | None) -> bool:
+    """Tell whether a Host certainly means this server.
+
+    Either its whole name was configured, and its port is that of a proxy or of this server; or it
+    is the address and port at which the request arrived.
+    """
+    host = parse_host(value)
+    if host is None:
+        return False
+    name, port = host
+    own_name, own_port = "", ""
+    if server:
+        own_name, own_port = normalize_host(str(server[0])), str(server[1])
+    if name in policy.hosts or name in policy.bound:
+        return port in ("", own_port, *_HTTP_PORTS)
+    is_here = _is_this_machine(own_name) if _is_this_machine(name) else name == own_name
+    return is_here and (port == own_port or (not port and own_port in _HTTP_PORTS))
+
+
+def _matches_wildcard(policy: Policy, name: str) -> bool:
+    return any(name.endswith(entry[1:]) for entry in policy.hosts if entry.startswith("*."))
+
+
+def _is_this_machine(name: str) -> bool:
+    """Tell whether a browser resolves a name to this machine without asking DNS."""
+    return is_loopback(name) or is_localhost_name(name)
+
+
+# other checks of the head
+
 _SINGULAR = frozenset(
     {
         names.HOST,
@@ -366,9 +415,9 @@ def _allow(policy: Policy) -> tuple[tuple[bytes, bytes], ...]:
 
 
 HEAD: Final = (
-    Rung("origin", 403, InvalidRequest, check_origin),
+    Rung("origin", 403, InvalidRequest, _check_origin),
     Rung("repeated", 400, InvalidRequest, _repeated, every_request=True),
-    Rung("host", 421, InvalidRequest, check_host),
+    Rung("host", 421, InvalidRequest, _check_host),
     Rung("method", 405, InvalidRequest, _method, headers=_allow),
     Rung("characters", 400, HeaderMismatch, _characters, every_request=True),
     Rung("length", 400, InvalidRequest, _length, every_request=True),
@@ -401,154 +450,3 @@ def parse_accept(value: bytes | None) -> tuple[bool, bool]:
 
 
 _ZERO = re.compile(r"q\s*=\s*0(\.0*)?")
-
-
-# the message
-
-
-def is_stateless(head: RequestHead, meta: Meta | None) -> bool:
-    """Tell whether a message is of the stateless era."""
-    return head.version in _STATELESS or (meta is not None and PROTOCOL_VERSION in meta)
-
-
-def check_message(
-    policy: Policy,
-    head: RequestHead,
-    method: str,
-    params: Params | None,
-    named: str = "",
-    *,
-    request: bool = True,
-) -> Rejection | None:
-    """Check a request or notification against its head. `named` is the attribute of the params that
-    `Mcp-Name` repeats. For an unknown method, pass plain Params."""
-    meta = (None if params is None else params.meta) or {}
-    if is_stateless(head, meta):
-        if request and _agrees(policy, head, method, params, named, meta):
-            return None
-        return _climb(
-            STATELESS if request else _NOTIFIED,
-            policy,
-            head,
-            MessageFacts(method, params, meta, named),
-        )
-    return _climb(HANDSHAKE, policy, head, MessageFacts(method, params, meta))
-
-
-def _agrees(
-    policy: Policy, head: RequestHead, method: str, params: Any, named: str, meta: Meta
-) -> bool:
-    """Tell whether headers and body agree literally, so that no check can fail (0.9 µs instead of
-    1.8)."""
-    version, headers = head.version, head.headers
-    if (
-        version not in policy.stateless
-        or meta.get(PROTOCOL_VERSION) != version
-        or CLIENT_CAPABILITIES not in meta
-    ):
-        return False
-    if headers.get(names.METHOD) != method.encode():
-        return False
-    if not named:
-        return True
-    value: str = getattr(params, named)
-    return (
-        headers.get(names.NAME) == value.encode() and value == value.strip() and value[:2] != "=?"
-    )
-
-
-def check_bare(policy: Policy, head: RequestHead) -> Rejection | None:
-    """Check a GET or DELETE, which belong to the handshake era and have no message."""
-    return _climb(HANDSHAKE, policy, head, MessageFacts("", None, {}))
-
-
-def _climb(
-    rungs: tuple[Rung, ...], policy: Policy, head: RequestHead, facts: MessageFacts
-) -> Rejection | None:
-    for rung in rungs:
-        problem = rung.check(policy, head, facts)
-        if problem is not None:
-            return rung.reject(policy, head, problem)
-    return None
-
-
-_STATELESS = frozenset(revision.version for revision in OFFICIAL if revision.stateless)
-
-
-STATELESS: Final = (
-    Rung("version", 400, HeaderMismatch, check_version_header),
-    Rung("meta", 400, InvalidParams, check_meta_version, requests_only=True),
-    Rung("agreement", 400, HeaderMismatch, check_versions_agree),
-    Rung("served", 400, UnsupportedVersion, check_version_served, data=list_versions),
-    Rung("capabilities", 400, InvalidParams, check_capabilities, requests_only=True),
-    Rung("missing", 400, HeaderMismatch, check_method_header, requests_only=True),
-    Rung("method", 400, HeaderMismatch, check_method_matches),
-    Rung("name", 400, HeaderMismatch, check_name_header, requests_only=True),
-)
-_NOTIFIED: Final = tuple(rung for rung in STATELESS if not rung.requests_only)
-
-HANDSHAKE: Final = (
-    Rung("era", 400, HeaderMismatch, check_version_given),
-    Rung("revision", 400, UnsupportedVersion, check_revision, data=list_versions),
-    Rung("session", 400, InvalidRequest, check_session),
-)
-
-
-def check_header_params(
-    head: RequestHead, params: tuple[HeaderParam, ...], arguments: Raw
-) -> Rejection | None:
-    """Check the arguments of a call against its `Mcp-Param-*` headers. Headers that belong to no
-    parameter are ignored."""
-    try:
-        given = msgspec.json.decode(arguments) if bytes(arguments) else {}
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        return Rejection(400, InvalidParams(f"The arguments are not valid JSON: {error}"))
-    for param in params:
-        problem = find_mismatch(
-            head, param.header, f"arguments.{'.'.join(param.path)}", param.value(given)
-        )
-        if problem is not None:
-            return Rejection(400, HeaderMismatch(problem))
-    return None
-
-
-# errors that are found later
-
-STATUS: Final[Mapping[type[ProtocolError], tuple[int, int, int, int]]] = {
-    #                    stateless era      handshake era
-    #                    refused  failed    refused  failed
-    ParseError:         (400,     200,      400,     200),
-    InvalidRequest:     (400,     200,      400,     200),
-    MethodNotFound:     (404,     404,      200,     200),
-    InvalidParams:      (400,     200,      200,     200),
-    InternalError:      (500,     200,      200,     200),
-    HeaderMismatch:     (400,     400,      400,     200),
-    MissingCapability:  (400,     400,      200,     200),
-    UnsupportedVersion: (400,     400,      400,     200),
-    UrlRequired:        (400,     200,      200,     200),
-    Overloaded:         (503,     200,      503,     200),
-    TooLarge:           (413,     200,      413,     200),
-    Forbidden:          (403,     403,      403,     403),
-}  # fmt: skip
-"""The status of an error, if the request was refused before a handler ran, and if the handler
-failed."""
-_OTHER: Final = (400, 200, 200, 200)
-"""The same for an error with a code of its own."""
-
-
-def status_for(
-    error: int | ProtocolError | type[ProtocolError], stateless: bool, refused: bool
-) -> int:
-    """Return the HTTP status for an error, if nothing was sent yet."""
-    kind = BY_CODE.get(error if isinstance(error, int) else error.code)
-    row = _OTHER if kind is None else STATUS.get(kind, _OTHER)
-    return row[(0 if stateless else 2) + (0 if refused else 1)]
-
-
-def rejection_for(error: ProtocolError, stateless: bool) -> Rejection:
-    """Return the refusal for an error that was found later, but before a handler ran."""
-    # The caller has exceeded its own rate: RFC 6585, section 4.
-    if isinstance(error, Overloaded) and error.retry_after is not None:
-        return Rejection(429, error, ((b"retry-after", b"%d" % max(1, ceil(error.retry_after))),))
-    number = status_for(error, stateless, refused=True)
-    return Rejection(number, error, ((b"retry-after", b"1"),) if number == 503 else ())

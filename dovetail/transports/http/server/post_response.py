@@ -19,9 +19,9 @@ from ....ports import HTTP, Call, Caller, Redact, RequestIdentity
 from ....protocol.lifecycle import CancelledParams, ProgressParams
 from ....protocol.methods import Method
 from ....protocol.tasks import related_task_meta
-from . import policy
 from .asgi import RequestRefused
 from .event_store import EventStore, EventStream
+from .message_checks import check_message
 from .policy import RequestHead
 from .sessions import HttpSession
 
@@ -93,7 +93,7 @@ class PostResponse:
     def check_headers(self, name: str, method: Method | None, params: Any, request: bool) -> None:
         """Raise if the headers do not match the message."""
         named = "" if method is None or not request else method.named
-        rejected = policy.check_message(
+        rejected = check_message(
             self._endpoint.rules, self.head, name, params, named, request=request
         )
         if rejected is not None:
