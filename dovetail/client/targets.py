@@ -199,7 +199,7 @@ def _from_url(url: str, limits: Limits, how: HttpOptions) -> Target:
     from ..aio import BoundedDict
     from ..net import PeerAddresses, split_origin
     from ..transports.http.client.http_transport import check_url
-    from ..transports.http.client.request_headers import MAX_TOOLS
+    from ..transports.http.client.messages import MAX_TOOLS
 
     scheme = url.partition("://")[0].lower()
     if scheme not in URL_SCHEMES:

@@ -16,7 +16,7 @@ have arrived (`sent`). If nothing can arrive any more, because the server cannot
 not know the session, the channel ends and its owner opens another. Requests that are in flight then
 get a moment to finish or fail by themselves.
 
-**Refusals** are errors by status (`client_errors.py`). A body that is a JSON-RPC error is passed
+**Refusals** are errors by status (`error_for_status`). A body that is a JSON-RPC error is passed
 on, unless the status says that nobody examined the message (401, 403, 429 and 5xx during the
 handshake), since such a response tells nothing about the server's era.
 """
@@ -32,10 +32,14 @@ from ....errors import (
     ConnectFailed,
     ConnectionClosed,
     DovetailError,
+    HeaderMismatch,
     InternalError,
     InvalidRequest,
+    MethodNotFound,
+    MissingCapability,
     TooLarge,
     Unauthorized,
+    UnsupportedVersion,
 )
 from ....jsonrpc.framing import TooLong
 from ....jsonrpc.messages import Error, ErrorResponse, Id, encode
@@ -46,25 +50,21 @@ from ....protocol.methods import Method
 from ....protocol.tools import Tool
 from ....revisions import ALL
 from ..event_stream import Event
-from .client_errors import (
-    SSE_SERVER_STATUSES,
-    STATELESS_ERROR_CODES,
-    TRANSIENT_STATUSES,
-    UNEXAMINED_STATUSES,
-    error_for_status,
-    retry_after,
-)
-from .http_transport import HttpReply, HttpTransport
-from .peek import (
+from .http_transport import HttpReply, HttpTransport, error_for_status
+from .messages import (
     DECODE_ERRORS,
+    EVENT_STREAM,
+    INITIALIZE,
+    JSON,
+    HeaderParams,
     OutgoingMessage,
+    RequestHeaders,
     agreed_version,
     error_in,
     peek,
     responses_in,
     split_batch,
 )
-from .request_headers import EVENT_STREAM, INITIALIZE, JSON, HeaderParams, RequestHeaders
 
 log = logging.getLogger("dovetail.transports")
 
@@ -73,6 +73,16 @@ INITIALIZED = {revision.wire_name("notifications/initialized") for revision in A
 CANCELLED = {revision.wire_name("notifications/cancelled") for revision in ALL}
 HANDSHAKE = {INITIALIZE} | INITIALIZED
 """Messages that must have arrived before the next one is sent."""
+STATELESS_ERROR_CODES = {
+    error.code for error in (HeaderMismatch, MissingCapability, UnsupportedVersion, MethodNotFound)
+}
+"""Errors of servers of the stateless era for messages that they understood."""
+UNEXAMINED_STATUSES = {401, 403, 429, *range(500, 600)}
+"""Statuses that say nothing about the era, since nobody has examined the message."""
+SSE_SERVER_STATUSES = {400, 404, 405}
+"""How an HTTP+SSE server refuses a POST."""
+TRANSIENT_STATUSES = {429, *range(500, 600)} - {501}
+"""Statuses after which another attempt may succeed."""
 GRACE_SECONDS = 1.0
 """How long requests in flight may take to finish or fail after the session is lost."""
 CLOSE_SECONDS = 2.0
@@ -170,7 +180,7 @@ class HttpChannel:
                 self._unsent.append(request_id)
             return
         if message.method in CANCELLED and self._headers.is_stateless:
-            self._cancel(message.params.request_id)  # closing the connection cancels it
+            self._cancel(message.get_param("requestId"))  # closing the connection cancels it
             return
         if self._refused_initialized is not None and message.method not in HANDSHAKE:
             initialized, self._refused_initialized = self._refused_initialized, None
@@ -249,13 +259,13 @@ class HttpChannel:
             if request_id is not None and self._waiting.get(request_id) is asyncio.current_task():
                 del self._waiting[request_id]
             if message.method in CANCELLED:
-                self._cancel(message.params.request_id)
+                self._cancel(message.get_param("requestId"))
 
     async def _post(self, message: OutgoingMessage, data: bytes) -> None:
         for attempt in range(MAX_ATTEMPTS):
-            headers = self._headers.for_message(message, data)
+            headers = self._headers.for_message(message)
             async with await self._transport.request("POST", headers, data) as reply:
-                pause = retry_after(reply) if attempt + 1 < MAX_ATTEMPTS else None
+                pause = reply.retry_after if attempt + 1 < MAX_ATTEMPTS else None
                 if pause is None or pause > self._max_pause(message):
                     await self._handle_reply(message, data, reply)
                     return
@@ -399,7 +409,8 @@ class HttpChannel:
                 raise ConnectFailed(f"{reply.url}: this is not an MCP server ({reply.status_text})")
         was_examined = not (opening and reply.status in UNEXAMINED_STATUSES)
         if error is None or not (is_stateless_error or was_examined):
-            raise error_for_status(message, reply, error, opening, self._transport.headers)
+            said = "" if error is None else error.message
+            raise error_for_status(reply, message.method, said, opening, self._transport.headers)
         if message.request_id is None:
             log.warning("The server refused %s: %s", message.method or "a response", error.message)
         else:

@@ -14,8 +14,6 @@ are secret and only go to the origin of the URL (`http_transport.py`).
 import asyncio
 import socket
 from collections.abc import Collection, Mapping
-from email.utils import parsedate_to_datetime
-from time import time
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -32,6 +30,7 @@ from .http_transport import (
     HttpTransport,
     check_url,
     import_aiohttp,
+    parse_retry_after,
     proxy_for,
     response_head,
     ssl_option,
@@ -171,7 +170,7 @@ async def post_json(
                     found = await reply.body()
                 if isinstance(found, TooLong):
                     raise TooLarge(f"{url}: the response has more than {limits.incoming} bytes")
-                pause = _pause(reply.headers.get("Retry-After"), attempt)
+                pause = _pause(reply.headers.get("Retry-After", ""), attempt)
                 if (
                     reply.status not in BUSY_STATUSES
                     or asyncio.get_running_loop().time() + pause >= deadline
@@ -185,17 +184,9 @@ async def post_json(
         await transport.close()
 
 
-def _pause(retry_after: str | None, attempt: int) -> float:
+def _pause(retry_after: str, attempt: int) -> float:
     """Return the seconds until the next attempt: those of `Retry-After`, or a backoff."""
-    own = backoff(attempt, FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS)
-    if retry_after is None:
-        return own
-    try:
-        return max(
-            MIN_PAUSE_SECONDS,
-            float(retry_after)
-            if retry_after.strip().isdigit()
-            else parsedate_to_datetime(retry_after).timestamp() - time(),
-        )
-    except ValueError:
-        return own
+    seconds = parse_retry_after(retry_after)
+    if seconds is None:
+        return backoff(attempt, FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS)
+    return max(MIN_PAUSE_SECONDS, seconds)

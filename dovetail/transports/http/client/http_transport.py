@@ -11,20 +11,31 @@ response. Proxies come from the environment; netrc files and cookies are not use
 import asyncio
 import re
 import ssl
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from email.utils import parsedate_to_datetime
 from io import BytesIO
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin, urlsplit
 
-from ....errors import ConfigError, ConnectFailed, ConnectionClosed, missing_extra
+from ....errors import (
+    ConfigError,
+    ConnectFailed,
+    ConnectionClosed,
+    DovetailError,
+    InternalError,
+    InvalidRequest,
+    Overloaded,
+    missing_extra,
+)
 from ....jsonrpc.framing import HEAD_BYTES, TooLong
 from ....limits import Limits
 from ....net import PeerAddresses, split_origin, without_password
 from ....ports import Credentials, HttpResponse
-from ...send_with_auth import send_with_auth
+from ...send_with_auth import AUTH_STATUSES, explain_refusal, send_with_auth
 from ...stream_adapter import describe_os_error
 from ..event_stream import Event, EventStreamParser
 
@@ -39,6 +50,9 @@ server closes it."""
 LARGE_BODY_BYTES = 64 * 1024
 """Larger bodies are sent in pieces, so that they do not block the event loop."""
 MAX_REDIRECTS = 5
+UNKNOWN_DISCOVER_STATUSES = {400, 404, 405, 406, 415}
+"""How servers refuse `server/discover` if they do not know it."""
+RETRY_AFTER_STATUSES = {429, 503}
 METHOD_KEEPING_REDIRECTS = (307, 308)
 METHOD_CHANGING_REDIRECTS = (301, 302, 303)
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -169,6 +183,13 @@ class HttpReply:
         return response_head(self._response)
 
     @property
+    def retry_after(self) -> float | None:
+        """The seconds after which a busy server accepts another attempt, if it says so."""
+        if self.status not in RETRY_AFTER_STATUSES:
+            return None
+        return parse_retry_after(self.headers.get("Retry-After", ""))
+
+    @property
     def status_text(self) -> str:
         """The status as part of an error message."""
         if self.status in METHOD_CHANGING_REDIRECTS:
@@ -199,6 +220,43 @@ class HttpReply:
                 for event in events.feed(chunk):
                     if take(event):
                         return
+
+
+def error_for_status(
+    reply: HttpReply, method: str | None, said: str, opening: bool, given: Iterable[str]
+) -> DovetailError:
+    """Return the error for a refusal whose body is not the response to the message. `said` is the
+    server's explanation, `given` are the names of the user's own headers."""
+    if reply.status in AUTH_STATUSES:
+        return explain_refusal(reply.url, reply.head, given, said)
+    text = f"{reply.url} {reply.status_text}"
+    if said:
+        text += f": {said}"
+    wait = reply.retry_after
+    busy = (
+        Overloaded(text)
+        if wait is None
+        else Overloaded(f"{text}. Retry after {wait:.0f} s.", data={"retryAfter": wait})
+    )
+    if reply.status == 429:
+        return busy
+    if opening:
+        unknown = method == "server/discover" and reply.status in UNKNOWN_DISCOVER_STATUSES
+        return InvalidRequest(text) if unknown else ConnectFailed(text)
+    if reply.status == 503:
+        return busy
+    return (InternalError if reply.status >= 500 else InvalidRequest)(f"{method}: {text}")
+
+
+def parse_retry_after(value: str) -> float | None:
+    """Return the seconds of a `Retry-After` header; None if it is missing or malformed."""
+    value = value.strip()
+    if value.isdigit():
+        return float(value)
+    try:
+        return max(0.0, parsedate_to_datetime(value).timestamp() - time.time())
+    except ValueError:
+        return None
 
 
 @contextmanager

@@ -1,0 +1,181 @@
+"""Messages as a client's transport sees them: the parts that it needs, and the headers that go with
+them.
+
+Params and results are left undecoded except for those parts; the session above decodes them. In the
+stateless era each request repeats its version, method, name and some arguments in headers. In the
+handshake era it names the version and the session that `initialize` has agreed on.
+"""
+
+import logging
+import re
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+from ....aio import BoundedDict
+from ....errors import InvalidParams, SchemaError
+from ....jsonrpc.framing import TooLong
+from ....jsonrpc.messages import Id
+from ....protocol.base import PROTOCOL_VERSION, camel
+from ....protocol.header_params import HeaderParam, find_header_params
+from ....protocol.methods import METHODS, Method
+from ....protocol.tools import Tool
+from ..headers import encode_params, encode_value
+from .http_transport import HttpReply
+
+log = logging.getLogger("dovetail.transports")
+
+JSON, EVENT_STREAM = "application/json", "text/event-stream"
+INITIALIZE = "initialize"
+MAX_TOOLS = 10_000
+"""Tools whose header parameters are remembered."""
+HeaderParams = BoundedDict[str, tuple[HeaderParam, ...]]
+
+
+class OutgoingMessage(Struct):
+    """The parts of a message that are needed to send it."""
+
+    id: Id | None = None
+    method: str | None = None
+    params: dict[str, Raw] = {}
+
+    @property
+    def request_id(self) -> Id | None:
+        """The id, if this is a request."""
+        return self.id if self.method is not None else None
+
+    def get_param(self, name: str) -> Any:
+        """Decode one of the params, by its name on the wire."""
+        return msgspec.json.decode(self.params.get(name, b"null"))
+
+
+class PeekedError(Struct):
+    """A JSON-RPC error."""
+
+    code: int
+    message: str = ""
+    data: Any = None
+
+
+class IncomingMessage(Struct):
+    """The parts of a received message that matter for transport."""
+
+    id: Id | None = None
+    method: str | None = None
+    result: Raw = Raw()
+    error: PeekedError | None = None
+
+
+class _InitializeResult(Struct):
+    protocol_version: str = msgspec.field(name="protocolVersion", default="")
+
+
+_outgoing = msgspec.json.Decoder(OutgoingMessage).decode
+_incoming = msgspec.json.Decoder(IncomingMessage).decode
+_batch = msgspec.json.Decoder(list[IncomingMessage]).decode
+_initialize_result = msgspec.json.Decoder(_InitializeResult).decode
+split_batch = msgspec.json.Decoder(list[Raw]).decode
+DECODE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
+
+def peek(data: bytes) -> OutgoingMessage:
+    """Decode the parts of a message that are needed to send it."""
+    try:
+        return _outgoing(data)
+    except DECODE_ERRORS:
+        return OutgoingMessage()  # a batch of responses, or something that only the server knows
+
+
+def responses_in(data: bytes) -> list[IncomingMessage]:
+    """Return the responses in received data: none, one or a batch of them."""
+    try:
+        messages = _batch(data) if data.lstrip()[:1] == b"[" else [_incoming(data)]
+    except DECODE_ERRORS:
+        return []
+    return [message for message in messages if message.id is not None and message.method is None]
+
+
+def agreed_version(response: IncomingMessage) -> str | None:
+    """Return the version in the response to `initialize`."""
+    try:
+        return _initialize_result(response.result).protocol_version or None
+    except DECODE_ERRORS:
+        return None  # the session reports this error
+
+
+def error_in(body: bytes | TooLong) -> PeekedError | None:
+    """Return the JSON-RPC error in a body, if it is one."""
+    try:
+        return _incoming(body).error if isinstance(body, bytes) else None
+    except DECODE_ERRORS:
+        return None
+
+
+class RequestHeaders:
+    """What the headers of one session consist of."""
+
+    def __init__(self, header_params: HeaderParams | None = None) -> None:
+        self.version: str | None = None
+        self.session: str | None = None
+        self.is_stateless = False
+        self.find_method: Callable[[str], Method | None] = METHODS.get
+        """Finds the row of a method; a client with extensions has more of them."""
+        self._params = HeaderParams(MAX_TOOLS) if header_params is None else header_params
+
+    def for_session(self) -> dict[str, str]:
+        """Return the headers that every request of the session has."""
+        headers = {}
+        if self.version:
+            headers["MCP-Protocol-Version"] = self.version
+        if self.session is not None:
+            headers["Mcp-Session-Id"] = self.session
+        return headers
+
+    def for_message(self, message: OutgoingMessage) -> dict[str, str]:
+        """Return the headers of the POST that sends a message."""
+        headers = {"Accept": f"{JSON}, {EVENT_STREAM}", "Content-Type": JSON}
+        meta = message.get_param("_meta")
+        version = meta.get(PROTOCOL_VERSION) if isinstance(meta, dict) else None
+        if isinstance(version, str) and (self.is_stateless or self.version is None):
+            self.is_stateless, self.version = True, version
+        elif message.method == INITIALIZE:
+            self.is_stateless, self.version = False, None
+        if not self.is_stateless:
+            return headers | self.for_session()
+        method = message.method or ""
+        headers |= {**self.for_session(), "Mcp-Method": encode_value(method)}
+        try:
+            row = self.find_method(method)
+            name = message.get_param(camel(row.named)) if row is not None and row.named else None
+            if isinstance(name, str):
+                headers["Mcp-Name"] = encode_value(name)
+                params = self._params.get(name) if method == "tools/call" else None
+                if params:
+                    headers |= encode_params(params, message.get_param("arguments") or {})
+        except ValueError as problem:
+            raise InvalidParams(f"{method}: {problem}") from None
+        return headers
+
+    def learn_tools(self, tools: list[Tool]) -> list[Tool]:
+        """Remember which parameters go into headers. Returns the tools that can be called: a tool
+        whose header parameters are not valid is left out."""
+        if not self.is_stateless:
+            return tools
+        callable_tools: list[Tool] = []
+        for tool in tools:
+            try:
+                self._params[tool.name] = find_header_params(tool.input_schema)
+            except SchemaError as problem:
+                log.warning("The tool %r is left out: %s", tool.name, problem)
+                continue
+            callable_tools.append(tool)
+        return callable_tools
+
+    def begin_session(self, reply: HttpReply) -> None:
+        """Use the session of the response to `initialize`. Its id is a secret, and never logged."""
+        self.session = reply.headers.get("Mcp-Session-Id")
+        if self.session is not None and not re.fullmatch(r"[\x21-\x7e]+", self.session):
+            log.warning("%s: the session id has invalid characters and is not used", reply.url)
+            self.session = None
