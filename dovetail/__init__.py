@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from .client.task_handle import TaskHandle, TaskUpdate
     from .connection.extension import Extension
     from .errors import CannotAsk, DovetailError, NotFound, ProtocolError, ToolError
-    from .extensions.skills.reader import Skill
-    from .extensions.skills.wire import SkillEntry
+    from .extensions.skill_reader import Skill
+    from .extensions.skills import SkillEntry
     from .extensions.telemetry import telemetry
     from .limits import Limits
     from .ports import Channel, HttpRequest, HttpResponse
@@ -57,8 +57,8 @@ _NAMES = {
     "client.task_handle": "TaskHandle TaskUpdate",
     "connection.extension": "Extension",
     "errors": "CannotAsk DovetailError NotFound ProtocolError ToolError",
-    "extensions.skills.reader": "Skill",
-    "extensions.skills.wire": "SkillEntry",
+    "extensions.skill_reader": "Skill",
+    "extensions.skills": "SkillEntry",
     "extensions.telemetry": "telemetry",
     "limits": "Limits",
     "ports": "Channel HttpRequest HttpResponse",

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError, ConnectionClosed
-from ..extensions.skills.reader import Skill
+from ..extensions.skill_reader import Skill
 from .subscriptions import Subscription
 from .task_handle import TaskHandle
 

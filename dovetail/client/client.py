@@ -66,8 +66,8 @@ if TYPE_CHECKING:
     from ssl import SSLContext
 
     from ..extensions.apps.view import View
-    from ..extensions.skills.reader import Skill
-    from ..extensions.skills.wire import SkillEntry
+    from ..extensions.skill_reader import Skill
+    from ..extensions.skills import SkillEntry
     from ..server.server import Server
     from .blocking import BlockingClient
 
@@ -520,7 +520,7 @@ class Client(Requester):
         Args:
             fresh: Ask the server even if a cached answer is still valid.
         """
-        from ..extensions.skills.reader import list_skills
+        from ..extensions.skill_reader import list_skills
 
         return await list_skills(self, self._limits, fresh)
 
@@ -531,7 +531,7 @@ class Client(Requester):
             uri: The URI of the skill's SKILL.md.
             fresh: Ask the server even if a cached answer is still valid.
         """
-        from ..extensions.skills.reader import get_skill
+        from ..extensions.skill_reader import get_skill
 
         return await get_skill(self, uri, self._limits, fresh)
 
@@ -545,7 +545,7 @@ class Client(Requester):
         Raises:
             SkillRefused: The skill is not what its entry says.
         """
-        from ..extensions.skills.reader import read_skill
+        from ..extensions.skill_reader import read_skill
 
         return await read_skill(self, skill, self._limits)
 

@@ -25,16 +25,17 @@ from msgspec import Struct
 
 from ..connection.extension import Extension
 from ..errors import ConfigError, InvalidParams, NotFound, TooLarge
-from ..extensions.skills import wire
-from ..extensions.skills.frontmatter import FrontMatterError, parse_frontmatter
-from ..extensions.skills.wire import (
+from ..extensions import skills as extension
+from ..extensions.skills import (
     DYNAMIC,
     SKILL_MD,
+    FrontMatterError,
     GetSkillResult,
     ListSkillsResult,
     ReadDirectoryResult,
     SkillEntry,
     SkillFile,
+    parse_frontmatter,
     uri_within,
 )
 from ..limits import Limits
@@ -109,7 +110,7 @@ def load_skill(
     frontmatter = _frontmatter(files[SKILL_MD], place / SKILL_MD)
     root = _root(frontmatter["name"], place, uri)
     manifest = [
-        SkillFile(uri_within(root, path), wire.digest(data), len(data))
+        SkillFile(uri_within(root, path), extension.digest(data), len(data))
         for path, data in files.items()
     ]
     listed = SkillEntry(
@@ -194,24 +195,25 @@ def _frontmatter(data: bytes, path: Path) -> dict[str, Any]:
     except FrontMatterError as error:
         raise ConfigError(f"{path}, {error}") from None
     name, description = about.get("name"), about.get("description")
-    if not isinstance(name, str) or not wire.NAME.fullmatch(name):
+    if not isinstance(name, str) or not extension.NAME.fullmatch(name):
         raise ConfigError(
             f"{path}: {name!r} is not a name for a skill: 1 to 64 characters of a-z, 0-9 and "
             "single hyphens, not at the start or end"
         )
     if not isinstance(description, str) or not description.strip():
         raise ConfigError(f"{path}: a skill needs a description: what it does, and when to use it")
-    if (long := len(description)) > wire.MAX_DESCRIPTION_CHARS:
+    if (long := len(description)) > extension.MAX_DESCRIPTION_CHARS:
         raise ConfigError(
             f"{path}: the description has {long:,} characters; the limit is "
-            f"{wire.MAX_DESCRIPTION_CHARS:,}"
+            f"{extension.MAX_DESCRIPTION_CHARS:,}"
         )
     metadata = about.get("metadata")
     if isinstance(metadata, dict) and any(
-        key.startswith(wire.RESERVED_METADATA_PREFIX) for key in metadata
+        key.startswith(extension.RESERVED_METADATA_PREFIX) for key in metadata
     ):
         raise ConfigError(
-            f"{path}: keys of metadata that start with {wire.RESERVED_METADATA_PREFIX} are reserved"
+            f"{path}: keys of metadata that start with {extension.RESERVED_METADATA_PREFIX} are "
+            "reserved"
         )
     return about
 
@@ -257,14 +259,14 @@ class Skills:
             "skill", lambda came, went: None
         )  # its resources tell of it
         answers: dict[str, CallHandler] = {
-            wire.LIST.name: self._list,
-            wire.GET.name: self._get,
-            wire.READ_DIRECTORY.name: self._read_directory,
+            extension.LIST.name: self._list,
+            extension.GET.name: self._get,
+            extension.READ_DIRECTORY.name: self._read_directory,
         }
         self.extension = Extension(
-            id=wire.ID,
+            id=extension.ID,
             settings={"directoryRead": True},
-            methods=wire.METHODS,
+            methods=extension.METHODS,
             handlers=answers,
             mutual=False,  # clients declare nothing
         )
@@ -340,7 +342,7 @@ class Skills:
         for root, skill in zip(roots, skills, strict=True):
             if f"{directory}/".startswith(root):
                 uris += [uri_within(skill.listed.root, path) for path in skill.paths()]
-        found = wire.children(uris, directory) if directory.partition("://")[2] else set()
+        found = extension.children(uris, directory) if directory.partition("://")[2] else set()
         if not found:
             raise InvalidParams(f"{directory} is not a directory", data={"uri": directory})
         return {

@@ -58,7 +58,7 @@ def test_it_speaks_the_revision_it_is_told_to(revision: str) -> None:
 SKILLED = """
 from dovetail import Server
 from dovetail.extensions import Extension
-from dovetail.extensions.skills.wire import ID, METHODS, ListSkillsResult
+from dovetail.extensions.skills import ID, METHODS, ListSkillsResult
 
 async def skills(call):
     about = {"name": "fine", "description": "Is fine."}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dovetail.extensions.skills.frontmatter import (
+from dovetail.extensions.skills import (
     FrontMatterError,
     differing_fields,
     parse_frontmatter,

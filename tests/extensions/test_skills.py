@@ -26,7 +26,7 @@ from dovetail.errors import (
     Unauthorized,
 )
 from dovetail.extensions import Extension
-from dovetail.extensions.skills.wire import (
+from dovetail.extensions.skills import (
     ID,
     METHODS,
     GetSkillResult,

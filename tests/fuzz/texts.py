@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from dovetail.errors import InvalidParams, SchemaError
-from dovetail.extensions.skills.frontmatter import (
+from dovetail.extensions.skills import (
     FrontMatterError,
     differing_fields,
     parse_frontmatter,

@@ -14,17 +14,16 @@ https://github.com/modelcontextprotocol/ext-skills/blob/main/specification/stabl
 
 import posixpath
 from collections.abc import AsyncIterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from ...connection.extension import Extensions, settings_of
-from ...errors import InvalidRequest, MethodNotFound, SkillRefused
-from ...limits import Limits
-from ...protocol.base import ListParams
-from ...protocol.resources import UriParams
-from .frontmatter import FrontMatterError, differing_fields, parse_frontmatter
-from .wire import (
+from ..connection.extension import settings_of
+from ..errors import InvalidRequest, MethodNotFound, SkillRefused
+from ..limits import Limits
+from ..protocol.base import ListParams
+from ..protocol.resources import UriParams
+from .skills import (
     CLIENT,
     DYNAMIC,
     GET,
@@ -32,41 +31,28 @@ from .wire import (
     LIST,
     READ_DIRECTORY,
     SKILL_MD,
+    FrontMatterError,
     ReadDirectoryParams,
     SkillEntry,
     SkillFile,
     check_entry,
     children,
+    differing_fields,
     digest,
     find_flaws,
+    parse_frontmatter,
     path_within,
     uri_within,
 )
 
 if TYPE_CHECKING:
-    from ...protocol.content import ResourceContents
-    from ...protocol.lifecycle import ServerCapabilities
+    from ..client.client import Client
+    from ..protocol.content import ResourceContents
 
 REMEDY = "Get its entry again (client.get_skill) and have it approved again"
 
 
-class SkillClient(Protocol):
-    """The part of a `Client` that reading skills needs."""
-
-    extensions: Extensions
-
-    @property
-    def capabilities(self) -> "ServerCapabilities":
-        """The capabilities of the server."""
-
-    async def request(self, method: str, params: Any = None, *, fresh: bool = False) -> Any:
-        """Send a request."""
-
-    async def read_resource(self, uri: str, *, fresh: bool = False) -> "list[ResourceContents]":
-        """Return the contents of a resource."""
-
-
-async def list_skills(client: SkillClient, limits: Limits, fresh: bool) -> list[SkillEntry]:
+async def list_skills(client: "Client", limits: Limits, fresh: bool) -> list[SkillEntry]:
     """Return the entries of all skills that the server lists."""
     listed: list[SkillEntry] = []
     left = limits.skills
@@ -82,7 +68,7 @@ async def list_skills(client: SkillClient, limits: Limits, fresh: bool) -> list[
     return listed
 
 
-async def get_skill(client: SkillClient, uri: str, limits: Limits, fresh: bool) -> SkillEntry:
+async def get_skill(client: "Client", uri: str, limits: Limits, fresh: bool) -> SkillEntry:
     """Return the entry of a skill, listed or not."""
     entry = check_entry((await _ask(client, GET.name, UriParams(uri=uri), fresh)).skill, limits)
     if entry.uri != uri:
@@ -92,7 +78,7 @@ async def get_skill(client: SkillClient, uri: str, limits: Limits, fresh: bool) 
     return entry
 
 
-async def read_skill(client: SkillClient, skill: str | SkillEntry, limits: Limits) -> "Skill":
+async def read_skill(client: "Client", skill: str | SkillEntry, limits: Limits) -> "Skill":
     """Read a skill, and verify that it matches its entry."""
     entry = await get_skill(client, skill, limits, fresh=True) if isinstance(skill, str) else skill
     problem = entry.problem or next(find_flaws(entry, limits), None)
@@ -104,7 +90,7 @@ async def read_skill(client: SkillClient, skill: str | SkillEntry, limits: Limit
 
 
 async def _pages(
-    client: SkillClient, method: str, params: Any, limits: Limits, fresh: bool
+    client: "Client", method: str, params: Any, limits: Limits, fresh: bool
 ) -> AsyncIterator[Any]:
     for _ in range(limits.pages):
         page = await _ask(client, method, params, fresh)
@@ -115,7 +101,7 @@ async def _pages(
     raise InvalidRequest(f"{method}: the server's list has more than {limits.pages:,} pages")
 
 
-async def _ask(client: SkillClient, method: str, params: Any, fresh: bool) -> Any:
+async def _ask(client: "Client", method: str, params: Any, fresh: bool) -> Any:
     if client.extensions.extension_method(method, stateless=True) is None:
         client.extensions.add(CLIENT)  # clients do not declare it, so this is early enough
     return await client.request(method, params, fresh=fresh)
@@ -132,7 +118,7 @@ class Skill:
         limits: The client's limits; `skill_bytes` bounds all files of the skill together.
     """
 
-    def __init__(self, client: SkillClient, entry: SkillEntry, limits: Limits) -> None:
+    def __init__(self, client: "Client", entry: SkillEntry, limits: Limits) -> None:
         self.entry = entry
         """The entry that all files are verified against."""
         self.text = ""
