@@ -715,13 +715,15 @@ class Server(Handlers):
     # tasks
 
     def _offer_tasks(self) -> None:
-        from ..extensions.tasks.api import CORE_CAPABILITY, ServerTasks
+        from ..extensions.tasks.api import CORE_CAPABILITY, ServerTasks, task_settings
+        from ..extensions.tasks.manager import TaskManager
 
         if self.tasks is None:
-            self.tasks = ServerTasks(
-                self, self._tasks_option, self._task_support, self._go_on, self._notify,
-                stop_with_lifespan=self._lifespan is not None,
+            manager = TaskManager(
+                self, task_settings(self._tasks_option), self._task_support, self._go_on,
+                self._notify, stop_with_lifespan=self._lifespan is not None,
             )  # fmt: skip
+            self.tasks = ServerTasks(manager)
             self.add_extension(self.tasks.extension)
             self.capabilities.tasks = CORE_CAPABILITY
             self._answer_with(self.tasks.core_handlers)

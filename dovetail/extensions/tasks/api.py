@@ -24,7 +24,7 @@ https://modelcontextprotocol.io/specification/2025-11-25/basic/utilities/tasks
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from msgspec.structs import replace
@@ -32,7 +32,7 @@ from msgspec.structs import replace
 from ...connection.extension import Extension, has_declared, missing_extension
 from ...connection.input_requests import QUESTIONS, ask_over_back_channel
 from ...errors import ConfigError, InvalidParams, MethodNotFound, Overloaded, ToolError
-from ...ports import Call, CallHandler, ChangeListener, Service
+from ...ports import Call, CallHandler
 from ...protocol.base import EmptyResult
 from ...protocol.methods import TASKS_EXTENSION_METHODS
 from ...protocol.tasks import (
@@ -73,31 +73,10 @@ TasksOption: TypeAlias = "str | os.PathLike[str] | TaskStore | TaskSettings | No
 
 
 class ServerTasks:
-    """The tasks of a server, as its callers see them.
+    """The tasks of a server, as its callers see them."""
 
-    Args:
-        service: The server.
-        option: The value of `Server(tasks=…)`.
-        support_of: Returns the task support of a tool; None if there is no such tool.
-        handler: Runs the tool of a task whose original call is gone.
-        notify: Sends a notification to the clients that it concerns.
-        stop_with_lifespan: Whether tasks stop with the server's lifespan, as tools may rely on it.
-    """
-
-    def __init__(
-        self,
-        service: Service,
-        option: TasksOption,
-        support_of: Callable[[str], TaskSupport | None],
-        handler: CallHandler,
-        notify: ChangeListener,
-        *,
-        stop_with_lifespan: bool,
-    ) -> None:
-        self.manager = TaskManager(
-            service, _settings(option), support_of, handler, notify, stop_with_lifespan
-        )
-        self._limits = service.limits
+    def __init__(self, manager: TaskManager) -> None:
+        self.manager, self._limits = manager, manager.limits
         self.extension = Extension(
             id=EXTENSION,
             methods=TASKS_EXTENSION_METHODS,
@@ -293,7 +272,8 @@ class ServerTasks:
             self.manager.signal_change(record.id)
 
 
-def _settings(option: TasksOption) -> TaskSettings:
+def task_settings(option: TasksOption) -> TaskSettings:
+    """Return the settings for a value of `Server(tasks=…)`; ConfigError if it is not one."""
     if isinstance(option, TaskSettings):
         return option
     if isinstance(option, str | os.PathLike):

@@ -74,7 +74,16 @@ EXPIRED = "The task ran longer than it may be kept"
 
 
 class TaskManager:
-    """The tasks of one server in one process."""
+    """The tasks of one server in one process.
+
+    Args:
+        service: The server.
+        settings: Where tasks are stored and what schedules them.
+        support_of: Returns the task support of a tool; None if there is no such tool.
+        handler: Runs the tool of a task whose original call is gone.
+        notify: Sends a notification to the clients that it concerns.
+        stop_with_lifespan: Whether tasks stop with the server's lifespan, as tools may rely on it.
+    """
 
     def __init__(
         self,
@@ -83,6 +92,7 @@ class TaskManager:
         support_of: Callable[[str], TaskSupport | None],
         handler: CallHandler,
         notify: ChangeListener,
+        *,
         stop_with_lifespan: bool,
     ) -> None:
         self.service, self.limits, self.notify = service, service.limits, notify
@@ -104,7 +114,7 @@ class TaskManager:
         """Protects `listened_ids`, which several loops change in several threads."""
         self._mailbox = Mailbox(self)
         self.store.bind(service.limits)
-        reset_when_forked(self)
+        reset_when_forked.add(self)
 
     # beginning
 
@@ -208,7 +218,7 @@ class TaskManager:
 
     async def _call_again(self, task: RunningTask, asked: InputRequired | UrlRequired) -> Any:
         async def handle(call: Call) -> Any:
-            task.forget_used_keys()
+            task.used_keys.clear()  # it asks the same questions again
             return await task.handler(call)
 
         try:
@@ -306,9 +316,6 @@ class TaskManager:
 
     async def find(self, id: str) -> TaskRecord | None:
         """Return the newest record of a task."""
-        task = self._local(id)
-        if task is not None and not self.store.shared:
-            return task.record
         record = await self.store.get(id)
         return None if record is None else self.newest(record)
 

@@ -49,13 +49,6 @@ background = TaskSet()
 class RunningTask:
     """One task that this process runs."""
 
-    __slots__ = (
-        "_change", "_connection", "_is_core", "_limits", "_manager", "_open_questions", "_progress",
-        "_progress_token", "_save_timer", "_used_keys", "asyncio_task", "call", "detached_call",
-        "expiry_timer", "handler", "headers", "loop", "notified_status", "once_running", "record",
-        "result_call", "save_lock",
-    )  # fmt: skip
-
     def __init__(
         self, record: TaskRecord, call: Call, handler: CallHandler, manager: "TaskManager"
     ) -> None:
@@ -92,7 +85,8 @@ class RunningTask:
         """The status in the last notification."""
         self._change: asyncio.Future[None] | None = None
         self._open_questions: dict[str, OpenQuestion] = {}
-        self._used_keys: set[str] = set()
+        self.used_keys: set[str] = set()
+        """The keys of all questions of this run of the tool."""
         self._save_timer: asyncio.TimerHandle | None = None
         self._is_core = not call.caller.revision.stateless
         self._progress_token: Any = (call.params.meta or {}).get(PROGRESS_TOKEN)
@@ -106,7 +100,7 @@ class RunningTask:
 
     async def ask(self, method: Method, params: Any, key: str | None) -> Raw:
         """Return the known answer to a question, or save the question and wait for the client."""
-        key = question_key(method, params, key, self._used_keys)
+        key = question_key(method, params, key, self.used_keys)
         record = self.record
         known = record.answers.get(key)
         if known is not None:
@@ -168,10 +162,6 @@ class RunningTask:
             self._remove_question(key)
             self._save_soon()
             question.future.set_exception(error)
-
-    def forget_used_keys(self) -> None:
-        """Prepare for another call of the tool: it asks the same questions again."""
-        self._used_keys.clear()
 
     def _withdraw_question(self, key: str) -> None:
         """Remove a question that the tool no longer waits for. If the tool is being stopped, the

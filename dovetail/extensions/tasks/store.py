@@ -18,6 +18,7 @@ for as long as was promised.
 
 import os
 import time
+from collections import Counter
 from collections.abc import Callable
 from threading import Lock
 from typing import Any, Protocol, TypeAlias
@@ -227,7 +228,7 @@ def unpack(data: bytes, result: bytes = b"") -> TaskRecord:
     return record
 
 
-def quota_key(record: TaskRecord) -> str:
+def quota_key(record: "TaskRecord | StoredTask") -> str:
     """Return the name under which `Limits.tasks_each` counts a task: that of its owner, or of its
     session if callers are anonymous; empty if it is not counted."""
     if record.owner:
@@ -260,23 +261,13 @@ def out_of_room(limits: Limits) -> TooLarge:
 # forks
 
 
-class ForkAware(Protocol):
-    """Describes what this process runs, so it must be reset in a forked child."""
-
-    def reset_after_fork(self) -> None:
-        """Forget everything: it belongs to the parent. Called first thing in the child."""
-
-
-_fork_aware: WeakSet[ForkAware] = WeakSet()
-
-
-def reset_when_forked(target: ForkAware) -> None:
-    """Call `reset_after_fork` in every child, for as long as the object exists."""
-    _fork_aware.add(target)
+reset_when_forked: WeakSet[Any] = WeakSet()
+"""What describes the tasks that this process runs. In a forked child, `reset_after_fork` is called
+on each of them first thing: the tasks belong to the parent."""
 
 
 def _reset_all() -> None:
-    for target in list(_fork_aware):
+    for target in list(reset_when_forked):
         target.reset_after_fork()
 
 
@@ -291,7 +282,6 @@ class StoredTask(Struct):
     expires: float
     owner: str
     session: str
-    quota_key: str
     over: bool
     data: bytes
     result: bytes
@@ -311,13 +301,13 @@ class InMemoryTaskStore(TaskStore):
     def __init__(self) -> None:
         self._limits = DEFAULT
         self.reset_after_fork()
-        reset_when_forked(self)
+        reset_when_forked.add(self)
 
     def reset_after_fork(self) -> None:
         """Start empty: the tasks belong to the parent."""
         self._lock = Lock()  # a server may run on several loops, in several threads
         self._tasks: dict[str, StoredTask] = {}
-        self._counts: dict[str, int] = {}
+        self._counts: Counter[str] = Counter()
         """How many tasks there are by quota key."""
         self._bytes = 0
         self._last_number = 0
@@ -334,7 +324,7 @@ class InMemoryTaskStore(TaskStore):
                 raise error
             self._last_number += 1
             self._set(record, self._last_number)
-            self._counts[key] = self._counts.get(key, 0) + 1
+            self._counts[key] += 1
 
     async def get(self, id: str) -> TaskRecord | None:
         task = self._tasks.get(id)
@@ -413,7 +403,7 @@ class InMemoryTaskStore(TaskStore):
     # with the lock held
 
     def _quota_error(self, key: str) -> Overloaded | None:
-        return quota_error(self._limits, len(self._tasks), self._counts.get(key, 0) if key else 0)
+        return quota_error(self._limits, len(self._tasks), self._counts[key] if key else 0)
 
     def _set(self, record: TaskRecord, number: int) -> None:
         task = StoredTask(
@@ -421,7 +411,6 @@ class InMemoryTaskStore(TaskStore):
             record.expires,
             record.owner,
             record.session,
-            quota_key(record),
             record.over,
             pack(record),
             record.result,
@@ -439,9 +428,10 @@ class InMemoryTaskStore(TaskStore):
         task = self._tasks.pop(id, None)
         if task is not None:
             self._bytes -= task.size
-            self._counts[task.quota_key] -= 1
-            if not self._counts[task.quota_key]:
-                del self._counts[task.quota_key]
+            key = quota_key(task)
+            self._counts[key] -= 1
+            if not self._counts[key]:
+                del self._counts[key]
 
     def _delete_expired(self, spare: str = "") -> None:
         now = time.time()

@@ -6,6 +6,8 @@ error.
 """
 
 import time
+from collections.abc import Callable
+from datetime import UTC, datetime
 from secrets import token_urlsafe
 from typing import Any, TypeVar
 
@@ -26,12 +28,8 @@ from ...protocol.tasks import (
     RELATED_TASK,
     CoreCreateTaskResult,
     CoreTask,
-    CoreTaskResult,
     CreateTaskResult,
-    DetailedTask,
     Status,
-    TaskChangedParams,
-    TaskStatusParams,
 )
 from ...protocol.tools import CallToolParams, ToolResult
 from ...revisions import BY_NAME, Revision, decode
@@ -42,8 +40,7 @@ MAX_MESSAGE_LENGTH = 1000
 """Characters of a status message."""
 CALL = METHODS["tools/call"]
 
-Detailed = TypeVar("Detailed", DetailedTask, TaskChangedParams)
-Core = TypeVar("Core", CoreTask, CoreTaskResult, TaskStatusParams)
+T = TypeVar("T")
 
 # calls and records
 
@@ -169,15 +166,15 @@ def created(
 ) -> CreateTaskResult | CoreCreateTaskResult:
     """Return the reply to a call that became a task."""
     if revision.stateless:
-        return CreateTaskResult(result_type="task", **_extension_fields(record, limits))
+        return CreateTaskResult(result_type="task", **_fields(record, limits, "_ms"))
     return CoreCreateTaskResult(task=core_task(CoreTask, record, limits))
 
 
 def detailed_task(
-    type: type[Detailed], record: TaskRecord, limits: Limits, revision: Revision
-) -> Detailed:
+    type: Callable[..., T], record: TaskRecord, limits: Limits, revision: Revision
+) -> T:
     """Return a task with its questions or outcome, in the form of the extension."""
-    fields = _extension_fields(record, limits)
+    fields = _fields(record, limits, "_ms")
     if record.status == "input_required":
         fields["input_requests"] = {
             key: input_request(METHODS[name], Raw(params))
@@ -190,15 +187,12 @@ def detailed_task(
     return type(**fields)
 
 
-def core_task(type: type[Core], record: TaskRecord, limits: Limits) -> Core:
+def core_task(type: Callable[..., T], record: TaskRecord, limits: Limits) -> T:
     """Return a task in the core form."""
-    status = "failed" if record.status == "completed" and record.is_error else record.status
-    return type(
-        **_common_fields(record),
-        status=status,
-        ttl=_milliseconds(record.ttl),
-        poll_interval=_milliseconds(_poll_seconds(record, limits)),
-    )
+    fields = _fields(record, limits, "")
+    if record.is_error:
+        fields["status"] = "failed"
+    return type(**fields)
 
 
 def outcome(record: TaskRecord, revision: Revision) -> Raw:
@@ -219,37 +213,24 @@ def _tool_result(record: TaskRecord, revision: Revision) -> Any:
     return revision.lower_result(CALL, decode(record.result, ToolResult))
 
 
-def _extension_fields(record: TaskRecord, limits: Limits) -> dict[str, Any]:
-    return {
-        **_common_fields(record),
-        "status": record.status,
-        "ttl_ms": _milliseconds(record.ttl),
-        "poll_interval_ms": _milliseconds(_poll_seconds(record, limits)),
-    }
-
-
-def _common_fields(record: TaskRecord) -> dict[str, Any]:
+def _fields(record: TaskRecord, limits: Limits, unit: str) -> dict[str, Any]:
+    """Return the fields of a task. In the extension, the names of durations end in their unit."""
+    # The longer a task takes, the longer the pauses that we suggest.
+    poll = max(MIN_POLL_SECONDS, min(limits.task_poll, (time.time() - record.created) / 2))
     return {
         "task_id": record.id,
+        "status": record.status,
         "status_message": record.message,
         "created_at": _iso(record.created),
         "last_updated_at": _iso(record.updated),
+        f"ttl{unit}": None if record.ttl is None else round(record.ttl * 1000),
+        f"poll_interval{unit}": round(poll * 1000),
     }
 
 
-def _poll_seconds(record: TaskRecord, limits: Limits) -> float:
-    """Suggest longer pauses the longer a task takes."""
-    return max(MIN_POLL_SECONDS, min(limits.task_poll, (time.time() - record.created) / 2))
-
-
 def _iso(seconds: float) -> str:
-    whole = int(seconds)
-    text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole))
-    return f"{text}.{int((seconds - whole) * 1000):03}Z"
-
-
-def _milliseconds(seconds: float | None) -> int | None:
-    return None if seconds is None else round(seconds * 1000)
+    time = datetime.fromtimestamp(seconds, UTC)
+    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 # cursors of `tasks/list`
