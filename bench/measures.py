@@ -62,7 +62,7 @@ ROWS = [
         "ms",
         programs.alone,
         programs.imported,
-        "the time of an interpreter that imports it, minus that of one that imports nothing",
+        "the run time of an interpreter that imports it, minus that of one that imports nothing",
         THREE,
         (Goal(SDK, 10),),
     ),

@@ -8,7 +8,7 @@ bytes, so that no client affects the result. The floor decodes, does the work an
 stdio it is a bare loop, and over HTTP it is a bare ASGI application on uvicorn.
 
 All programs are measured as installed. `dovetail-mcp[http]` includes uvloop and httptools, which the floor uses too;
-`mcp` and `fastmcp` do not include them. If you install them into `.venv-bench`, they are used.
+`mcp` and `fastmcp` do not include them. If you install both into `.venv-bench`, the peers use them too.
 
 Each figure is the best of several rounds, because disturbances can only make a measurement worse. Only the ratios apply
 to other machines. Ratios by CPU time of the measured process, in parentheses, vary least.
@@ -48,9 +48,9 @@ This table shows the latency of a call over HTTP, with all connections busy:
 
 {how}
 
-`python -m bench.run --only http` measures only the rows whose names begin with `http`. `--short` measures all rows
-roughly. `bench/measures.py` defines the rows. CI runs `make bench-check`, which compares four of the floor ratios with
-`bench/ratios.json` and fails if one has fallen by half.
+`python -m bench.run --only http` measures only the rows whose names begin with `http`. `--short` measures all rows in
+less time, but less precisely. `bench/measures.py` defines the rows. CI runs `make bench-check`, which compares four of
+the floor ratios with `bench/ratios.json` and fails if one has fallen by half.
 """  # noqa: E501
 
 # Why a goal was missed, by row.
