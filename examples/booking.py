@@ -1,10 +1,10 @@
-"""A server that asks back: the person twice, their model once, and reserves a berth once, whatever
-happens.
+"""A server that asks questions: the user twice, and their model once. It reserves only one berth,
+even if the handler runs again.
 
     dovetail call examples/booking.py book city=Oslo
 
-The same function serves every revision. Where the client cannot be asked, it says so in its
-`except` branch.
+The same function works in every revision. If the client cannot be asked, the `except` branch
+returns a message that says so.
 """
 
 from itertools import count
@@ -15,7 +15,7 @@ from msgspec import Meta, Struct
 from dovetail import CannotAsk, Context, Server, ToolError
 
 server = Server(
-    "booking", version="1.0.0", instructions="Books night trains. It asks before it does."
+    "booking", version="1.0.0", instructions="Books night trains. Asks for confirmation first."
 )
 
 BERTHS = count(11)
@@ -27,7 +27,7 @@ class Traveller(Struct):
 
 
 def reserve() -> int:
-    """What must happen once: it takes a berth from everybody else."""
+    """Reserve a berth. This must happen only once, because no one else can book the berth."""
     return next(BERTHS)
 
 
@@ -36,7 +36,7 @@ async def book(city: str, ctx: Context) -> str:
     """Book a night train.
 
     Args:
-        city: Where to.
+        city: The destination.
     """
     try:
         traveller = await ctx.elicit(f"Who takes the night train to {city}?", Traveller)
@@ -47,12 +47,12 @@ async def book(city: str, ctx: Context) -> str:
         if not await ctx.elicit(f"Book berth {number} ({berth}) to {city} for {name}?"):
             return "Nothing was booked."
     except CannotAsk:
-        return "Nothing was booked: this client has no way to ask you. Book at the counter."
+        return "Nothing was booked: this client has no way to ask you. Book at the ticket office."
     return f"Berth {number} ({berth}) to {city} is booked for {name}. {await wish(ctx, name, city)}"
 
 
 async def wish(ctx: Context, name: str, city: str) -> str:
-    """A kind word of the client's model, if there is one, and it may be asked."""
+    """Return a wish from the client's model, or a default if the model cannot be asked."""
     try:
         return (
             await ctx.sample(f"Wish {name} a good journey to {city}, in five words.", max_tokens=30)

@@ -1,8 +1,8 @@
-"""What `make demo` shows: a client and servers that it starts, talking over stdio, then over HTTP
-in both eras.
+"""The program behind `make demo`: a client and the servers that it starts communicate over stdio,
+then over HTTP in both eras.
 
-At the end a server asks back. Sit at a terminal and you are asked; anywhere else the questions' own
-defaults are the answer.
+At the end, a server asks questions. At a terminal, you answer them; otherwise, their defaults are
+the answers.
 """
 
 import asyncio
@@ -71,7 +71,7 @@ async def over_stdio() -> None:
     async with Client(
         SERVER, on_log=lambda entry: show(paint(f"the server logs: {entry.data}", "90"))
     ) as client:
-        step("Who is there?")
+        step("Which server is this?")
         await introduce(client)
 
         step("What can it do?")
@@ -93,7 +93,7 @@ async def over_stdio() -> None:
 
         step("Complete an argument")
         completion = await client.complete(prompt="packing", argument="city", value="h")
-        show(f"city starting with “h”, or nearly → {', '.join(completion.values)}")
+        show(f"cities that match “h” → {', '.join(completion.values)}")
 
         step("Get a prompt")
         filled = await client.get_prompt("packing", {"city": "Helsinki", "days": 2})
@@ -109,8 +109,8 @@ async def over_http() -> None:
         )
 
         step(
-            "Without a session: each request stands for itself, and progress comes on the "
-            "stream of its reply"
+            "Without a session: each request is independent, and progress arrives on the "
+            "stream of its response"
         )
         async with Client(url) as client:
             await introduce(client)
@@ -130,12 +130,12 @@ async def asked_back() -> None:
         )
 
         step(
-            "Without a session: it answers with its questions, and the client comes back with "
-            "the answers"
+            "Without a session: the server responds with its questions, and the client calls "
+            "again with the answers"
         )
         await book(url, "stateless", "Oslo")
 
-        step("With a session: the same function, and its questions come down the back channel")
+        step("With a session: the same function sends its questions as requests to the client")
         await book(url, "handshake", "Helsinki")
 
 
@@ -147,10 +147,10 @@ async def book(url: str, revision: str, city: str) -> None:
 
     answers: dict[str, Any] = {
         "on_elicit": terminal_elicit(defaults=True),
-        "on_sample": lambda question: "Sleep well, wake up there.",  # this client's whole model
+        "on_sample": lambda question: "Sleep well, wake up there.",  # in place of a model
         "on_answer": None
         if sys.stdin.isatty()
-        else answered,  # at a terminal you see what you type
+        else answered,  # at a terminal, the user already sees the answers
     }
     async with Client(url, revision=revision, timeout=600, **answers) as client:
         await introduce(client)
@@ -159,7 +159,7 @@ async def book(url: str, revision: str, city: str) -> None:
 
 @contextmanager
 def serving(path: Path) -> Iterator[str]:
-    """`dovetail run … --http` on a free port, for as long as the block lasts; gives the URL."""
+    """Run `dovetail run … --http` on a free port until the block ends, and yield the URL."""
     command = [sys.executable, "-m", "dovetail", "run", str(path), "--http", "--port", "0"]
     with Popen(command, stdin=DEVNULL, stderr=PIPE, encoding="utf-8") as process:
         try:
@@ -177,11 +177,11 @@ def serving(path: Path) -> Iterator[str]:
             except TimeoutExpired:
                 process.kill()
     if process.returncode:
-        raise SystemExit(f"The server ended with exit code {process.returncode}")
+        raise SystemExit(f"The server exited with code {process.returncode}")
 
 
 def wait_for(url: str) -> None:
-    """Until somebody listens there; the server says where a moment before it does."""
+    """Wait until the server listens; it prints its URL a moment before that."""
     address = urlsplit(url)
     deadline = time.monotonic() + 10
     while True:
@@ -190,7 +190,7 @@ def wait_for(url: str) -> None:
             return
         except OSError:
             if time.monotonic() > deadline:
-                raise SystemExit(f"Nobody listens at {url}") from None
+                raise SystemExit(f"No server is listening at {url}") from None
             time.sleep(0.05)
 
 

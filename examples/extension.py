@@ -1,10 +1,10 @@
-"""An extension of one's own, in one file and on both sides: what each tool call costs, and what
-they came to.
+"""A custom extension, with both sides in one file: it reports the cost of each tool call, and the
+total.
 
     python examples/extension.py
 
-A server with it charges for calls and tells clients that have it too, at once and on request.
-Others notice nothing.
+A server with the extension charges for calls. It notifies clients that also have the extension of
+each charge, and tells them the total on request. Other clients notice nothing.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ CHARGED = Method("notifications/cost/charged", "server", Charged)
 
 
 def charging(prices: dict[str, int]) -> Extension:
-    """The server's part."""
+    """Return the server's part."""
     spent = 0
 
     async def charge(call, next):
@@ -53,13 +53,13 @@ def charging(prices: dict[str, int]) -> Extension:
     )
 
 
-def paying(heard: Callable[[Charged], None]) -> Extension:
-    """The client's part."""
+def paying(on_charge: Callable[[Charged], None]) -> Extension:
+    """Return the client's part."""
 
-    async def hear(call):
-        heard(call.params)
+    async def charged(call):
+        on_charge(call.params)
 
-    return Extension(id=ID, methods=[TOTAL, CHARGED], handlers={CHARGED.name: hear})
+    return Extension(id=ID, methods=[TOTAL, CHARGED], handlers={CHARGED.name: charged})
 
 
 server = Server("translator", extensions=[charging({"translate": 3})])
@@ -74,9 +74,9 @@ async def main() -> None:
     bill = paying(lambda charged: print(f"{charged.tool}: {charged.cents} cents"))
     async with Client(server, extensions=[bill]) as client:
         print((await client.call_tool("translate", {"text": "stressed"})).text)
-        print("so far", (await client.request(TOTAL.name)).cents)
-    async with Client(server) as stranger:
-        print((await stranger.call_tool("translate", {"text": "drawer"})).text)
+        print(f"total: {(await client.request(TOTAL.name)).cents} cents")
+    async with Client(server) as client:  # without the extension
+        print((await client.call_tool("translate", {"text": "drawer"})).text)
 
 
 if __name__ == "__main__":

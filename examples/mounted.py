@@ -1,8 +1,8 @@
-"""A web application with a server in it: FastAPI for people's programs, MCP for models, on one
+"""A web application that contains a server: FastAPI for ordinary clients and MCP for models, on one
 port.
 
-`pip install "dovetail-mcp[http]" fastapi`, then `python examples/mounted.py`. `/stock/nails`
-answers as always, and a client finds the server at `http://127.0.0.1:8000/mcp/`:
+`pip install "dovetail-mcp[http]" fastapi`, then run `python examples/mounted.py`. `/stock/nails`
+is an ordinary route, and MCP clients find the server at `http://127.0.0.1:8000/mcp/`:
 
     dovetail call http://127.0.0.1:8000/mcp/ reserve item=nails count=2
 """
@@ -18,15 +18,15 @@ server = Server("shop", version="1.0.0")
 
 @server.tool
 async def reserve(item: str, count: int = 1) -> int:
-    """Put items aside; returns how many are left."""
+    """Reserve items. Return how many are left."""
     if STOCK.get(item, 0) < count:
-        raise ToolError(f"There are {STOCK.get(item, 0)} of {item!r}, not {count}.")
+        raise ToolError(f"Cannot reserve {count} of {item!r}: only {STOCK.get(item, 0)} left.")
     STOCK[item] -= count
     return STOCK[item]
 
 
 def application() -> Any:
-    """The application. FastAPI is not needed by Dovetail, so it is looked for here."""
+    """Return the application. Dovetail does not require FastAPI, so it is imported here."""
     try:
         from fastapi import FastAPI
     except ImportError:
@@ -38,7 +38,7 @@ def application() -> Any:
     async def stock(item: str) -> dict[str, int]:
         return {item: STOCK.get(item, 0)}
 
-    app.mount("/mcp", server.asgi())  # all that it takes
+    app.mount("/mcp", server.asgi())  # the only line that MCP needs
     return app
 
 
@@ -48,5 +48,5 @@ if __name__ == "__main__":
     except ImportError:
         raise SystemExit("This example needs uvicorn: pip install 'dovetail-mcp[http]'") from None
 
-    # uvicorn waits for open streams when it stops. Limit how long.
+    # uvicorn waits for open streams when it stops, so limit the wait.
     uvicorn.run(application(), port=8000, timeout_graceful_shutdown=2)

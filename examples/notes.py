@@ -1,16 +1,16 @@
-"""A server for those who log in. Each of them has notes of their own.
+"""A server that requires a login. Each user has their own notes.
 
     dovetail run examples/notes.py --http
 
-In another terminal; `ada` has the password "engine":
+In another terminal, log in as `ada` with the password "engine":
 
     dovetail login http://127.0.0.1:8000/mcp --scope notes:write
     dovetail call http://127.0.0.1:8000/mcp add text="Call Charles"
     dovetail call http://127.0.0.1:8000/mcp show
 
-To see notes takes one scope, to add one takes another, and nobody sees a tool that is not for them.
-Users log in at this very server, since a `Provider` is an authorization server. Where there is one
-already, `Bearer(jwt("https://…"))` does it.
+Reading notes requires one scope, and adding notes requires another. Users do not see tools that
+they lack the scope for. Users log in to this server itself, because a `Provider` is an
+authorization server. If you already have one, use `Bearer(jwt("https://…"))` instead.
 """
 
 from dovetail import Context, Server, ToolError
@@ -19,7 +19,7 @@ from dovetail.auth import Provider, hash_password
 USERS = {
     "ada": hash_password("engine"),
     "bo": hash_password("violin"),
-}  # in earnest only the hashes would be here
+}  # in production, store only the hashes
 
 server = Server(
     "notes",
@@ -38,7 +38,7 @@ NOTES: dict[str, list[str]] = {}
 def notes_of(ctx: Context) -> list[str]:
     """Return the notes of the caller."""
     if ctx.user is None:
-        raise ToolError("Nobody has logged in: serve this over HTTP.")
+        raise ToolError("No user is logged in. Serve this over HTTP.")
     return NOTES.setdefault(ctx.user.id, [])
 
 
@@ -53,11 +53,11 @@ async def add(text: str, ctx: Context) -> str:
     """Add to your notes.
 
     Args:
-        text: What to remember.
+        text: The text of the note.
     """
     notes = notes_of(ctx)
     notes.append(text)
-    return f"Noted. You have {len(notes)}."
+    return f"Noted. Number of notes: {len(notes)}."
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
-"""A transport of your own: one message per line over a socket, Unix or TCP.
+"""A custom transport that sends one message per line over a Unix or TCP socket.
 
-A channel has four methods. This one wraps the streams that asyncio hands out, and serves both
-sides:
+A channel has four methods. This channel wraps a pair of asyncio streams, and works on both sides:
 
     accept = lambda *streams: server.serve(Lines(*streams))
     listener = await asyncio.start_unix_server(accept, path, limit=LIMIT)
@@ -12,11 +11,11 @@ import asyncio
 from collections.abc import Callable
 
 LIMIT = 64 * 1024 * 1024
-"""The longest message; asyncio's own limit for a line is 64 KiB."""
+"""The maximum length of a message, in bytes; asyncio's default for a line is 64 KiB."""
 
 
 class Lines:
-    """Newline-framed messages over a pair of asyncio streams."""
+    """A channel of newline-delimited messages over a pair of asyncio streams."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
@@ -24,7 +23,7 @@ class Lines:
     def start(
         self, receive: Callable[[bytes], None], ended: Callable[[Exception | None], None]
     ) -> None:
-        """Deliver each message to `receive`; tell `ended` once, when there are no more."""
+        """Pass each message to `receive`, and call `ended` once, after the last message."""
         self.task = asyncio.create_task(self._read(receive, ended))
 
     async def _read(
@@ -40,19 +39,19 @@ class Lines:
         ended(reason)
 
     def send(self, data: bytes) -> None:
-        """Queue a message. Must not block, and must not raise when the peer is gone."""
+        """Queue a message. This must neither block nor raise, even if the peer is gone."""
         if not self.writer.is_closing():
             self.writer.write(data + b"\n")
 
     async def drain(self) -> None:
-        """Wait while the peer leaves too much unread."""
+        """Wait while the peer has too much unread data."""
         try:
             await self.writer.drain()
         except ConnectionError:
             pass
 
     async def close(self) -> None:
-        """Send what is queued, then end both directions."""
+        """Send the queued messages, then close both directions."""
         self.writer.close()
         try:
             await self.writer.wait_closed()

@@ -1,7 +1,7 @@
-"""A small server: a tool with progress, resources, a template, a prompt, completions.
+"""A small server with a tool that reports progress, resources, a template, a prompt and completions.
 
-Run it with `dovetail run examples/weather.py`, or put it into an mcp.json.
-"""
+Run it with `dovetail run examples/weather.py`, or add it to an mcp.json.
+"""  # noqa: E501
 
 import asyncio
 from typing import Annotated
@@ -33,14 +33,14 @@ class Forecast(Struct):
 
 @server.tool(annotations={"readOnlyHint": True})
 async def forecast(city: str, ctx: Context, days: Annotated[int, Meta(ge=1, le=7)] = 3) -> Forecast:
-    """The weather of the coming days.
+    """Return the weather forecast for the coming days.
 
     Args:
         city: The city's English name.
-        days: How many days ahead.
+        days: The number of days to forecast.
     """
     if city not in CITIES:
-        raise NotFound(f"No forecast for {city!r}; there are {', '.join(CITIES)}")
+        raise NotFound(f"No forecast for {city!r}; choose one of {', '.join(CITIES)}")
     latitude, _ = CITIES[city]
     ahead: list[Day] = []
     for day in range(1, days + 1):
@@ -59,13 +59,13 @@ async def forecast(city: str, ctx: Context, days: Annotated[int, Meta(ge=1, le=7
 
 @server.resource("weather://cities", mime_type="application/json")
 def cities() -> list[str]:
-    """All cities that there is a forecast for."""
+    """List all cities that have a forecast."""
     return list(CITIES)
 
 
 @server.resource("weather://{city}/place")
 def place(city: str) -> dict[str, float]:
-    """Where a city lies."""
+    """Return the location of a city."""
     if city not in CITIES:
         raise NotFound(f"No such city: {city}")
     latitude, longitude = CITIES[city]
@@ -75,7 +75,9 @@ def place(city: str) -> dict[str, float]:
 @server.prompt
 def packing(city: str, days: int = 3) -> str:
     """What to pack for a trip."""
-    return f"I travel to {city} for {days} days. Look at the forecast and tell me what to pack."
+    return (
+        f"I am travelling to {city} for {days} days. Look at the forecast and tell me what to pack."
+    )
 
 
 place.complete("city", list(CITIES))

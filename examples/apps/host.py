@@ -1,17 +1,17 @@
 """A small host: a web page that calls a tool and shows its view.
 
-`pip install "dovetail-mcp[http]"`, then `python examples/apps/host.py`, and open http://127.0.0.1:8000.
-It shows the server that is beside it, or any other with a tool `forecast(city)` that has a view:
-`python examples/apps/host.py my_server.py`.
+`pip install "dovetail-mcp[http]"`, run `python examples/apps/host.py`, and open http://127.0.0.1:8000.
+The host uses the server in the same folder, or any other server with a tool `forecast(city)` that
+has a view: `python examples/apps/host.py my_server.py`.
 
-To a browser the same port is two origins. At 127.0.0.1 is the host's page; at localhost are the
-proxies that views are shown in, which can therefore reach nothing of the host. For each view the
-page opens a WebSocket, and passes on what the view's window posts:
+The host serves two origins on one port. The host's page is at 127.0.0.1. The proxies that show the
+views are at localhost, so the views cannot access the host's page. For each view, the page opens a
+WebSocket, and passes on the messages that the view's window posts:
 
-    page to host    {"message": …}              what the view said
-                    {"allow": true}             the user's answer to a link
-    host to page    {"open": …}                 show a view: the address of its proxy, and what its frame may do
-                    {"post": …}                 for the view
+    page to host    {"message": …}              a message from the view
+                    {"allow": true}             whether the user allows a link to be opened
+    host to page    {"open": …}                 show a view: the URL of its proxy, and the permissions of its frame
+                    {"post": …}                 a message for the view
                     {"size" | "link" | "said" | "result": …}
 """  # noqa: E501
 
@@ -60,7 +60,7 @@ class Website:
             await self.show(query["tool"][0], json.loads(query["arguments"][0]), receive, send)
 
     def get(self, origin: str, path: str) -> HttpResponse:
-        """The host's page at the one origin, a view's proxy at the other."""
+        """Return the host's page at one origin, or a view's proxy at the other."""
         if (origin, path) == (self.page, "/"):
             policy = PAGE_POLICY.format(self.page.replace("http", "ws"), self.proxies)
             headers = {
@@ -158,13 +158,17 @@ async def main(server: Path, port: int) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Show the views of a server in a browser.")
     parser.add_argument(
-        "server", nargs="?", type=Path, default=HERE / "server.py", help="a file (%(default)s)"
+        "server",
+        nargs="?",
+        type=Path,
+        default=HERE / "server.py",
+        help="the server's file (default: %(default)s)",
     )
     parser.add_argument(
         "--port",
         type=int,
         default=8000,
-        help="where the page is (%(default)s); 0 is any that is free",
+        help="the port of the page (default: %(default)s); 0 chooses a free port",
     )
     with suppress(KeyboardInterrupt):
         asyncio.run(main(**vars(parser.parse_args())))

@@ -1,7 +1,7 @@
-"""A server whose tool has a view: the forecast as a chart that answers to clicks.
+"""A server whose tool has a view: the forecast as a chart that responds to clicks.
 
-`python examples/apps/host.py` shows it in a browser. In a host that shows no apps the same tool
-answers with text.
+`python examples/apps/host.py` shows it in a browser. In a host that does not show apps, the same
+tool returns text.
 """
 
 from pathlib import Path
@@ -25,7 +25,7 @@ class Day(TypedDict):
 
 
 def days_of(city: str, count: int) -> list[Day]:
-    """The weather of a city, which is always the same."""
+    """Return the weather in a city, which is always the same."""
     random = Random(city.casefold())
     mild = random.randint(2, 22)
     days: list[Day] = []
@@ -38,7 +38,7 @@ def days_of(city: str, count: int) -> list[Day]:
 
 @server.tool(ui=VIEW)
 async def forecast(city: str, ctx: Context, days: int = 7) -> ToolResult:
-    """The weather of the coming days."""
+    """Return the weather forecast for the coming days."""
     coming = days_of(city, days)
     text = f"{city}: " + ", ".join(
         f"{one['day']} {one['low']} to {one['high']} °C, {one['sky']}" for one in coming
@@ -51,8 +51,7 @@ async def forecast(city: str, ctx: Context, days: int = 7) -> ToolResult:
 
 @server.tool(visibility=["app"])
 async def hours(city: str, day: str) -> dict[str, list[int]]:
-    """The temperatures of one day, every three hours: for the view, which asks for them when
-    somebody clicks."""
+    """Return the temperatures of one day, every three hours. The view calls this on a click."""
     found = next(one for one in days_of(city, 7) if one["day"] == day)
     low, high = found["low"], found["high"]
     return {
@@ -64,8 +63,8 @@ async def hours(city: str, day: str) -> dict[str, list[int]]:
 
 @server.tool(visibility=["model"])
 async def set_home(city: str) -> str:
-    """Remember where the user lives: nothing that a view should be able to do."""
-    return f"Home is {city} now."
+    """Remember where the user lives. A view should not be able to do this."""
+    return f"The user's home is now {city}."
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""A server with a skill: how to write release notes, and a tool that says what there is to write
-about.
+"""A server with a skill that explains how to write release notes, and a tool that lists the changes
+to describe.
 
 Run it with `dovetail run examples/skills/server.py`.
 """
@@ -18,11 +18,11 @@ server.add_skill(Path(__file__).parent / "release-notes")
 
 @server.tool
 def merged_changes(since: str) -> list[str]:
-    """What was merged since a version."""
+    """Return the changes that were merged since a version."""
     return [
         "Settings can be read from YAML",
-        "Names with spaces are cut off no more",
-        f"Tests of {since} run faster",
+        "Names with spaces are no longer cut off",
+        f"The tests run faster than in {since}",
     ]
 
 

@@ -17,17 +17,17 @@ Forecasts for a few northern cities.
 
 Tools
   forecast
-    The weather of the coming days.
+    Return the weather forecast for the coming days.
       city*  string       The city's English name.
-      days   integer = 3  How many days ahead.
+      days   integer = 3  The number of days to forecast.
 
 Resources
   weather://cities  cities  application/json
-    All cities that there is a forecast for.
+    List all cities that have a forecast.
 
 Resource templates
   weather://{city}/place  place
-    Where a city lies.
+    Return the location of a city.
 
 Prompts
   packing

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from tests.cli.conftest import WEATHER, dovetail
 
-PACKING = "I travel to Oslo for 2 days. Look at the forecast and tell me what to pack."
+PACKING = "I am travelling to Oslo for 2 days. Look at the forecast and tell me what to pack."
 
 
 def test_a_prompt_is_filled_in_and_printed() -> None:

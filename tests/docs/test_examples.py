@@ -62,7 +62,12 @@ def test_the_demo_talks_over_stdio_and_over_http_in_both_eras(
 def test_an_extension_of_ones_own_charges_those_who_know_it_and_tells_nobody_else() -> None:
     done = run(EXAMPLES / "extension.py")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == ["translate: 3 cents", "desserts", "so far 3", "reward"]
+    assert done.stdout.splitlines() == [
+        "translate: 3 cents",
+        "desserts",
+        "total: 3 cents",
+        "reward",
+    ]
 
 
 def test_the_demo_answers_what_it_is_asked_where_there_is_no_terminal_in_both_eras(
