@@ -57,7 +57,7 @@ async def add(text: str, ctx: Context) -> str:
     """
     notes = notes_of(ctx)
     notes.append(text)
-    return f"Noted. Number of notes: {len(notes)}."
+    return f"Noted. You have {len(notes)}."
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""A small server with a tool that reports progress, resources, a template, a prompt and completions.
+"""A small server: a tool with progress, resources, a template, a prompt and completions.
 
 Run it with `dovetail run examples/weather.py`, or add it to an mcp.json.
-"""  # noqa: E501
+"""
 
 import asyncio
 from typing import Annotated
@@ -74,10 +74,9 @@ def place(city: str) -> dict[str, float]:
 
 @server.prompt
 def packing(city: str, days: int = 3) -> str:
-    """What to pack for a trip."""
-    return (
-        f"I am travelling to {city} for {days} days. Look at the forecast and tell me what to pack."
-    )
+    """Suggest what to pack for a trip."""
+    trip = f"I am travelling to {city} for {days} days."
+    return f"{trip} Look at the forecast and tell me what to pack."
 
 
 place.complete("city", list(CITIES))

@@ -31,7 +31,7 @@ Resource templates
 
 Prompts
   packing
-    What to pack for a trip.
+    Suggest what to pack for a trip.
       city*  string
       days   string
 """

@@ -9,13 +9,13 @@ PACKING = "I am travelling to Oslo for 2 days. Look at the forecast and tell me 
 
 def test_a_prompt_is_filled_in_and_printed() -> None:
     done = dovetail("prompt", WEATHER, "packing", "city=Oslo", "days=2")
-    assert done == (0, f"What to pack for a trip.\nuser:\n{PACKING}\n", "")
+    assert done == (0, f"Suggest what to pack for a trip.\nuser:\n{PACKING}\n", "")
 
 
 def test_the_document_holds_the_messages() -> None:
     found = dovetail("prompt", WEATHER, "packing", "city=Oslo", "--json", "days=2").json
     assert found["messages"] == [{"role": "user", "content": {"type": "text", "text": PACKING}}]
-    assert found["description"] == "What to pack for a trip."
+    assert found["description"] == "Suggest what to pack for a trip."
 
 
 def test_arguments_are_strings_whatever_they_look_like(server: Callable[..., str]) -> None:

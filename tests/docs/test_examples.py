@@ -164,7 +164,7 @@ async def test_the_mounted_server_answers_beside_the_application(
 
     async with Client(mounted + path, revision=revision) as client:
         left = (await client.call_tool("reserve", {"item": "nails", "count": 2})).data
-        with pytest.raises(ToolError, match="There are 3 of 'hammers', not 4"):
+        with pytest.raises(ToolError, match="Cannot reserve 4 of 'hammers': only 3 left"):
             await client.call_tool("reserve", {"item": "hammers", "count": 4})
     async with aiohttp.ClientSession() as web, web.get(f"{mounted}/stock/nails") as response:
         assert await response.json() == {"nails": left}
@@ -289,5 +289,5 @@ async def test_the_notes_are_for_nobody_where_nobody_can_log_in(
 
     del sys.modules["notes"]
     async with pair(notes.server) as client:
-        with pytest.raises(ToolError, match="serve this over HTTP"):
+        with pytest.raises(ToolError, match="Serve this over HTTP"):
             await client.call_tool("show")
