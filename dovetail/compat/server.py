@@ -8,6 +8,8 @@ from functools import partial, partialmethod
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, Unpack, cast, overload
 
+from msgspec.structs import replace
+
 from ..errors import ConfigError
 from ..ports import Call
 from ..protocol.base import ListChangedParams
@@ -15,7 +17,7 @@ from ..protocol.tools import ToolResult
 from ..protocol.utilities import CompleteResult, Completion
 from ..server.options import CommonToolOptions, ComponentOptions, ResourceOptions, Transport
 from ..server.server import Completable, Server
-from ..server.tools import make_any_result
+from ..server.tools import RegisteredTool, make_any_result
 from .context import CompatContext
 from .instead import missing_attribute, refuse_options
 
@@ -193,17 +195,23 @@ class FastMCP(Server, metaclass=HintingMeta):
             **options: The options of `@mcp.tool`.
         """
         own = _component_options(_check_callable(function, "add_tool"), options)
-        structured, task = own.pop("structured_output", None), own.pop("task", None)
+        task = own.pop("task", None)
         if own.pop("run_in_thread", True) is False:
             raise ConfigError(
                 "run_in_thread=False: write the function as `async def`, which runs on the event "
                 "loop"
             )
-        if structured is False or own.get("output_schema", ...) is None:
-            function = _without_structured_content(function)
         if task:
             own["task"] = "optional" if task is True else task
         super().add_tool(function, **({"name": name} | own))
+
+    def _compile_tool(self, function: Callable[..., Any], options: Any) -> RegisteredTool:
+        structured = options.pop("structured_output", None)
+        tool = super()._compile_tool(function, options)
+        if structured is not False and options.get("output_schema", ...) is not None:
+            return tool
+        listed = replace(tool.listed, output_schema=None)
+        return replace(tool, listed=listed, make_result=_make_unstructured_result)
 
     def resource(
         self, uri: str, /, **options: Unpack[CompatResourceOptions]
@@ -541,10 +549,5 @@ def _component_options(function: Callable[..., Any], options: Mapping[str, Any])
     return own
 
 
-def _without_structured_content(function: Callable[..., Any]) -> Callable[..., Any]:
-    from ..server.signature import wrapped
-
-    def make_result(value: Any) -> ToolResult:
-        return ToolResult(content=make_any_result(value).content)
-
-    return wrapped(function, make_result, ToolResult, CompatContext)
+def _make_unstructured_result(value: Any) -> ToolResult:
+    return replace(make_any_result(value), structured_content=None)

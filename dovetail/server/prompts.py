@@ -139,7 +139,7 @@ def compile_prompt(
     """Compile a function into a prompt; the options are those of `Server.prompt`."""
     from .signature import Signature
 
-    signature = Signature.of(function, context_type=Context, name=name)
+    signature = Signature(function, context_type=Context, name=name)
     name = signature.name
     arguments = [
         PromptArgument(

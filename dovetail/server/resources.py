@@ -67,7 +67,7 @@ def compile_resource(
     are those of `Server.resource`."""
     from .signature import Signature
 
-    signature = Signature.of(function, context_type=Context, name=name)
+    signature = Signature(function, context_type=Context, name=name)
     if cache is not None:
         check_cache(cache, f"The cache of resource {uri!r}")
     fields: dict[str, Any] = {

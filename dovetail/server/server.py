@@ -49,7 +49,7 @@ from .options import (
 from .prompts import Completers, compile_prompt
 from .rates import NETWORK, Rates
 from .resources import app_resource, check_unused, compile_resource
-from .tools import compile_tool
+from .tools import RegisteredTool, compile_tool
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -273,13 +273,16 @@ class Server(Handlers):
             ConfigError: The name is taken, or an option is not valid.
             SchemaError: A parameter cannot be described by a JSON schema.
         """
-        _check_options("tool", compile_tool, options)
-        tool = compile_tool(function, Context, **options)
+        tool = self._compile_tool(function, options)
         if "ui" in (tool.listed.meta or ()):
             self._offer_apps(tool.listed)
         if tool.task is not None:
             self._offer_tasks()
         self._tools.add(tool.listed.name, self._check_enforceable(tool))
+
+    def _compile_tool(self, function: Callable[..., Any], options: ToolOptions) -> RegisteredTool:
+        _check_options("tool", compile_tool, options)
+        return compile_tool(function, Context, **options)
 
     def remove_tool(self, name: str) -> None:
         """Remove a tool and notify clients.

@@ -70,100 +70,65 @@ class Parameter(Struct, frozen=True, eq=False):
 
 
 class Signature:
-    """A compiled function; made by `Signature.of`."""
+    """A compiled function. If it is `free`, its schema comes from elsewhere: it may have any
+    parameters, its annotations are ignored, and its arguments go through `pass_on`."""
 
     def __init__(
         self,
-        function: Callable[..., Any],
-        name: str,
-        listed: list[inspect.Parameter],
-        context: inspect.Parameter | None,
-    ) -> None:
-        self.function = function
-        self.name = name
-        self.is_async = _is_async(function)
-        self.yields = any(
-            check(_code(function))
-            for check in (inspect.isgeneratorfunction, inspect.isasyncgenfunction)
-        )
-        """Whether it is a generator."""
-        self.parameters: tuple[Parameter, ...] = ()
-        self.context = context.name if context else None
-        """The name of the parameter that gets the Context."""
-        self.returns: Any = Any
-        """The return annotation; Any if there is none."""
-        self.description: str | None = None
-        """The docstring, without the part about parameters."""
-        self._keywords = [
-            parameter.name
-            for parameter in listed
-            if parameter.kind is _KEYWORD_ONLY and parameter is not context
-        ]
-        self._positional_only = [
-            parameter.name for parameter in listed if parameter.kind is _POSITIONAL_ONLY
-        ]
-        # The position of the context among the positional arguments; None if it is passed by name.
-        self._context_at = (
-            listed.index(context) if context and context.kind is not _KEYWORD_ONLY else None
-        )
-        self._plain = not context and not self._keywords
-        self._decode: Callable[[bytes | Raw], Any]
-        self._undecoded: list[tuple[int, Shape]]
-
-    @classmethod
-    def of(
-        cls,
         function: Callable[..., Any],
         *,
         context_type: type | None = None,
         free: bool = False,
         name: str | None = None,
-    ) -> "Signature":
-        """Compile a function. If it is `free`, its schema comes from elsewhere: it may have any
-        parameters, its annotations are ignored, and its arguments go through `pass_on`."""
-        name = name or getattr(function, "__name__", None) or _name(function)
+    ) -> None:
+        self.function = function
+        self.name = name or getattr(function, "__name__", None) or _name(function)
+        self.is_async = _is_async(function)
         inner = inspect.unwrap(_code(function))
-        hints = _hints(inner, name, context_type)
-        listed = _listed(function, name)
-        contexts = [
-            parameter
-            for parameter in listed
-            if _is_context(hints.get(parameter.name), context_type)
-        ]
-        starred = [parameter for parameter in listed if parameter.kind in _STARRED]
-        if len(contexts) > 1:
-            raise SchemaError(
-                f"{name} has two context parameters, {contexts[0].name} and {contexts[1].name}; "
-                "remove one"
-            )
-        if starred and not free:
-            stars, instead = _STARRED[starred[0].kind]
-            starred_name = starred[0].name
-            raise SchemaError(
-                f"{name} cannot have {stars}{starred_name}, because no schema can describe it; "
-                f"name each parameter, or write `{starred_name}: {instead}`"
-            )
-
-        self = cls(function, name, listed, contexts[0] if contexts else None)
+        hints = _hints(inner, self.name, context_type)
         self.returns = hints.get("return", Any)
+        """The return annotation; Any if there is none."""
         self.description, descriptions = read_docstring(_docstring(function, inner))
+        """The docstring, without the part about parameters."""
+        taken = _parameters(function, self.name)
+        context = _find_context(self.name, taken, hints, context_type)
+        self.context = context.name if context else None
+        """The name of the parameter that gets the Context."""
+        # The position of the context among the positional arguments; None if it is passed by name.
+        self._context_at = (
+            taken.index(context) if context and context.kind is not _KEYWORD_ONLY else None
+        )
+        if not free:
+            _refuse_starred(self.name, taken)
+        arguments = [
+            parameter
+            for parameter in taken
+            if parameter is not context and parameter.kind not in _STARRED
+        ]
         self.parameters = tuple(
             _make_parameter(
-                name,
+                self.name,
                 parameter,
                 Any if free else hints.get(parameter.name, Any),
                 descriptions.get(parameter.name),
             )
-            for parameter in listed
-            if parameter not in starred and parameter not in contexts
+            for parameter in arguments
         )
-        self._decode = _make_decoder(name, self.parameters)
+        self._keywords = [each.name for each in arguments if each.kind is _KEYWORD_ONLY]
+        self._positional_only = [each.name for each in taken if each.kind is _POSITIONAL_ONLY]
+        self._plain = not context and not self._keywords
+        self._decode = _make_decoder(self.name, self.parameters)
         self._undecoded = [
             (index, parameter.shape)
             for index, parameter in enumerate(self.parameters)
             if parameter.shape.native is Raw
         ]
-        return self
+
+    @property
+    def is_generator(self) -> bool:
+        """Whether it yields its results."""
+        code = _code(self.function)
+        return inspect.isgeneratorfunction(code) or inspect.isasyncgenfunction(code)
 
     @cached_property
     def schema(self) -> Schema:
@@ -178,12 +143,11 @@ class Signature:
             if not parameter.required:
                 schema |= default_schema(parameter.default)
         required = [parameter.name for parameter in self.parameters if parameter.required]
-        root = {"type": "object", "properties": properties} | (
-            {"required": required} if required else {}
-        )
-        return flatten_header_params(
-            inline_definitions(root | {"additionalProperties": False}, defs)
-        )
+        root: Schema = {"type": "object", "properties": properties}
+        if required:
+            root["required"] = required
+        root["additionalProperties"] = False
+        return flatten_header_params(inline_definitions(root, defs))
 
     def bind(self, raw: bytes | Raw, context: object | None = None) -> Bound:
         """Return the arguments of the call for these JSON arguments; InvalidParams, with all
@@ -196,12 +160,9 @@ class Signature:
             values = self._convert(decode_object(raw, self.name))
         return (values, {}) if self._plain else self._arrange(values, context)
 
-    def bind_values(
-        self, values: Mapping[str, Any], context: object | None = None, *, strings: bool = True
-    ) -> Bound:
-        """The same for values that are decoded already; with `strings`, text is converted to any
-        type."""
-        return self._arrange(self._convert(values, strings), context)
+    def bind_values(self, values: Mapping[str, Any], context: object | None = None) -> Bound:
+        """The same for values that are decoded already; text is converted to any type."""
+        return self._arrange(self._convert(values, strings=True), context)
 
     def pass_on(self, values: Mapping[str, Any], context: object | None = None) -> Bound:
         """The same for values that were validated elsewhere; they are not converted."""
@@ -272,31 +233,6 @@ def decode_object(raw: bytes | Raw, name: str) -> dict[str, Any]:
     return values
 
 
-def wrapped(
-    function: Callable[..., Any], finish: Callable[[Any], Any], returns: Any, context_type: type
-) -> Callable[..., Any]:
-    """Return a function with the same parameters that applies `finish` to the result; `returns` is
-    the new return type."""
-    inner = inspect.unwrap(_code(function))
-
-    async def later(value: Any) -> Any:
-        return finish(await value)
-
-    def plain(*args: Any, **kwargs: Any) -> Any:
-        value = function(*args, **kwargs)
-        return later(value) if inspect.isawaitable(value) else finish(value)
-
-    async def awaited(*args: Any, **kwargs: Any) -> Any:
-        return finish(await function(*args, **kwargs))
-
-    made: Any = awaited if _is_async(function) else plain
-    made.__name__ = name = getattr(function, "__name__", None) or type(function).__name__
-    made.__doc__ = _docstring(function, inner)
-    made.__signature__ = inspect.Signature(_listed(function, name))
-    made.__annotations__ = {**_hints(inner, name, context_type), "return": returns}
-    return made  # type: ignore[no-any-return]
-
-
 # ------------------------------------------------------------------------------------------------
 # reading a function
 
@@ -339,7 +275,7 @@ def _docstring(function: Any, inner: Any) -> str | None:
     return inner.__doc__ or (None if inspect.isroutine(function) else type(function).__doc__)
 
 
-def _listed(function: Any, name: str) -> list[inspect.Parameter]:
+def _parameters(function: Any, name: str) -> list[inspect.Parameter]:
     """Return the parameters that a caller can pass, without those that a partial has bound."""
     lazily = {"annotation_format": _LAZILY["format"]} if _LAZILY else {}
     try:
@@ -400,6 +336,32 @@ def _is_context(hint: Any, context_type: type | None) -> bool:
         return any(_is_context(arg, context_type) for arg in get_args(hint))
     cls = get_origin(hint) or hint
     return context_type is not None and isinstance(cls, type) and issubclass(cls, context_type)
+
+
+def _find_context(
+    name: str,
+    parameters: list[inspect.Parameter],
+    hints: dict[str, Any],
+    context_type: type | None,
+) -> inspect.Parameter | None:
+    """Return the parameter that gets the Context."""
+    contexts = [each for each in parameters if _is_context(hints.get(each.name), context_type)]
+    if len(contexts) > 1:
+        raise SchemaError(
+            f"{name} has two context parameters, {contexts[0].name} and {contexts[1].name}; "
+            "remove one"
+        )
+    return contexts[0] if contexts else None
+
+
+def _refuse_starred(name: str, parameters: list[inspect.Parameter]) -> None:
+    for parameter in parameters:
+        if parameter.kind in _STARRED:
+            stars, instead = _STARRED[parameter.kind]
+            raise SchemaError(
+                f"{name} cannot have {stars}{parameter.name}, because no schema can describe it; "
+                f"name each parameter, or write `{parameter.name}: {instead}`"
+            )
 
 
 def _make_parameter(

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin
 import msgspec
 from msgspec import Raw, Struct
 
+from ..aio import BoundedDict
 from ..errors import (
     CannotAsk,
     ConfigError,
@@ -65,7 +66,6 @@ CONTENT = (
     Media,
 )
 ANY_SHAPE = Shape(Any)
-MAX_KNOWN_TYPES = 1000
 _UNSPECIFIC = (Any, None, type(None), list, tuple, list[Any])
 """Return annotations that say nothing about the result, or do not say whether it has content."""
 _decode_json = msgspec.json.Decoder().decode
@@ -115,19 +115,19 @@ def compile_tool(
 ) -> RegisteredTool:
     """Compile a function into a tool; parameters of `context_type` get the context, and the options
     are those of `Server.tool`."""
-    name = name or getattr(function, "__name__", "") or type(function).__name__
+    from .signature import Signature
+
+    signature = Signature(function, context_type=context_type, free=schema is not None, name=name)
+    name = signature.name
     _check_name(name)
     if ui is not None or visibility is not None or (meta and "ui" in meta):
         from ..extensions.apps.settings import tool_meta
 
         meta = tool_meta(name, meta or {}, ui, visibility)
-    from .signature import Signature
-
-    signature = Signature.of(function, context_type=context_type, free=schema is not None)
     _check_signature(name, signature)
     make_result, described = _result_maker(name, signature.returns)
     bind = signature.bind if schema is None else _bind_by_schema(name, schema, signature)
-    input_schema = signature.schema if schema is None else _check_object_schema(name, schema)
+    input_schema = signature.schema if schema is None else schema
     tool = Tool(
         name=name,
         input_schema=input_schema,
@@ -181,7 +181,7 @@ def _check_name(name: str) -> None:
 
 
 def _check_signature(name: str, signature: "Signature") -> None:
-    if signature.yields:
+    if signature.is_generator:
         raise ConfigError(
             f"Tool {name!r} is a generator; return the result, and report intermediate steps "
             "with ctx.progress"
@@ -221,12 +221,6 @@ def _compile_schema(schema: dict[str, Any]) -> "Validator":
     return compile(schema)
 
 
-def _check_object_schema(name: str, schema: dict[str, Any]) -> dict[str, Any]:
-    if schema.get("type") != "object":
-        raise SchemaError(f'Tool {name!r}: an input schema must have "type": "object"')
-    return schema
-
-
 def _header_params(name: str, schema: dict[str, Any]) -> "tuple[HeaderParam, ...]":
     from ..schema.header import KEYWORD
 
@@ -242,8 +236,11 @@ def _header_params(name: str, schema: dict[str, Any]) -> "tuple[HeaderParam, ...
 
 def _bind_by_schema(name: str, schema: dict[str, Any], signature: "Signature") -> Bind:
     """Validate arguments with a JSON schema that the user gave, and pass them on unchanged."""
-    validator = _compile_schema(schema)
     from .signature import decode_object
+
+    if schema.get("type") != "object":
+        raise SchemaError(f'Tool {name!r}: an input schema must have "type": "object"')
+    validator = _compile_schema(schema)
 
     def bind(raw: Raw, context: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         values = decode_object(raw, name)
@@ -312,8 +309,6 @@ def describe_failure(name: str, error: BaseException, mask: bool) -> str:
     logging.getLogger("dovetail.server").warning("%s failed", name, exc_info=error)
     if mask:
         return f"{name} failed"
-    if isinstance(error, TimeoutError) and str(error):
-        return str(error)
     text = str(error)
     if isinstance(error, Unencodable):
         return f"{name} returned a value that cannot be sent: {text}"
@@ -342,8 +337,8 @@ def _result_maker(name: str, returns: Any) -> tuple[MakeResult, dict[str, Any] |
         return make_any_result, None
     if describes_object(schema):
         return _typed_result_maker(name, shape, b"", b""), schema
-    definitions = {"$defs": schema["$defs"]} if "$defs" in schema else {}
-    inner = {key: value for key, value in schema.items() if key != "$defs"}
+    inner = dict(schema)
+    definitions = {"$defs": inner.pop("$defs")} if "$defs" in inner else {}
     wrapped = {
         "type": "object",
         "properties": {"result": inner},
@@ -471,7 +466,7 @@ def _without_surrogates(value: Any, error: Unencodable) -> Any:
     return replace_surrogates(value)
 
 
-_content_types: dict[type, bool] = {}
+_content_types: BoundedDict[type, bool] = BoundedDict(1000)  # programs may create types
 
 
 def _has_content(value: Any) -> bool:
@@ -482,8 +477,6 @@ def _has_content(value: Any) -> bool:
         return any(isinstance(item, CONTENT) for item in value)
     known = _content_types.get(kind)
     if known is None:
-        if len(_content_types) > MAX_KNOWN_TYPES:
-            _content_types.clear()  # the program creates types at run time
         known = _content_types[kind] = issubclass(kind, (*CONTENT, ToolResult))
     return known
 

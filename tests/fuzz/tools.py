@@ -44,7 +44,7 @@ def paint(
     """Takes something of everything."""
 
 
-SIGNATURE = Signature.of(paint)
+SIGNATURE = Signature(paint)
 ANNOUNCED = compile(SIGNATURE.schema)
 ARGUMENTS = {
     "count": 3,
