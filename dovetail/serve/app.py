@@ -64,7 +64,7 @@ class App:
     """The ASGI application of one server."""
 
     def __init__(self, service: Service, lifespan: Lifespan, options: ServeOptions) -> None:
-        self.service, self.lifespan, self.options = service, lifespan, options
+        self.service, self.server_lifespan, self.options = service, lifespan, options
         self.rules, self.ring = options.rules(service), key_ring(options.keys)
         self.paths = options.paths
         self.gate = (
@@ -188,7 +188,7 @@ class LoopLifespan:
     async def _run(self, app: App) -> None:
         grace = 0.0
         try:
-            async with app.lifespan() as value:
+            async with app.server_lifespan() as value:
                 bus = NoBus() if app.options.bus is None else await app.options.bus()
                 state = LoopState(app, value, bus)
                 self.ready.set_result(state)
