@@ -76,6 +76,7 @@ def module_sentences() -> tuple[list[Sentence], list[Sentence]]:
 
 def main(arguments: list[str]) -> int:
     seed, count = arguments[0], int(arguments[1]) if len(arguments) > 1 else 60
+    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     draw = random.Random(seed)
     sources = [list(page_sentences()), *module_sentences()]
     for title, source in zip(("pages", "docstrings", "messages"), sources, strict=True):
