@@ -196,10 +196,9 @@ def _bind_credentials(url: str, how: HttpOptions, peers: Any) -> Credentials | N
 
 
 def _from_url(url: str, limits: Limits, how: HttpOptions) -> Target:
-    from ..aio import BoundedDict
     from ..net import PeerAddresses, split_origin
-    from ..transports.http.client.http_transport import check_url
-    from ..transports.http.client.messages import MAX_TOOLS
+    from ..transports.http.client.http_transport import HttpTransport, check_url
+    from ..transports.http.client.messages import MAX_TOOLS, HeaderParams
 
     scheme = url.partition("://")[0].lower()
     if scheme not in URL_SCHEMES:
@@ -209,24 +208,23 @@ def _from_url(url: str, limits: Limits, how: HttpOptions) -> Target:
     asked = url if scheme.startswith("http") else "http" + url[2:]  # a WebSocket starts as HTTP
     peers = PeerAddresses(split_origin(url)[1])
     credentials = _bind_credentials(asked, how, peers)
-    header_params: BoundedDict[str, Any] = BoundedDict(MAX_TOOLS)  # known to the next channel too
+    header_params = HeaderParams(MAX_TOOLS)  # known to the next channel too
 
     async def over_http() -> Channel:
-        from ..transports.http.client.channel import connect
+        from ..transports.http.client.channel import HttpChannel
 
         if credentials is not None:
             await credentials.headers("POST", url)  # renew tokens before the timeout starts
-        return await connect(
+        transport = HttpTransport(
             url,
             limits,
             headers=how.headers,
             verify=how.verify,
             proxy=how.proxy,
-            long_polling=how.long_polling,
-            header_params=header_params,
             auth=credentials,
             peers=peers,
         )
+        return HttpChannel(transport, limits, how.long_polling, header_params)
 
     async def over_websocket() -> Channel:
         from ..transports.websocket import connect

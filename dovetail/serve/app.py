@@ -321,14 +321,7 @@ class LoopState:
         """The clients of HTTP+SSE (2024-11-05)."""
         from ..transports.http.sse import SseServer
 
-        limits = self._app.service.limits
-        return SseServer(
-            limits,
-            self.serve_channel,
-            self._bus,
-            limit=limits.streams,
-            keepalive=limits.keepalive,
-        )
+        return SseServer(self._app.service.limits, self.serve_channel, self._bus)
 
     def _gauges(self) -> dict[str, float]:
         return {

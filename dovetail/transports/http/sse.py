@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from msgspec import convert, to_builtins
 
 from ...errors import (
-    ConfigError,
     ConnectFailed,
     ConnectionClosed,
     DovetailError,
@@ -37,15 +36,17 @@ from ...jsonrpc.framing import HEAD_BYTES, TooLong
 from ...jsonrpc.messages import Malformed, Request, decode
 from ...limits import Limits
 from ...net import without_password
-from ...ports import HTTP, Bus, Channel, Credentials, LostReply, Principal, Receive, RequestIdentity
+from ...ports import HTTP, Bus, Channel, LostReply, Principal, Receive, RequestIdentity
 from ..send_with_auth import AUTH_STATUSES, explain_refusal, send_with_auth
-from ..stream_adapter import AsgiReceive, AsgiSend, Drain, StreamAdapter, describe_os_error
+from ..stream_adapter import AsgiReceive, AsgiSend, Drain, StreamAdapter
 from .event_stream import Event, EventStreamParser, comment, event
-from .server.asgi import TEXT, begin_stream, send_body
+from .server.asgi import TEXT, begin_stream, send_body, wait_disconnected
 from .server.sessions import digest_principal
 
 if TYPE_CHECKING:
     import aiohttp
+
+    from .client.http_transport import HttpTransport
 
 Header: TypeAlias = tuple[bytes, bytes]
 
@@ -54,7 +55,6 @@ SESSION_PARAMETER: Final = "session_id"
 SESSION_ID_BYTES: Final = 32
 SESSION_ID_CHARS: Final = len(token_urlsafe(SESSION_ID_BYTES))
 TOPIC: Final = "sse"
-ANONYMOUS: Final = RequestIdentity()
 READ_TIMEOUT_SECONDS: Final = 10.0
 """How long a POST waits for the client to read the stream."""
 RETRY_LATER: Final = (b"retry-after", b"1")
@@ -76,12 +76,8 @@ class SseServer:
         limits: Limits,
         serve: Callable[[Channel, RequestIdentity], Awaitable[None]],
         bus: Bus,
-        *,
-        limit: int,
-        keepalive: float,
     ) -> None:
         self._limits, self._serve, self._bus = limits, serve, bus
-        self._limit, self._keepalive = limit, keepalive
         self._streams: dict[str, tuple[_SseStream, StreamAdapter, bytes]] = {}
         bus.on(TOPIC, self._on_forwarded)
 
@@ -94,26 +90,26 @@ class SseServer:
         receive: AsgiReceive,
         send: AsgiSend,
         message_path: str,
-        headers: Sequence[Header] = (),
-        visitor: RequestIdentity = ANONYMOUS,
+        headers: Sequence[Header],
+        identity: RequestIdentity,
     ) -> None:
         """Answer a GET: serve a session until the client disconnects. `message_path` is the path
         for its POSTs."""
         from urllib.parse import quote
 
-        if len(self._streams) >= self._limit:
-            text = f"All {self._limit} event streams are in use. Try again later."
+        if len(self._streams) >= self._limits.streams:
+            text = f"All {self._limits.streams} event streams are in use. Try again later."
             await send_body(send, text.encode(), 503, [RETRY_LATER, *headers], kind=TEXT)
             return
         session = token_urlsafe(SESSION_ID_BYTES)
         path = quote(scope.get("root_path", "").rstrip("/") + message_path)
         endpoint = f"{path}?{SESSION_PARAMETER}={session}"
-        stream = _SseStream(receive, send, endpoint, self._keepalive, headers)
+        stream = _SseStream(receive, send, endpoint, self._limits.keepalive, headers)
         channel = StreamAdapter(stream, self._limits)
-        channel.identity = visitor
-        self._streams[session] = stream, channel, digest_principal(visitor.principal)
+        channel.identity = identity
+        self._streams[session] = stream, channel, digest_principal(identity.principal)
         try:
-            await self._serve(channel, visitor)
+            await self._serve(channel, identity)
         finally:
             del self._streams[session]
             await channel.close()
@@ -123,17 +119,17 @@ class SseServer:
         send: AsgiSend,
         session: str,
         body: bytes,
-        headers: Sequence[Header] = (),
-        visitor: RequestIdentity = ANONYMOUS,
+        headers: Sequence[Header],
+        identity: RequestIdentity,
     ) -> None:
         """Answer a POST: pass its message to the session, in whichever process that is, if it
         belongs to the same user."""
         if session in self._streams:
             await self._wait_for_room(session)
-        status = self._deliver(session, body, visitor)
+        status = self._deliver(session, body, identity)
         if status is None and len(session) == SESSION_ID_CHARS:
-            principal = to_builtins(visitor.principal, enc_hook=str)
-            status = await self._bus.ask(TOPIC, (session, body, visitor.address, principal))
+            principal = to_builtins(identity.principal, enc_hook=str)
+            status = await self._bus.ask(TOPIC, (session, body, identity.address, principal))
         later = [RETRY_LATER] if status == 503 else []
         await send_body(
             send, self._explain(status).encode(), status or 404, [*later, *headers], kind=TEXT
@@ -153,20 +149,17 @@ class SseServer:
             session, body, RequestIdentity(address, convert(principal, Principal | None))
         )
 
-    def _deliver(self, session: str, body: bytes, visitor: RequestIdentity) -> int | None:
+    def _deliver(self, session: str, body: bytes, identity: RequestIdentity) -> int | None:
         """Deliver a message and return the status; None if its session is not here, or is another
         user's."""
-        stream, channel, who = self._streams.get(session, (None, None, b""))
-        if (
-            stream is None
-            or channel is None
-            or stream.deliver is None
-            or who != digest_principal(visitor.principal)
-        ):
+        if session not in self._streams:
+            return None
+        stream, channel, principal_digest = self._streams[session]
+        if stream.deliver is None or principal_digest != digest_principal(identity.principal):
             return None
         if channel.full:
             return 503
-        channel.identity = visitor
+        channel.identity = identity
         stream.deliver(body if len(body) <= self._limits.incoming else TooLong(body[:HEAD_BYTES]))
         return 202
 
@@ -194,13 +187,8 @@ class _SseStream:
         keepalive: float,
         headers: Sequence[Header],
     ) -> None:
-        self._receive, self._send, self._endpoint, self._keepalive = (
-            receive,
-            send,
-            endpoint,
-            keepalive,
-        )
-        self._headers = headers
+        self._receive, self._send, self._endpoint = receive, send, endpoint
+        self._keepalive, self._headers = keepalive, headers
         self.deliver: Receive | None = None
         """Receives the messages that are posted; None if the client is not connected."""
 
@@ -211,8 +199,7 @@ class _SseStream:
         await self._send_chunk(event(self._endpoint.encode(), name="endpoint"))
         keepalive = asyncio.get_running_loop().create_task(self._send_keepalives())
         try:
-            while (await self._receive())["type"] != "http.disconnect":
-                pass
+            await wait_disconnected(self._receive)
         finally:
             self.deliver = None
             keepalive.cancel()
@@ -241,48 +228,32 @@ class _SseStream:
 # client
 
 
-async def connect_sse(
-    session: "aiohttp.ClientSession",
-    url: str,
-    headers: Mapping[str, str],
-    limits: Limits,
-    timeout: float,
-    auth: Credentials | None = None,
-) -> Channel:
+async def connect_sse(transport: "HttpTransport", limits: Limits, timeout: float) -> Channel:
     """Open the event stream of a server. Headers and credentials only go to the origin of its
     URL."""
-    import aiohttp
+    from .client.http_transport import translate_errors
 
-    name = without_password(url)
+    name = without_password(transport.url)
     response: aiohttp.ClientResponse | None = None
     try:
         async with asyncio.timeout(timeout):
-            response = await _get(session, url, headers, name, auth)
-            events = EventStreamParser(limits.incoming)
-            endpoint, early = await _endpoint(response, events, name)
-            stream = _SseClientStream(
-                session, response, endpoint, headers, events, early, name, timeout, auth
-            )
-            response = None
-            return StreamAdapter(stream, limits)
-    except aiohttp.InvalidURL:
-        raise ConfigError(f"{name} is not a URL") from None
+            with translate_errors(name):
+                response = await _get(transport, name)
+                events = EventStreamParser(limits.incoming)
+                endpoint, early = await _endpoint(response, events, name)
+        stream = _SseClientStream(transport, response, endpoint, events, early, name, timeout)
+        response = None
+        return StreamAdapter(stream, limits)
     except TimeoutError:
         raise ConnectFailed(f"{name}: no `endpoint` event within {timeout:g} s") from None
-    except (aiohttp.ClientError, OSError) as problem:
-        raise ConnectFailed(f"{name}: {_describe(problem)}") from None
+    except ConnectionClosed as problem:
+        raise ConnectFailed(str(problem)) from None
     finally:
         if response is not None:
             response.close()
 
 
-async def _get(
-    session: "aiohttp.ClientSession",
-    url: str,
-    headers: Mapping[str, str],
-    name: str,
-    auth: Credentials | None,
-) -> "aiohttp.ClientResponse":
+async def _get(transport: "HttpTransport", name: str) -> "aiohttp.ClientResponse":
     """Open the event stream. Redirects are followed within the origin only."""
     from aiohttp import ClientTimeout
     from yarl import URL
@@ -290,11 +261,11 @@ async def _get(
     from .client.http_transport import release, response_head
 
     async def send(auth_headers: Mapping[str, str]) -> "aiohttp.ClientResponse":
-        return await session.get(
+        return await transport.session.get(
             target,
             headers={
                 **auth_headers,
-                **headers,
+                **transport.headers,
                 "Accept": "text/event-stream",
                 "Cache-Control": "no-store",
             },
@@ -302,9 +273,11 @@ async def _get(
             allow_redirects=False,
         )
 
-    target = URL(url)
+    target = URL(transport.url)
     for _ in range(MAX_REDIRECTS):
-        response = await send_with_auth(auth, "GET", str(target), send, response_head, release)
+        response = await send_with_auth(
+            transport.auth, "GET", str(target), send, response_head, release
+        )
         if response.ok and response.content_type == "text/event-stream" and response.status == 200:
             return response
         response.close()
@@ -315,7 +288,7 @@ async def _get(
             target, location, f"{name}: HTTP {response.status} redirects to"
         )
     if response.status in AUTH_STATUSES:
-        raise explain_refusal(name, response_head(response), headers)
+        raise explain_refusal(name, response_head(response), transport.headers)
     said = f"HTTP {response.status} {response.reason or ''}".rstrip()
     if response.status == 200:
         said += f" with {response.content_type}"
@@ -360,40 +333,28 @@ class _SseClientStream:
 
     def __init__(
         self,
-        session: "aiohttp.ClientSession",
+        transport: "HttpTransport",
         response: "aiohttp.ClientResponse",
         endpoint: Any,
-        headers: Mapping[str, str],
         events: EventStreamParser,
         early: list[Event],
         name: str,
         timeout: float,
-        auth: Credentials | None,
     ) -> None:
-        self._session, self._response, self._endpoint, self._auth = (
-            session,
-            response,
-            endpoint,
-            auth,
-        )
-        self._headers = {**headers, "Content-Type": "application/json"}
+        self._transport, self._response, self._endpoint = transport, response, endpoint
         self._events, self._early = events, early
         self._name, self._timeout = name, timeout
         self._receive: Receive
 
     async def listen(self, receive: Receive, drain: Drain) -> None:
         """Deliver messages until the stream ends, which is always an error in this transport."""
-        from aiohttp import ClientError
+        from .client.http_transport import translate_errors
 
         self._receive = receive
         self._deliver_events(self._early)
-        try:
+        with translate_errors(self._name):
             async for chunk in self._response.content.iter_any():
                 self._deliver_events(self._events.feed(chunk))
-        except (ClientError, OSError) as problem:
-            raise ConnectionClosed(
-                f"{self._name}: the event stream broke: {_describe(problem)}"
-            ) from None
         raise ConnectionClosed(f"{self._name}: the server ended the event stream")
 
     def _deliver_events(self, events: list[Event]) -> None:
@@ -404,8 +365,6 @@ class _SseClientStream:
     async def write(self, data: bytes) -> None:
         """Post one message, after the one before is done. A message that the server refuses fails
         alone, unless the session is lost."""
-        from aiohttp import ClientError
-
         try:
             async with asyncio.timeout(self._timeout):
                 while True:
@@ -417,10 +376,8 @@ class _SseClientStream:
             raise ConnectionClosed(
                 f"{self._name}: a message was not accepted within {self._timeout:g} s"
             ) from None
-        except (ClientError, OSError) as problem:
-            raise ConnectionClosed(
-                f"{self._name}: a message could not be posted: {_describe(problem)}"
-            ) from None
+        except ConnectionClosed:
+            raise
         except DovetailError as problem:  # from the credentials
             self._report_lost(data, problem)
             return
@@ -438,29 +395,37 @@ class _SseClientStream:
 
     async def _post(self, data: bytes) -> tuple[int, str, float | None]:
         """Post, and return the status, an explanation, and the seconds until a retry, if any."""
-        from .client.http_transport import release, response_head
+        from .client.http_transport import (
+            RETRY_AFTER_STATUSES,
+            parse_retry_after,
+            release,
+            response_head,
+            translate_errors,
+        )
+
+        transport = self._transport
 
         async def send(auth_headers: Mapping[str, str]) -> "aiohttp.ClientResponse":
             body = BytesIO(data)  # aiohttp then sends it in pieces
-            headers = {**auth_headers, **self._headers}
-            return await self._session.post(
-                self._endpoint, data=body, headers=headers, allow_redirects=False
-            )
+            headers = {**auth_headers, **transport.headers, "Content-Type": "application/json"}
+            with translate_errors(self._name):
+                return await transport.session.post(
+                    self._endpoint, data=body, headers=headers, allow_redirects=False
+                )
 
-        async with await send_with_auth(
-            self._auth, "POST", str(self._endpoint), send, response_head, release
-        ) as response:
-            said = (
-                (await response.content.read(200)).decode(errors="replace").strip()
-                if response.status >= 300
-                else ""
-            )
-            words = f"HTTP {response.status} {response.reason or ''}".rstrip() + (
-                f": {said}" if said else ""
-            )
-            later = response.headers.get("Retry-After", "")
-            pause = float(later) if response.status in (429, 503) and later.isdecimal() else None
-            return response.status, words, pause
+        response = await send_with_auth(
+            transport.auth, "POST", str(self._endpoint), send, response_head, release
+        )
+        with translate_errors(self._name):
+            async with response:
+                words = f"HTTP {response.status} {response.reason or ''}".rstrip()
+                if response.status >= 300:
+                    said = (await response.content.read(200)).decode(errors="replace").strip()
+                    words += f": {said}" if said else ""
+        pause = None
+        if response.status in RETRY_AFTER_STATUSES:
+            pause = parse_retry_after(response.headers.get("Retry-After", ""))
+        return response.status, words, pause
 
     def _report_lost(self, data: bytes, error: DovetailError) -> None:
         try:
@@ -473,14 +438,3 @@ class _SseClientStream:
     async def close(self) -> None:
         """Close the stream, which the server notices."""
         self._response.close()
-
-
-def _describe(problem: Exception) -> str:
-    inner = (
-        getattr(problem, "certificate_error", None) or getattr(problem, "os_error", None) or problem
-    )
-    return (
-        describe_os_error(inner)
-        if isinstance(inner, OSError)
-        else str(inner) or type(inner).__name__
-    )

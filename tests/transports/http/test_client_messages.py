@@ -24,7 +24,8 @@ from dovetail.errors import (
     Unauthorized,
 )
 from dovetail.transports.http.client import channel as transport
-from dovetail.transports.http.client.channel import connect
+from dovetail.transports.http.client.http_transport import HttpTransport
+from dovetail.transports.http.client.messages import HeaderParams
 from tests.transports.http.scripted import MODERN, Asked, Script, Scripted, modern, old
 
 DONE = {"resultType": "complete", "content": [{"type": "text", "text": "done"}]}
@@ -300,7 +301,9 @@ async def test_a_channel_that_is_full_is_waited_for() -> None:
     received: list[Any] = []
     ends: list[Exception | None] = []
     async with Scripted(script) as server:
-        channel = await connect(server.url, Limits(in_flight=1))
+        limits = Limits(in_flight=1)
+        transport_ = HttpTransport(server.url, limits)
+        channel = transport.HttpChannel(transport_, limits, False, HeaderParams(1))
         channel.start(received.append, ends.append)
         await channel.drain()
         channel.send(b'{"jsonrpc":"2.0","id":1,"method":"x"}')

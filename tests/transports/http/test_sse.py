@@ -10,6 +10,7 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from decimal import Decimal
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -32,7 +33,7 @@ from dovetail.ports import Bus, Channel, Principal, RequestIdentity
 from dovetail.revisions import ALL
 from dovetail.transports.http import sse
 from dovetail.transports.http.event_stream import Event, EventStreamParser, event
-from dovetail.transports.http.sse import SseServer, connect_sse
+from dovetail.transports.http.sse import SseServer
 from tests.transports.test_websocket import GREETING, Ear, Hall, added, call, listening
 
 REVISIONS = [revision.name for revision in ALL]
@@ -56,33 +57,39 @@ class House:
         self,
         limits: Limits = DEFAULT,
         bus: Bus | None = None,
-        *,
-        limit: int = 100,
-        keepalive: float = 15.0,
     ) -> None:
         self.hall = Hall(limits)
         self.visitor = RequestIdentity()
         hold = self.hall.hold
-        self.pairs = SseServer(
-            limits, lambda one, _: hold(one), bus or NoBus(), limit=limit, keepalive=keepalive
-        )
+        self.pairs = SseServer(limits, lambda one, _: hold(one), bus or NoBus())
 
     async def app(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["method"] == "GET":
-            await self.pairs.open(scope, receive, send, "/message", visitor=self.visitor)
+            await self.pairs.open(scope, receive, send, "/message", (), self.visitor)
             return
         body, more = b"", True
         while more:
             part = await receive()
             body, more = body + part.get("body", b""), part.get("more_body", False)
         session = parse_qs(scope["query_string"].decode()).get("session_id", [""])[0]
-        await self.pairs.post(send, session, body, visitor=self.visitor)
+        await self.pairs.post(send, session, body, (), self.visitor)
 
 
 @asynccontextmanager
 async def lived_in(house: House, **options: Any) -> AsyncIterator[str]:
     async with listening(house.app, **options) as (port, _):
         yield f"http://127.0.0.1:{port}"
+
+
+async def connect_sse(
+    session: aiohttp.ClientSession,
+    url: str,
+    headers: dict[str, str],
+    limits: Limits,
+    timeout: float,
+) -> Channel:
+    transport: Any = SimpleNamespace(session=session, url=url, headers=headers, auth=None)
+    return await sse.connect_sse(transport, limits, timeout)
 
 
 @asynccontextmanager
@@ -249,7 +256,7 @@ async def test_a_conversation_that_still_cleans_up_takes_no_more_messages() -> N
         channel.start(heard.append, lambda reason: gone.set())
         await cleaned.wait()
 
-    house.pairs = SseServer(DEFAULT, slow, NoBus(), limit=1, keepalive=15)
+    house.pairs = SseServer(DEFAULT, slow, NoBus())
     async with lived_in(house) as url:
         async with guest(url) as peer:
             assert (await peer.post("1"))[0] == 202
@@ -268,7 +275,7 @@ async def test_a_carriage_return_between_tokens_does_not_end_the_event() -> None
         channel.send(b'{"a":\r\r"event: endpoint"}')
         await ear.end
 
-    house.pairs = SseServer(DEFAULT, speak, NoBus(), limit=1, keepalive=15)
+    house.pairs = SseServer(DEFAULT, speak, NoBus())
     async with lived_in(house) as url, guest(url) as peer:
         assert await peer.answer() == {"a": "event: endpoint"}
 
@@ -298,7 +305,7 @@ async def test_what_a_client_sends_cannot_forge_events() -> None:
 
 
 async def test_a_quiet_stream_is_kept_alive() -> None:
-    async with lived_in(House(keepalive=0.02)) as url, guest(url) as peer:
+    async with lived_in(House(Limits(keepalive=0.02))) as url, guest(url) as peer:
         for _ in range(3):
             assert (await peer.response.content.readany()).startswith(b":")
         await peer.greet()
@@ -320,7 +327,7 @@ async def test_a_client_that_vanishes_ends_its_conversation_and_its_calls() -> N
 
 
 async def test_streams_beyond_the_limit_are_put_off_until_one_ends() -> None:
-    house = House(limit=2)
+    house = House(Limits(streams=2))
     async with lived_in(house) as url, guest(url):
         async with guest(url) as peer:
             async with peer.session.get(f"{url}/sse") as refused:
@@ -394,7 +401,7 @@ async def test_a_server_that_fails_before_it_begins_answers_500(
     async def broken(channel: Any, visitor: RequestIdentity) -> None:
         raise RuntimeError("no database")
 
-    house.pairs = SseServer(DEFAULT, broken, NoBus(), limit=1, keepalive=1)
+    house.pairs = SseServer(DEFAULT, broken, NoBus())
     async with lived_in(house) as url, aiohttp.ClientSession() as session:
         for _ in range(2):
             async with session.get(f"{url}/sse") as response:
@@ -626,7 +633,7 @@ async def test_a_stream_that_is_cut_off_fails_the_call_that_waits() -> None:
             await house.hall.started.wait()
             for connection in list(server.server_state.connections):
                 connection.transport.abort()
-            with pytest.raises(ConnectionClosed, match="/sse: the event stream broke"):
+            with pytest.raises(ConnectionClosed, match="/sse: the connection broke"):
                 await waiting
 
 

@@ -23,7 +23,7 @@ handshake), since such a response tells nothing about the server's era.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from math import inf
 from typing import Any
 
@@ -44,8 +44,7 @@ from ....errors import (
 from ....jsonrpc.framing import TooLong
 from ....jsonrpc.messages import Error, ErrorResponse, Id, encode
 from ....limits import Limits
-from ....net import PeerAddresses
-from ....ports import HTTP, Channel, Credentials, LostReply, OnClose, Receive
+from ....ports import HTTP, Channel, LostReply, OnClose, Receive
 from ....protocol.methods import Method
 from ....protocol.tools import Tool
 from ....revisions import ALL
@@ -98,31 +97,12 @@ STABLE_SECONDS = 0.5
 """A stream that lasted this long counts as a successful attempt."""
 
 
-async def connect(
-    url: str,
-    limits: Limits,
-    *,
-    headers: Mapping[str, str] | None = None,
-    verify: Any = True,
-    proxy: str | None = None,
-    long_polling: bool = False,
-    header_params: HeaderParams | None = None,
-    auth: Credentials | None = None,
-    peers: PeerAddresses | None = None,
-) -> Channel:
-    """Return a channel to the server at a URL. Nothing is sent yet.
+class HttpChannel:
+    """One session over HTTP.
 
     `header_params` are the header parameters of the server's tools, which earlier channels have
-    learned and this one adds to. `peers` records the addresses of the server.
+    learned and this one adds to.
     """
-    transport = HttpTransport(
-        url, limits, headers=headers, verify=verify, proxy=proxy, auth=auth, peers=peers
-    )
-    return HttpChannel(transport, limits, long_polling, header_params)
-
-
-class HttpChannel:
-    """One session over HTTP."""
 
     network = HTTP
 
@@ -130,8 +110,8 @@ class HttpChannel:
         self,
         transport: HttpTransport,
         limits: Limits,
-        long_polling: bool = False,
-        header_params: HeaderParams | None = None,
+        long_polling: bool,
+        header_params: HeaderParams,
     ) -> None:
         self._transport, self._limits, self._long_polling = transport, limits, long_polling
         self._loop = asyncio.get_running_loop()
@@ -496,15 +476,7 @@ class HttpChannel:
         from ..sse import connect_sse
 
         try:
-            transport = self._transport
-            sse = await connect_sse(
-                transport.session,
-                transport.url,
-                transport.headers,
-                self._limits,
-                timeout,
-                transport.auth,
-            )
+            sse = await connect_sse(self._transport, self._limits, timeout)
         except Unauthorized:
             raise
         except DovetailError as problem:

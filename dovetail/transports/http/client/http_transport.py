@@ -17,7 +17,6 @@ from contextlib import contextmanager
 from email.utils import parsedate_to_datetime
 from io import BytesIO
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin, urlsplit
 
@@ -169,12 +168,7 @@ class HttpReply:
     async def __aenter__(self) -> "HttpReply":
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         release(self._response)
 
     @property

@@ -116,13 +116,13 @@ def error_in(body: bytes | TooLong) -> PeekedError | None:
 class RequestHeaders:
     """What the headers of one session consist of."""
 
-    def __init__(self, header_params: HeaderParams | None = None) -> None:
+    def __init__(self, header_params: HeaderParams) -> None:
         self.version: str | None = None
         self.session: str | None = None
         self.is_stateless = False
         self.find_method: Callable[[str], Method | None] = METHODS.get
         """Finds the row of a method; a client with extensions has more of them."""
-        self._params = HeaderParams(MAX_TOOLS) if header_params is None else header_params
+        self._params = header_params
 
     def for_session(self) -> dict[str, str]:
         """Return the headers that every request of the session has."""
