@@ -39,7 +39,7 @@ async def send_with_auth(
     """
     if auth is None:
         return await send({})
-    for left in reversed(range(MAX_ATTEMPTS)):
+    for attempts_left in reversed(range(MAX_ATTEMPTS)):
         reply = await send(await auth.headers(method, url))
         answer = head(reply)
         if answer.status not in AUTH_STATUSES:
@@ -47,7 +47,7 @@ async def send_with_auth(
             break
         pause(True)
         try:
-            again = await auth.on_refused(method, url, answer) and left > 0
+            retry = await auth.on_refused(method, url, answer) and attempts_left > 0
         except BaseException as problem:
             drop(reply)
             if isinstance(problem, TimedOut):  # not a timeout of the request itself
@@ -55,10 +55,19 @@ async def send_with_auth(
             raise
         finally:
             pause(False)
-        if not again:
+        if not retry:
             break
         drop(reply)
     return reply
+
+
+def make_head(status: int, headers: Iterable[tuple[str, str]]) -> HttpResponse:
+    """Return a response without its body; headers that were repeated are joined."""
+    joined: dict[str, str] = {}
+    for name, value in headers:
+        key = name.lower()
+        joined[key] = f"{joined[key]}, {value}" if key in joined else value
+    return HttpResponse(status=status, headers=joined)
 
 
 def explain_refusal(

@@ -8,7 +8,6 @@ into a large message before its size is known.
 """
 
 import logging
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
@@ -18,12 +17,10 @@ from ..jsonrpc.framing import HEAD_BYTES, TooLong
 from ..limits import Limits
 from ..net import without_password
 from ..ports import WEBSOCKET, Channel, Credentials, HttpResponse, Receive
-from .send_with_auth import AUTH_STATUSES, explain_refusal, send_with_auth
+from .send_with_auth import AUTH_STATUSES, explain_refusal, make_head, send_with_auth
 from .stream_adapter import AsgiReceive, AsgiSend, Drain, StreamAdapter, describe_os_error
 
 if TYPE_CHECKING:
-    import ssl
-
     from websockets.asyncio.client import ClientConnection
     from websockets.exceptions import ConnectionClosed as Closed, InvalidStatus
 
@@ -144,7 +141,7 @@ async def connect(
     limits: Limits,
     *,
     headers: Mapping[str, str] | None = None,
-    verify: "ssl.SSLContext | str | os.PathLike[str] | bool" = True,
+    verify: Any = True,
     proxy: str | None = None,
     timeout: float,
     auth: Credentials | None = None,
@@ -156,6 +153,8 @@ async def connect(
     proxy of the environment. `peers` records the address of the server.
     """
     from urllib.request import getproxies
+
+    from .http.client.http_transport import ssl_option
 
     try:
         from websockets.asyncio import client
@@ -177,7 +176,7 @@ async def connect(
             super().connection_made(transport)
 
     name = without_password(url)
-    secure: dict[str, Any] = {"ssl": _ssl_context(verify)} if url.startswith("wss:") else {}
+    secure: dict[str, Any] = {"ssl": ssl_option(verify)} if url.startswith("wss:") else {}
 
     async def shake_hands(auth_headers: Mapping[str, str]) -> "ClientConnection | InvalidStatus":
         try:
@@ -283,12 +282,7 @@ def _describe_close(code: int, reason: str | None) -> str:
 
 def _head(result: Any) -> HttpResponse:
     """Return the status and headers of the response to the handshake."""
-    response = result.response
-    headers: dict[str, str] = {}
-    for name, value in response.headers.raw_items():
-        key = name.lower()
-        headers[key] = f"{headers[key]}, {value}" if key in headers else value
-    return HttpResponse(status=response.status_code, headers=headers)
+    return make_head(result.response.status_code, result.response.headers.raw_items())
 
 
 def _refusal(name: str, refusal: "InvalidStatus", given: Iterable[str]) -> DovetailError:
@@ -304,23 +298,3 @@ def _refusal(name: str, refusal: "InvalidStatus", given: Iterable[str]) -> Dovet
         where = response.headers["Location"]
         return ConnectFailed(f"{status}. It redirects to {where}. Use that URL if you trust it.")
     return ConnectFailed(f"{status}: {said}" if said else status)
-
-
-def _ssl_context(verify: "ssl.SSLContext | str | os.PathLike[str] | bool") -> "ssl.SSLContext":
-    import ssl
-
-    if isinstance(verify, ssl.SSLContext):
-        return verify
-    path = None if isinstance(verify, bool) else os.fspath(verify)
-    folder = path is not None and os.path.isdir(path)
-    try:
-        context = ssl.create_default_context(
-            cafile=None if folder else path, capath=path if folder else None
-        )
-    except OSError as problem:
-        raise ConfigError(
-            f"verify={path!r} contains no certificates: {describe_os_error(problem)}"
-        ) from None
-    if verify is False:
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    return context

@@ -9,6 +9,7 @@ response. Proxies come from the environment; netrc files and cookies are not use
 """
 
 import asyncio
+import os
 import re
 import ssl
 import time
@@ -16,7 +17,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from email.utils import parsedate_to_datetime
 from io import BytesIO
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin, urlsplit
 
@@ -34,7 +34,7 @@ from ....jsonrpc.framing import HEAD_BYTES, TooLong
 from ....limits import Limits
 from ....net import PeerAddresses, split_origin, without_password
 from ....ports import Credentials, HttpResponse
-from ...send_with_auth import AUTH_STATUSES, explain_refusal, send_with_auth
+from ...send_with_auth import AUTH_STATUSES, explain_refusal, make_head, send_with_auth
 from ...stream_adapter import describe_os_error
 from ..event_stream import Event, EventStreamParser
 
@@ -305,12 +305,8 @@ def import_aiohttp(url: str) -> Any:
 
 
 def response_head(response: "aiohttp.ClientResponse") -> HttpResponse:
-    """Return the status and headers of a response; repeated headers are joined."""
-    headers: dict[str, str] = {}
-    for name, value in response.headers.items():
-        key = name.lower()
-        headers[key] = f"{headers[key]}, {value}" if key in headers else value
-    return HttpResponse(status=response.status, headers=headers)
+    """Return the status and headers of a response."""
+    return make_head(response.status, response.headers.items())
 
 
 def release(response: "aiohttp.ClientResponse") -> None:
@@ -336,16 +332,25 @@ def _follow_redirect(url: str, location: str, has_secrets: bool) -> str:
     return target
 
 
-def ssl_option(verify: Any) -> Any:
-    """Return aiohttp's `ssl=` for `verify=`: True, False, an SSL context, or the path of
-    certificates to trust."""
-    if isinstance(verify, bool | ssl.SSLContext):
+def ssl_option(verify: Any) -> ssl.SSLContext | bool:
+    """Return the `ssl=` of aiohttp and websockets for `verify=`: True, False, an SSL context, or
+    the path of certificates to trust."""
+    if verify is True or isinstance(verify, ssl.SSLContext):
         return verify
-    path = Path(verify)
+    if verify is False:
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        return context
+    path = os.fspath(verify)
+    is_folder = os.path.isdir(path)
     try:
-        return ssl.create_default_context(**{"capath" if path.is_dir() else "cafile": str(path)})  # type: ignore[arg-type]
-    except (OSError, ssl.SSLError) as error:
-        raise ConfigError(f"verify={str(verify)!r} contains no certificates: {error}") from None
+        return ssl.create_default_context(
+            cafile=None if is_folder else path, capath=path if is_folder else None
+        )
+    except OSError as error:
+        raise ConfigError(
+            f"verify={path!r} contains no certificates: {describe_os_error(error)}"
+        ) from None
 
 
 def proxy_for(url: str) -> str | None:
