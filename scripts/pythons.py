@@ -28,8 +28,8 @@ def candidates(minor: int) -> Iterator[str]:
         if found := shutil.which(name, path=folder):
             yield found
     pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
-    for folder in sorted((pyenv / "versions").glob(f"3.{minor}.*"), reverse=True):
-        yield str(folder / "bin" / name)
+    for home in sorted((pyenv / "versions").glob(f"3.{minor}.*"), reverse=True):
+        yield str(home / "bin" / name)
 
 
 def starts(python: str, version: tuple[int, int]) -> bool:
