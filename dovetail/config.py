@@ -149,35 +149,21 @@ def expand(server: ServerConfig, environment: Mapping[str, str] | None = None) -
     """Return the server with every `${VAR}` replaced."""
     values = os.environ if environment is None else environment
 
-    def fill(text: str) -> str:
-        def replace(match: re.Match[str]) -> str:
-            name, fallback = match[1], match[2]
-            if name in values:
-                return values[name]
-            if fallback is None:
-                raise ConfigError(
-                    f"The configuration needs ${{{name}}}, which is not set in the environment"
-                )
-            return fallback
-
-        return _VARIABLE.sub(replace, text)
-
-    def fill_auth(auth: str | AuthConfig | None) -> str | AuthConfig | None:
-        if isinstance(auth, AuthConfig):
-            return AuthConfig(
-                client_id=auth.client_id and fill(auth.client_id),
-                client_secret=auth.client_secret and fill(auth.client_secret),
-                issuer=auth.issuer and fill(auth.issuer),
-                scopes=[fill(scope) for scope in auth.scopes],
+    def replace(match: re.Match[str]) -> str:
+        name, fallback = match[1], match[2]
+        if name in values:
+            return values[name]
+        if fallback is None:
+            raise ConfigError(
+                f"The configuration needs ${{{name}}}, which is not set in the environment"
             )
-        return auth and fill(auth)
+        return fallback
 
-    return ServerConfig(
-        command=None if server.command is None else fill(server.command),
-        args=[fill(arg) for arg in server.args],
-        env={key: fill(value) for key, value in server.env.items()},
-        cwd=None if server.cwd is None else fill(server.cwd),
-        url=None if server.url is None else fill(server.url),
-        headers={key: fill(value) for key, value in server.headers.items()},
-        auth=fill_auth(server.auth),
-    )
+    def fill(value: Any) -> Any:
+        if isinstance(value, str):
+            return _VARIABLE.sub(replace, value)
+        if isinstance(value, list):
+            return [fill(item) for item in value]
+        return {key: fill(item) for key, item in value.items()}
+
+    return msgspec.convert(fill(msgspec.to_builtins(server)), ServerConfig)

@@ -12,7 +12,7 @@ a server over HTTP, and `Credentials` are what a client presents to it.
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from .errors import DovetailError, ProtocolError
 from .jsonrpc.framing import TooLong
@@ -117,56 +117,39 @@ MAX_TASK_IDS = 256
 """Tasks for which one caller gets notifications without asking."""
 
 
-class Caller:
+class Caller(Struct, eq=False):
     """The other side of a call: its revision, what it declared, and who it is. There is one per
-    session, or one per request in the stateless era.
+    session, or one per request in the stateless era."""
 
-    Args:
-        revision: The revision of the protocol that it uses.
-        info: Its name and version, if it gave them.
-        capabilities: What it declared (default: nothing).
-        log_level: The lowest severity of log message that it gets (default: 0, all); None for none.
-        state: What the server's lifespan yielded.
-    """
-
-    __slots__ = (
-        "address", "capabilities", "elicitation_ids", "info", "log_level", "on_url_elicitation",
-        "principal", "revision", "roots", "roots_generation", "session_id", "state",
-        "subscribed_uris", "task_ids",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        revision: Revision,
-        info: Implementation | None = None,
-        capabilities: ClientCapabilities | None = None,
-        log_level: int | None = 0,
-        state: Any = None,
-    ) -> None:
-        self.revision = revision
-        self.info = info
-        self.capabilities = ClientCapabilities() if capabilities is None else capabilities
-        self.log_level = log_level
-        self.principal: Principal | None = None
-        """Who it is; None if nothing checks that, as on stdio or without `Server(auth=…)`."""
-        self.address: str | None = None
-        """The network address of its newest request, on a network."""
-        self.state = state
-        self.roots: tuple[Any, ...] | None = None
-        """Its roots; None if they must be asked for."""
-        self.roots_generation = 0
-        """Counts the changes of its roots: an answer that was requested before the last change is
-        outdated."""
-        self.elicitation_ids: tuple[str, ...] = ()
-        """The ids of its newest URL elicitations, in the handshake era."""
-        self.on_url_elicitation: Callable[[str], None] | None = None
-        """Called with each of these ids, if other processes need to know them."""
-        self.subscribed_uris: frozenset[str] = frozenset()
-        """The resources whose changes it subscribed to, in the handshake era."""
-        self.session_id: str = ""
-        """Identifies its session, in the handshake era; empty without one."""
-        self.task_ids: tuple[str, ...] = ()
-        """The ids of its newest tasks, in the handshake era."""
+    revision: Revision
+    """The revision of the protocol that it uses."""
+    info: Implementation | None = None
+    """Its name and version, if it gave them."""
+    capabilities: ClientCapabilities = field(default_factory=ClientCapabilities)
+    """What it declared (default: nothing)."""
+    log_level: int | None = 0
+    """The lowest severity of log message that it gets (default: 0, all); None for none."""
+    state: Any = None
+    """What the server's lifespan yielded."""
+    principal: Principal | None = None
+    """Who it is; None if nothing checks that, as on stdio or without `Server(auth=…)`."""
+    address: str | None = None
+    """The network address of its newest request, on a network."""
+    roots: tuple[Any, ...] | None = None
+    """Its roots; None if they must be asked for."""
+    roots_generation: int = 0
+    """Counts the changes of its roots: an answer that was requested before the last change is
+    outdated."""
+    elicitation_ids: tuple[str, ...] = ()
+    """The ids of its newest URL elicitations, in the handshake era."""
+    on_url_elicitation: Callable[[str], None] | None = None
+    """Called with each of these ids, if other processes need to know them."""
+    subscribed_uris: frozenset[str] = frozenset()
+    """The resources whose changes it subscribed to, in the handshake era."""
+    session_id: str = ""
+    """Identifies its session, in the handshake era; empty without one."""
+    task_ids: tuple[str, ...] = ()
+    """The ids of its newest tasks, in the handshake era."""
 
     def invalidate_roots(self) -> None:
         """Forget the roots, so that they are asked for again."""

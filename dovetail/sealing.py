@@ -26,6 +26,8 @@ from hashlib import blake2b
 from hmac import compare_digest
 from typing import Literal, Protocol, TypeAlias
 
+from msgspec import Struct
+
 from .errors import ConfigError
 
 ENCRYPTED, SIGNED = 1, 2
@@ -55,18 +57,15 @@ class Cipher(Protocol):
         """Return the data; raises if anything was changed."""
 
 
-class _Signer:
+class _Signer(Struct, frozen=True, eq=False):
     """Leaves the data readable and adds a tag."""
 
-    __slots__ = ("_key",)
-
-    def __init__(self, key: bytes) -> None:
-        self._key = key
+    key: bytes
 
     def _tag(self, nonce: bytes, data: bytes, bound: bytes) -> bytes:
         # The length keeps the end of `bound` and the start of `data` apart.
         message = b"".join((nonce, len(bound).to_bytes(8), bound, data))
-        return blake2b(message, digest_size=TAG_BYTES, key=self._key).digest()
+        return blake2b(message, digest_size=TAG_BYTES, key=self.key).digest()
 
     def encrypt(self, nonce: bytes, data: bytes, bound: bytes, /) -> bytes:
         return data + self._tag(nonce, data, bound)

@@ -1,6 +1,6 @@
 """How the processes of one server reach each other: the implementations of `ports.Bus`.
 
-`Alone` is for a server of one process. Otherwise a `Hub` listens on a Unix socket, in a directory
+`NoBus` is for a server of one process. Otherwise a `Hub` listens on a Unix socket, in a directory
 that only this user can enter, and each process is a member (`join`). A frame is a length of four
 bytes and the MessagePack of
 
@@ -101,11 +101,12 @@ class BusConnection(asyncio.Protocol):
 
     def __init__(
         self,
-        made: "Callable[[BusConnection], None]",
-        take: "Callable[[BusConnection, Frame], None]",
-        gone: "Callable[[BusConnection], None]",
+        on_connect: "Callable[[BusConnection], None]",
+        on_frame: "Callable[[BusConnection, Frame], None]",
+        on_disconnect: "Callable[[BusConnection], None]",
     ) -> None:
-        self._made, self._take, self._gone = made, take, gone
+        self._on_connect, self._on_frame = on_connect, on_frame
+        self._on_disconnect = on_disconnect
         self._buffer = bytearray()
         self._queue: list[bytes] = []
         self._size = 0
@@ -114,20 +115,22 @@ class BusConnection(asyncio.Protocol):
 
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
-        self._made(self)
+        self._on_connect(self)
 
     def data_received(self, data: bytes) -> None:
         """Handle each complete frame."""
         buffer, start = self._buffer, 0
         buffer += data
         try:
-            while not self._transport.is_closing() and (body := start + 4) <= len(buffer):
-                if (end := body + int.from_bytes(buffer[start:body])) - body > FRAME:
-                    raise ValueError(f"a frame of {end - body} bytes")
-                if end > len(buffer):
+            while not self._transport.is_closing() and start + 4 <= len(buffer):
+                body = start + 4
+                size = int.from_bytes(buffer[start:body])
+                if size > FRAME:
+                    raise ValueError(f"a frame of {size} bytes")
+                if body + size > len(buffer):
                     break
-                frame = _decode(bytes(memoryview(buffer)[body:end]))
-                start = end
+                frame = _decode(bytes(memoryview(buffer)[body : body + size]))
+                start = body + size
                 self._handle(frame)
         except (ValueError, RecursionError) as error:  # msgspec's are of the first kind
             self.drop(f"sends garbage ({error})")
@@ -135,12 +138,12 @@ class BusConnection(asyncio.Protocol):
 
     def _handle(self, frame: Frame) -> None:
         try:
-            self._take(self, frame)
+            self._on_frame(self, frame)
         except Exception:  # our own, or that of a third process: not the sender's fault
             log.exception("Could not handle a frame on the bus")
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._gone(self)
+        self._on_disconnect(self)
 
     def send(self, data: bytes) -> bool:
         """Queue a frame; False if there is no room, or the connection is closing."""
@@ -182,16 +185,15 @@ def _framed(kind: int, topic: str, payload: Any, number: int) -> bytes:
     return len(body).to_bytes(4) + body
 
 
-class RelayedQuestion:
-    """A question that the hub relays: who asks, under which number, until when, and which members
-    have not answered."""
+class RelayedQuestion(msgspec.Struct, eq=False):
+    """A question that the hub relays."""
 
-    __slots__ = ("asker", "number", "until", "waiting")
-
-    def __init__(
-        self, asker: BusConnection, number: int, until: float, waiting: set[BusConnection]
-    ) -> None:
-        self.asker, self.number, self.until, self.waiting = asker, number, until, waiting
+    asker: BusConnection
+    number: int
+    """Its number at the asker."""
+    until: float
+    waiting: set[BusConnection]
+    """The members that have not answered."""
 
 
 class Hub:
@@ -199,7 +201,7 @@ class Hub:
 
     def __init__(self) -> None:
         self._members: set[BusConnection] = set()
-        self._asked: dict[int, RelayedQuestion] = {}
+        self._questions: dict[int, RelayedQuestion] = {}
         self._numbers = count(1)
         self._server: asyncio.AbstractServer | None = None
 
@@ -222,13 +224,14 @@ class Hub:
 
     def _left(self, member: BusConnection) -> None:
         self._members.discard(member)
-        for number in [number for number, asked in self._asked.items() if member in asked.waiting]:
-            self._answered(member, number, NIL)
-        self._tell(member, _framed(PUBLISH, MEMBERS_CHANGED, None, 0))
+        for number, question in list(self._questions.items()):
+            if member in question.waiting:
+                self._answered(member, number, NIL)
+        self._send_to_others(member, _framed(PUBLISH, MEMBERS_CHANGED, None, 0))
 
     def _relay(self, member: BusConnection, frame: Frame) -> None:
         if frame.kind == PUBLISH:
-            self._tell(member, _framed(PUBLISH, frame.topic, frame.payload, 0))
+            self._send_to_others(member, _framed(PUBLISH, frame.topic, frame.payload, 0))
         elif frame.kind == ASK:
             self._ask(member, frame)
         elif frame.kind == ANSWER:
@@ -236,34 +239,36 @@ class Hub:
         else:
             member.drop(f"sends garbage (kind {frame.kind})")
 
-    def _tell(self, sender: BusConnection, data: bytes) -> set[BusConnection]:
-        """Send a frame to all others, and return those that got it."""
-        got = set()
+    def _send_to_others(self, sender: BusConnection, data: bytes) -> set[BusConnection]:
+        """Send a frame to all others, and return those that can receive it."""
+        reached = set()
         for member in self._members - {sender}:
             if member.send(data):
-                got.add(member)
+                reached.add(member)
             else:
                 member.drop("has stopped reading")
-        return got
+        return reached
 
     def _ask(self, asker: BusConnection, frame: Frame) -> None:
         now = asyncio.get_running_loop().time()
-        while self._asked and (oldest := next(iter(self._asked.items())))[1].until < now:
-            del self._asked[oldest[0]]
+        for oldest, question in list(self._questions.items()):
+            if question.until >= now:
+                break
+            del self._questions[oldest]
         number = next(self._numbers)
-        waiting = self._tell(asker, _framed(ASK, frame.topic, frame.payload, number))
-        self._asked[number] = RelayedQuestion(asker, frame.number, now + FORGOTTEN, waiting)
+        waiting = self._send_to_others(asker, _framed(ASK, frame.topic, frame.payload, number))
+        self._questions[number] = RelayedQuestion(asker, frame.number, now + FORGOTTEN, waiting)
         if not waiting:
             self._answered(asker, number, NIL)
 
     def _answered(self, member: BusConnection, number: int, payload: msgspec.Raw) -> None:
-        asked = self._asked.get(number)
-        if asked is None:
+        question = self._questions.get(number)
+        if question is None:
             return  # somebody else was first, or it is too late
-        asked.waiting.discard(member)
-        if payload != NIL or not asked.waiting:
-            del self._asked[number]
-            asked.asker.send(_framed(ANSWER, "", payload, asked.number))
+        question.waiting.discard(member)
+        if payload != NIL or not question.waiting:
+            del self._questions[number]
+            question.asker.send(_framed(ANSWER, "", payload, question.number))
 
 
 class LocalBus:
@@ -276,11 +281,11 @@ class LocalBus:
         self._asks: dict[int, asyncio.Future[Any]] = {}
         self._numbers = count(1)
         self._handling = TaskSet()
-        self._wire: BusConnection | None = None
+        self._connection: BusConnection | None = None
         self._lost = asyncio.Event()
         self.tried = asyncio.Event()
         """Set after the first attempt to reach the hub."""
-        self._staying = asyncio.create_task(self._stay())
+        self._reconnecting = asyncio.create_task(self._stay_connected())
 
     def on(self, topic: str, handler: Handler) -> None:
         """Handle what others publish or ask under a topic; replaces an earlier handler."""
@@ -311,22 +316,22 @@ class LocalBus:
 
     async def close(self) -> None:
         """Leave the bus."""
-        tasks = [self._staying, *self._handling]
+        tasks = [self._reconnecting, *self._handling]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        if self._wire is not None:
-            self._wire.close()
-            self._gone(self._wire)
+        if self._connection is not None:
+            self._connection.close()
+            self._gone(self._connection)
 
-    async def _stay(self) -> None:
+    async def _stay_connected(self) -> None:
         """Stay connected to the hub; reconnect whenever it is lost."""
         loop, attempt = asyncio.get_running_loop(), 0
         while True:
             self._lost.clear()
             try:
                 await loop.create_unix_connection(
-                    lambda: BusConnection(self._joined, self._take, self._gone), self._path
+                    lambda: BusConnection(self._joined, self._on_frame, self._gone), self._path
                 )
             except OSError as error:
                 write = log.debug if self.tried.is_set() else log.warning
@@ -340,12 +345,12 @@ class LocalBus:
             await asyncio.sleep(backoff(attempt, PAUSE, LONGEST_PAUSE))
             attempt += 1
 
-    def _joined(self, wire: BusConnection) -> None:
-        self.alone, self._wire = False, wire
+    def _joined(self, connection: BusConnection) -> None:
+        self.alone, self._connection = False, connection
         self._handle(MEMBERS_CHANGED, None, 0)
 
-    def _gone(self, wire: BusConnection) -> None:
-        self.alone, self._wire = True, None
+    def _gone(self, connection: BusConnection) -> None:
+        self.alone, self._connection = True, None
         self._lost.set()
         self._handle(MEMBERS_CHANGED, None, 0)
         for answer in self._asks.values():
@@ -354,7 +359,7 @@ class LocalBus:
 
     def _send(self, kind: int, topic: str, payload: Any, number: int) -> int:
         """Send a frame, and return its size in bytes; 0 if it cannot be sent."""
-        if self._wire is None:
+        if self._connection is None:
             log.debug("Not sending %r: no hub is connected", topic)
             return 0
         try:
@@ -370,12 +375,12 @@ class LocalBus:
                 FRAME - ROOM,
             )
             return 0
-        if not self._wire.send(data):
+        if not self._connection.send(data):
             log.debug("Not sending %r: the queue to the hub is full", topic)
             return 0
         return len(data)
 
-    def _take(self, wire: BusConnection, frame: Frame) -> None:
+    def _on_frame(self, connection: BusConnection, frame: Frame) -> None:
         payload = _payload(frame.payload)
         if frame.kind != ANSWER:
             self._handle(frame.topic, payload, frame.number)

@@ -264,23 +264,21 @@ class ClientSession:
                 raise InvalidRequest(
                     f"The answer to {method.name} is malformed: {problem}"
                 ) from None
+        if kind in (None, "complete"):
+            return result
+        added = self.extensions.find_kind(kind, method)
         if kind == "input_required" and method.asks:
-            try:
-                return decode(raw, InputRequiredResult)
-            except msgspec.MsgspecError as problem:
-                raise InvalidRequest(
-                    f"The server's input_required is malformed: {problem}"
-                ) from None
-        if (added := self.extensions.find_kind(kind, method)) is not None:
-            try:
-                return decode(raw, added.type)
-            except msgspec.MsgspecError as problem:
-                raise InvalidRequest(
-                    f"The answer to {method.name}, of type {kind!r}, is malformed: {problem}"
-                ) from None
-        if kind not in (None, "complete"):
+            type_: type[Result] = InputRequiredResult
+        elif added is not None:
+            type_ = added.type
+        else:
             raise InvalidRequest(f"The answer to {method.name} has the unknown type {kind!r}")
-        return result
+        try:
+            return decode(raw, type_)
+        except msgspec.MsgspecError as problem:
+            raise InvalidRequest(
+                f"The answer to {method.name}, of type {kind!r}, is malformed: {problem}"
+            ) from None
 
     def _check(self, method: Method, revision: Revision) -> None:
         """Raise if the revision lacks a method or the server did not declare it."""
@@ -290,7 +288,8 @@ class ClientSession:
         if method.name not in revision.methods:
             raise MethodNotFound(f"There is no {method.name} in revision {revision.version}")
         capability = method.capability
-        if capability == "completions" and "completions" in _absent(revision):
+        absent = revision.absent.get(ServerCapabilities, ())
+        if capability == "completions" and "completions" in absent:
             return  # the first revision has completion, but no capability for it
         where: Any = self.server_capabilities
         for key in capability.split(".") if capability else ():
@@ -382,12 +381,11 @@ class ClientSession:
         if method is None or method.result is not None:
             log.debug("Ignored the unknown notification %s", notification.method)
             return
-        lift = (
-            revision.lift_params
-            if revision is not None
-            else lambda row, raw: decode(raw, row.params)
+        params = (
+            decode(notification.params, method.params)
+            if revision is None
+            else revision.lift_params(method, notification.params)
         )
-        params = lift(method, notification.params)
         if method.name == "notifications/progress":
             if not self.connection.on_progress(params):
                 self._deliver(method.name, params)  # of a task, which outlives its request
@@ -456,7 +454,3 @@ def _kind_of(raw: Any) -> str | None:
         return decode(raw, Result).result_type  # type: ignore[no-any-return]
     except msgspec.MsgspecError:
         return None
-
-
-def _absent(revision: Revision) -> tuple[str, ...]:
-    return revision.absent.get(ServerCapabilities, ())

@@ -143,7 +143,7 @@ class Dispatcher:
         self.subscriptions = ServerSubscriptions(service.limits.subscriptions)
         self.round_trips = MultiRoundTrip(service, ring)
         self.state = state
-        self._stateless = stateless.served_revisions(service)
+        self._stateless = {one.version: one for one in service.revisions if one.stateless}
         self._notify_sessions = notify_sessions
         self.running: set[Call] = set()
         """The calls that are being answered, of all sources."""

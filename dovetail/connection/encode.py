@@ -33,8 +33,6 @@ _plain = msgspec.json.Decoder().decode
 class MessageEncoder:
     """Encodes messages by the rules of one server or client."""
 
-    __slots__ = ("_limit", "_redact")
-
     def __init__(self, limit: int, redact: Redact | None = None) -> None:
         self._limit = limit
         self._redact = redact
@@ -51,7 +49,7 @@ class MessageEncoder:
         except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as error:
             raise InternalError(f"The result cannot be written as JSON: {error}") from None
         if self._redact is not None:
-            data = self._redacted(data)
+            data = _redacted(data, self._redact)
         if b"\n" in data:
             # Between tokens of raw JSON; inside a string it would be escaped.
             data = data.replace(b"\n", b" ")
@@ -103,20 +101,19 @@ class MessageEncoder:
                 _reply(id, Error(code, "The error message could not be encoded"), revision)
             )
 
-    def _redacted(self, data: bytes) -> bytes:
-        redact = self._redact
-        assert redact is not None
-        message = _plain(data)
-        try:
-            for part in ("params", "result", "error"):
-                if part in message:
-                    message[part] = _map_strings(message[part], redact)
-        except Exception:
-            log.exception("A message was withheld: the redact rule raised an exception")
-            raise InternalError(
-                "The message was withheld because it could not be checked for secrets"
-            ) from None
-        return encode(message)
+
+def _redacted(data: bytes, redact: Redact) -> bytes:
+    message = _plain(data)
+    try:
+        for part in ("params", "result", "error"):
+            if part in message:
+                message[part] = _map_strings(message[part], redact)
+    except Exception:
+        log.exception("A message was withheld: the redact rule raised an exception")
+        raise InternalError(
+            "The message was withheld because it could not be checked for secrets"
+        ) from None
+    return encode(message)
 
 
 def _reply(id: Id | None, body: Error, revision: Revision | None) -> Any:

@@ -131,8 +131,6 @@ class Extensions:
     def __init__(self, given: Iterable[Extension] = ()) -> None:
         self._all: tuple[Extension, ...] = ()
         self._methods: dict[str, tuple[Method, Extension]] = {}
-        self._around: dict[str, tuple[Middleware, ...]] = {}
-        self._instead: dict[str, tuple[Middleware, ...]] = {}
         self.layers: dict[str, tuple[Middleware, ...]] = {}
         """The middleware around each method of the core, the outermost first."""
         self.kinds: dict[str, ResultKind] = {}
@@ -161,12 +159,10 @@ class Extensions:
         self._all += (extension,)
         self._methods |= own
         self.kinds |= extension.kinds
-        for layers, added in ((self._around, extension.around), (self._instead, extension.instead)):
-            layers |= {name: (*layers.get(name, ()), layer) for name, layer in added.items()}
-        names = {*self._instead, *self._around}
-        self.layers = {
-            name: self._instead.get(name, ()) + self._around.get(name, ()) for name in names
-        }
+        self.layers = {}
+        for layers in (*(one.instead for one in self._all), *(one.around for one in self._all)):
+            for name, layer in layers.items():
+                self.layers[name] = (*self.layers.get(name, ()), layer)
         self._tables = {}
 
     def __bool__(self) -> bool:

@@ -249,11 +249,6 @@ def decode_answer(raw: Raw, method: str) -> Any:
         raise InvalidParams(f"The answer to {method} is malformed: {error}") from None
 
 
-def or_empty_params(params: Params | None) -> Params:
-    """Return the params, or empty ones."""
-    return Params() if params is None else params
-
-
 # suspended calls
 
 RequestKey = tuple[Any, ...]
@@ -282,9 +277,9 @@ class OpenQuestion(Struct, eq=False):
 
     def check_answer(self, answer: Raw) -> None:
         """Raise InvalidParams if an answer does not fit."""
-        said = decode_answer(answer, self.method.name)
-        if self.form is not None and said.action == "accept":
-            self.form.accept(said.content)
+        result = decode_answer(answer, self.method.name)
+        if self.form is not None and result.action == "accept":
+            self.form.accept(result.content)
 
 
 class Journal(Struct, array_like=True):
@@ -323,28 +318,22 @@ class SuspendableCall:
         self.request_key = request_key(call) if whose is None else whose
         self.call = call = replace(call, run=self)
         """The call as the handler sees it, across several requests."""
-        self.rounds = 0 if journal is None else journal.rounds
-        known = answers if journal is None else {**journal.answers, **answers}
         is_fresh = journal is None or journal.awaits_consent
+        if journal is None:
+            journal = Journal("", 0.0, 0, b"", {}, {}, call.once_results or {})
+        self.rounds = journal.rounds
+        known = {**journal.answers, **answers}
         self.answers = {} if is_fresh else known
         self._unclaimed_answers = known if is_fresh else {}
         """Answers that count once their question is asked, if it is."""
-        call.once_results = (
-            call.once_results or {} if journal is None else dict(journal.once_results)
-        )
-        call.request_state = None if journal is None else journal.request_state
-        call.input_responses = {
-            key: Raw(answer) for key, answer in (self.answers | self._unclaimed_answers).items()
-        }
+        call.once_results = journal.once_results
+        call.request_state = journal.request_state
+        call.input_responses = {key: Raw(answer) for key, answer in known.items()}
         self.open_questions: dict[str, OpenQuestion] = {}
         self.task: asyncio.Task[Any] | None = None
         self.suspended_at = 0.0
-        self._unused_keys = (
-            set() if journal is None or journal.awaits_consent else {*journal.answers}
-        )
-        self.diverging = (
-            journal is not None and journal.request_state is None and bool(self.answers)
-        )
+        self._unused_keys = set() if is_fresh else {*journal.answers}
+        self.diverging = journal.request_state is None and bool(self.answers)
         """Whether it was run again and has not yet asked any of the earlier questions."""
         self.once_running = 0
         """How many functions of `once` are running."""
@@ -439,15 +428,15 @@ class SuspendableCall:
         self.diverging = False
         self.answers |= answers
         for key, question in list(self.open_questions.items()):
-            try:
-                if key not in answers:
+            if key in answers:
+                question.settle(Raw(answers[key]))
+            else:
+                try:
                     check(self.call, question.method.name, question.params)
                     continue
-                settled: Raw | CannotAsk = Raw(answers[key])
-            except CannotAsk as error:
-                settled = error
+                except CannotAsk as error:
+                    question.settle(error)
             del self.open_questions[key]
-            question.settle(settled)
         if self.open_questions:
             self.close_round_soon()
 

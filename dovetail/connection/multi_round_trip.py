@@ -42,6 +42,7 @@ from ..errors import (
     missing_extra,
 )
 from ..ports import Call, CallHandler, Service
+from ..protocol.base import Params
 from ..protocol.client_features import ElicitParams
 from ..protocol.lifecycle import InputRequired, InputRequiredResult
 from ..protocol.methods import Method
@@ -57,7 +58,6 @@ from .input_requests import (
     check,
     decode_answer,
     encode_sorted,
-    or_empty_params,
     question_key,
     question_method,
     remember_elicitation,
@@ -78,12 +78,10 @@ class MultiRoundTrip:
     """The suspended calls of one server in one event loop."""
 
     def __init__(self, service: Service, ring: Callable[[], KeyRing]) -> None:
-        self._service, self._limits, self._replay, self._make_key_ring = (
-            service,
-            service.limits,
-            service.replay,
-            ring,
-        )
+        self._service = service
+        self._limits = service.limits
+        self._replay = service.replay
+        self._make_key_ring = ring
         self._server_name = service.info.name.encode()
         """Binds a state to this server: another one in the same program has the same keys."""
         self._key_ring: KeyRing | None = None
@@ -255,27 +253,25 @@ class MultiRoundTrip:
                 "its result"
             )
         answers = run.answers if replayable and own is None else {}
-        kept = {
+        once_results = {
             key: done
             for key, done in (run.call.once_results or {}).items()
             if replayable and isinstance(done, bytes)
         }
-        expires, about = time.time() + self._limits.state_life, _request_digest(run.request_key)
-        open = {
-            key: (one.method.name, None if one.form is None else one.form.schema)
-            for key, one in questions.items()
-        }
         journal = Journal(
-            run.id,
-            expires,
-            run.rounds,
-            about,
-            open,
-            answers,
-            kept,
-            own,
-            run.diverging,
-            run.awaits_consent,
+            call_id=run.id,
+            expires=time.time() + self._limits.state_life,
+            rounds=run.rounds,
+            request_digest=_request_digest(run.request_key),
+            open_questions={
+                key: (one.method.name, None if one.form is None else one.form.schema)
+                for key, one in questions.items()
+            },
+            answers=answers,
+            once_results=once_results,
+            request_state=own,
+            diverging=run.diverging,
+            awaits_consent=run.awaits_consent,
         )
         data = msgspec.msgpack.encode(journal)
         if len(data) > self._limits.journal:
@@ -372,7 +368,7 @@ def _check_questions(call: Call, asked: InputRequired, service: Service) -> dict
         raise InternalError(f"{call.name} returned InputRequired without a question or a state")
     questions = {}
     for key, params in asked.requests.items():
-        method, params, form = QUESTIONS[question_method(params)], or_empty_params(params), None
+        method, params, form = QUESTIONS[question_method(params)], params or Params(), None
         try:
             check(call, method.name, params)
             if isinstance(params, ElicitParams) and params.mode == "url":

@@ -34,11 +34,6 @@ _clients: BoundedDict[bytes, Client] = BoundedDict(MAX_CLIENTS)
 MAX_KEY_BYTES."""
 
 
-def served_revisions(service: Service) -> dict[Any, Revision]:
-    """Return the stateless revisions that a server speaks, by version."""
-    return {revision.version: revision for revision in service.revisions if revision.stateless}
-
-
 def caller_of(meta: Meta, served: dict[Any, Revision], service: Service, state: Any) -> Caller:
     """Return the caller that a request describes."""
     requested = meta[PROTOCOL_VERSION]

@@ -210,7 +210,7 @@ def peek_id(head: bytes) -> tuple[Id | None, bool | None]:
 
 
 def _known(id: Id | None | UnsetType) -> Id | None:
-    return None if id is UNSET or id is None else id
+    return None if id is UNSET else id
 
 
 def _batch(data: bytes) -> Batch:

@@ -13,6 +13,7 @@ https://modelcontextprotocol.io/specification/2026-07-28/basic#meta
 """
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, ClassVar, Self, dataclass_transform, get_type_hints
 
 import msgspec
@@ -100,9 +101,9 @@ class Open(dict[str, Any]):
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:
         """Copy a dict in wire form, or another instance."""
-        made = cls()
-        made.update(values)
-        return made
+        copy = cls()
+        copy.update(values)
+        return copy
 
     @classmethod
     def lift(cls, value: Any) -> Self:
@@ -121,15 +122,10 @@ class Open(dict[str, Any]):
         return lifted
 
 
-_type_cache: dict[type, dict[str, Any]] = {}
-
-
+@cache
 def _types(cls: type[Open]) -> dict[str, Any]:
-    types = _type_cache.get(cls)
-    if types is None:
-        hints = get_type_hints(cls)
-        types = _type_cache[cls] = {name: hints[name] for name in cls.known}
-    return types
+    hints = get_type_hints(cls)
+    return {name: hints[name] for name in cls.known}
 
 
 def open_hook(type_: type, value: Any) -> Any:

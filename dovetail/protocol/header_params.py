@@ -57,29 +57,26 @@ class HeaderParam(Struct, frozen=True):
 def find_header_params(schema: Any) -> tuple[HeaderParam, ...]:
     """Return the header parameters of an input schema. Raise SchemaError if one breaks the
     rules."""
-    mirrors: dict[str, HeaderParam] = {}
+    params: dict[str, HeaderParam] = {}
     todo: list[tuple[Any, tuple[str, ...], bool]] = [(schema, (), True)]
-    for (
-        node,
-        path,
-        straight,
-    ) in todo:  # it grows on the way; recursion could overflow on a hostile schema
+    # The list grows on the way; recursion could overflow on a hostile schema.
+    for node, path, straight in todo:
         if isinstance(node, list):
             todo += [(item, path, False) for item in node]
         if not isinstance(node, dict):
             continue
         if KEYWORD in node:
-            mirror = _header_param(node, path, straight)
-            earlier = mirrors.setdefault(mirror.name.lower(), mirror)
-            if earlier is not mirror:
+            param = _header_param(node, path, straight)
+            earlier = params.setdefault(param.name.lower(), param)
+            if earlier is not param:
                 both = f"{_display(earlier.path)} and {_display(path)}"
-                raise SchemaError(f"{both} cannot use the same header {mirror.name!r}")
+                raise SchemaError(f"{both} cannot use the same header {param.name!r}")
         for key in _MAPS:
             if isinstance(inner := node.get(key), dict):
                 step, ahead = ((), straight) if key == "properties" else ((key,), False)
                 todo += [(value, (*path, *step, name), ahead) for name, value in inner.items()]
         todo += [(node[key], (*path, key), False) for key in _SCHEMAS if key in node]
-    return tuple(mirrors.values())
+    return tuple(params.values())
 
 
 def _header_param(node: dict[str, Any], path: tuple[str, ...], straight: bool) -> HeaderParam:

@@ -81,12 +81,6 @@ class Method(Struct, frozen=True, eq=False):
     outdated_by: tuple[str, ...] = ()
 
 
-def _request(
-    name: str, sender: Side, params: Any, result: Any, capability: str = "", **facts: Any
-) -> Method:
-    return Method(name, sender, params, result, capability, **facts)
-
-
 def _list(name: str, result: Any, kind: str) -> Method:
     return Method(
         name, "client", ListParams, result, kind, cacheable=True, outdated_by=_changes(kind)
@@ -97,19 +91,15 @@ def _changes(*kinds: str) -> tuple[str, ...]:
     return tuple(f"notifications/{kind}/list_changed" for kind in kinds)
 
 
-def _notification(name: str, sender: Side, params: Any, capability: str = "") -> Method:
-    return Method(name, sender, params, None, capability)
-
-
 _ROWS = [
-    _request("initialize", "client", InitializeParams, InitializeResult),
-    _request("server/discover", "client", Params, DiscoverResult, cacheable=True),
-    _request("ping", "both", Params, EmptyResult),
+    Method("initialize", "client", InitializeParams, InitializeResult),
+    Method("server/discover", "client", Params, DiscoverResult, cacheable=True),
+    Method("ping", "both", Params, EmptyResult),
     _list("tools/list", ListToolsResult, "tools"),
-    _request("tools/call", "client", CallToolParams, ToolResult, "tools", asks=True, named="name"),
+    Method("tools/call", "client", CallToolParams, ToolResult, "tools", asks=True, named="name"),
     _list("resources/list", ListResourcesResult, "resources"),
     _list("resources/templates/list", ListResourceTemplatesResult, "resources"),
-    _request(
+    Method(
         "resources/read",
         "client",
         ReadResourceParams,
@@ -119,10 +109,10 @@ _ROWS = [
         asks=True,
         named="uri",
     ),
-    _request("resources/subscribe", "client", UriParams, EmptyResult, "resources.subscribe"),
-    _request("resources/unsubscribe", "client", UriParams, EmptyResult, "resources.subscribe"),
+    Method("resources/subscribe", "client", UriParams, EmptyResult, "resources.subscribe"),
+    Method("resources/unsubscribe", "client", UriParams, EmptyResult, "resources.subscribe"),
     _list("prompts/list", ListPromptsResult, "prompts"),
-    _request(
+    Method(
         "prompts/get",
         "client",
         GetPromptParams,
@@ -131,7 +121,7 @@ _ROWS = [
         asks=True,
         named="name",
     ),
-    _request(
+    Method(
         "completion/complete",
         "client",
         CompleteParams,
@@ -139,49 +129,60 @@ _ROWS = [
         "completions",
         outdated_by=_changes("resources", "prompts"),
     ),
-    _request("logging/setLevel", "client", SetLevelParams, EmptyResult, "logging"),
-    _request("subscriptions/listen", "client", ListenParams, ListenResult),
-    _request(
+    Method("logging/setLevel", "client", SetLevelParams, EmptyResult, "logging"),
+    Method("subscriptions/listen", "client", ListenParams, ListenResult),
+    Method(
         "sampling/createMessage", "server", CreateMessageParams, CreateMessageResult, "sampling"
     ),
-    _request("elicitation/create", "server", ElicitParams, ElicitResult, "elicitation"),
-    _request("roots/list", "server", Params, ListRootsResult, "roots"),
+    Method("elicitation/create", "server", ElicitParams, ElicitResult, "elicitation"),
+    Method("roots/list", "server", Params, ListRootsResult, "roots"),
     # tasks/result returns the result of the request that started the task. On a server that is
     # always a tool's result.
-    _request("tasks/get", "both", TaskParams, CoreTaskResult, "tasks"),
-    _request("tasks/result", "both", TaskParams, ToolResult, "tasks", asks=True),
-    _request("tasks/list", "both", ListParams, ListTasksResult, "tasks.list"),
-    _request("tasks/cancel", "both", TaskParams, CoreTaskResult, "tasks.cancel"),
-    _request("shutdown", "client", Params, ShutdownResult),
-    _notification("notifications/initialized", "client", Params),
-    _notification("notifications/cancelled", "both", CancelledParams),
-    _notification("notifications/progress", "both", ProgressParams),
-    _notification("notifications/message", "server", LogParams, "logging"),
-    _notification(
-        "notifications/tools/list_changed", "server", ListChangedParams, "tools.listChanged"
+    Method("tasks/get", "both", TaskParams, CoreTaskResult, "tasks"),
+    Method("tasks/result", "both", TaskParams, ToolResult, "tasks", asks=True),
+    Method("tasks/list", "both", ListParams, ListTasksResult, "tasks.list"),
+    Method("tasks/cancel", "both", TaskParams, CoreTaskResult, "tasks.cancel"),
+    Method("shutdown", "client", Params, ShutdownResult),
+    Method("notifications/initialized", "client", Params),
+    Method("notifications/cancelled", "both", CancelledParams),
+    Method("notifications/progress", "both", ProgressParams),
+    Method("notifications/message", "server", LogParams, capability="logging"),
+    Method(
+        "notifications/tools/list_changed",
+        "server",
+        ListChangedParams,
+        capability="tools.listChanged",
     ),
-    _notification(
-        "notifications/resources/list_changed", "server", ListChangedParams, "resources.listChanged"
+    Method(
+        "notifications/resources/list_changed",
+        "server",
+        ListChangedParams,
+        capability="resources.listChanged",
     ),
-    _notification(
-        "notifications/prompts/list_changed", "server", ListChangedParams, "prompts.listChanged"
+    Method(
+        "notifications/prompts/list_changed",
+        "server",
+        ListChangedParams,
+        capability="prompts.listChanged",
     ),
-    _notification("notifications/resources/updated", "server", UriParams, "resources.subscribe"),
-    _notification("notifications/subscriptions/acknowledged", "server", ListenParams),
-    _notification("notifications/elicitation/complete", "server", ElicitationCompleteParams),
-    _notification("notifications/tasks/status", "both", TaskStatusParams),
-    _notification("notifications/roots/list_changed", "client", Params, "roots.listChanged"),
-    _notification("exit", "client", Params),
+    Method(
+        "notifications/resources/updated", "server", UriParams, capability="resources.subscribe"
+    ),
+    Method("notifications/subscriptions/acknowledged", "server", ListenParams),
+    Method("notifications/elicitation/complete", "server", ElicitationCompleteParams),
+    Method("notifications/tasks/status", "both", TaskStatusParams),
+    Method("notifications/roots/list_changed", "client", Params, capability="roots.listChanged"),
+    Method("exit", "client", Params),
 ]
 
 METHODS: dict[str, Method] = {row.name: row for row in _ROWS}
 """All methods by name."""
 
 TASKS_EXTENSION_METHODS = (
-    _request("tasks/get", "client", TaskParams, DetailedTask, named="task_id"),
-    _request("tasks/update", "client", UpdateTaskParams, EmptyResult, named="task_id"),
-    _request("tasks/cancel", "client", TaskParams, EmptyResult, named="task_id"),
-    _notification("notifications/tasks", "server", TaskChangedParams),
+    Method("tasks/get", "client", TaskParams, DetailedTask, named="task_id"),
+    Method("tasks/update", "client", UpdateTaskParams, EmptyResult, named="task_id"),
+    Method("tasks/cancel", "client", TaskParams, EmptyResult, named="task_id"),
+    Method("notifications/tasks", "server", TaskChangedParams),
 )
 """The methods of the tasks extension.
 https://modelcontextprotocol.io/seps/2663-tasks-extension"""

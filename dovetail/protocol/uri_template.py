@@ -108,18 +108,6 @@ class UriTemplate:
         text: The template, such as `users://{id}`. Raises SchemaError if it is malformed.
     """
 
-    __slots__ = (
-        "_after",
-        "_fixed",
-        "_head",
-        "_parts",
-        "_query",
-        "_rest",
-        "_spelled",
-        "text",
-        "variables",
-    )
-
     def __init__(self, text: str) -> None:
         self.text = text
         self._parts = parts = _parse(text)

@@ -36,7 +36,7 @@ from ..protocol.resources import (
 )
 from ..protocol.tools import ListToolsResult, Tool, ToolResult
 from . import v2024_11_05
-from .revision import BAD_ARGUMENTS, Conversion, Dialect, evolve
+from .revision import BAD_ARGUMENTS, Dialect, evolve
 
 NAME = "detailed-draft"
 VERSION = "2025-06-18"
@@ -116,15 +116,15 @@ def _welcomed(value: Any) -> InitializeResult:
     )
 
 
-def _listing(result: type, key: str, item: type) -> dict[str, Conversion]:
+def _listing(result: type, key: str, item: type) -> Dialect:
     def lift(value: Any) -> Any:
         items = value.get(camel(key), []) if isinstance(value, dict) else value
         return result(**{key: _as(items, list[item])})  # type: ignore[valid-type]
 
-    return {
-        "lift_result": lift,
-        "lower_result": lambda page: [REVISION.lower(one) for one in getattr(page, key)],
-    }
+    return Dialect(
+        lift_result=lift,
+        lower_result=lambda page: [REVISION.lower(one) for one in getattr(page, key)],
+    )
 
 
 def _outcome(result: ToolResult) -> Any:
@@ -188,24 +188,18 @@ REVISION = evolve(
     codes={InvalidParams: BAD_ARGUMENTS, NotFound: -32002},
     dialects={
         "initialize": Dialect(
-            name="initialize",
             lift_params=_greeted,
             lower_params=_greet,
             lift_result=_welcomed,
             lower_result=_welcome,
         ),
         "notifications/initialized": Dialect(name="initialized", lower_params=lambda _: {}),
-        "tools/list": Dialect(name="tools/list", **_listing(ListToolsResult, "tools", Tool)),
-        "resources/list": Dialect(
-            name="resources/list", **_listing(ListResourcesResult, "resources", Resource)
+        "tools/list": _listing(ListToolsResult, "tools", Tool),
+        "resources/list": _listing(ListResourcesResult, "resources", Resource),
+        "resources/templates/list": _listing(
+            ListResourceTemplatesResult, "resource_templates", ResourceTemplate
         ),
-        "resources/templates/list": Dialect(
-            name="resources/templates/list",
-            **_listing(ListResourceTemplatesResult, "resource_templates", ResourceTemplate),
-        ),
-        "prompts/list": Dialect(
-            name="prompts/list", **_listing(ListPromptsResult, "prompts", Prompt)
-        ),
+        "prompts/list": _listing(ListPromptsResult, "prompts", Prompt),
         "tools/call": Dialect(name="tools/invoke", lift_result=_called, lower_result=_outcome),
         "notifications/tools/list_changed": Dialect(
             name="tools/changed",
@@ -227,8 +221,6 @@ REVISION = evolve(
         "notifications/progress": Dialect(
             name="progress", lift_params=_progressed, lower_params=_progress
         ),
-        "shutdown": Dialect(
-            name="shutdown", lift_result=lambda _: ShutdownResult(), lower_result=lambda _: None
-        ),
+        "shutdown": Dialect(lift_result=lambda _: ShutdownResult(), lower_result=lambda _: None),
     },
 )

@@ -39,7 +39,8 @@ class Dialect(Struct, frozen=True, eq=False, kw_only=True):
     """How a revision spells one method differently. Lifts take decoded JSON; lowerings produce
     it."""
 
-    name: str
+    name: str = ""
+    """Its name on the wire, if that differs."""
     lift_params: Conversion | None = None
     lower_params: Conversion | None = None
     lift_result: Conversion | None = None
@@ -136,7 +137,7 @@ class Revision(Struct, frozen=True, eq=False, kw_only=True):
     def wire_name(self, name: str) -> str:
         """Return the name of a method on the wire."""
         dialect = self.dialects.get(name)
-        return dialect.name if dialect else name
+        return (dialect and dialect.name) or name
 
     def code(self, error: ProtocolError) -> int:
         """Return the code of an error on the wire."""

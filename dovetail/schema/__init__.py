@@ -13,8 +13,8 @@ A value that does not fit raises `TypeMismatch`. Its message uses the words of t
 model often reads it.
 
 `shape` is the entry point; `walk` walks over a type; `json_schema` builds schemas; `codec` extends
-msgspec; `header` is our own note for HTTP headers. `pydantic_types` and `explain` are imported on
-demand. `validation` checks values against any JSON schema.
+msgspec; `header` is our own note for HTTP headers. `explain` is imported on demand. `validation`
+checks values against any JSON schema.
 """
 
 from .codec import Unencodable, decoder, describe_value, encode

@@ -1,7 +1,7 @@
 """`Shape`: a compiled Python type.
 
-A shape uses one of two engines with the same interface: `MsgspecEngine` below, or `PydanticEngine`
-if the walk over the type met a pydantic type. A value that fits is decoded by the engine and
+A shape uses one of two engines with the same interface: `MsgspecEngine`, or `PydanticEngine` if the
+walk over the type met a pydantic type. A value that fits is decoded by the engine and
 nothing else happens.
 
 Only if that fails are other readings of the value tried: 3.0 is an integer to JSON Schema and to
@@ -11,18 +11,23 @@ fits, the engine explains why.
 
 from collections.abc import Callable, Iterator
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec import Raw
 
 from ..errors import SchemaError
-from .codec import DECODE_ERRORS, convert, decoder, encode, type_name
+from .codec import (
+    DECODE_ERRORS,
+    Unencodable,
+    convert,
+    decoder,
+    describe_value,
+    encode,
+    type_name,
+)
 from .json_schema import Defs, Schema, accepts_string, inline_definitions
 from .walk import NeedsPydantic, TypeWalk, read_notes, unwrap
-
-if TYPE_CHECKING:
-    from .pydantic_types import PydanticEngine
 
 _REFUSALS: dict[type, str] = {
     NameError: "{label} cannot be used: it refers to {error.name}, which its module does not "
@@ -166,12 +171,71 @@ class MsgspecEngine:
         return [explain(error, value, *self.schema)]
 
 
-def _engine(hint: Any) -> "MsgspecEngine | PydanticEngine":
+class PydanticEngine:
+    """Decodes with pydantic. To msgspec the type is `Raw`, so the bytes arrive here untouched.
+
+    Values always pass through JSON, even if they are decoded already, because pydantic applies
+    different rules to Python values. Its messages are kept; only the path is rewritten in our
+    notation.
+    """
+
+    native = Raw
+
+    def __init__(self, hint: Any) -> None:
+        from pydantic import TypeAdapter, ValidationError
+
+        self.failure: type[Exception] = ValidationError
+        self.adapter: Any = TypeAdapter(hint)
+        self.schema = self._schema("validation")
+        self.output_schema = self._schema("serialization")
+
+    def _schema(self, mode: str) -> tuple[Schema, Defs]:
+        schema = self.adapter.json_schema(mode=mode)
+        return schema, schema.pop("$defs", {})
+
+    def decode(self, data: bytes | Raw) -> Any:
+        """Decode JSON bytes."""
+        return self.adapter.validate_json(bytes(data))
+
+    def convert(self, value: Any, strict: bool = True) -> Any:
+        """Convert a value that JSON decoded to."""
+        return self.adapter.validate_json(encode(value))
+
+    def encode(self, value: Any) -> bytes:
+        """Encode a value as JSON."""
+        try:
+            return bytes(self.adapter.dump_json(value, by_alias=True, warnings=False))
+        except (ValueError, TypeError, RecursionError) as error:
+            raise Unencodable(
+                f"{type(value).__qualname__} cannot be written as JSON: {error}"
+            ) from error
+
+    def explain(self, error: Any, value: Any) -> list[tuple[str, str]]:
+        """Return the problems that pydantic found, in its own words."""
+        problems = []
+        for row in error.errors():
+            path, here, missing = "", value, row["type"] == "missing"
+            for step in row["loc"][:-1] if missing else row["loc"]:
+                # Steps that are not in the value name the union member that was tried.
+                if isinstance(here, list) and isinstance(step, int):
+                    path, here = f"{path}[{step}]", here[step]
+                elif isinstance(here, dict) and step in here:
+                    path, here = f"{path}.{step}", here[step]
+            text = row["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
+            should = text.removeprefix("Input should ")
+            if missing:
+                problems.append((f"{path}.{row['loc'][-1]}", "is missing"))
+            elif should != text:
+                problems.append((path, f"must {should}, got {describe_value(row['input'])}"))
+            else:
+                problems.append((path, f"is not valid: {text}"))
+        return problems
+
+
+def _engine(hint: Any) -> MsgspecEngine | PydanticEngine:
     try:
         return MsgspecEngine(hint)
     except NeedsPydantic:
-        from .pydantic_types import PydanticEngine
-
         return PydanticEngine(hint)
 
 

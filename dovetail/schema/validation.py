@@ -34,22 +34,25 @@ _DIALECTS = {
 }
 """Accepted values of `$schema`, the default first, and the engine's class for each."""
 
-_SAME_VALUE: dict[str, Callable[[Iterable[int]], int]] = {
-    "allOf": sum, "anyOf": sum, "oneOf": sum, "not": sum, "if": sum, "then": sum, "else": sum,
-    "dependentSchemas": sum, "dependencies": sum,
-}  # fmt: skip
-"""Keywords with subschemas for the value itself, and how their work adds up."""
-_PARTS: dict[str, Callable[[Iterable[int]], int]] = {
-    "properties": max, "prefixItems": max, "items": max, "additionalItems": sum, "contains": sum,
-    "patternProperties": sum, "additionalProperties": sum, "propertyNames": sum,
-    "unevaluatedItems": sum, "unevaluatedProperties": sum,
-}  # fmt: skip
-"""Keywords with subschemas for parts of the value: each for another part (max), or maybe for the
-same (sum)."""
-_CHECKING = {**_SAME_VALUE, **_PARTS}
+_SAME_VALUE = (
+    "allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas", "dependencies",
+)  # fmt: skip
+"""Keywords with subschemas for the value itself."""
+_OTHER_PARTS = ("properties", "prefixItems", "items")
+"""Keywords with subschemas each of which is for another part of the value."""
+_ANY_PARTS = (
+    "additionalItems", "contains", "patternProperties", "additionalProperties", "propertyNames",
+    "unevaluatedItems", "unevaluatedProperties",
+)  # fmt: skip
+"""Keywords with subschemas for parts of the value, maybe for the same part."""
+_CHECKING: dict[str, Callable[[Iterable[int]], int]] = {
+    **dict.fromkeys((*_SAME_VALUE, *_ANY_PARTS), sum),
+    **dict.fromkeys(_OTHER_PARTS, max),
+}
+"""Keywords with subschemas that are checked, and how their work adds up."""
 _REEVALUATING = ("unevaluatedItems", "unevaluatedProperties")
 """Keywords that make the engine check the other keywords of the same schema again."""
-_MANY_PARTS = _PARTS.keys() - {"properties", "prefixItems"}
+_MANY_PARTS = {"items", *_ANY_PARTS}
 """Keywords that apply to any number of parts."""
 _CONTAINERS = ("$defs", "definitions", "contentSchema")
 """Keywords with subschemas that are only referred to."""
@@ -100,14 +103,11 @@ class _Cost(Struct, frozen=True):
     """How many regular expressions it has."""
 
 
-class Validator:
+class Validator(Struct, frozen=True, eq=False):
     """A compiled schema."""
 
-    __slots__ = ("_cost", "_engine")
-
-    def __init__(self, engine: Any, cost: _Cost) -> None:
-        self._engine = engine
-        self._cost = cost
+    _engine: Any
+    _cost: _Cost
 
     def problems(self, value: Any, at_most: int = 5) -> list[str]:
         """Return what is wrong with the value, and where, in words that a model can act on."""

@@ -162,7 +162,7 @@ async def test_an_answer_that_does_not_come_is_waited_for_until_the_deadline(
             assert 0.9 < took / (patience or [DEADLINE])[0] < 2
         assert not one._asks
         assert await one.ask("other", 1) is None
-        assert len(here.hub._asked) == 0  # the old question is forgotten with the next
+        assert len(here.hub._questions) == 0  # the old question is forgotten with the next
 
 
 async def test_a_member_that_leaves_has_said_no() -> None:
@@ -305,13 +305,13 @@ async def test_what_one_member_cannot_read_costs_nobody_the_connection(
         one, two = await here.member(), await here.member()
         two.on("echo", lambda payload: payload)
         await met(one, two)
-        wires, news = [one._wire, two._wire], heard(one, "t")
+        wires, news = [one._connection, two._connection], heard(one, "t")
         _, writer = await asyncio.open_unix_connection(here.path)
         writer.write(b"\0\0\0\7\x94\0\xa1t\xa1\xff\0")  # no UTF-8, of which the hub knows nothing
         writer.write(b"\0\0\0\6\x94\0\xa1t\x07\0")
         assert await news.get() == 7
         assert "Could not handle a frame" in caplog.text and "Dropping" not in caplog.text
-        assert [one._wire, two._wire] == wires
+        assert [one._connection, two._connection] == wires
         assert await one.ask("echo", 1) == 1
         writer.close()
 
@@ -320,7 +320,7 @@ async def test_members_come_and_go_while_others_speak() -> None:
     async with place() as here:
         one, two = await here.member(), await here.member()
         await met(one, two)
-        wire, news = one._wire, heard(two, "news")
+        wire, news = one._connection, heard(two, "news")
         for number in range(50):
             with socket.socket(socket.AF_UNIX) as other:
                 other.setblocking(False)
@@ -331,7 +331,7 @@ async def test_members_come_and_go_while_others_speak() -> None:
         assert [await news.get() for _ in range(250)] == [
             number for number in range(50) for _ in range(5)
         ]
-        assert one._wire is wire
+        assert one._connection is wire
 
 
 async def test_who_stays_hears_that_another_has_left() -> None:
@@ -433,11 +433,11 @@ async def test_a_publisher_that_never_yields_loses_news_and_no_memory(
         news = heard(two, "news")
         for number in range(1000):
             one.publish("news", [number, b"x" * 10_000])
-        assert one._wire is not None and one._wire._size < 300_000
+        assert one._connection is not None and one._connection._size < 300_000
         two.on("echo", lambda payload: payload)
         assert await one.ask("echo", 1) is None  # no room either
         assert (await news.get())[0] == 0
-        await true(lambda: one._wire is not None and one._wire._size == 0)
+        await true(lambda: one._connection is not None and one._connection._size == 0)
         assert await one.ask("echo", 1) == 1
 
 
