@@ -14,8 +14,10 @@ still counts. Unquoted values are read up to the next comma, as many servers do 
 """
 
 import re
+from base64 import b64encode
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 from msgspec import DecodeError, Struct, ValidationError, convert
 from msgspec.json import decode
@@ -162,6 +164,16 @@ def _is_valid(raw: dict[str, Any], field: FieldInfo) -> bool:
 def parse_scopes(scopes: Iterable[str] | str | None) -> tuple[str, ...]:
     """Return scopes as a tuple: from a list, or from a string with spaces between them."""
     return tuple(dict.fromkeys(scopes.split()) if isinstance(scopes, str) else scopes or ())
+
+
+def basic_authorization(client_id: str, client_secret: str) -> str:
+    """Return the Authorization header of a client with a secret.
+
+    Both parts are form-encoded first (https://www.rfc-editor.org/rfc/rfc6749#section-2.3.1), with
+    %20 for a space, since not every server reads a plus sign as one.
+    """
+    pair = f"{quote(client_id, safe='')}:{quote(client_secret, safe='')}"
+    return f"Basic {b64encode(pair.encode()).decode()}"
 
 
 # the WWW-Authenticate header

@@ -245,7 +245,7 @@ async def test_a_new_key_is_found_and_strangers_cannot_make_us_look_for_ever() -
     async with verified() as (issuer, verify):
         await verify(issuer.token(HERE), SITE)
         issuer.rotate()
-        verify._keys._tried = float("-inf")  # some time has passed
+        verify.keys._tried = float("-inf")  # some time has passed
         assert (await verify(issuer.token(HERE), SITE)).id == "ada"
         for number in range(20):
             with pytest.raises(TokenRefused, match="does not have"):
@@ -257,7 +257,7 @@ async def test_keys_that_are_known_are_used_while_the_issuer_is_down() -> None:
     async with verified() as (issuer, verify):
         await verify(issuer.token(HERE), SITE)
         issuer.down = True
-        verify._keys._fetched = verify._keys._tried = float("-inf")
+        verify.keys._fetched = verify.keys._tried = float("-inf")
         assert (await verify(issuer.token(HERE), SITE)).id == "ada"
 
 
@@ -266,7 +266,7 @@ async def test_a_token_of_a_key_that_was_withdrawn_is_refused_once_the_keys_are_
         verify = jwt(issuer.url)
         guard = Bearer(verify)
         request = HttpRequest(url=HERE, headers={"authorization": f"Bearer {issuer.token(HERE)}"})
-        verify._keys._fetched = verify._keys._tried = (
+        verify.keys._fetched = verify.keys._tried = (
             time.monotonic() - KEYS_LIFETIME_SECONDS - 1
         )  # as if the next to fetch were due
         assert isinstance(await guard.admit(request, SITE), Principal)
@@ -276,7 +276,7 @@ async def test_a_token_of_a_key_that_was_withdrawn_is_refused_once_the_keys_are_
         with pytest.MonkeyPatch.context() as patch:
             later = time.time() + KEYS_LIFETIME_SECONDS
             patch.setattr(time, "time", lambda: later)
-            verify._keys._fetched = verify._keys._tried = float("-inf")
+            verify.keys._fetched = verify.keys._tried = float("-inf")
             answer = await guard.admit(HttpRequest(url=HERE, headers=request.headers), SITE)
         assert isinstance(answer, HttpResponse) and answer.status == 401
 

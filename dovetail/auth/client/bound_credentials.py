@@ -19,7 +19,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from msgspec.structs import replace
@@ -31,6 +31,7 @@ from ...text import one_line
 from ..dpop import DpopClient
 from ..urls import canonical_url, origin, require_confidential
 from ..wire import AccessRequirements, ErrorReply, read_requirements
+from .browser import Browser, Visit
 from .discovery import resource_metadata
 from .flow import (
     UNKNOWN_CLIENT_ERRORS,
@@ -42,11 +43,7 @@ from .flow import (
     registration_of,
 )
 from .grants import UnattendedGrant, revoke_tokens
-from .store import ServerRecord, TokenSet, read_record
-
-if TYPE_CHECKING:
-    from .browser import Browser, Visit
-    from .store import Store
+from .store import ServerRecord, Store, TokenSet, read_record
 
 log = logging.getLogger("dovetail.auth")
 R = TypeVar("R")
@@ -77,9 +74,9 @@ class BoundCredentials:
         self,
         options: FlowOptions,
         fetch: Fetch,
-        store: "Store",
+        store: Store,
         *,
-        browser: "Browser | None" = None,
+        browser: Browser | None = None,
         grant: Callable[[], Awaitable[UnattendedGrant]] | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
@@ -356,7 +353,7 @@ class BoundCredentials:
         )
         await self._save(record, NEW)
 
-    async def _run(self, steps: Flow[R], visit: "Visit | None" = None) -> R:
+    async def _run(self, steps: Flow[R], visit: Visit | None = None) -> R:
         """Do the I/O that a flow asks for, until it returns."""
         answer: Any = None
         error: DovetailError | None = None

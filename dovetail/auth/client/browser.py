@@ -17,15 +17,17 @@ import asyncio
 import os
 import re
 import sys
+from base64 import b64encode
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
 from errno import EADDRINUSE
 from functools import partial
+from hashlib import sha256
 from html import escape
-from threading import Thread
 from typing import Any, Protocol
 from urllib.parse import parse_qsl, urlsplit
 
+from ...aio import run_in_daemon_thread
 from ...errors import ConfigError, Unauthorized
 from ...net import open_in_browser
 from ...text import escape_unsafe
@@ -176,40 +178,36 @@ class _LoopbackVisit:
         self._about = escape_unsafe(about)
         self._state = dict(parse_qsl(urlsplit(url).query)).get("state", "")
         self._answer = asyncio.get_running_loop().create_future()
-        stop: Callable[[], object] = _do_nothing
-        try:
-            async with asyncio.timeout(self._timeout):
-                stop = await self._send(url, self._answer)
-                return await self._answer
-        except TimeoutError:
-            text = (
-                f"The login at {urlsplit(url).netloc} was not completed within "
-                f"{self._timeout:g} s. Try again."
-            )
-            raise Unauthorized(text) from None
-        finally:
-            self._answer = None
-            stop()
+        with ExitStack() as cleanup:
+            try:
+                async with asyncio.timeout(self._timeout):
+                    await self._send(url, self._answer, cleanup)
+                    return await self._answer
+            except TimeoutError:
+                raise Unauthorized(
+                    f"The login at {urlsplit(url).netloc} was not completed within "
+                    f"{self._timeout:g} s. Try again."
+                ) from None
+            finally:
+                self._answer = None
 
-    async def _send(
-        self, url: str, answer: "asyncio.Future[Mapping[str, str]]"
-    ) -> Callable[[], object]:
-        """Open the page, or print its URL. Returns what stops waiting for a pasted URL."""
+    async def _send(self, url: str, answer: asyncio.Future[Any], cleanup: ExitStack) -> None:
+        """Open the page, or print its URL and accept a pasted one until the cleanup."""
         how = "Opening your browser" if self._open else "Open this page"
         self._tell(f"{how} to log in to {self._about}:\n{url}")
         if self._open:
-            opened = _open_in_thread(url)
-            either: tuple[asyncio.Future[Any], ...] = opened, answer
-            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            # Some browsers return only when they are closed: nothing waits for the thread.
+            opening = run_in_daemon_thread(partial(open_in_browser, url), "dovetail-browser")
+            opened: asyncio.Future[Any] = asyncio.wrap_future(opening)
+            cleanup.callback(opened.cancel)
+            await asyncio.wait((opened, answer), return_when=asyncio.FIRST_COMPLETED)
             if not opened.done() or opened.result():
-                return _do_nothing
-        stop = _read_lines(self._pasted)
-        if stop is not None:
+                return
+        if _read_lines(self._pasted, cleanup):
             self._tell(
                 "If your browser is on another machine, copy the URL that it ends at, paste it "
                 "here, and press Enter."
             )
-        return stop or _do_nothing
 
     def _pasted(self, line: str) -> None:
         if line and not self._take(_parse_parameters(urlsplit(line).query)):
@@ -289,9 +287,6 @@ def _parse_parameters(query: str) -> dict[str, str]:
 
 
 def _page(status: int, title: str, text: str) -> bytes:
-    from base64 import b64encode
-    from hashlib import sha256
-
     style = b64encode(sha256(STYLE.encode()).digest()).decode()
     body = PAGE.format(title=escape(title), text=escape(escape_unsafe(text)), style=STYLE).encode()
     head = (
@@ -313,30 +308,12 @@ def _has_browser() -> bool:
     )
 
 
-def _open_in_thread(url: str) -> "asyncio.Future[bool]":
-    """Open a page in a thread that nothing waits for: some browsers return when they are closed."""
-    loop = asyncio.get_running_loop()
-    opened = loop.create_future()
-
-    def settle(done: bool) -> None:
-        if not opened.done():
-            opened.set_result(done)
-
-    def work() -> None:
-        done = open_in_browser(url)
-        with suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(settle, done)
-
-    Thread(target=work, daemon=True).start()
-    return opened
-
-
-def _read_lines(take: Callable[[str], None]) -> Callable[[], object] | None:
-    """Pass each line that is typed to `take`, without blocking. Returns what stops that; None if
+def _read_lines(take: Callable[[str], None], cleanup: ExitStack) -> bool:
+    """Pass each line that is typed to `take`, without blocking, until the cleanup. Returns False if
     stdin is not a terminal."""
     try:
         if sys.stdin is None or not sys.stdin.isatty():
-            return None
+            return False
         number, loop, typed = sys.stdin.fileno(), asyncio.get_running_loop(), bytearray()
 
         def readable() -> None:
@@ -351,13 +328,10 @@ def _read_lines(take: Callable[[str], None]) -> Callable[[], object] | None:
 
         loop.add_reader(number, readable)
     except (NotImplementedError, OSError, ValueError):  # Windows, or stdin is not a real file
-        return None
-    return partial(loop.remove_reader, number)
+        return False
+    cleanup.callback(loop.remove_reader, number)
+    return True
 
 
 def _print_to_stderr(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
-
-
-def _do_nothing() -> None:
-    pass

@@ -13,28 +13,21 @@ shows a secret.
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextvars import ContextVar
-from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
+
+from msgspec.structs import replace
 
 from ...errors import ConfigError, Unauthorized
 from ...ports import Fetch, HttpResponse
 from ...text import one_line
 from ..urls import is_confidential, origin, require_confidential
 from ..wire import parse_scopes, read_requirements
+from .bound_credentials import BoundCredentials
+from .browser import Browser, LoopbackBrowser
 from .discovery import ClientIdentity, check_document_url
-from .grants import (
-    IdentityProvider,
-    UnattendedGrant,
-    assertion_signer,
-    client_credentials,
-    enterprise_managed,
-    workload_identity,
-)
-
-if TYPE_CHECKING:
-    from .bound_credentials import BoundCredentials
-    from .browser import Browser
-    from .store import Store
+from .flow import FlowOptions
+from .grants import JWT_BEARER, EnterpriseLogin, UnattendedGrant, assertion_signer
+from .store import ClientRegistration, MemoryStore, Store, default_store
 
 Token: TypeAlias = str | Callable[[], str | Awaitable[str]]
 """A token, or a function that returns one whenever it is needed."""
@@ -45,50 +38,39 @@ _token_sent: ContextVar[str] = ContextVar("dovetail_auth_bearer_sent", default="
 class _OAuthCredentials:
     """What all OAuth credentials have in common."""
 
-    _identity: ClientIdentity
-    _scopes: tuple[str, ...]
-    _store: "Store | None"
-    _browser: "Browser | Literal[False] | None" = None
-    _grant: Callable[[], Awaitable[UnattendedGrant]] | None = None
-    _dpop: bool | None
-    _fresh = False
     named: tuple[str, ...] = ()
     """URLs that the user has chosen, which may be on a private network."""
     extensions: tuple[str, ...] = ()
     """Extensions that a client with these credentials declares among its capabilities."""
 
-    def _configure(
-        self, scopes: Iterable[str] | str | None, store: "Store | None", dpop: bool | None
+    def __init__(
+        self,
+        identity: ClientIdentity,
+        scopes: Iterable[str] | str | None,
+        store: Store | None,
+        dpop: bool | None,
+        *,
+        fresh: bool = False,
     ) -> None:
-        self._scopes, self._store, self._dpop = parse_scopes(scopes), store, dpop
+        self._store = store
+        self._options = FlowOptions(
+            identity=identity, scopes=parse_scopes(scopes), dpop=dpop, fresh=fresh
+        )
 
-    def bind(self, url: str, fetch: Fetch) -> "BoundCredentials":
+    def bind(self, url: str, fetch: Fetch) -> BoundCredentials:
         """Return the credentials for one server.
 
         Args:
             url: The URL of the server.
             fetch: What sends requests to authorization servers.
         """
-        from .bound_credentials import BoundCredentials
-        from .flow import FlowOptions
-
-        options = FlowOptions(
-            url=url,
-            identity=self._identity,
-            scopes=self._scopes,
-            dpop=self._dpop,
-            fresh=self._fresh,
-        )
         if self._store is None:
-            self._store = self._default_store()
-        return BoundCredentials(
-            options, fetch, self._store, browser=self._browser or None, grant=self._grant
-        )
+            self._store = MemoryStore()
+        options = replace(self._options, url=url)
+        return BoundCredentials(options, fetch, self._store, grant=self._make_grant)
 
-    def _default_store(self) -> "Store":
-        from .store import MemoryStore
-
-        return MemoryStore()
+    async def _make_grant(self) -> UnattendedGrant:
+        raise NotImplementedError
 
     async def headers(self, method: str, url: str) -> Mapping[str, str]:
         """Raise ConfigError: these credentials have to be bound to a server first.
@@ -164,8 +146,8 @@ class OAuth(_OAuthCredentials):
         client_name: str = "Dovetail",
         client_uri: str | None = None,
         redirect_port: int = 0,
-        store: "Store | None" = None,
-        browser: "Browser | Literal[False] | None" = None,
+        store: Store | None = None,
+        browser: Browser | Literal[False] | None = None,
         dpop: bool | None = None,
         fresh: bool = False,
     ) -> None:
@@ -173,7 +155,7 @@ class OAuth(_OAuthCredentials):
             raise ConfigError("OAuth: client_secret needs a client_id. Pass both.")
         if client_metadata_url is not None:
             check_document_url(client_metadata_url)
-        self._identity = ClientIdentity(
+        identity = ClientIdentity(
             client_id=client_id,
             client_secret=client_secret,
             issuer=issuer,
@@ -181,26 +163,20 @@ class OAuth(_OAuthCredentials):
             name=client_name,
             uri=client_uri,
         )
-        self._configure(scopes, store, dpop)
-        self._browser, self._port, self._fresh = browser, redirect_port, fresh
+        super().__init__(identity, scopes, store, dpop, fresh=fresh)
+        self._browser = LoopbackBrowser(redirect_port) if browser is None else browser or None
 
-    def bind(self, url: str, fetch: Fetch) -> "BoundCredentials":
+    def bind(self, url: str, fetch: Fetch) -> BoundCredentials:
         """Return the credentials for one server.
 
         Args:
             url: The URL of the server.
             fetch: What sends requests to authorization servers.
         """
-        if self._browser is None:
-            from .browser import LoopbackBrowser
-
-            self._browser = LoopbackBrowser(self._port)
-        return super().bind(url, fetch)
-
-    def _default_store(self) -> "Store":
-        from .store import default_store
-
-        return default_store()
+        if self._store is None:
+            self._store = default_store()
+        options = replace(self._options, url=url)
+        return BoundCredentials(options, fetch, self._store, browser=self._browser)
 
 
 class ClientCredentials(_OAuthCredentials):
@@ -234,21 +210,20 @@ class ClientCredentials(_OAuthCredentials):
         algorithm: str = "ES256",
         scopes: Iterable[str] | str | None = None,
         issuer: str | None = None,
-        store: "Store | None" = None,
+        store: Store | None = None,
         dpop: bool | None = None,
     ) -> None:
         if (client_secret is None) == (private_key is None):
             raise ConfigError("ClientCredentials: pass either a client_secret or a private_key")
         method = None if private_key is None else "private_key_jwt"
-        self._identity = ClientIdentity(
+        identity = ClientIdentity(
             client_id=client_id, client_secret=client_secret, issuer=issuer, auth_method=method
         )
+        super().__init__(identity, scopes, store, dpop)
         self._sign = None if private_key is None else assertion_signer(private_key, algorithm)
-        self._configure(scopes, store, dpop)
-        self._grant = self._make_grant
 
     async def _make_grant(self) -> UnattendedGrant:
-        return partial(client_credentials, sign=self._sign)
+        return UnattendedGrant({"grant_type": "client_credentials"}, sign=self._sign)
 
 
 class EnterpriseManaged(_OAuthCredentials):
@@ -287,7 +262,7 @@ class EnterpriseManaged(_OAuthCredentials):
         idp_client_secret: str | None = None,
         scopes: Iterable[str] | str | None = None,
         issuer: str | None = None,
-        store: "Store | None" = None,
+        store: Store | None = None,
         dpop: bool | None = None,
     ) -> None:
         if not is_confidential(idp_token_endpoint):
@@ -295,22 +270,19 @@ class EnterpriseManaged(_OAuthCredentials):
                 "EnterpriseManaged: idp_token_endpoint must be https: "
                 f"{one_line(idp_token_endpoint)}"
             )
-        self._identity = ClientIdentity(
-            client_id=client_id, client_secret=client_secret, issuer=issuer
-        )
+        identity = ClientIdentity(client_id=client_id, client_secret=client_secret, issuer=issuer)
+        super().__init__(identity, scopes, store, dpop)
         self._id_token, self.named = id_token, (idp_token_endpoint,)
-        self._provider = partial(
-            IdentityProvider,
-            token_endpoint=idp_token_endpoint,
+        self._idp_client = ClientRegistration(
             client_id=idp_client_id,
             client_secret=idp_client_secret,
+            auth_method="none" if idp_client_secret is None else "client_secret_basic",
         )
-        self._configure(scopes, store, dpop)
-        self._grant = self._make_grant
 
     async def _make_grant(self) -> UnattendedGrant:
-        provider = self._provider(id_token=await _resolve_token(self._id_token))
-        return partial(enterprise_managed, provider=provider)
+        id_token = await _resolve_token(self._id_token)
+        login = EnterpriseLogin(self.named[0], self._idp_client, id_token)
+        return UnattendedGrant({"grant_type": JWT_BEARER}, login=login)
 
 
 class WorkloadIdentity(_OAuthCredentials):
@@ -334,16 +306,16 @@ class WorkloadIdentity(_OAuthCredentials):
         *,
         scopes: Iterable[str] | str | None = None,
         issuer: str | None = None,
-        store: "Store | None" = None,
+        store: Store | None = None,
         dpop: bool | None = None,
     ) -> None:
-        self._identity = ClientIdentity(client_id=client_id, issuer=issuer, auth_method="none")
+        identity = ClientIdentity(client_id=client_id, issuer=issuer, auth_method="none")
+        super().__init__(identity, scopes, store, dpop)
         self._assertion = assertion
-        self._configure(scopes, store, dpop)
-        self._grant = self._make_grant
 
     async def _make_grant(self) -> UnattendedGrant:
-        return partial(workload_identity, assertion=await _resolve_token(self._assertion))
+        assertion = await _resolve_token(self._assertion)
+        return UnattendedGrant({"grant_type": JWT_BEARER, "assertion": assertion})
 
 
 class BearerToken:

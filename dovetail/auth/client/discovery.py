@@ -210,7 +210,6 @@ def _document(url: str, kind: type[T]) -> DiscoverySteps[T | None]:
         answer = yield HttpRequest(
             method="GET",
             url=url,
-            path=urlsplit(url).path or "/",
             headers={"accept": "application/json"},
         )
         if answer.status == 200:
@@ -368,7 +367,6 @@ def _register(
     answer = yield HttpRequest(
         method="POST",
         url=endpoint,
-        path=urlsplit(endpoint).path or "/",
         headers={"content-type": "application/json", "accept": "application/json"},
         body=encode(metadata),
     )

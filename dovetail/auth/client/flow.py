@@ -40,7 +40,7 @@ from .discovery import (
     require_metadata,
     use_given_client,
 )
-from .grants import TokenResult, UnattendedGrant, request_token
+from .grants import TokenResult, UnattendedGrant, request_token, request_unattended
 from .store import ClientRegistration, ServerRecord, TokenSet
 
 R = TypeVar("R")
@@ -64,7 +64,7 @@ Flow: TypeAlias = Generator[HttpRequest | OpenPage, Any, R]
 class FlowOptions(Struct, frozen=True, kw_only=True):
     """What a client wants, whatever the server says."""
 
-    url: str
+    url: str = ""
     identity: ClientIdentity
     scopes: tuple[str, ...] = ()
     dpop: bool | None = None
@@ -99,7 +99,7 @@ def acquire_tokens(
         )
     else:
         client = use_given_client(options.identity, found, record)
-        reply = yield from grant(found, client, scopes, bound)
+        reply = yield from request_unattended(grant, found, client, scopes, bound)
     if isinstance(reply, ErrorReply):
         raise Unauthorized(f"{issuer} did not issue a token for {options.url}: {reply.text}")
     if options.dpop and reply.token_type.lower() != "dpop":

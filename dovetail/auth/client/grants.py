@@ -12,11 +12,10 @@ ID-JAG from a token exchange, RFC 8693, redeemed by RFC 7523), and the identity 
 """
 
 import time
-from base64 import b64encode
 from collections.abc import Callable, Generator, Mapping, Sequence
 from secrets import token_urlsafe
 from typing import TypeAlias
-from urllib.parse import quote_plus, urlencode, urlsplit
+from urllib.parse import urlencode
 
 from ...errors import ConfigError, ConnectFailed, Unauthorized
 from ...ports import HttpRequest, HttpResponse
@@ -24,7 +23,7 @@ from ...text import one_line
 from .. import jose
 from ..dpop import DpopClient
 from ..urls import require_safe
-from ..wire import ErrorReply, SecretStruct, TokenReply, read_document
+from ..wire import ErrorReply, SecretStruct, TokenReply, basic_authorization, read_document
 from .discovery import DiscoveryResult, server_metadata
 from .store import ClientRegistration, TokenSet
 
@@ -32,10 +31,6 @@ TokenResult: TypeAlias = TokenReply | ErrorReply
 TokenRequestSteps: TypeAlias = Generator[HttpRequest, HttpResponse, TokenResult]
 SignAssertion: TypeAlias = Callable[[str, str], str]
 """Takes a client id and an issuer, and returns a signed client assertion."""
-UnattendedGrant: TypeAlias = Callable[
-    [DiscoveryResult, ClientRegistration, Sequence[str], DpopClient | None], TokenRequestSteps
-]
-"""Gets tokens without a person."""
 
 TOKEN_EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
 JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
@@ -46,22 +41,24 @@ ASSERTION_SECONDS = 60
 TRANSIENT_ERRORS = frozenset({"temporarily_unavailable", "server_error", "slow_down"})
 
 
-class IdentityProvider(SecretStruct, kw_only=True):
-    """Where the users of an enterprise log in, and the ID token that one of them got there."""
+class EnterpriseLogin(SecretStruct):
+    """A user's login at the identity provider of an enterprise."""
 
     token_endpoint: str
-    client_id: str
+    client: ClientRegistration
+    """This client, as the identity provider knows it."""
     id_token: str
-    client_secret: str | None = None
 
 
-def basic_authorization(client_id: str, client_secret: str) -> str:
-    """Return the Authorization header of a client with a secret.
+class UnattendedGrant(SecretStruct):
+    """How to get tokens without a person."""
 
-    Both parts are form-encoded first: https://www.rfc-editor.org/rfc/rfc6749#section-2.3.1
-    """
-    pair = f"{quote_plus(client_id)}:{quote_plus(client_secret)}"
-    return f"Basic {b64encode(pair.encode()).decode()}"
+    form: Mapping[str, str]
+    """The form of the token request, without resource and scopes."""
+    sign: SignAssertion | None = None
+    """Signs the assertions with which the client authenticates, if it has a private key."""
+    login: EnterpriseLogin | None = None
+    """Where the assertion in the form comes from, if an enterprise decides."""
 
 
 def request_token(
@@ -134,7 +131,6 @@ def _form_request(
     return HttpRequest(
         method="POST",
         url=endpoint,
-        path=urlsplit(endpoint).path or "/",
         headers={
             "content-type": "application/x-www-form-urlencoded",
             "accept": "application/json",
@@ -170,71 +166,38 @@ def _read_reply(endpoint: str, answer: HttpResponse) -> TokenResult:
     return reply
 
 
-def _redeem(
+def request_unattended(
+    grant: UnattendedGrant,
     found: DiscoveryResult,
     client: ClientRegistration,
     scopes: Sequence[str],
     dpop: DpopClient | None,
-    form: Mapping[str, str],
-    sign: SignAssertion | None = None,
 ) -> TokenRequestSteps:
-    """Request a token for the discovered resource."""
-    form = {**form, "resource": found.resource, "scope": " ".join(scopes)}
-    return request_token(found.token_endpoint, found.server.issuer, client, form, dpop, sign)
+    """Get tokens for the discovered resource, without a person."""
+    form = {**grant.form, "resource": found.resource, "scope": " ".join(scopes)}
+    if grant.login is not None:
+        form["assertion"] = yield from _exchange_id_token(grant.login, found, scopes)
+    issuer = found.server.issuer
+    return (yield from request_token(found.token_endpoint, issuer, client, form, dpop, grant.sign))
 
 
-def client_credentials(
-    found: DiscoveryResult,
-    client: ClientRegistration,
-    scopes: Sequence[str],
-    dpop: DpopClient | None,
-    *,
-    sign: SignAssertion | None = None,
-) -> TokenRequestSteps:
-    """Get tokens for the client itself."""
-    return _redeem(found, client, scopes, dpop, {"grant_type": "client_credentials"}, sign)
-
-
-def workload_identity(
-    found: DiscoveryResult,
-    client: ClientRegistration,
-    scopes: Sequence[str],
-    dpop: DpopClient | None,
-    *,
-    assertion: str,
-) -> TokenRequestSteps:
-    """Get tokens for a workload, with an assertion of its platform."""
-    form = {"grant_type": JWT_BEARER, "assertion": assertion}
-    return _redeem(found, client, scopes, dpop, form)
-
-
-def enterprise_managed(
-    found: DiscoveryResult,
-    client: ClientRegistration,
-    scopes: Sequence[str],
-    dpop: DpopClient | None,
-    *,
-    provider: IdentityProvider,
-) -> TokenRequestSteps:
-    """Get tokens for a user whose enterprise decides what they may use: the identity provider
-    issues an ID-JAG, which the server's authorization server redeems."""
-    at_provider = ClientRegistration(
-        client_id=provider.client_id,
-        client_secret=provider.client_secret,
-        auth_method="none" if provider.client_secret is None else "client_secret_basic",
-    )
+def _exchange_id_token(
+    login: EnterpriseLogin, found: DiscoveryResult, scopes: Sequence[str]
+) -> Generator[HttpRequest, HttpResponse, str]:
+    """Get an ID-JAG from the identity provider, which decides what its users may use. The server's
+    authorization server will redeem it."""
     form = {
         "grant_type": TOKEN_EXCHANGE,
         "requested_token_type": ID_JAG,
-        "subject_token": provider.id_token,
+        "subject_token": login.id_token,
         "subject_token_type": ID_TOKEN,
         "audience": found.server.issuer,
         "resource": found.resource,
         "scope": " ".join(scopes),
-        "client_id": provider.client_id,
+        "client_id": login.client.client_id,
     }
-    endpoint = provider.token_endpoint
-    reply = yield from request_token(endpoint, endpoint, at_provider, form)
+    endpoint = login.token_endpoint
+    reply = yield from request_token(endpoint, endpoint, login.client, form)
     if isinstance(reply, ErrorReply):
         raise Unauthorized(
             f"{endpoint}: the identity provider refuses ({reply.text}). Log in there again, or "
@@ -244,8 +207,7 @@ def enterprise_managed(
         raise Unauthorized(
             f"{endpoint}: the identity provider did not issue what was requested (an ID-JAG)"
         )
-    redeemed = {"grant_type": JWT_BEARER, "assertion": reply.access_token}
-    return (yield from _redeem(found, client, scopes, dpop, redeemed))
+    return reply.access_token
 
 
 def assertion_signer(key: str | bytes, algorithm: str) -> SignAssertion:

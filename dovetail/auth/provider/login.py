@@ -37,10 +37,9 @@ from ...errors import ConfigError, DovetailError, Overloaded, Unauthorized
 from ...ports import HttpRequest, PublicUrl
 from ...text import one_line
 from .. import jose
-from ..client.grants import basic_authorization
 from ..server.verifiers import trusted_fetch
 from ..urls import OPENID_METADATA_PATH, require_safe
-from ..wire import ServerMetadata, TokenReply, convert_document
+from ..wire import ServerMetadata, TokenReply, basic_authorization, convert_document
 from .web import (
     FORM_TYPE,
     AttemptLimiter,

@@ -24,21 +24,28 @@ keys), and tokens for another server.
 
 import asyncio
 import time
-from base64 import b64encode
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from hashlib import blake2b
 from secrets import token_bytes
 from typing import Any, Final, TypeAlias
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 import msgspec
+from msgspec import Struct
 
 from ...aio import LruDict
 from ...errors import ConfigError, ConnectFailed, TimedOut
 from ...ports import Fetch, HttpRequest, HttpResponse, Principal, PublicUrl
 from .. import jose
 from ..urls import audience_of, is_confidential, server_metadata_urls
-from ..wire import ServerMetadata, decode_object, parse_scopes, read_document
+from ..wire import (
+    SecretStruct,
+    ServerMetadata,
+    basic_authorization,
+    decode_object,
+    parse_scopes,
+    read_document,
+)
 
 Verifier: TypeAlias = Callable[[str, PublicUrl], Awaitable[Principal | None]]
 """Takes an access token and the server it was sent to. Returns who it belongs to, or None if it is
@@ -169,47 +176,46 @@ def introspection(
             f"introspection({url!r}): tokens are only sent over https, or to localhost. Use an "
             "https URL."
         )
-    credentials = f"{quote(client_id, safe='')}:{quote(client_secret, safe='')}"  # RFC 6749, 2.3.1
-    return IntrospectionVerifier(url, credentials, issuer, audience, check, keeps, skew)
+    return IntrospectionVerifier(
+        url=url,
+        authorization=basic_authorization(client_id, client_secret),
+        issuer=issuer,
+        audience=() if audience is None else (audience,),
+        check=check,
+        keeps=keeps,
+        skew=skew,
+        refused=TokenCache(MAX_REMEMBERED_REFUSALS),
+    )
 
 
-class IntrospectionVerifier:
+class IntrospectionVerifier(SecretStruct, eq=False, kw_only=True):
     """Asks one introspection endpoint about tokens."""
 
-    def __init__(
-        self,
-        url: str,
-        credentials: str,
-        issuer: str | None,
-        audience: str | None,
-        check: bool,
-        keeps: float,
-        skew: float,
-    ) -> None:
-        self.issuer, self.keeps = issuer, keeps
-        self._url, self._check, self._skew = url, check, skew
-        self._audience = () if audience is None else (audience,)
-        self._headers = {
-            "authorization": f"Basic {b64encode(credentials.encode()).decode()}",
-            "content-type": "application/x-www-form-urlencoded",
-            "accept": "application/json",
-        }
-        self._refused, self._requests = TokenCache(MAX_REMEMBERED_REFUSALS), 0
+    url: str
+    authorization: str
+    issuer: str | None
+    audience: tuple[str, ...]
+    check: bool
+    keeps: float
+    skew: float
+    refused: TokenCache
+    requests: int = 0
+    """How many are in progress."""
 
     async def __call__(self, token: str, public_url: PublicUrl) -> Principal | None:
         """Return who a token belongs to; None or TokenRefused if it is not valid here."""
         key = token_digest(token)
-        if self._refused.get(key):
+        if self.refused.get(key):
             return None
         claims = await self._introspect(token, public_url)
         if claims.get("active") is not True:
-            self._refused.put(key, True, FAR_FUTURE, self.keeps)
+            self.refused.put(key, True, FAR_FUTURE, self.keeps)
             return None
         if self.issuer is not None and claims.get("iss", self.issuer) != self.issuer:
             raise TokenRefused("it is from another issuer")
-        check_times(claims, self._skew, require_exp=False)
-        if self._check or "aud" in claims:
-            check_audience(claims.get("aud"), self._audience, public_url)
+        check_times(claims, self.skew, require_exp=False)
+        if self.check or "aud" in claims:
+            check_audience(claims.get("aud"), self.audience, public_url)
         client = claims.get("client_id")
         user = claims.get("sub", claims.get("username", client))
         if not isinstance(user, str) or not user:
@@ -220,27 +226,32 @@ class IntrospectionVerifier:
             client if isinstance(client, str) else None,
             scopes_of_claim(claims.get("scope")),
             claims,
-            None if expires is None else float(min(expires, FAR_FUTURE)) + self._skew,
+            None if expires is None else float(min(expires, FAR_FUTURE)) + self.skew,
         )
 
     async def _introspect(self, token: str, public_url: PublicUrl) -> dict[str, Any]:
         body = urlencode({"token": token, "token_type_hint": "access_token"}).encode()
-        if self._requests >= MAX_CONCURRENT_REQUESTS:
+        headers = {
+            "authorization": self.authorization,
+            "content-type": "application/x-www-form-urlencoded",
+            "accept": "application/json",
+        }
+        if self.requests >= MAX_CONCURRENT_REQUESTS:
             raise ConnectFailed(
-                f"{self._url}: {MAX_CONCURRENT_REQUESTS} introspection requests are in progress"
+                f"{self.url}: {MAX_CONCURRENT_REQUESTS} introspection requests are in progress"
             )
-        self._requests += 1
+        self.requests += 1
         try:
             answer = await trusted_fetch(public_url)(
-                HttpRequest(method="POST", url=self._url, headers=self._headers, body=body)
+                HttpRequest(url=self.url, headers=headers, body=body)
             )
         finally:
-            self._requests -= 1
+            self.requests -= 1
         if answer.status in (401, 403):
             raise ConnectFailed(
-                f"{self._url}: HTTP {answer.status}. Check client_id and client_secret."
+                f"{self.url}: HTTP {answer.status}. Check client_id and client_secret."
             )
-        return read_object(self._url, answer)
+        return read_object(self.url, answer)
 
 
 def trusted_fetch(public_url: PublicUrl) -> Fetch:
@@ -352,43 +363,41 @@ def jwt(
                 f"jwt({url!r}): the URLs of an issuer and its keys must be https (or http on "
                 "localhost)"
             )
-    accepted = (audience,) if isinstance(audience, str) else tuple(audience or ())
     return JwtVerifier(
-        issuer, accepted, IssuerKeys(issuer, jwks_uri, keys), tuple(algorithms), skew
+        issuer=issuer,
+        audience=(audience,) if isinstance(audience, str) else tuple(audience or ()),
+        keys=IssuerKeys(issuer, jwks_uri, keys),
+        algorithms=algorithms,
+        skew=skew,
     )
 
 
-class JwtVerifier:
+class JwtVerifier(Struct, frozen=True, eq=False, kw_only=True):
     """Verifies the tokens of one issuer."""
 
-    def __init__(
-        self,
-        issuer: str,
-        audience: tuple[str, ...],
-        keys: "IssuerKeys",
-        algorithms: tuple[str, ...],
-        skew: float,
-    ) -> None:
-        self.issuer, self._audience, self._keys = issuer, audience, keys
-        self._algorithms, self._skew = algorithms, skew
+    issuer: str
+    audience: tuple[str, ...]
+    keys: "IssuerKeys"
+    algorithms: Collection[str]
+    skew: float
 
     @property
     def keeps(self) -> float:
         """For how many seconds a result may be cached: until the keys are fetched again, as the
         key of the token may have been withdrawn."""
-        return self._keys.seconds_left
+        return self.keys.seconds_left
 
     async def __call__(self, token: str, public_url: PublicUrl) -> Principal:
         """Return who a token belongs to. Raises TokenRefused if it is not valid here."""
         try:
             header, _ = jose.decode_unverified(token)
-            claims = self._verify(token, await self._keys.find(header, public_url))
+            claims = self._verify(token, await self.keys.find(header, public_url))
         except jose.InvalidJwt as error:
             raise TokenRefused(str(error)) from None
         self._check_claims(header, claims, public_url)
         scopes = scopes_of_claim(claims.get("scope")) or scopes_of_claim(claims.get("scp"))
         client = claims.get("client_id", claims.get("azp"))
-        expires = float(min(claims["exp"], FAR_FUTURE)) + self._skew
+        expires = float(min(claims["exp"], FAR_FUTURE)) + self.skew
         return Principal(
             claims["sub"], client if isinstance(client, str) else None, scopes, claims, expires
         )
@@ -397,7 +406,7 @@ class JwtVerifier:
         error = jose.InvalidJwt("it is signed with a key that its issuer does not have")
         for key in candidates:
             try:
-                return jose.verify(token, key, self._algorithms)[1]
+                return jose.verify(token, key, self.algorithms)[1]
             except jose.InvalidJwt as invalid:
                 error = invalid
         raise error
@@ -413,8 +422,8 @@ class JwtVerifier:
             raise TokenRefused("it is from another issuer")
         if not isinstance(claims.get("sub"), str) or not claims["sub"]:
             raise TokenRefused("it does not say who it belongs to (sub)")
-        check_times(claims, self._skew)
-        check_audience(claims.get("aud"), self._audience, public_url)
+        check_times(claims, self.skew)
+        check_audience(claims.get("aud"), self.audience, public_url)
 
 
 class IssuerKeys:
