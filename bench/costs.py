@@ -23,7 +23,7 @@ from dovetail import Client, Rates, Server, telemetry
 from dovetail.auth import ApiKeys
 from dovetail.protocol.base import CLIENT_CAPABILITIES, PROTOCOL_VERSION
 from dovetail.revisions import STATELESS
-from dovetail.serve.uvicorn_protocol import make_protocol_class
+from dovetail.serve.uvicorn_server import make_protocol_class
 
 from .servers import apart, floor
 from .words import duration
@@ -114,7 +114,7 @@ async def served(short: bool = True, metrics: str | None = None, **options: Any)
     server.tool(add)
     app = server.asgi("/mcp", metrics=metrics)
     await app.start()
-    return Way(app, make_protocol_class(app, server.limits)) if short else Way(app)
+    return Way(app, make_protocol_class(app)) if short else Way(app)
 
 
 def recorded() -> Any:

@@ -6,7 +6,7 @@ app         the ASGI application, its lifespan and its state in one event loop; 
             of a serverless function
 routes      all paths but the endpoint: health, metrics, HTTP+SSE, WebSocket, pages
 auth_gate   between the server's guard and the requests
-http        uvicorn around the application; `uvicorn_protocol` bounds its connections
+http        a server that listens on a port; `uvicorn_server` is what we change in uvicorn
 workers     several processes of one server
 metrics     what they have counted, for Prometheus
 options     how a server is served over HTTP

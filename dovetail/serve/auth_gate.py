@@ -13,6 +13,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from functools import partial
 from math import inf
 from typing import Any
 from urllib.parse import urlsplit
@@ -47,7 +48,10 @@ class AuthGate:
     def __init__(
         self, service: Service, guard: Guard, rules: Policy, ring: KeyRing, options: ServeOptions
     ) -> None:
+        from ..transports.http.client.fetch import fetch
+
         self._service, self._guard, self._rules, self._ring = service, guard, rules, ring
+        self._fetch, self._fetch_trusted = fetch, partial(fetch, private=True)
         self._paths = options.paths.guarded
         self._configured = (
             None
@@ -151,7 +155,7 @@ class AuthGate:
         if path != next(iter(self._paths)):
             url = base + path
         return PublicUrl(
-            url, base, self._ring, _fetch, fetch_trusted=_fetch_trusted, is_configured=is_configured
+            url, base, self._ring, self._fetch, self._fetch_trusted, is_configured=is_configured
         )
 
 
@@ -213,15 +217,3 @@ def _split_public_url(url: str, paths: Mapping[str, str]) -> tuple[str, str]:
         return origin + ("" if endpoint else path), origin + path
     base = origin + path.removesuffix(suffix)
     return base, base + endpoint
-
-
-async def _fetch(request: HttpRequest) -> HttpResponse:
-    from ..transports.http.client.fetch import fetch
-
-    return await fetch(request)
-
-
-async def _fetch_trusted(request: HttpRequest) -> HttpResponse:
-    from ..transports.http.client.fetch import fetch
-
-    return await fetch(request, private=True)

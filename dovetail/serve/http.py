@@ -1,34 +1,28 @@
 """A server that listens on a port: uvicorn around the application, in one process or several.
 
-uvicorn does most of the work; three things are ours. At shutdown the event streams end first, so
-that nothing waits for clients that have no reason to disconnect. A signal ends `run` and not the
-process that called it; only if something keeps `run` from ending (such as a tool that ignores its
-cancellation), or a second signal arrives, the process ends. And connections have bounds, and a fast
-path for the most common request (`uvicorn_protocol.py`).
+All options are checked, and the port is open, before anything else starts. What we change in
+uvicorn is in `uvicorn_server.py`, several processes are in `workers.py`.
 """
 
 import asyncio
 import gc
 import os
-import signal
 import socket
 import sys
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..connection.bus import join
 from ..errors import ConfigError, missing_extra
-from ..limits import Limits
 from ..ports import Bus, Service
 from ..sealing import key_ring
 from .app import App
-from .channel import Lifespan, exit_after
+from .channel import Lifespan
 from .options import ServeOptions
 
 if TYPE_CHECKING:
-    import uvicorn
+    pass
 
 PATHS = {"http": "/mcp", "sse": "/sse", "websocket": "/ws"}
 """The default path of each transport's endpoint."""
@@ -75,12 +69,14 @@ async def serve_http(
     service: Service, lifespan: Lifespan, transport: str, given: Mapping[str, Any]
 ) -> None:
     """Serve in the running event loop, until this is cancelled."""
+    from .uvicorn_server import make_server
+
     if given.get("workers", 1) != 1:
         raise ConfigError("workers= is only possible with `run`, which starts the processes")
     listener = _open(
         service, transport, {name: value for name, value in given.items() if name != "workers"}
     )
-    server = _make_server(service, lifespan, listener)
+    server = make_server(App(service, lifespan, listener.options), listener.tls)
     serving = asyncio.ensure_future(server.serve(sockets=[listener.sock]))
     try:
         await asyncio.shield(serving)
@@ -140,7 +136,7 @@ def _tuned_gc() -> Iterator[None]:
 
 def _check_uvicorn() -> None:
     try:
-        import uvicorn  # noqa: F401
+        from . import uvicorn_server  # noqa: F401
     except ImportError:
         raise missing_extra("Serving HTTP", "http") from None
 
@@ -180,104 +176,8 @@ def _url(transport: str, host: str, port: int, path: str, *, secure: bool) -> st
 
 def _serve(service: Service, lifespan: Lifespan, listener: _Listener) -> None:
     sys.setswitchinterval(0.001)  # see `run_stdio`
-    server = _make_server(service, lifespan, listener)
+    from .uvicorn_server import make_server
+
+    server = make_server(App(service, lifespan, listener.options), listener.tls)
     with _tuned_gc():
         server.run(sockets=[listener.sock])
-
-
-def _make_server(service: Service, lifespan: Lifespan, listener: _Listener) -> "uvicorn.Server":
-    import uvicorn
-
-    app, limits, tls = App(service, lifespan, listener.options), service.limits, listener.tls
-    try:
-        config = uvicorn.Config(
-            app,
-            http=_http_protocol(app, limits),
-            ws=_websocket() if listener.options.websocket else "none",
-            # Above this size uvicorn closes the connection; below it, we can send an error.
-            ws_max_size=2 * limits.incoming,
-            ws_per_message_deflate=False,
-            lifespan="on",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            date_header=False,
-            proxy_headers=False,
-            timeout_graceful_shutdown=max(1, int(limits.shutdown)),
-            timeout_keep_alive=75,
-            ssl_certfile=tls["certfile"],
-            ssl_keyfile=tls["keyfile"],
-        )
-        config.load()
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"HTTP could not be set up: {error}") from None
-    return _wrap_uvicorn(config, app, limits.shutdown)
-
-
-def _websocket() -> Any:
-    """Return uvicorn's WebSocket protocol without an error for each refused handshake.
-
-    uvicorn logs a refused handshake as if it had not been answered at all.
-    """
-    from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
-
-    class RefusableWebSocket(WebSocketsSansIOProtocol):
-        async def send(self, message: Any) -> None:
-            await super().send(message)
-            if message["type"] == "websocket.http.response.body" and not message.get("more_body"):
-                self.handshake_complete = True
-
-    return RefusableWebSocket
-
-
-def _wrap_uvicorn(config: "uvicorn.Config", app: App, timeout: float) -> "uvicorn.Server":
-    import uvicorn
-
-    class HttpServer(uvicorn.Server):
-        """uvicorn with our own shutdown."""
-
-        exit_timer: threading.Timer | None = None
-        """Ends the process if it does not stop after a signal."""
-
-        def run(self, sockets: list[socket.socket] | None = None) -> None:
-            # Not in `capture_signals`: when uvicorn is done, asyncio still waits for every task.
-            numbers = (
-                (signal.SIGINT, signal.SIGTERM)
-                if threading.current_thread() is threading.main_thread()
-                else ()
-            )
-            before = {number: signal.signal(number, self.handle_exit) for number in numbers}
-            try:
-                super().run(sockets)
-            finally:
-                for number, handler in before.items():
-                    signal.signal(number, handler)
-                if self.exit_timer is not None:
-                    self.exit_timer.cancel()
-
-        def handle_exit(self, sig: int, frame: Any) -> None:
-            if self.exit_timer is not None:
-                os._exit(130)
-            self.exit_timer = exit_after(2 * max(1, timeout))  # twice what `shutdown` may take
-            super().handle_exit(sig, frame)
-
-        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-            closing = asyncio.create_task(app.close())  # ends the streams, and so the connections
-            await super().shutdown(sockets)
-            await closing
-
-        @contextmanager
-        def capture_signals(self) -> Iterator[None]:
-            # `run` has done it. uvicorn would raise the signal again at the end, and so end the
-            # caller of `run`.
-            yield
-
-    return HttpServer(config)
-
-
-def _http_protocol(app: App, limits: Limits) -> Any:
-    try:
-        from .uvicorn_protocol import make_protocol_class
-    except ImportError:
-        return "h11"
-    return make_protocol_class(app, limits)

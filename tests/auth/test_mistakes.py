@@ -25,7 +25,7 @@ from dovetail.auth import (
 from dovetail.auth.server.guards import expand_scopes
 from dovetail.errors import ConfigError, Unauthorized
 from dovetail.ports import Principal
-from dovetail.serve.http import _websocket
+from dovetail.serve.uvicorn_server import websocket_protocol
 
 from ..transports.http.raw import Site, hosted
 from .provider_kit import HASHES, Agent, decoded, site
@@ -187,7 +187,7 @@ async def test_over_websocket_the_reason_is_text_and_nothing_is_complained_of(
 ) -> None:
     app = served(Bearer(static_tokens({"t": "ada"}))).asgi(websocket=True)
     with socket.create_server(("127.0.0.1", 0)) as listening, caplog.at_level(logging.WARNING):
-        running = uvicorn.Server(uvicorn.Config(app, ws=_websocket(), log_config=None))
+        running = uvicorn.Server(uvicorn.Config(app, ws=websocket_protocol(), log_config=None))
         task = asyncio.create_task(running.serve([listening]))
         url = f"ws://127.0.0.1:{listening.getsockname()[1]}/ws"
         try:

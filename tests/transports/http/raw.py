@@ -20,7 +20,7 @@ from dovetail import Context, Server
 from dovetail.errors import CannotAsk
 from dovetail.protocol.base import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION
 from dovetail.revisions import BY_NAME
-from dovetail.serve.uvicorn_protocol import make_protocol_class
+from dovetail.serve.uvicorn_server import make_protocol_class
 
 MODERN, OLD, BATCHING = "2026-07-28", "2025-11-25", "2025-03-26"
 BOTH = "application/json, text/event-stream"
@@ -379,7 +379,7 @@ async def down(server: uvicorn.Server) -> None:
 async def hosted(server: Server, path: str = "/mcp", **options: Any) -> AsyncIterator[Site]:
     """A server of ours on a port."""
     app = server.asgi(path, **options)
-    async with on_port(app, path=path, http=make_protocol_class(app, server.limits)) as site:
+    async with on_port(app, path=path, http=make_protocol_class(app)) as site:
         yield site
 
 

@@ -15,7 +15,7 @@ from uvicorn.server import ServerState
 
 from dovetail import Limits, Rate, Rates
 from dovetail.auth import ApiKeys
-from dovetail.serve.uvicorn_protocol import make_protocol_class
+from dovetail.serve.uvicorn_server import make_protocol_class
 from tests.transports.http.raw import (
     BOTH,
     Answer,
@@ -48,7 +48,7 @@ async def watched(stage: Stage, **options: Any) -> AsyncIterator[tuple[Site, Sco
     app = stage.server.asgi("/mcp", **options)
     await app.start()
     scopes = Scopes(app)
-    async with on_port(scopes, http=make_protocol_class(app, stage.server.limits)) as site:
+    async with on_port(scopes, http=make_protocol_class(app)) as site:
         try:
             yield site, scopes
         finally:
@@ -421,7 +421,7 @@ async def wired(stage: Stage) -> AsyncIterator[tuple[Any, Wire]]:
     await app.start()
     config = uvicorn.Config(app, lifespan="off", log_config=None, ws="none")
     config.load()
-    end, wire = make_protocol_class(app, stage.server.limits)(config, ServerState(), {}), Wire()
+    end, wire = make_protocol_class(app)(config, ServerState(), {}), Wire()
     end.connection_made(wire)
     try:
         yield end, wire

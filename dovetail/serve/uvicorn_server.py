@@ -1,5 +1,10 @@
-"""uvicorn's HTTP protocol, with bounds on the head of a request and a fast path for the most common
-one.
+"""uvicorn, with our own shutdown, with bounds on its connections, and with a fast path for the most
+common request.
+
+At shutdown the event streams end first, so that nothing waits for clients that have no reason to
+disconnect. A signal ends `run` and not the process that called it; only if something keeps `run`
+from ending (such as a tool that ignores its cancellation), or a second signal arrives, the process
+ends.
 
 A connection that does not finish the head of its request, or whose head is too long, is closed. So
 is one whose client does not read the response. Trailers are dropped: they would be headers that no
@@ -16,14 +21,23 @@ handed over to uvicorn as if it came now, with what was begun in its scope. `pyt
 """
 
 import asyncio
+import os
+import signal
+import socket
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, cast
 
 import httptools
+import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from ..errors import ConfigError
 from ..limits import Limits
 from ..transports.http.server.endpoint import EARLY_REQUEST, EarlyRequest
 from .app import App
+from .channel import exit_after
 
 MAX_HEAD_BYTES, MAX_HEADERS = 64 * 1024, 200
 """Bounds on the head of a request. Bytes that arrive with its first packet do not count."""
@@ -289,6 +303,101 @@ def _without_upgrade(value: bytes) -> bytes:
     )
 
 
-def make_protocol_class(app: App, limits: Limits) -> type[UvicornProtocol]:
+def make_protocol_class(app: App) -> type[UvicornProtocol]:
     """Return the protocol class for the connections of this application."""
-    return type("Protocol", (UvicornProtocol,), {"served": app, "limits": limits})
+    return type("Protocol", (UvicornProtocol,), {"served": app, "limits": app.service.limits})
+
+
+# the server
+
+
+class HttpServer(uvicorn.Server):
+    """uvicorn with our own shutdown."""
+
+    exit_timer: threading.Timer | None = None
+    """Ends the process if it does not stop after a signal."""
+
+    def __init__(self, config: uvicorn.Config, app: App) -> None:
+        super().__init__(config)
+        self._app = app
+
+    def run(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serve until a signal arrives."""
+        # Not in `capture_signals`: when uvicorn is done, asyncio still waits for every task.
+        numbers = (
+            (signal.SIGINT, signal.SIGTERM)
+            if threading.current_thread() is threading.main_thread()
+            else ()
+        )
+        before = {number: signal.signal(number, self.handle_exit) for number in numbers}
+        try:
+            super().run(sockets)
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            if self.exit_timer is not None:
+                self.exit_timer.cancel()
+
+    def handle_exit(self, sig: int, frame: Any) -> None:
+        """Begin to shut down; at the second signal, end the process."""
+        if self.exit_timer is not None:
+            os._exit(130)
+        timeout = max(1, self._app.service.limits.shutdown)
+        self.exit_timer = exit_after(2 * timeout)  # twice what `shutdown` may take
+        super().handle_exit(sig, frame)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End the streams, and so the connections, then everything else."""
+        closing = asyncio.create_task(self._app.close())
+        await super().shutdown(sockets)
+        await closing
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Do nothing: `run` has done it. uvicorn would raise the signal again at the end, and so
+        end the caller of `run`."""
+        yield
+
+
+def make_server(app: App, tls: Mapping[str, str | None]) -> HttpServer:
+    """Return the server of an application; ConfigError if its options are not valid."""
+    limits = app.service.limits
+    try:
+        config = uvicorn.Config(
+            app,
+            http=make_protocol_class(app),
+            ws=websocket_protocol() if app.options.websocket else "none",
+            # Above this size uvicorn closes the connection; below it, we can send an error.
+            ws_max_size=2 * limits.incoming,
+            ws_per_message_deflate=False,
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            date_header=False,
+            proxy_headers=False,
+            timeout_graceful_shutdown=max(1, int(limits.shutdown)),
+            timeout_keep_alive=75,
+            ssl_certfile=tls["certfile"],
+            ssl_keyfile=tls["keyfile"],
+        )
+        config.load()
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"HTTP could not be set up: {error}") from None
+    return HttpServer(config, app)
+
+
+def websocket_protocol() -> Any:
+    """Return uvicorn's WebSocket protocol without an error for each refused handshake.
+
+    uvicorn logs a refused handshake as if it had not been answered at all.
+    """
+    from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+    class RefusableWebSocket(WebSocketsSansIOProtocol):
+        async def send(self, message: Any) -> None:
+            await super().send(message)
+            if message["type"] == "websocket.http.response.body" and not message.get("more_body"):
+                self.handshake_complete = True
+
+    return RefusableWebSocket
