@@ -11,11 +11,14 @@ import socket
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from msgspec.structs import replace
 
 from ..connection.bus import join
 from ..errors import ConfigError, missing_extra
-from ..ports import Bus, Service
+from ..ports import Service
 from ..sealing import key_ring
 from .app import App
 from .channel import Lifespan
@@ -23,6 +26,9 @@ from .options import ServeOptions
 
 if TYPE_CHECKING:
     pass
+
+if TYPE_CHECKING:
+    from .uvicorn_server import HttpServer
 
 PATHS = {"http": "/mcp", "sse": "/sse", "websocket": "/ws"}
 """The default path of each transport's endpoint."""
@@ -44,21 +50,16 @@ def run_http(
 
     The option `ready` is called with the URL once clients can connect.
     """
-    options = dict(given)
-    workers = options.pop("workers", 1)
-    listener = _open(service, transport, options)
+    workers = given.get("workers", 1)
+    listener = _open(service, transport, given)
     if workers == 1:
         _serve(service, lifespan, listener)
         return
-    from msgspec.structs import replace
-
     from .workers import run_workers
 
     def work(path: str) -> None:
-        async def bus() -> Bus:
-            return await join(path)
-
-        _serve(service, lifespan, listener._replace(options=replace(listener.options, bus=bus)))
+        options = replace(listener.options, bus=partial(join, path))
+        _serve(service, lifespan, listener._replace(options=options))
 
     code = run_workers(workers, [listener.sock], work, grace=service.limits.shutdown)
     if code is not None:
@@ -69,14 +70,10 @@ async def serve_http(
     service: Service, lifespan: Lifespan, transport: str, given: Mapping[str, Any]
 ) -> None:
     """Serve in the running event loop, until this is cancelled."""
-    from .uvicorn_server import make_server
-
     if given.get("workers", 1) != 1:
         raise ConfigError("workers= is only possible with `run`, which starts the processes")
-    listener = _open(
-        service, transport, {name: value for name, value in given.items() if name != "workers"}
-    )
-    server = make_server(App(service, lifespan, listener.options), listener.tls)
+    listener = _open(service, transport, given)
+    server = _make_server(service, lifespan, listener)
     serving = asyncio.ensure_future(server.serve(sockets=[listener.sock]))
     try:
         await asyncio.shield(serving)
@@ -86,8 +83,9 @@ async def serve_http(
         raise
 
 
-def _open(service: Service, transport: str, options: dict[str, Any]) -> _Listener:
+def _open(service: Service, transport: str, given: Mapping[str, Any]) -> _Listener:
     """Check all options and listen, so that mistakes show now and not in a worker."""
+    options = {name: value for name, value in given.items() if name != "workers"}
     ready = options.pop("ready", None)
     host, port = options.pop("host", "127.0.0.1"), options.pop("port", 8000)
     tls = {name: options.pop(name, None) for name in ("certfile", "keyfile")}
@@ -98,10 +96,7 @@ def _open(service: Service, transport: str, options: dict[str, Any]) -> _Listene
         options.update(websocket=path, path=options.pop("endpoint", "/mcp"))
     else:
         options.update(path=path)
-    if host not in WILDCARDS:
-        options["bound"] = [host]
-    else:
-        options["bound"] = [socket.gethostname()]
+    options["bound"] = [socket.gethostname() if host in WILDCARDS else host]
     serve_options = ServeOptions.create(**options)
     serve_options.rules(service)
     key_ring(serve_options.keys)
@@ -176,8 +171,12 @@ def _url(transport: str, host: str, port: int, path: str, *, secure: bool) -> st
 
 def _serve(service: Service, lifespan: Lifespan, listener: _Listener) -> None:
     sys.setswitchinterval(0.001)  # see `run_stdio`
-    from .uvicorn_server import make_server
-
-    server = make_server(App(service, lifespan, listener.options), listener.tls)
+    server = _make_server(service, lifespan, listener)
     with _tuned_gc():
         server.run(sockets=[listener.sock])
+
+
+def _make_server(service: Service, lifespan: Lifespan, listener: _Listener) -> "HttpServer":
+    from .uvicorn_server import make_server
+
+    return make_server(App(service, lifespan, listener.options), listener.tls)

@@ -164,7 +164,8 @@ class Routes:
         identity = await self._identify(scope, path)
         if isinstance(identity, HttpResponse):
             await receive()
-            headers = encode_headers(_challenge_headers(identity))
+            headers = encode_headers(identity.headers)
+            headers = [pair for pair in headers if not pair[0].startswith(b"content-")]
             await refuse(scope, send, identity.status, _error_text(identity), headers)
             return
         channel = await accept(scope, receive, send, self._app.service.limits)
@@ -242,15 +243,6 @@ def _error_text(refusal: HttpResponse) -> str:
         return str(json.decode(refusal.body)["error_description"])
     except (MsgspecError, KeyError, TypeError):
         return refusal.body.decode(errors="replace")
-
-
-def _challenge_headers(refusal: HttpResponse) -> dict[str, str]:
-    """Return the headers of a refusal that do not describe its body."""
-    return {
-        name: value
-        for name, value in refusal.headers.items()
-        if not name.lower().startswith("content-")
-    }
 
 
 def _has_session(scope: Scope) -> bool:

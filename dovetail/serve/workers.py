@@ -32,8 +32,11 @@ from functools import partial
 from logging import getLogger
 from typing import NoReturn
 
+from msgspec import Struct
+
 from ..connection.bus import Hub, private_socket
 from ..errors import ConfigError
+from .metrics import WORKER_VARIABLE
 
 EARLY_DEATH_SECONDS = 5.0
 """A process that ends sooner than this after its start died early."""
@@ -88,7 +91,7 @@ def run_workers(
 
     def run_worker(number: int) -> None:
         listening.close()
-        os.environ["DOVETAIL_WORKER"] = str(number)
+        os.environ[WORKER_VARIABLE] = str(number)
         work(path)
 
     hub = ChildProcess("the hub of the bus", run_hub)
@@ -109,16 +112,15 @@ def run_workers(
     return code
 
 
-class ChildProcess:
+class ChildProcess(Struct, eq=False):
     """A process that should be running: its current pid, if any, and when to start the next."""
 
-    __slots__ = ("due", "early_deaths", "name", "pid", "run", "started")
-
-    def __init__(self, name: str, run: Callable[[], None]) -> None:
-        self.name, self.run = name, run
-        self.pid: int | None = None
-        self.started = self.due = 0.0
-        self.early_deaths = 0
+    name: str
+    run: Callable[[], None]
+    pid: int | None = None
+    started: float = 0.0
+    due: float = 0.0
+    early_deaths: int = 0
 
     def on_death(self, how: str) -> None:
         """Log how the process ended, and set when it is started again."""

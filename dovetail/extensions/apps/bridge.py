@@ -12,10 +12,12 @@ before it says that it is ready. The policy of each view, and every request it m
 https://github.com/modelcontextprotocol/ext-apps/blob/main/specification/2026-01-26/apps.mdx#communication-protocol
 """
 
+import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import Raw, Struct
@@ -38,9 +40,7 @@ from ...revisions import APPS as REVISION, HANDSHAKE
 from .settings import visible
 from .view import View
 
-if TYPE_CHECKING:
-    import asyncio
-    import logging
+log = logging.getLogger("dovetail.extensions")
 
 Json: TypeAlias = dict[str, Any]
 Mode = Literal["inline", "fullscreen", "pip"]
@@ -144,7 +144,7 @@ class Bridge:
         self._in_flight = 0
         self._torn_down: asyncio.Event | None = None
         """Set when the view has answered `ui/resource-teardown`."""
-        _log().info(
+        log.info(
             "%r: shown with policy %r and permissions %r",
             view.uri,
             view.content_security_policy,
@@ -194,7 +194,7 @@ class Bridge:
             if not self._initialized and request.method not in ("ui/initialize", "ping"):
                 raise InvalidRequest(f"{request.method} came before ui/initialize")
             params = _params(request, type_)
-            _log().info(
+            log.info(
                 "%r: requests %s %.200r",
                 self.view.uri,
                 request.method,
@@ -206,7 +206,7 @@ class Bridge:
         except DovetailError as error:
             return ErrorResponse(request.id, Error(DENIED, str(error)))
         except Exception:
-            _log().exception("The host failed at %s", request.method)
+            log.exception("The host failed at %s", request.method)
             return ErrorResponse(request.id, Error(-32603, f"The host failed at {request.method}"))
 
     async def _receive(self, notification: Notification) -> None:
@@ -218,7 +218,7 @@ class Bridge:
         except ProtocolError:
             pass  # a notification has no answer
         except Exception:
-            _log().exception("The host failed at %s", notification.method)
+            log.exception("The host failed at %s", notification.method)
 
     async def _initialize(self, params: _Initialize) -> Json:
         self._initialized = True
@@ -409,19 +409,10 @@ class Bridge:
         """
         if not self._ready:
             return
-        import asyncio
-
         if self._torn_down is None:
             self._torn_down = asyncio.Event()
-            params = {"reason": reason}
-            self._send(
-                {
-                    "jsonrpc": "2.0",
-                    "id": TEARDOWN_ID,
-                    "method": "ui/resource-teardown",
-                    "params": params,
-                }
-            )
+            params, method = {"reason": reason}, "ui/resource-teardown"
+            self._send({"jsonrpc": "2.0", "id": TEARDOWN_ID, "method": method, "params": params})
         with suppress(TimeoutError):
             await asyncio.wait_for(self._torn_down.wait(), timeout)
 
@@ -479,9 +470,3 @@ def _wire(value: Any) -> Json:
 
 async def _await_result(value: Any) -> Any:
     return await value if isawaitable(value) else value
-
-
-def _log() -> "logging.Logger":
-    import logging
-
-    return logging.getLogger("dovetail.extensions")

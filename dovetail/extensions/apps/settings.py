@@ -19,7 +19,7 @@ from typing import Any
 from msgspec import Raw, Struct, to_builtins
 from msgspec.structs import replace
 
-from ...connection.extension import Extension
+from ...connection.extension import Extension, settings_of
 from ...errors import ConfigError, InternalError, InvalidParams
 from ...jsonrpc.messages import encode
 from ...ports import Call, CallHandler
@@ -199,9 +199,7 @@ def _audiences(meta: Meta | None) -> Sequence[Any]:
 
 def shows_apps(peer: ClientCapabilities) -> bool:
     """Whether a client shows apps of type `MIME_TYPE`."""
-    declared = peer.extensions
-    settings = declared.get(ID) if isinstance(declared, dict) else None
-    types = settings.get("mimeTypes") if isinstance(settings, dict) else None
+    types = (settings_of(ID, peer) or {}).get("mimeTypes")
     return isinstance(types, list) and any(
         isinstance(mime_type, str) and mime_type.replace(" ", "").lower() == MIME_TYPE
         for mime_type in types

@@ -12,11 +12,9 @@ to it as messages (`Mailbox`).
 import asyncio
 import logging
 import time
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from itertools import chain, repeat
-from threading import Lock
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -100,8 +98,8 @@ class TaskManager:
         self.support_of = support_of
         self.running: dict[str, RunningTask] = {}
         """The tasks that this process runs, by id."""
-        self.listened_ids: Counter[str] = Counter()
-        """The tasks whose changes are sent to streams of this process."""
+        self._listened_ids: dict[object, frozenset[str]] = {}
+        """The tasks whose changes are sent to each stream of this process."""
         self.asking: set[tuple[str, str]] = set()
         """The questions that are being put to a client in the core form, by task and key."""
         self._engine, self._handler = settings.engine, handler
@@ -110,8 +108,6 @@ class TaskManager:
         """How many lifespans are open, by loop."""
         self._states: dict[asyncio.AbstractEventLoop, Any] = {}
         """The value of the lifespan, by loop."""
-        self._lock = Lock()
-        """Protects `listened_ids`, which several loops change in several threads."""
         self._mailbox = Mailbox(self)
         self.store.bind(service.limits)
         reset_when_forked.add(self)
@@ -294,7 +290,7 @@ class TaskManager:
     def _notify_change(self, task: RunningTask) -> None:
         record, revision = task.record, task.call.revision
         if revision.stateless:
-            if self.store.shared or record.id in self.listened_ids:
+            if self.store.shared or self.is_listened(record.id):
                 params = detailed_task(TaskChangedParams, record, self.limits, revision)
                 self.notify("notifications/tasks", params)
         elif record.status != task.notified_status:
@@ -341,17 +337,19 @@ class TaskManager:
         if (task := self._local(id)) is not None:
             task.loop.call_soon_threadsafe(task.signal_change)
 
+    def is_listened(self, id: str) -> bool:
+        """Whether a stream of this process gets notifications of a task."""
+        return any(id in ids for ids in list(self._listened_ids.values()))  # other threads write
+
     @contextmanager
     def listening(self, ids: list[str]) -> Iterator[None]:
         """Send notifications of these tasks to a stream of this process."""
-        with self._lock:
-            self.listened_ids.update(ids)
+        stream = object()
+        self._listened_ids[stream] = frozenset(ids)
         try:
             yield
         finally:
-            with self._lock:
-                self.listened_ids.subtract(ids)
-                self.listened_ids = +self.listened_ids
+            self._listened_ids.pop(stream, None)  # a forked child has forgotten it
 
     async def deliver(self, record: TaskRecord, message: TaskMessage) -> None:
         """Bring a message to a task in any process; InvalidParams if an answer does not fit."""
@@ -491,13 +489,12 @@ class TaskManager:
         """Forget all tasks: they run in the parent."""
         for collection in (
             self.running,
-            self.listened_ids,
+            self._listened_ids,
             self.asking,
             self._lifespans,
             self._states,
         ):
             collection.clear()
-        self._lock = Lock()
         self._mailbox = Mailbox(self)
 
 

@@ -84,7 +84,7 @@ class RunningTask:
         self.notified_status = record.status
         """The status in the last notification."""
         self._change: asyncio.Future[None] | None = None
-        self._open_questions: dict[str, OpenQuestion] = {}
+        self._open_questions: dict[str, asyncio.Future[Raw]] = {}
         self.used_keys: set[str] = set()
         """The keys of all questions of this run of the tool."""
         self._save_timer: asyncio.TimerHandle | None = None
@@ -111,7 +111,7 @@ class RunningTask:
         if record.over:
             raise asyncio.CancelledError
         future: asyncio.Future[Raw] = self.loop.create_future()
-        self._open_questions[key] = OpenQuestion(method, params, future)
+        self._open_questions[key] = future
         lowered = self.call.caller.revision.lower_params(method, params)
         record.questions = {**record.questions, key: (method.name, encode(lowered))}
         record.status = "input_required"
@@ -152,16 +152,17 @@ class RunningTask:
             await self._manager.save(self)
         finally:  # even if it could not be saved: nobody sends an answer twice
             for key, answer in answers.items():
-                if key in self._open_questions:
-                    self._open_questions[key].settle(Raw(answer))
+                question = self._open_questions.get(key)
+                if question is not None and not question.done():
+                    question.set_result(Raw(answer))
 
     def refuse(self, key: str, error: ToolError) -> None:
         """Raise an error from a question that the client refused to answer."""
         question = self._open_questions.get(key)
-        if question is not None and question.future is not None and not question.future.done():
+        if question is not None and not question.done():
             self._remove_question(key)
             self._save_soon()
-            question.future.set_exception(error)
+            question.set_exception(error)
 
     def _withdraw_question(self, key: str) -> None:
         """Remove a question that the tool no longer waits for. If the tool is being stopped, the
