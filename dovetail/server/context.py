@@ -69,17 +69,14 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Flush:
+class Flush(Struct, eq=False):
     """What sending returns. Awaiting it waits until the output buffer has room; it need not be
     awaited."""
 
-    __slots__ = ("_call",)
-
-    def __init__(self, call: Call) -> None:
-        self._call = call
+    call: Call
 
     def __await__(self) -> Generator[Any, None, None]:
-        return self._call.connection.drain().__await__()  # type: ignore[no-any-return]
+        return self.call.connection.drain().__await__()  # type: ignore[no-any-return]
 
 
 class MustAwait(Coroutine[Any, Any, T]):

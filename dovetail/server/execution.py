@@ -18,6 +18,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from msgspec import Struct
+
 from ..errors import Overloaded
 from ..limits import Limits
 from ..ports import Call
@@ -120,34 +122,31 @@ async def run_function(
     return await outcome if asyncio.iscoroutine(outcome) else outcome
 
 
-class PausableTimeout:
+class PausableTimeout(Struct, eq=False):
     """The time that a handler has left. It is paused while questions to the client are
     unanswered."""
 
-    __slots__ = ("_pauses", "_remaining", "_timer")
-
-    def __init__(self, timer: asyncio.Timeout) -> None:
-        self._timer = timer
-        self._remaining: float | None = None
-        self._pauses = 0
+    timer: asyncio.Timeout
+    remaining: float | None = None
+    pauses: int = 0
 
     def pause(self) -> None:
         """Pause until `resume` was called as often as `pause`."""
-        when = self._timer.when()
-        if not self._pauses and when is not None:
-            self._remaining = when - asyncio.get_running_loop().time()
+        when = self.timer.when()
+        if not self.pauses and when is not None:
+            self.remaining = when - asyncio.get_running_loop().time()
             self._reschedule(None)
-        self._pauses += 1
+        self.pauses += 1
 
     def resume(self) -> None:
         """Undo one `pause`."""
-        self._pauses -= 1
-        if not self._pauses and self._remaining is not None:
-            self._reschedule(asyncio.get_running_loop().time() + self._remaining)
+        self.pauses -= 1
+        if not self.pauses and self.remaining is not None:
+            self._reschedule(asyncio.get_running_loop().time() + self.remaining)
 
     def _reschedule(self, when: float | None) -> None:
         with suppress(RuntimeError):  # the handler ended, and a task that it left behind still asks
-            self._timer.reschedule(when)
+            self.timer.reschedule(when)
 
 
 async def run_with_timeout(work: Awaitable[Any], seconds: float, name: str, call: Call) -> Any:

@@ -24,15 +24,8 @@ import re
 from collections.abc import Callable, Iterator
 from datetime import date, datetime
 from enum import Enum
-from functools import lru_cache
 from math import ceil, floor
-from typing import (
-    Annotated,
-    Any,
-    Literal,
-    get_args,
-    get_type_hints,
-)
+from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -49,17 +42,13 @@ SINGLE_FIELD = "value"
 """The name of the only field, if no class names it."""
 
 
-class Form:
+class Form(Struct, frozen=True, eq=False):
     """A compiled form: the client gets `schema`, and `accept` reads its answer."""
 
-    __slots__ = ("_checks", "_make", "schema")
-
-    def __init__(
-        self, schema: Schema, checks: dict[str, Check], make: Callable[[dict[str, Any]], Any]
-    ) -> None:
-        self.schema = schema
-        self._checks = checks
-        self._make = make
+    schema: Schema
+    checks: dict[str, Check]
+    make: Callable[[dict[str, Any]], Any]
+    """Makes the data of an answer from the values of its fields."""
 
     @staticmethod
     def of(source: Any) -> "Form":
@@ -67,10 +56,7 @@ class Form:
         if source is None or isinstance(source, dict):
             schema = {"type": "object", "properties": {}} if source is None else source
             return _form_from_schema(schema)
-        try:
-            return _cached_form(source, repr(source))  # by its spelling too, as in Shape.of
-        except TypeError:  # an annotation that cannot be hashed
-            return _form_from_type(source)
+        return _form_from_type(source)
 
     def labelled(self, message: str) -> "Form":
         """Return the form itself; ConfigError if its single field, which has this message for a
@@ -90,7 +76,7 @@ class Form:
             )
         values: dict[str, Any] = {}
         problems: list[str] = []
-        for name, check in self._checks.items():
+        for name, check in self.checks.items():
             field = self.schema["properties"][name]
             # null means that the user cleared the field, so it gets no default.
             value = (content or {}).get(name, field.get("default"))
@@ -105,7 +91,7 @@ class Form:
             except TypeMismatch as mismatch:
                 problems += mismatch.sentences(name)
         try:
-            data = None if problems else self._make(values)
+            data = None if problems else self.make(values)
         except TypeMismatch as mismatch:
             problems = mismatch.sentences("")
         except Exception as error:  # raised by the user's class
@@ -343,11 +329,6 @@ def _form_from_schema(schema: Schema) -> Form:
 
 # --------------------------------------------------------------------------------------------------
 # from a type
-
-
-@lru_cache(256)
-def _cached_form(source: Any, spelling: str) -> Form:
-    return _form_from_type(source)
 
 
 def _form_from_type(source: Any) -> Form:

@@ -33,7 +33,6 @@ from ..protocol.prompts import GetPromptResult
 from ..protocol.resources import ReadResourceResult, UriParams
 from ..protocol.tools import ToolResult
 from ..protocol.utilities import CompleteResult, PromptReference
-from ..revisions import Revision
 from .caching import Caching, asked_the_client
 from .context import Context
 from .prompts import RegisteredPrompt, bind_arguments, make_prompt_result
@@ -42,11 +41,11 @@ from .registry import (
     OnChange,
     Registry,
     Snapshot,
-    make_encoded_page,
-    make_page,
+    encode_page,
     may_use,
     require_scopes,
     scopes_in,
+    select_page,
     union_of_scopes,
     visible_to,
 )
@@ -294,23 +293,25 @@ class Handlers:
     def _list_handler(self, method: str, registry: Registry[Any], field: str) -> CallHandler:
         """Make the handler of a list. It returns an encoded page, or a result if middleware may
         change it."""
-        result: Any = METHODS[method].result
+        result_type: Any = METHODS[method].result
 
-        def make(components: list[Any], cursor: str | None) -> Any:
+        def make_result(call: Call, visible: Snapshot[Any]) -> Any:
+            components, cursor = select_page(call, visible, self._page_size)
             hints = self._caching.hints(method, restricted=bool(scopes_in(registry.now)))
             items = [component.listed for component in components]
-            return result(**{field: items, "next_cursor": cursor}, **hints)
+            return result_type(**{field: items}, next_cursor=cursor, **hints)
+
+        def make_signed_result(call: Call, visible: Snapshot[Any]) -> Any:
+            result, revision = make_result(call, visible), call.revision
+            return sign_result(result, self.info, revision) if revision.stateless else result
 
         async def answer(call: Call) -> Any:
             visible = visible_to(call.principal, registry.now)
             if method in self._decoded:
-                return make_page(call, visible, self._page_size, make)
-            return make_encoded_page(call, visible, self._page_size, make, self._sign)
+                return make_result(call, visible)
+            return encode_page(call, visible, lambda: make_signed_result(call, visible))
 
         return answer
-
-    def _sign(self, result: Any, revision: Revision) -> Any:
-        return sign_result(result, self.info, revision) if revision.stateless else result
 
     async def _call_tool(self, call: Call) -> ToolResult | InputRequired:
         tool = self._tools.now.items.get(call.params.name)

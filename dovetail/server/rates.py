@@ -133,15 +133,12 @@ def _rules(name: str, what: str, rate: Rate | None) -> tuple[_Rule, ...]:
     return (_Rule(name, what, rate, token, token * rate.at_once),)
 
 
-class _Buckets:
+class _Buckets(Struct, eq=False):
     """The state of one caller: when each of its buckets is full again, and how many log messages
     were dropped."""
 
-    __slots__ = ("dropped_logs", "full_at")
-
-    def __init__(self) -> None:
-        self.full_at: dict[str, float] = {}
-        self.dropped_logs = 0
+    full_at: dict[str, float] = {}
+    dropped_logs: int = 0
 
 
 class RateLimiter:

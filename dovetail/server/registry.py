@@ -25,18 +25,15 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from ..errors import ConfigError, Forbidden, InvalidParams
 from ..jsonrpc.messages import encode
 from ..ports import Call, Principal
-from ..revisions import Revision
 
 Item = TypeVar("Item")
 OnChange = Callable[[dict[str, Any], dict[str, Any]], None]
 """Called after each change with the added and the removed components, by name."""
-MakePage = Callable[[list[Any], str | None], Any]
-"""Makes the result from the items of a page and the cursor of the next page."""
 
 MAX_VIEWS = 100
 """Views of one snapshot that are cached, one per set of scopes."""
@@ -46,18 +43,15 @@ _SCOPE = re.compile(r"[!#-\[\]-~]+")
 """RFC 6749, section 3.3."""
 
 
-class Snapshot(Generic[Item]):
+class Snapshot(Struct, Generic[Item], eq=False):
     """The components at one moment."""
 
-    __slots__ = ("cache", "items", "scopes", "views")
-
-    def __init__(self, items: dict[str, Item]) -> None:
-        self.items = items
-        self.cache: dict[Any, Any] = {}
-        self.scopes: frozenset[str] | None = None
-        """All scopes that some component requires; computed on first use."""
-        self.views: dict[frozenset[str], Snapshot[Item]] = {}
-        """The components that callers with only these scopes may use."""
+    items: dict[str, Item]
+    cache: dict[Any, Any] = {}
+    scopes: frozenset[str] | None = None
+    """All scopes that some component requires; computed on first use."""
+    views: "dict[frozenset[str], Snapshot[Item]]" = {}
+    """The components that callers with only these scopes may use."""
 
 
 class Registry(Generic[Item]):
@@ -171,13 +165,15 @@ def visible_to(principal: Principal | None, snapshot: Snapshot[Any]) -> Snapshot
 # pages
 
 
-def make_page(call: Call, snapshot: Snapshot[Any], page_size: int | None, make: MakePage) -> Any:
-    """Return the page that the call asks for, as a result."""
+def select_page(
+    call: Call, snapshot: Snapshot[Item], page_size: int | None
+) -> tuple[list[Item], str | None]:
+    """Return the items of the page that the call asks for, and the cursor of the next page."""
     cursor = call.params.cursor
     if page_size is None or not call.revision.paging:
         if cursor is not None and call.revision.paging:
             raise _invalid_cursor(cursor)
-        return make(list(snapshot.items.values()), None)
+        return list(snapshot.items.values()), None
     names = snapshot.cache.get("names")
     if names is None:
         names = snapshot.cache["names"] = sorted(snapshot.items)
@@ -185,21 +181,15 @@ def make_page(call: Call, snapshot: Snapshot[Any], page_size: int | None, make: 
     chosen = names[start : start + page_size]
     has_more = start + page_size < len(names)
     next_cursor = _encode_cursor(chosen[-1], call.name) if has_more and chosen else None
-    return make([snapshot.items[name] for name in chosen], next_cursor)
+    return [snapshot.items[name] for name in chosen], next_cursor
 
 
-def make_encoded_page(
-    call: Call,
-    snapshot: Snapshot[Any],
-    page_size: int | None,
-    make: MakePage,
-    sign: Callable[[Any, Revision], Any],
-) -> Any:
-    """Return the page that the call asks for, encoded once and cached."""
+def encode_page(call: Call, snapshot: Snapshot[Any], make_result: Callable[[], Any]) -> Any:
+    """Return the page that the call asks for, made and encoded once and then cached."""
     key = (call.revision.name, call.params.cursor)
     encoded = snapshot.cache.get(key)
     if encoded is None:
-        result = sign(make_page(call, snapshot, page_size, make), call.revision)
+        result = make_result()
         try:
             encoded = Raw(encode(call.revision.lower_result(call.method, result)))
         except UnicodeEncodeError:

@@ -108,54 +108,41 @@ def make_request(
     messages: Conversation,
     context_type: type,
     *,
-    system_prompt: str | None = None,
-    max_tokens: int = 1000,
     model_preferences: Preferences | None = None,
-    temperature: float | None = None,
     stop_sequences: Iterable[str] | None = None,
-    metadata: dict[str, Any] | None = None,
-    include_context: IncludeContext | None = None,
     tools: Iterable[Tool | Mapping[str, Any] | Callable[..., Any]] | None = None,
     tool_choice: ToolChoice | Mapping[str, Any] | str | None = None,
+    **fields: Any,
 ) -> CreateMessageParams:
     """Make the request for the next message; ConfigError if it is not valid. The options are those
     of `Context.sample`. Parameters of `context_type` are left out of the schemas of functions."""
-    conversation = [
-        _message(item) for item in (messages if isinstance(messages, list | tuple) else [messages])
-    ]
-    listed = [_tool(tool, context_type) for tool in tools or ()]
+    items = messages if isinstance(messages, list | tuple) else [messages]
+    stops = [stop_sequences] if isinstance(stop_sequences, str) else list(stop_sequences or ())
+    offered = [_tool(tool, context_type) for tool in tools or ()]
     choice = _tool_choice(tool_choice)
-    names = [tool.name for tool in listed]
-    _require(conversation, "Sampling needs at least one message")
+    request = CreateMessageParams(
+        messages=[_message(item) for item in items],
+        model_preferences=None if model_preferences is None else _preferences(model_preferences),
+        stop_sequences=stops or None,
+        tools=offered or None,
+        tool_choice=choice,
+        **fields,
+    )
+    names = [tool.name for tool in offered]
+    _require(request.messages, "Sampling needs at least one message")
     _require(
-        type(max_tokens) is int and max_tokens >= 1,
-        f"max_tokens must be at least 1, not {max_tokens!r}",
+        type(request.max_tokens) is int and request.max_tokens >= 1,
+        f"max_tokens must be at least 1, not {request.max_tokens!r}",
     )
     _require(
-        include_context in (None, *_CONTEXTS),
-        f"include_context must be one of {_CONTEXTS}, not {include_context!r}",
+        request.include_context in (None, *_CONTEXTS),
+        f"include_context must be one of {_CONTEXTS}, not {request.include_context!r}",
     )
     _require(
         len(set(names)) == len(names), f"Two tools have the same name: {', '.join(sorted(names))}"
     )
-    _require(
-        listed or choice is None or choice.mode == "none",
-        "tool_choice needs tools",
-    )
-    return CreateMessageParams(
-        messages=conversation,
-        max_tokens=max_tokens,
-        model_preferences=None if model_preferences is None else _preferences(model_preferences),
-        system_prompt=system_prompt,
-        include_context=include_context,
-        temperature=temperature,
-        stop_sequences=[stop_sequences]
-        if isinstance(stop_sequences, str)
-        else list(stop_sequences or ()) or None,
-        metadata=metadata,
-        tools=listed or None,
-        tool_choice=choice,
-    )
+    _require(offered or choice is None or choice.mode == "none", "tool_choice needs tools")
+    return request
 
 
 # --------------------------------------------------------------------------------------------------

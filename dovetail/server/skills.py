@@ -39,7 +39,7 @@ from ..extensions.skills import (
     uri_within,
 )
 from ..limits import Limits
-from ..ports import Call, CallHandler, Principal
+from ..ports import Call, Principal
 from ..protocol.content import ResourceContents
 from ..protocol.resources import Resource
 from .caching import Cache, Caching
@@ -47,10 +47,10 @@ from .files import DIRECTORY, Directory, contents_of, is_plain_path, known_type
 from .registry import (
     Registry,
     Snapshot,
-    make_page,
     parse_scopes,
     require_scopes,
     scopes_in,
+    select_page,
     visible_to,
 )
 from .resources import RegisteredResource
@@ -132,9 +132,7 @@ def _list_folder(root: Path, hidden: bool, max_files: int) -> tuple[list[str], l
     """Return the files of a folder, SKILL.md first, and its directories with a slash at the end."""
     files: list[str] = []
     folders: list[str] = []
-    for count, (path, mode) in enumerate(
-        _walk(root, hidden)
-    ):  # not sorted, so that it can stop early
+    for count, (path, mode) in enumerate(_walk(root, hidden)):
         if stat.S_ISLNK(mode):
             raise ConfigError(
                 f"{root / path} is a link, which a skill cannot contain; replace it with the file"
@@ -154,19 +152,21 @@ def _list_folder(root: Path, hidden: bool, max_files: int) -> tuple[list[str], l
 
 
 def _walk(root: Path, hidden: bool) -> Iterator[tuple[str, int]]:
+    """Yield the path and mode of each entry, unsorted, so that the caller can stop early."""
     waiting = [""]
     while waiting:
-        here = waiting.pop()
+        folder = waiting.pop()
         try:
-            with os.scandir(root / here) as entries:
-                for found in entries:
-                    path = f"{here}/{found.name}" if here else found.name
-                    if hidden or not found.name.startswith("."):
-                        mode = found.stat(follow_symlinks=False).st_mode
-                        waiting += [path] if stat.S_ISDIR(mode) else []
+            with os.scandir(root / folder) as entries:
+                for entry in entries:
+                    if hidden or not entry.name.startswith("."):
+                        path = folder + entry.name
+                        mode = entry.stat(follow_symlinks=False).st_mode
+                        if stat.S_ISDIR(mode):
+                            waiting.append(f"{path}/")
                         yield path, mode
         except OSError as error:
-            raise ConfigError(f"{root / here} cannot be read: {error.strerror}") from None
+            raise ConfigError(f"{root / folder} cannot be read: {error.strerror}") from None
 
 
 def _read_files(found: Directory, paths: Iterable[str], max_bytes: int) -> Files:
@@ -249,25 +249,19 @@ class Skills:
         page_size: int | None,
         limits: Limits,
     ) -> None:
-        self._served, self._caching, self._page_size, self._limits = (
-            served,
-            caching,
-            page_size,
-            limits,
-        )
-        self.registry: Registry[RegisteredSkill] = Registry(
-            "skill", lambda came, went: None
-        )  # its resources tell of it
-        answers: dict[str, CallHandler] = {
-            extension.LIST.name: self._list,
-            extension.GET.name: self._get,
-            extension.READ_DIRECTORY.name: self._read_directory,
-        }
+        self._served, self._caching = served, caching
+        self._page_size, self._limits = page_size, limits
+        # Clients are notified of the resources of a skill.
+        self.registry: Registry[RegisteredSkill] = Registry("skill", lambda added, removed: None)
         self.extension = Extension(
             id=extension.ID,
             settings={"directoryRead": True},
             methods=extension.METHODS,
-            handlers=answers,
+            handlers={
+                extension.LIST.name: self._list,
+                extension.GET.name: self._get,
+                extension.READ_DIRECTORY.name: self._read_directory,
+            },
             mutual=False,  # clients declare nothing
         )
 
@@ -287,15 +281,15 @@ class Skills:
         async def skill_md() -> ResourceContents:
             return entry.read(SKILL_MD)
 
-        async def kept(path: str) -> ResourceContents:
+        async def from_memory(path: str) -> ResourceContents:
             return entry.read(path)
 
-        def live(path: str) -> ResourceContents:  # runs on a thread, because it reads a file
+        def from_folder(path: str) -> ResourceContents:  # runs on a thread
             return entry.read(path)
 
         yield skill_md, listed.uri, about | {"size": size} | options
         rest = {"name": f"{listed.name}/…", "description": f"A file of the skill {listed.name}"}
-        yield live if entry.live else kept, template(listed.uri), rest | options
+        yield from_folder if entry.live else from_memory, template(listed.uri), rest | options
 
     def holds(self, uri: str) -> bool:
         """Whether this is the URI or the template of a resource that belongs to a skill."""
@@ -303,14 +297,11 @@ class Skills:
 
     async def _list(self, call: Call) -> ListSkillsResult:
         hints = self._caching.hints(call.name, restricted=bool(scopes_in(self.registry.now)))
-
-        def make(entries: list[RegisteredSkill], cursor: str | None) -> ListSkillsResult:
-            return ListSkillsResult(
-                skills=[entry.listed for entry in entries], next_cursor=cursor, **hints
-            )
-
-        seen = visible_to(call.principal, self.registry.now)
-        return make_page(call, seen, self._page_size, make)  # type: ignore[no-any-return]
+        visible = visible_to(call.principal, self.registry.now)
+        skills, cursor = select_page(call, visible, self._page_size)
+        return ListSkillsResult(
+            skills=[skill.listed for skill in skills], next_cursor=cursor, **hints
+        )
 
     async def _get(self, call: Call) -> GetSkillResult:
         entry = self.registry.get(call.params.uri)
@@ -323,13 +314,11 @@ class Skills:
     async def _read_directory(self, call: Call) -> ReadDirectoryResult:
         from .execution import run_in_thread
 
-        look = partial(self._children, call.params.uri, call.principal)
-        found = await run_in_thread(look, self._limits)  # what is dynamic has to be looked at
-
-        def make(items: list[Resource], cursor: str | None) -> ReadDirectoryResult:
-            return ReadDirectoryResult(resources=items, next_cursor=cursor)
-
-        return make_page(call, Snapshot(found), self._page_size, make)  # type: ignore[no-any-return]
+        find_children = partial(self._children, call.params.uri, call.principal)
+        # On a thread, because the folder of a dynamic skill is read.
+        children: dict[str, Resource] = await run_in_thread(find_children, self._limits)
+        resources, cursor = select_page(call, Snapshot(children), self._page_size)
+        return ReadDirectoryResult(resources=resources, next_cursor=cursor)
 
     def _children(self, directory: str, principal: Principal | None) -> dict[str, Resource]:
         """Return the children of a directory inside a skill, or above several."""

@@ -36,7 +36,7 @@ from tests.spec import flaws, needs_spec
 
 
 def request_for(messages: Any, **options: Any) -> Any:
-    return make_request(messages, Context, **options)
+    return make_request(messages, Context, **{"max_tokens": 1000, **options})
 
 
 def use(name: str = "1") -> ToolUseContent:
