@@ -164,7 +164,7 @@ class ResponseCache:
             cache = SharedCache(limits.cached if cache else 0, limits.cached_bytes)
         self._cache, self._extensions = cache, extensions
         self._opened = False
-        self.served = 0
+        self.hits = 0
         """How often an answer that was kept was good enough."""
 
     async def request(
@@ -178,7 +178,7 @@ class ResponseCache:
         public = own._replace(owner=None)
         data = None if fresh else self._cache.get(own) or self._cache.get(public)
         if data is not None:
-            self.served += 1
+            self.hits += 1
             return decode(data, method.result)
         drops = self._cache.drops
         result = await session.request(method, params, **options)

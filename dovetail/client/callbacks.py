@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from ..connection.client_session import ClientSession
 from ..errors import (
     LOCAL,
     ConfigError,
@@ -45,14 +46,11 @@ from ..protocol.client_features import (
     ElicitParams,
     ElicitResult,
     ListRootsResult,
-    Root,
-    SamplingMessage,
     find_tool_mismatch,
 )
 from ..protocol.content import (
     AudioContent,
     ImageContent,
-    SamplingContent,
     TextContent,
     ToolResultContent,
     ToolUseContent,
@@ -60,27 +58,14 @@ from ..protocol.content import (
 from ..protocol.lifecycle import (
     ClientCapabilities,
     ElicitationCapability,
-    InputRequiredResult,
     RootsCapability,
     SamplingCapability,
 )
 from ..protocol.methods import METHODS
-from ..revisions import Revision
 from ..schema import Shape
 from ..schema.validation import Validator, compile
 from .client_tasks import ClientTasks
 from .roots import Roots, parse_root
-
-__all__ = [
-    "Callbacks",
-    "ElicitRequest",
-    "OnAnswer",
-    "OnAsk",
-    "OnElicit",
-    "OnSample",
-    "SampleRequest",
-    "parse_root",
-]
 
 log = logging.getLogger("dovetail.client")
 
@@ -171,6 +156,8 @@ REQUEST_TYPES: dict[str, Any] = {
 }
 RequestType = TypeVar("RequestType", ElicitRequest, SampleRequest, RootsRequest)
 AnswerType = TypeVar("AnswerType", ElicitResult, CreateMessageResult, ListRootsResult)
+Questions = dict[str, dict[str, Any]]
+"""The questions of a round or of a task, in wire form, by their keys."""
 OnElicit = Callable[[ElicitRequest], Any]
 """Returns the content of the form, True to accept (a URL, or the defaults), None or False to
 decline, or an ElicitResult."""
@@ -194,8 +181,6 @@ class Callbacks:
         *,
         on_ask: OnAsk | None = None,
         on_answer: OnAnswer | None = None,
-        sampling_tools: bool = False,
-        sampling_context: bool = False,
         target: str = "",
         tasks: bool = True,
         limits: Limits = DEFAULT,
@@ -206,8 +191,8 @@ class Callbacks:
         self._recent = deque[float](maxlen=limits.questions)
         self.roots = None if roots is None else Roots(roots)
         sampling = SamplingCapability(
-            tools={} if sampling_tools or getattr(on_sample, "tools", None) is True else None,
-            context={} if sampling_context or getattr(on_sample, "context", None) is True else None,
+            tools={} if getattr(on_sample, "tools", None) is True else None,
+            context={} if getattr(on_sample, "context", None) is True else None,
         )
         self.capabilities = ClientCapabilities(
             elicitation=ElicitationCapability(form={}, url={}) if on_elicit else None,
@@ -215,14 +200,13 @@ class Callbacks:
             roots=RootsCapability(list_changed=True) if self.roots is not None else None,
             experimental=experimental,
         )
-        table: dict[str, tuple[Any, CallHandler]] = {
-            ElicitRequest.method: (on_elicit, self._elicit),
-            SampleRequest.method: (on_sample, self._sample),
-            RootsRequest.method: (self.roots is not None, self._roots),
-        }
-        self.answers: dict[str, CallHandler] = {
-            name: answer for name, (given, answer) in table.items() if given
-        }
+        self.answers: dict[str, CallHandler] = {}
+        if on_elicit is not None:
+            self.answers[ElicitRequest.method] = self._elicit
+        if on_sample is not None:
+            self.answers[SampleRequest.method] = self._sample
+        if self.roots is not None:
+            self.answers[RootsRequest.method] = self._roots
         self.client_tasks = ClientTasks(self.answers, limits, tasks)
         self.capabilities.tasks = self.client_tasks.capability
 
@@ -251,16 +235,14 @@ class Callbacks:
         answer = await self._ask_with_consent(
             request, self._on_elicit, _to_url_answer if form is None else _to_form_answer
         )
-        return (
-            ElicitResult(action="decline")
-            if answer is None
-            else _complete_form(request, answer, form)
-        )
+        if answer is None:
+            return ElicitResult(action="decline")
+        return _complete_form(request, answer, form)
 
     async def _sample(self, call: Call) -> CreateMessageResult:
         assert self._on_sample is not None
         request = self._accept(SampleRequest, call)
-        blocks = [block for message in request.messages for block in _blocks(message)]
+        blocks = [block for message in request.messages for block in message.blocks]
         used = any(isinstance(block, ToolUseContent | ToolResultContent) for block in blocks)
         if request.tools is not None or request.tool_choice is not None or used:
             self._require_declared(call, "sampling", "tools")
@@ -275,7 +257,7 @@ class Callbacks:
         request = self._accept(RootsRequest, call)
         await self.check_roots(call.connection)
         answer = await self._ask_with_consent(
-            request, lambda _: list(self.roots or ()), _to_roots_result
+            request, lambda _: self.roots, lambda roots: ListRootsResult(roots=list(roots))
         )
         if answer is None:
             raise _refusal("roots")
@@ -312,7 +294,7 @@ class Callbacks:
         self,
         request: RequestType,
         ask: Callable[[RequestType], Any],
-        made: Callable[[Any], AnswerType | None],
+        convert: Callable[[Any], AnswerType | None],
     ) -> AnswerType | None:
         """Return the answer of the callback, or None if it or a hook refuses."""
         if self._on_ask is not None:
@@ -321,7 +303,7 @@ class Callbacks:
             )
             if request is None:
                 return None
-        answer = made(await _call_maybe_async(ask, request))
+        answer = convert(await _call_maybe_async(ask, request))
         if self._on_answer is not None and answer is not None:
             answer = _check_hook_result(
                 "on_answer", answer, await _call_maybe_async(self._on_answer, request, answer)
@@ -331,20 +313,17 @@ class Callbacks:
     # a round of questions
 
     def describe_requests(
-        self, questions: dict[str, dict[str, Any]], revision: Revision, origin: Any
+        self, questions: Questions, session: ClientSession
     ) -> dict[str, AnyRequest]:
         """Return questions by their keys, as callbacks would see them."""
-        caller = Caller(revision, getattr(origin, "server_info", None))
-        calls = {
-            key: self._call(key, question, caller, origin) for key, question in questions.items()
-        }
         return {
-            key: self._view(REQUEST_TYPES[call.method.name], call) for key, call in calls.items()
+            str(call.id): self._view(REQUEST_TYPES[call.method.name], call)
+            for call in self._calls(questions, session)
         }
 
     def with_fixed_answer(self, value: Any) -> "Callbacks":
         """Return callbacks that give this answer to any question, with the same checks."""
-        made = Callbacks(
+        callbacks = Callbacks(
             self._on_elicit and (lambda _: value),
             self._on_sample and (lambda _: value),
             None if self.roots is None else value if isinstance(value, list) else (),
@@ -353,35 +332,37 @@ class Callbacks:
             on_answer=self._on_answer,
             target=self._target,
         )
-        made.capabilities = self.capabilities
-        return made
+        callbacks.capabilities = self.capabilities
+        return callbacks
 
     async def answer_all(
-        self, asked: InputRequiredResult, revision: Revision, origin: Any
+        self, questions: Questions, session: ClientSession
     ) -> dict[str, msgspec.Raw]:
         """Answer all questions of a round at once, by their keys. If one fails, none is
         answered."""
-        caller = Caller(revision, getattr(origin, "server_info", None))
-        calls = [
-            self._call(key, question, caller, origin)
-            for key, question in (asked.input_requests or {}).items()
-        ]
+        calls = self._calls(questions, session)
         answering = [asyncio.ensure_future(self.answers[call.method.name](call)) for call in calls]
         try:
             results: list[Result] = await asyncio.gather(*answering)
         except BaseException:
             for task in answering:
                 task.cancel()
-            await asyncio.gather(
-                *answering, return_exceptions=True
-            )  # no question outlives its round
+            # No question outlives its round.
+            await asyncio.gather(*answering, return_exceptions=True)
             raise
+        lower = session.agreed_revision.lower
         return {
-            str(call.id): msgspec.Raw(msgspec.json.encode(revision.lower(result)))
+            str(call.id): msgspec.Raw(msgspec.json.encode(lower(result)))
             for call, result in zip(calls, results, strict=True)
         }
 
-    def _call(self, key: str, question: dict[str, Any], caller: Caller, origin: Any) -> Call:
+    def _calls(self, questions: Questions, session: ClientSession) -> list[Call]:
+        caller = Caller(session.agreed_revision, session.server_info)
+        return [self._call(key, question, caller, session) for key, question in questions.items()]
+
+    def _call(
+        self, key: str, question: dict[str, Any], caller: Caller, session: ClientSession
+    ) -> Call:
         name = str(question.get("method"))
         if name not in self.answers:
             raise InvalidRequest(f"The server sent {name}, which this client did not declare")
@@ -391,21 +372,21 @@ class Callbacks:
             )
         except msgspec.ValidationError as problem:
             raise InvalidRequest(f"The server sent an invalid {name}: {problem}") from None
-        return Call(key, METHODS[name], params, caller, origin)
+        return Call(key, METHODS[name], params, caller, session)
 
 
 async def _call_maybe_async(function: Callable[..., Any], *arguments: Any) -> Any:
-    given = function(*arguments)
-    return await given if inspect.isawaitable(given) else given
+    result = function(*arguments)
+    return await result if inspect.isawaitable(result) else result
 
 
-def _check_hook_result(hook: str, shown: Any, given: Any) -> Any:
-    if given is not None and not isinstance(given, type(shown)):
+def _check_hook_result(hook: str, argument: Any, result: Any) -> Any:
+    if result is not None and not isinstance(result, type(argument)):
         raise ConfigError(
-            f"{hook} must return the {type(shown).__name__}, changed or not, or None to refuse; "
-            f"not {given!r}"
+            f"{hook} must return the {type(argument).__name__}, changed or not, or None to refuse; "
+            f"not {result!r}"
         )
-    return given
+    return result
 
 
 def _refusal(what: str) -> ProtocolError:
@@ -445,52 +426,46 @@ def _tool_choice_mode(request: SampleRequest) -> str:
     return (request.tool_choice and request.tool_choice.mode) or "auto"
 
 
-def _blocks(message: SamplingMessage | CreateMessageResult) -> list[SamplingContent]:
-    return message.content if isinstance(message.content, list) else [message.content]
-
-
 # what callbacks may return
 
 
-def _to_url_answer(given: Any) -> ElicitResult | None:
-    if given is None or given is False:
+def _to_url_answer(returned: Any) -> ElicitResult | None:
+    if returned is None or returned is False:
         return None
-    if given is not True and not isinstance(given, ElicitResult):
+    if returned is not True and not isinstance(returned, ElicitResult):
         raise ConfigError(
-            f"on_elicit: return True to accept a page (request.mode is 'url'), not {given!r}"
+            f"on_elicit: return True to accept a page (request.mode is 'url'), not {returned!r}"
         )
-    return ElicitResult(action="accept") if given is True else given
+    return ElicitResult(action="accept") if returned is True else returned
 
 
-def _to_form_answer(given: Any) -> ElicitResult | None:
-    if given is None or given is False:
+def _to_form_answer(returned: Any) -> ElicitResult | None:
+    if returned is None or returned is False:
         return None
-    if isinstance(given, ElicitResult):
-        return given
+    if isinstance(returned, ElicitResult):
+        return returned
     try:
-        content = {} if given is True else msgspec.json.decode(_any.encode(given))
+        content = {} if returned is True else msgspec.json.decode(_any.encode(returned))
     except (TypeError, ValueError) as problem:
         raise ConfigError(f"on_elicit: the answer cannot be sent: {problem}") from None
     if not isinstance(content, dict):
         raise ConfigError(
-            f"on_elicit: return a mapping with a value for each field of the form, not {given!r}"
+            f"on_elicit: return a mapping with a value for each field of the form, not {returned!r}"
         )
     return ElicitResult(action="accept", content=content)
 
 
-def _to_sample_result(given: Any) -> CreateMessageResult | None:
-    if given is None or isinstance(given, CreateMessageResult):
-        return given
-    blocks = (
-        given
-        if isinstance(given, list)
-        else [TextContent(given) if isinstance(given, str) else given]
-    )
+def _to_sample_result(returned: Any) -> CreateMessageResult | None:
+    if returned is None or isinstance(returned, CreateMessageResult):
+        return returned
+    if isinstance(returned, str):
+        returned = TextContent(returned)
+    blocks = returned if isinstance(returned, list) else [returned]
     if not blocks or not all(
         isinstance(block, TextContent | ImageContent | AudioContent | ToolUseContent)
         for block in blocks
     ):
-        raise ConfigError(f"on_sample: return text or content, not {type(given).__name__}")
+        raise ConfigError(f"on_sample: return text or content, not {type(returned).__name__}")
     stopped = "toolUse" if any(isinstance(block, ToolUseContent) for block in blocks) else "endTurn"
     return CreateMessageResult(
         role="assistant",
@@ -500,28 +475,22 @@ def _to_sample_result(given: Any) -> CreateMessageResult | None:
     )
 
 
-def _to_roots_result(given: list[Root]) -> ListRootsResult:
-    return ListRootsResult(roots=given)
-
-
 # is the answer valid?
 
 
 def _check_uses(request: SampleRequest, answer: CreateMessageResult) -> None:
     """Check that the model uses only the tools that it was given, and only if the mode allows it.
     https://modelcontextprotocol.io/specification/2026-07-28/client/sampling#tool-choice-modes"""
-    used = {block.name for block in _blocks(answer) if isinstance(block, ToolUseContent)}
-    given = (
-        {tool.name for tool in request.tools or ()}
-        if _tool_choice_mode(request) != "none"
-        else set()
-    )
-    if used - given:
-        names = ", ".join(sorted(used - given))
+    mode = _tool_choice_mode(request)
+    blocks = answer.content if isinstance(answer.content, list) else [answer.content]
+    used = {block.name for block in blocks if isinstance(block, ToolUseContent)}
+    offered = {tool.name for tool in request.tools or ()} if mode != "none" else set()
+    if used - offered:
+        names = ", ".join(sorted(used - offered))
         raise ConfigError(
             f"on_sample: {request.asked_by} did not offer {names}, so the model cannot use it"
         )
-    if _tool_choice_mode(request) == "required" and not used:
+    if mode == "required" and not used:
         log.warning(
             "on_sample: %s requires the model to use a tool, but it used none", request.asked_by
         )

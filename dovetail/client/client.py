@@ -51,13 +51,13 @@ from ..protocol.utilities import (
     SetLevelParams,
 )
 from ..revisions import Revision
-from . import targets as connect
 from .caching import ResponseCache, SharedCache
 from .callbacks import Callbacks, OnAnswer, OnAsk, OnElicit, OnSample
 from .completions import Completer
-from .reconnect import ServerLink
+from .reconnect import Connector
 from .requests import ANY, Requester
 from .subscriptions import Subscription, Subscriptions
+from .targets import ConnectOptions, resolve_target
 from .task_handle import TaskHandle
 from .tasks import RemoteTasks
 from .tool_results import ResultValidator, TypedToolResult, convert_result
@@ -172,56 +172,54 @@ class Client(Requester):
         tasks: bool = True,
         info: Implementation | None = None,
     ) -> None:
-        self._on_log, self._trusted, self._validation = (
-            on_log,
-            trusted,
-            ResultValidator(validate, limits),
+        self._on_log, self._trusted = on_log, trusted
+        self._validation = ResultValidator(validate, limits)
+        extension_set = _extensions(extensions, auth)
+        options = ConnectOptions(
+            limits, server, env, cwd, on_stderr, headers, verify, proxy, long_polling, auth
         )
-        had = _extensions(extensions, auth)
-        started, reached = (
-            connect.ProcessOptions(env, cwd, on_stderr),
-            connect.HttpOptions(headers, verify, proxy, long_polling, auth),
-        )
-        door = connect.resolve_target(target, server, limits, started, reached)
+        resolved = resolve_target(target, options)
         callbacks = Callbacks(
             on_elicit, on_sample, roots, experimental,
-            on_ask=on_ask, on_answer=on_answer, target=door.name, tasks=tasks, limits=limits,
+            on_ask=on_ask, on_answer=on_answer, target=resolved.name, tasks=tasks, limits=limits,
         )  # fmt: skip
-        link = ServerLink(
-            door,
+        connector = Connector(
+            resolved,
             wanted(revision),
             info or Implementation(name="dovetail", version=__version__),
             callbacks,
             limits,
             limits.timeout if timeout is None else timeout,
-            on_notification=self._heard,
-            on_open=self._renew,
-            on_state=self._changed,
-            extensions=had,
+            on_notification=self._on_notification,
+            on_open=self._on_open,
+            on_state=self._on_state,
+            extensions=extension_set,
         )
-        link.level = "debug" if on_log is not None else None
-        cached = ResponseCache(cache, door.cache_key, limits, had)
+        connector.level = "debug" if on_log is not None else None
+        response_cache = ResponseCache(cache, resolved.cache_key, limits, extension_set)
         super().__init__(
-            link,
+            connector,
             callbacks,
-            cached,
-            had,
+            response_cache,
+            extension_set,
             middleware=middleware,
             on_progress=on_progress,
             limits=limits,
         )
-        self._subscriptions = Subscriptions(link, self.request, limits)
-        self._tasks = RemoteTasks(link, self.request, self._checked, callbacks, limits, tasks)
-        if tasks and EXTENSION not in (had.declared or {}):
-            had.add(self._tasks.extension)
-        self._completing = Completer(cached)
+        self._subscriptions = Subscriptions(connector, self.request, limits)
+        self._tasks = RemoteTasks(
+            connector, self.request, self._check_result, callbacks, limits, tasks
+        )
+        if tasks and EXTENSION not in (extension_set.declared or {}):
+            extension_set.add(self._tasks.extension)
+        self._completer = Completer(response_cache)
         self._observers = [layer for layer in middleware if isinstance(layer, Observer)]
-        self._session: tuple[Revision, Network | None, float] | None = None
+        self._observed_session: tuple[Revision, Network | None, float] | None = None
 
     def __repr__(self) -> str:
-        session = self._link.session
+        session = self._connector.session
         revision = f", revision {session.agreed_revision.name}" if session is not None else ""
-        return f"<Client {self._link.target.name} {self.state}{revision}>"
+        return f"<Client {self._connector.target.name} {self.state}{revision}>"
 
     # opening and closing
 
@@ -252,15 +250,15 @@ class Client(Requester):
 
     async def connect(self) -> None:
         """Open the connection; `async with` does it for you."""
-        await self._link.get_session(self._link.timeout)
+        await self._connector.get_session()
 
     async def close(self) -> None:
         """Close the connection. May be called twice, and from any task."""
         self._subscriptions.cancel_all()
-        self._cached.close()
+        self._cache.close()
         await self._tasks.close()
         self._callbacks.client_tasks.close()
-        await self._link.close()
+        await self._connector.close()
 
     async def log_out(self) -> bool:
         """Delete the saved login to this server and ask the authorization server to revoke its
@@ -270,7 +268,7 @@ class Client(Requester):
             True if the tokens were revoked. Not every authorization server supports that; its
             tokens then expire on their own.
         """
-        forget = getattr(self._link.target.credentials, "forget", None)
+        forget = getattr(self._connector.target.credentials, "forget", None)
         return forget is not None and bool(await forget())
 
     def blocking(self) -> "BlockingClient":
@@ -384,16 +382,16 @@ class Client(Requester):
         """
         await self._validation.ensure_known(name, self)
         safe = retry or (self._trusted and self._validation.is_repeatable(name))
-        params = _call_of(name, arguments, meta)
+        params = _tool_params(name, arguments, meta)
         try:
-            result, task = await self._called(params, timeout, on_progress, safe)
+            result, task = await self._send_tool_call(params, timeout, on_progress, safe)
         except InvalidParams as refusal:
             if similar := self._validation.suggest(name):
                 refusal.add_note(f"Did you mean the tool {similar!r}?")
             raise
         if task is not None:
             result = await self._tasks.wait_as_call(task, timeout, on_progress or self._on_progress)
-        self._checked(name, result, raise_on_error)
+        self._check_result(name, result, raise_on_error)
         return result if type is None or result.is_error else convert_result(result, type)
 
     async def start_tool(
@@ -422,11 +420,11 @@ class Client(Requester):
             meta: Extra `_meta` of the request.
         """
         await self._validation.ensure_known(name, self)
-        await self._link.get_session(self._link.timeout if timeout is None else timeout)
+        await self._connector.get_session(timeout)
         if self._tasks.supports_core and self._validation.task_support(name) is None:
             await self.list_tools()
-        params = _call_of(name, arguments, meta)
-        result, task = await self._called(
+        params = _tool_params(name, arguments, meta)
+        result, task = await self._send_tool_call(
             params, timeout, None, False, ("required", "optional"), ttl, manual
         )
         handle = task or self._tasks.finished(result)
@@ -444,7 +442,7 @@ class Client(Requester):
         """
         return self._tasks.handle(id, manual)
 
-    async def _called(
+    async def _send_tool_call(
         self,
         params: CallToolParams,
         timeout: float | None,
@@ -466,7 +464,7 @@ class Client(Requester):
             sent, token = self._tasks.as_task(params, ttl) if tasked else (params, "")
             try:
                 result = await self._request_with_rounds(
-                    "tools/call", sent, timeout=timeout, on_progress=on_progress, safe=safe
+                    "tools/call", sent, timeout, on_progress, safe
                 )
                 break
             except (HeaderMismatch, MethodNotFound, InvalidRequest) as refusal:
@@ -488,7 +486,7 @@ class Client(Requester):
             result if task is not None else await self._finish_extension_result(params, result)
         ), task
 
-    def _checked(self, name: str, result: ToolResult, raise_on_error: bool) -> ToolResult:
+    def _check_result(self, name: str, result: ToolResult, raise_on_error: bool) -> ToolResult:
         """Validate a result; raise ToolError if the tool failed and `raise_on_error` is true."""
         if not result.is_error:
             self._validation.check(name, result)
@@ -616,7 +614,7 @@ class Client(Requester):
             context=CompletionContext(dict(context)) if context else None,
         )
         ask = partial(self.request, "completion/complete", params, timeout=timeout)
-        return (await self._completing.complete(params, ask, debounce, cache)).completion
+        return (await self._completer.complete(params, ask, debounce, cache)).completion
 
     async def set_log_level(self, level: Level) -> None:
         """Ask the server for log messages of this level and above only.
@@ -626,8 +624,8 @@ class Client(Requester):
         """
         if level not in SEVERITY:
             raise ConfigError(f"{level!r} is not a log level; use one of {', '.join(SEVERITY)}")
-        self._link.level = level
-        session = await self._link.get_session(self._link.timeout)
+        self._connector.level = level
+        session = await self._connector.get_session()
         session.set_level(level)
         if session.agreed_revision.set_level:
             await self.request("logging/setLevel", SetLevelParams(level=level))
@@ -644,8 +642,8 @@ class Client(Requester):
             ConfigError: A root is not valid, or the client was made without `roots=`.
         """
         self._callbacks.set_roots(roots)
-        if self._link.session is not None:
-            self._link.session.notify("notifications/roots/list_changed")
+        if self._connector.session is not None:
+            self._connector.session.notify("notifications/roots/list_changed")
 
     async def subscribe(self, uri: str, callback: Callable[[str], Any]) -> Subscription:
         """Subscribe to changes of a resource.
@@ -672,7 +670,7 @@ class Client(Requester):
         """
         return self._subscriptions.on_change(kind, callback)
 
-    def _heard(self, method: str, params: Any) -> None:
+    def _on_notification(self, method: str, params: Any) -> None:
         if method == "notifications/message":
             if self._on_log is not None:
                 run_callback(self._on_log, params)
@@ -682,28 +680,28 @@ class Client(Requester):
             return
         if method == "notifications/tools/list_changed":
             self._validation.clear()
-        self._cached.on_notification(method, params)
+        self._cache.on_notification(method, params)
         self._subscriptions.on_notification(method, params)
 
-    async def _renew(self, session: ClientSession) -> None:
+    async def _on_open(self, session: ClientSession) -> None:
         self._validation.clear()
-        self._cached.on_open()
+        self._cache.on_open()
         await self._subscriptions.restore(session)
 
-    def _changed(self, state: str) -> None:
+    def _on_state(self, state: str) -> None:
         self._subscriptions.notify_state(state)
         if self._observers:
             self._observe(state == "connected")
 
     def _observe(self, connected: bool) -> None:
         """Report the end of a handshake-era session to the observers, and remember the next one."""
-        if self._session is not None:
-            revision, network, began = self._session
+        if self._observed_session is not None:
+            revision, network, began = self._observed_session
             for observer in self._observers:
                 observer.session_ended("client", revision, network, monotonic() - began)
-        session, self._session = self._link.session, None
+        session, self._observed_session = self._connector.session, None
         if connected and session is not None and not session.agreed_revision.stateless:
-            self._session = session.agreed_revision, self.network, monotonic()
+            self._observed_session = session.agreed_revision, self.network, monotonic()
 
 
 def _extensions(given: Sequence[Extension], auth: Any) -> Extensions:
@@ -714,7 +712,7 @@ def _extensions(given: Sequence[Extension], auth: Any) -> Extensions:
     )
 
 
-def _call_of(name: str, arguments: Any, meta: dict[str, Any] | None) -> CallToolParams:
+def _tool_params(name: str, arguments: Any, meta: dict[str, Any] | None) -> CallToolParams:
     return CallToolParams(
         name=name, arguments=Raw(ANY.encode({} if arguments is None else arguments)), meta=meta
     )

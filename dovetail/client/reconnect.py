@@ -1,9 +1,9 @@
 """The connection to a server: opened when it is first needed, and opened again when it breaks.
 
-A `ServerLink` owns at most one session and at most one attempt to open one. The attempt is a
+A `Connector` owns at most one session and at most one attempt to open one. The attempt is a
 separate task: code that needs the session waits for that task, and may be cancelled without harm to
 it. Consecutive losses are counted. The first is retried at once, the next after growing pauses, and
-after `Limits.restarts` of them the link gives up until the next request. `state` is new,
+after `Limits.restarts` of them the connector gives up until the next request. `state` is new,
 connecting, connected, reconnecting, disconnected or closed.
 
 **Logging in** can take a person some minutes, so it happens in a separate task and outside of every
@@ -54,7 +54,7 @@ needed."""
 T = TypeVar("T")
 
 
-class ServerLink:
+class Connector:
     """One client's connection to its server."""
 
     def __init__(
@@ -97,13 +97,18 @@ class ServerLink:
         """Whether a broken connection can be opened again."""
         return self.target.can_reopen and self.state != "closed"
 
-    async def get_session(self, timeout: float | None) -> ClientSession:
-        """Return the session; open it first if there is none."""
+    async def get_session(self, timeout: float | None = None) -> ClientSession:
+        """Return the session; open it first if there is none.
+
+        Args:
+            timeout: Seconds to wait for it (default: the client's `timeout`).
+        """
         if self.session is not None:
             return self.session
-        return await self.with_login(partial(self._wait_for_session, timeout))
+        limit = self.timeout if timeout is None else timeout
+        return await self.with_login(partial(self._wait_for_session, limit))
 
-    async def _wait_for_session(self, timeout: float | None) -> ClientSession:
+    async def _wait_for_session(self, timeout: float) -> ClientSession:
         if self.state == "closed":
             raise ConnectionClosed(f"The client of {self.target.name} is closed")
         try:

@@ -32,7 +32,7 @@ from ..revisions import decode
 from ..schema import Shape
 from .caching import ResponseCache
 from .callbacks import Callbacks
-from .reconnect import ServerLink, backoff, ping_method
+from .reconnect import Connector, backoff, ping_method
 from .tasks import CALL_AS_TASK
 
 ANY = Shape(Any)
@@ -43,21 +43,17 @@ class Requester:
 
     def __init__(
         self,
-        link: ServerLink,
+        connector: Connector,
         callbacks: Callbacks,
-        cached: ResponseCache,
+        cache: ResponseCache,
         extensions: Extensions,
         *,
         middleware: Sequence[Middleware],
         on_progress: OnProgress | None,
         limits: Limits,
     ) -> None:
-        self._link, self._callbacks, self._cached, self.extensions = (
-            link,
-            callbacks,
-            cached,
-            extensions,
-        )
+        self._connector, self._callbacks, self._cache = connector, callbacks, cache
+        self.extensions = extensions
         self._on_progress, self._limits = on_progress, limits
         self._send = compose(middleware, self._send_to_server) if middleware else None
 
@@ -67,7 +63,7 @@ class Requester:
     def state(self) -> str:
         """The state of the connection: new, connecting, connected, reconnecting, disconnected or
         closed."""
-        return self._link.state
+        return self._connector.state
 
     @property
     def revision(self) -> str:
@@ -76,39 +72,39 @@ class Requester:
         Raises:
             ConnectionClosed: The client is not connected.
         """
-        session = self._link.session
+        session = self._connector.session
         if session is None:
-            raise ConnectionClosed(f"{self._link.target.name} is not connected")
+            raise ConnectionClosed(f"{self._connector.target.name} is not connected")
         return session.agreed_revision.name
 
     @property
     def network(self) -> Network | None:
         """The transport and the address of the server, as far as they are known."""
-        found: Network | None = getattr(
-            self._link.session and self._link.session.connection.channel, "network", None
-        )
+        session = self._connector.session
+        found: Network | None = session and getattr(session.connection.channel, "network", None)
         if found is None or found.protocol is None:
             return found
-        parts = urlsplit(self._link.target.name)
+        parts = urlsplit(self._connector.target.name)
         port = parts.port or DEFAULT_PORTS.get(parts.scheme)
         return replace(found, address=parts.hostname, port=port)
 
     @property
     def server_info(self) -> Implementation | None:
         """The name and version of the server; None if the client is not connected."""
-        return self._link.session.server_info if self._link.session else None
+        session = self._connector.session
+        return session and session.server_info
 
     @property
     def capabilities(self) -> ServerCapabilities:
         """What the server offers; empty if the client is not connected."""
-        return (
-            self._link.session.server_capabilities if self._link.session else ServerCapabilities()
-        )
+        session = self._connector.session
+        return session.server_capabilities if session else ServerCapabilities()
 
     @property
     def instructions(self) -> str | None:
         """How the server wants to be used, written for a model."""
-        return self._link.session.instructions if self._link.session else None
+        session = self._connector.session
+        return session and session.instructions
 
     # requests
 
@@ -147,13 +143,7 @@ class Requester:
         if isinstance(params, Mapping):
             params = decode(ANY.encode(params), row.params)
         result = await self._request_with_rounds(
-            method,
-            params,
-            timeout=timeout,
-            on_progress=on_progress,
-            safe=safe,
-            fresh=fresh,
-            manual=manual,
+            method, params, timeout, on_progress, safe, fresh, manual
         )
         return result if manual else await self._finish_extension_result(params, result)
 
@@ -166,7 +156,6 @@ class Requester:
         self,
         method: str,
         params: Any,
-        *,
         timeout: float | None,
         on_progress: OnProgress | None,
         safe: bool,
@@ -174,14 +163,14 @@ class Requester:
         manual: bool = False,
     ) -> Any:
         """Send a request and answer the server's questions until it returns something else."""
-        limit = self._link.timeout if timeout is None else timeout
+        limit = self._connector.timeout if timeout is None else timeout
         on_progress = on_progress or self._on_progress
         rounds = 0
         while True:
             attempt = partial(
                 self._request_with_retries, method, params, limit, on_progress, safe, fresh
             )
-            session, result = await self._link.with_login(attempt)
+            session, result = await self._connector.with_login(attempt)
             if manual or not isinstance(result, InputRequiredResult):
                 return result
             rounds += 1
@@ -192,7 +181,7 @@ class Requester:
                 )
             if not result.input_requests:
                 await asyncio.sleep(backoff(rounds))  # it only wants the request again
-            responses = await self._callbacks.answer_all(result, session.agreed_revision, session)
+            responses = await self._callbacks.answer_all(result.input_requests or {}, session)
             params = replace(
                 params, input_responses=responses or None, request_state=result.request_state
             )
@@ -211,22 +200,24 @@ class Requester:
         loop = asyncio.get_running_loop()
         deadline, left = loop.time() + timeout, timeout
         for attempt in range(self._limits.restarts + 1):
-            session = await self._link.get_session(left)
+            session = await self._connector.get_session(left)
             if self._callbacks.roots:
                 await self._callbacks.check_roots(session, passing=True)
             try:
                 result = await self._send_once(session, method, params, left, on_progress, fresh)
             except ConnectionClosed as problem:
                 lost, left = problem, deadline - loop.time() - (pause := backoff(attempt))
-                if not (safe or not problem.sent) or not self._link.can_reconnect or left <= 0:
+                if not (safe or not problem.sent) or not self._connector.can_reconnect or left <= 0:
                     break
                 await asyncio.sleep(pause)
                 continue
             except (InvalidParams, MethodNotFound):
-                self._cached.drop_stale_lists(method)
+                self._cache.drop_stale_lists(method)
                 raise
-            self._link.reset_losses()
-            return session, self._link.register_tools(result) if method == "tools/list" else result
+            self._connector.reset_losses()
+            if method == "tools/list":
+                result = self._connector.register_tools(result)
+            return session, result
         raise ConnectionClosed(f"{method}: {lost}") from None
 
     async def _send_once(
@@ -238,28 +229,22 @@ class Requester:
         on_progress: OnProgress | None,
         fresh: bool,
     ) -> Any:
-        row = self.extensions.extension_method(
-            method, session.agreed_revision.stateless
-        ) or METHODS.get(method)
+        revision = session.agreed_revision
+        row = self.extensions.extension_method(method, revision.stateless) or METHODS.get(method)
         if row is None:
-            raise MethodNotFound(
-                f"There is no {method} in revision {session.agreed_revision.version}"
-            )
+            raise MethodNotFound(f"There is no {method} in revision {revision.version}")
         if row.params is CallToolParams and params.task is not None:
-            row, on_progress = (
-                CALL_AS_TASK,
-                None,
-            )  # its progress token outlives the call
-        ask = partial(self._cached.request, session, fresh) if row.cacheable else session.request
+            row, on_progress = CALL_AS_TASK, None  # its progress token outlives the call
+        ask = partial(self._cache.request, session, fresh) if row.cacheable else session.request
         wrapped = self.extensions.layers.get(method, ())
         if self._send is None and not wrapped:
             return await ask(row, params, timeout=timeout, on_progress=on_progress)
-        server = Caller(session.agreed_revision, session.server_info, session.peer_capabilities)
+        server = Caller(revision, session.server_info, session.peer_capabilities)
         call = Call(0, row, Params() if params is None else params, server, self)
         # The id is known once the request is sent; a cached answer never has one.
         options: dict[str, Any] = {} if row.cacheable else {"started": partial(setattr, call, "id")}
-        call.protocol_handler = lambda made: ask(
-            row, made.params, timeout=timeout, on_progress=on_progress, **options
+        call.protocol_handler = lambda sent: ask(
+            row, sent.params, timeout=timeout, on_progress=on_progress, **options
         )
         return await compose(wrapped, self._send or self._send_to_server)(call)
 
@@ -283,7 +268,7 @@ class Requester:
             raise MethodNotFound(f"No extension of this client has a notification {method!r}")
         if isinstance(params, Mapping):
             params = decode(ANY.encode(params), row.params)
-        (await self._link.get_session(self._link.timeout)).notify(method, params)
+        (await self._connector.get_session()).notify(method, params)
 
     async def ping(self, timeout: float | None = None) -> None:
         """Check that the server responds. If the connection was lost, it is opened again.
@@ -291,22 +276,22 @@ class Requester:
         Args:
             timeout: Seconds to wait for the answer (default: the client's `timeout`).
         """
-        limit = self._link.timeout if timeout is None else timeout
-        method = ping_method(await self._link.get_session(limit))
-        await self._link.with_login(
+        limit = self._connector.timeout if timeout is None else timeout
+        method = ping_method(await self._connector.get_session(limit))
+        await self._connector.with_login(
             partial(self._request_with_retries, method, None, limit, None, safe=True, fresh=True)
         )
 
     async def _list_all(self, method: str, field: str, fresh: bool) -> list[Any]:
         """Return all pages of a list. If the cursor of a cached page is no longer valid, start
         again."""
-        served = self._cached.served
+        hits = self._cache.hits
         try:
             return await self._list_pages(method, field, fresh)
         except InvalidParams:
-            if self._cached.served == served:
+            if self._cache.hits == hits:
                 raise
-            self._cached.drop(method)
+            self._cache.drop(method)
         return await self._list_pages(method, field, fresh)
 
     async def _list_pages(self, method: str, field: str, fresh: bool) -> list[Any]:

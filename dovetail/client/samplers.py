@@ -52,7 +52,6 @@ from ..protocol.content import (
     ToolResultContent,
     ToolUseContent,
 )
-from .targets import post_json
 
 Json = dict[str, Any]
 T = TypeVar("T")
@@ -190,6 +189,8 @@ class Sampler:
 
     async def __call__(self, request: CreateMessageParams) -> CreateMessageResult:
         """Ask the model that matches the request best."""
+        from ..transports.http.client.fetch import post_json
+
         model = choose_model(request.model_preferences, self._models)
         body = msgspec.json.encode(self._api.body(request, model))
         try:

@@ -30,7 +30,7 @@ from ..protocol.base import SUBSCRIPTION_ID
 from ..protocol.methods import METHODS
 from ..protocol.resources import UriParams
 from ..protocol.utilities import ListenParams, SubscriptionFilter
-from .reconnect import ServerLink, backoff
+from .reconnect import Connector, backoff
 
 log = logging.getLogger("dovetail.client")
 
@@ -85,21 +85,21 @@ class Subscriptions:
     """All subscriptions of one client."""
 
     def __init__(
-        self, link: ServerLink, request: Callable[..., Awaitable[Any]], limits: Limits
+        self, connector: Connector, request: Callable[..., Awaitable[Any]], limits: Limits
     ) -> None:
-        self._link = link
+        self._connector = connector
         self._request = request
         self._limits = limits
         self._subscriptions: list[Subscription] = []
 
     async def subscribe(self, uri: str, callback: Callable[[str], Any]) -> Subscription:
         """Subscribe to changes of a resource."""
-        session = await self._link.get_session(self._link.timeout)
+        session = await self._connector.get_session()
         handle = Subscription(self, "resource", uri, callback)
         self._subscriptions.append(handle)
         try:
             if _stateless(session):
-                await self._link.with_login(partial(self._open_and_wait, handle))
+                await self._connector.with_login(partial(self._open_and_wait, handle))
             else:
                 await self._request("resources/subscribe", UriParams(uri=uri))
         except BaseException as problem:
@@ -107,7 +107,9 @@ class Subscriptions:
             if handle.task is not None:
                 handle.task.cancel()
             if isinstance(problem, TimeoutError) and not isinstance(problem, DovetailError):
-                text = f"subscriptions/listen: no acknowledgement within {self._link.timeout:g} s"
+                text = (
+                    f"subscriptions/listen: no acknowledgement within {self._connector.timeout:g} s"
+                )
                 raise TimedOut(text) from None
             raise
         return handle
@@ -118,7 +120,7 @@ class Subscriptions:
             raise ConfigError(f"on_change() takes {', '.join(LISTS)} or state, not {kind!r}")
         handle = Subscription(self, kind, None, callback)
         self._subscriptions.append(handle)
-        session = self._link.session
+        session = self._connector.session
         if session is not None and _stateless(session) and kind in LISTS:
             self._open(handle, session)
         return handle
@@ -127,7 +129,7 @@ class Subscriptions:
         """Wait until a subscription is active. Unless it is about the client's own state, this
         connects first."""
         if handle.kind != "state":
-            await self._link.get_session(self._link.timeout)
+            await self._connector.get_session()
         if handle.ready is not None:
             await asyncio.shield(handle.ready)
         return handle
@@ -142,7 +144,7 @@ class Subscriptions:
         elif (
             handle.uri is not None
             and not self._is_shared(handle)
-            and self._link.session is not None
+            and self._connector.session is not None
         ):
             await self._request("resources/unsubscribe", UriParams(uri=handle.uri))
 
@@ -168,7 +170,9 @@ class Subscriptions:
         ):
             try:
                 await session.request(
-                    METHODS["resources/subscribe"], UriParams(uri=uri), timeout=self._link.timeout
+                    METHODS["resources/subscribe"],
+                    UriParams(uri=uri),
+                    timeout=self._connector.timeout,
                 )
             except DovetailError as error:
                 log.warning("Could not subscribe to %s again: %s", uri, error)
@@ -224,8 +228,8 @@ class Subscriptions:
 
     async def _open_and_wait(self, handle: Subscription) -> None:
         """Open the stream of a subscription, and wait until it is active."""
-        self._open(handle, await self._link.get_session(self._link.timeout))
-        await asyncio.wait_for(self.wait_until_active(handle), self._link.timeout)
+        self._open(handle, await self._connector.get_session())
+        await asyncio.wait_for(self.wait_until_active(handle), self._connector.timeout)
 
     def _open(self, handle: Subscription, session: ClientSession) -> None:
         if handle.task is not None:
@@ -255,7 +259,7 @@ class Subscriptions:
                     ended = error
                 failures = 0 if loop.time() - began > STABLE_SECONDS else failures + 1
                 await asyncio.sleep(backoff(failures))
-                if self._link.session is not session:
+                if self._connector.session is not session:
                     return
             log.warning(
                 "Gave up subscribing to %s, because its stream keeps ending: %s",

@@ -5,7 +5,7 @@ A target is one of: a Server object, a channel, a URL, a command (list), a scrip
 new channel each time it is called, so that a server can be started or reached again after it died.
 """
 
-import asyncio
+import logging
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
@@ -15,12 +15,14 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from .. import config
+from ..aio import TaskSet
 from ..errors import ConfigError
 from ..limits import Limits
 from ..ports import Channel, Credentials
 from ..transports import memory
 
-OpenChannel = Callable[[], Awaitable[Channel]]
+log = logging.getLogger("dovetail.client")
+
 URL_SCHEMES = ("http", "https", "ws", "wss")
 SCRIPT_RUNNERS = {
     ".py": [sys.executable, "-u"],
@@ -35,7 +37,7 @@ class Target(Struct, frozen=True, eq=False):
     """How to reach a server."""
 
     name: str
-    open: OpenChannel
+    open: Callable[[], Awaitable[Channel]]
     can_reopen: bool = True
     """Whether a second channel can be opened. A channel that was given is the only one."""
     era_key: str | None = None
@@ -47,78 +49,66 @@ class Target(Struct, frozen=True, eq=False):
     """What the client authenticates with."""
 
 
-class ProcessOptions(Struct, frozen=True, eq=False):
-    """How to run a server process."""
+class ConnectOptions(Struct, frozen=True, eq=False):
+    """How to start or reach a server: the options of `Client` that concern its target."""
 
-    env: Mapping[str, str] | None = None
-    cwd: str | Path | None = None
-    on_stderr: Callable[[str], None] | None = None
-
-
-class HttpOptions(Struct, frozen=True, eq=False):
-    """How to reach a remote server."""
-
-    headers: Mapping[str, str] | None = None
+    limits: Limits
+    server: str | None
+    """Which server of an `mcp.json` to use."""
+    env: Mapping[str, str] | None
+    cwd: str | Path | None
+    on_stderr: Callable[[str], None] | None
+    headers: Mapping[str, str] | None
     """Sent with each request, to its origin only."""
-    verify: Any = True
+    verify: Any
     """Which TLS certificates to trust: True for the system's authorities, a path, an SSLContext;
     False for any."""
-    proxy: str | None = None
+    proxy: str | None
     """Overrides the environment."""
-    long_polling: bool = False
+    long_polling: bool
     """Poll for messages instead of holding a stream open."""
-    auth: Any = None
+    auth: Any
     """Credentials, or a bearer token."""
 
 
-def resolve_target(
-    target: Any, server: str | None, limits: Limits, started: ProcessOptions, reached: HttpOptions
-) -> Target:
+def resolve_target(target: Any, options: ConnectOptions) -> Target:
     """Return the Target that a client's target and options describe."""
-    made = _resolve(target, server, limits, started, reached)
-    if reached.auth is not None and made.cache_key is None:
+    resolved = _resolve(target, options)
+    if options.auth is not None and resolved.cache_key is None:
         raise ConfigError(
-            f"auth= is for a URL, but the target is {made.name}, which needs no credentials"
+            f"auth= is for a URL, but the target is {resolved.name}, which needs no credentials"
         )
-    return made
+    return resolved
 
 
-def _resolve(
-    target: Any, server: str | None, limits: Limits, started: ProcessOptions, reached: HttpOptions
-) -> Target:
+def _resolve(target: Any, options: ConnectOptions) -> Target:
     if _is_server(target):
-        return Target(f"the server {target.name!r}", lambda: _in_memory(target, limits))
+        return Target(f"the server {target.name!r}", lambda: _in_memory(target, options.limits))
     if _is_channel(target):
         return Target(type(target).__name__, lambda: _given(target), can_reopen=False)
     if isinstance(target, Mapping):
-        return _from_config(config.choose(config.parse(target), server), limits, started, reached)
+        return _from_config(config.choose(config.parse(target), options.server), options)
     if isinstance(target, list | tuple):
-        return _from_command([str(part) for part in target], limits, started)
+        return _from_command([str(part) for part in target], options)
     if isinstance(target, str | Path):
-        return _from_string(str(target), server, limits, started, reached)
+        return _from_string(str(target), options)
     raise ConfigError(
         f"{target!r} is not a target: give a URL, a script, a command as a list, an mcp.json, "
         "a Server or a channel"
     )
 
 
-def _from_string(
-    text: str, server: str | None, limits: Limits, started: ProcessOptions, reached: HttpOptions
-) -> Target:
+def _from_string(text: str, options: ConnectOptions) -> Target:
     if "://" in text:
-        return _from_url(text, limits, reached)
+        return _from_url(text, options)
     path = Path(text)
     if path.suffix == ".json":
-        return _from_config(
-            config.choose(config.read(path), server, text), limits, started, reached
-        )
+        return _from_config(config.choose(config.read(path), options.server, text), options)
     if path.suffix in SCRIPT_RUNNERS:
         if not path.is_file():
             raise ConfigError(f"There is no file {text}")
-        return replace(
-            _from_command([*SCRIPT_RUNNERS[path.suffix], str(path.absolute())], limits, started),
-            name=text,
-        )
+        command = [*SCRIPT_RUNNERS[path.suffix], str(path.absolute())]
+        return replace(_from_command(command, options), name=text)
     if not text.strip():
         raise ConfigError("The target is empty")
     raise ConfigError(
@@ -126,22 +116,19 @@ def _from_string(
     )
 
 
-def _from_config(
-    chosen: config.ServerConfig, limits: Limits, started: ProcessOptions, reached: HttpOptions
-) -> Target:
-    filled = config.expand(chosen)
-    if filled.url is not None:
-        headers, auth = (
-            {**filled.headers, **(reached.headers or {})},
-            reached.auth or _auth_from_config(filled.auth),
-        )
-        return _from_url(filled.url, limits, replace(reached, headers=headers, auth=auth))
-    assert filled.command is not None
-    env, cwd = {**filled.env, **(started.env or {})}, started.cwd or filled.cwd
-    return _from_command([filled.command, *filled.args], limits, replace(started, env=env, cwd=cwd))
+def _from_config(chosen: config.ServerConfig, options: ConnectOptions) -> Target:
+    """Resolve a server of an `mcp.json`. The client's options take precedence."""
+    server = config.expand(chosen)
+    if server.url is not None:
+        headers = {**server.headers, **(options.headers or {})}
+        auth = options.auth or _auth_from_config(server.auth)
+        return _from_url(server.url, replace(options, headers=headers, auth=auth))
+    assert server.command is not None
+    env, cwd = {**server.env, **(options.env or {})}, options.cwd or server.cwd
+    return _from_command([server.command, *server.args], replace(options, env=env, cwd=cwd))
 
 
-def _from_command(command: Sequence[str], limits: Limits, how: ProcessOptions) -> Target:
+def _from_command(command: Sequence[str], options: ConnectOptions) -> Target:
     if not command:
         raise ConfigError("The command is empty")
 
@@ -149,10 +136,14 @@ def _from_command(command: Sequence[str], limits: Limits, how: ProcessOptions) -
         from ..transports.process import spawn
 
         return await spawn(
-            command, env=how.env, cwd=how.cwd, limits=limits, on_stderr=how.on_stderr
+            command,
+            env=options.env,
+            cwd=options.cwd,
+            limits=options.limits,
+            on_stderr=options.on_stderr,
         )
 
-    return Target(" ".join(command), open, era_key="\0".join([*command, str(how.cwd or "")]))
+    return Target(" ".join(command), open, era_key="\0".join([*command, str(options.cwd or "")]))
 
 
 def _auth_from_config(chosen: "str | config.AuthConfig | None") -> Any:
@@ -164,15 +155,15 @@ def _auth_from_config(chosen: "str | config.AuthConfig | None") -> Any:
     return OAuth() if isinstance(chosen, str) else OAuth(**asdict(chosen))
 
 
-def _bind_credentials(url: str, how: HttpOptions, peers: Any) -> Credentials | None:
+def _bind_credentials(url: str, options: ConnectOptions, peers: Any) -> Credentials | None:
     """Return the credentials bound to this URL. An Authorization header that the user gave takes
     precedence."""
-    if how.auth is None or any(name.lower() == "authorization" for name in how.headers or ()):
+    auth = options.auth
+    if auth is None or any(name.lower() == "authorization" for name in options.headers or ()):
         return None
     from ..net import is_confidential
     from ..transports.http.client.fetch import fetcher
 
-    auth = how.auth
     if isinstance(auth, str):
         from ..auth import BearerToken
 
@@ -189,13 +180,12 @@ def _bind_credentials(url: str, how: HttpOptions, peers: Any) -> Credentials | N
         raise ConfigError(
             f"{url}: credentials are only sent over https, or to localhost. Use an https URL."
         )
-    bound: Credentials = auth.bind(
-        url, fetcher(peers, getattr(auth, "named", ()), verify=how.verify, proxy=how.proxy)
-    )
+    fetch = fetcher(peers, getattr(auth, "named", ()), verify=options.verify, proxy=options.proxy)
+    bound: Credentials = auth.bind(url, fetch)
     return bound
 
 
-def _from_url(url: str, limits: Limits, how: HttpOptions) -> Target:
+def _from_url(url: str, options: ConnectOptions) -> Target:
     from ..net import PeerAddresses, split_origin
     from ..transports.http.client.http_transport import HttpTransport, check_url
     from ..transports.http.client.messages import MAX_TOOLS, HeaderParams
@@ -205,96 +195,66 @@ def _from_url(url: str, limits: Limits, how: HttpOptions) -> Target:
         raise ConfigError(f"{url}: the scheme must be one of {', '.join(URL_SCHEMES)}")
     url = scheme + check_url(url)[len(scheme) :]
 
-    asked = url if scheme.startswith("http") else "http" + url[2:]  # a WebSocket starts as HTTP
+    is_http = scheme.startswith("http")
     peers = PeerAddresses(split_origin(url)[1])
-    credentials = _bind_credentials(asked, how, peers)
+    # A WebSocket starts as HTTP.
+    credentials = _bind_credentials(url if is_http else f"http{url[2:]}", options, peers)
     header_params = HeaderParams(MAX_TOOLS)  # known to the next channel too
+    shared: dict[str, Any] = {
+        "headers": options.headers,
+        "verify": options.verify,
+        "proxy": options.proxy,
+        "auth": credentials,
+        "peers": peers,
+    }
 
     async def over_http() -> Channel:
         from ..transports.http.client.channel import HttpChannel
 
         if credentials is not None:
             await credentials.headers("POST", url)  # renew tokens before the timeout starts
-        transport = HttpTransport(
-            url,
-            limits,
-            headers=how.headers,
-            verify=how.verify,
-            proxy=how.proxy,
-            auth=credentials,
-            peers=peers,
-        )
-        return HttpChannel(transport, limits, how.long_polling, header_params)
+        transport = HttpTransport(url, options.limits, **shared)
+        return HttpChannel(transport, options.limits, options.long_polling, header_params)
 
     async def over_websocket() -> Channel:
         from ..transports.websocket import connect
 
-        return await connect(
-            url,
-            limits,
-            headers=how.headers,
-            verify=how.verify,
-            proxy=how.proxy,
-            timeout=limits.timeout,
-            auth=credentials,
-            peers=peers,
-        )
+        return await connect(url, options.limits, timeout=options.limits.timeout, **shared)
 
-    host = "{}://{}:{}".format(scheme, *split_origin(url)[1:])
-    open = over_http if scheme.startswith("http") else over_websocket
-    who = how.auth if credentials is not None else None
-    if isinstance(who, str):
+    identity = options.auth if credentials is not None else None
+    if isinstance(identity, str):
         from hashlib import blake2b
 
-        who = blake2b(who.encode()).digest()
+        identity = blake2b(identity.encode()).digest()
     return Target(
         url,
-        open,
-        era_key=host,
-        cache_key=(url, how.verify, how.proxy, who),
+        over_http if is_http else over_websocket,
+        era_key="{}://{}:{}".format(scheme, *split_origin(url)[1:]),
+        cache_key=(url, options.verify, options.proxy, identity),
         credentials=credentials,
     )
-
-
-async def post_json(
-    url: str, headers: Mapping[str, str], body: bytes, timeout: float
-) -> tuple[int, bytes]:
-    """POST a JSON document to a web API and return the status and body; for samplers."""
-    from ..transports.http.client import fetch
-
-    return await fetch.post_json(url, headers, body, timeout)
 
 
 async def _given(channel: Channel) -> Channel:
     return channel
 
 
+_serving = TaskSet()
+
+
 async def _in_memory(server: Any, limits: Limits) -> Channel:
     ours, theirs = memory.pair(limits, server.limits)
-    task = asyncio.get_running_loop().create_task(_serve(server, theirs))
-    _serving.add(task)
-    task.add_done_callback(_serving_done)
+    _serving.start(_serve(server, theirs))
     return ours
 
 
 async def _serve(server: Any, channel: Channel) -> None:
     try:
         await server.serve(channel)
+    except Exception:
+        log.exception("The server in this process failed")
     finally:
         await channel.close()  # also if the server failed before it sent anything
-
-
-_serving: set["asyncio.Task[None]"] = set()
-
-
-def _serving_done(task: "asyncio.Task[None]") -> None:
-    _serving.discard(task)
-    if not task.cancelled() and task.exception() is not None:
-        import logging
-
-        logging.getLogger("dovetail.client").error(
-            "The server in this process failed", exc_info=task.exception()
-        )
 
 
 def _is_server(target: Any) -> bool:

@@ -178,9 +178,11 @@ class TaskHandle:
     async def questions(self) -> dict[str, AnyRequest]:
         """Return the unanswered questions of the task by key, as the callbacks would see them."""
         await self.status()
-        return await self._tasks.view_questions(
-            {key: question for key, question in self._questions.items() if key not in self._asked}
-        )
+        questions = {
+            key: question for key, question in self._questions.items() if key not in self._asked
+        }
+        session = await self._tasks.connector.get_session()
+        return self._tasks.callbacks.describe_requests(questions, session)
 
     async def answer(self, key: str, value: Any) -> None:
         """Answer a question of a task that was started with `manual=True`.
@@ -202,8 +204,9 @@ class TaskHandle:
             )
         self._asked[key] = questions[key]
         try:
-            given = self._tasks.callbacks.with_fixed_answer(value)
-            answers = await self._tasks.answer_questions({key: questions[key]}, given)
+            session = await self._tasks.connector.get_session()
+            callbacks = self._tasks.callbacks.with_fixed_answer(value)
+            answers = await callbacks.answer_all({key: questions[key]}, session)
             await self._tasks.send_answers(self.id, answers)
         except BaseException:
             del self._asked[key]
@@ -362,7 +365,8 @@ class TaskHandle:
             self._asked |= new
             try:
                 with deadline.paused():
-                    self._unsent_answers |= await self._tasks.answer_questions(new)
+                    session = await self._tasks.connector.get_session()
+                    self._unsent_answers |= await self._tasks.callbacks.answer_all(new, session)
             except BaseException:
                 for key in new:
                     self._asked.pop(key, None)

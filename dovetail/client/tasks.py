@@ -28,7 +28,6 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from ..aio import TaskSet
-from ..connection.client_session import ClientSession
 from ..connection.connection import OnProgress
 from ..connection.extension import Extension, ResultKind
 from ..connection.notifications import run_callback
@@ -46,7 +45,7 @@ from ..limits import Limits
 from ..ports import Call
 from ..protocol.base import PROGRESS_TOKEN
 from ..protocol.content import Content
-from ..protocol.lifecycle import InputRequiredResult, ProgressParams
+from ..protocol.lifecycle import ProgressParams
 from ..protocol.methods import METHODS, TASKS_EXTENSION_METHODS, Method
 from ..protocol.tasks import (
     EXTENSION,
@@ -61,8 +60,8 @@ from ..protocol.tasks import (
 from ..protocol.tools import CallToolParams, ToolResult
 from ..protocol.utilities import ListenParams, SubscriptionFilter
 from ..revisions import decode, error_from_wire
-from .callbacks import AnyRequest, Callbacks
-from .reconnect import ServerLink, backoff
+from .callbacks import Callbacks
+from .reconnect import Connector, backoff
 from .task_handle import TRANSIENT_ERRORS, TaskHandle, TaskUpdate, WaitDeadline
 
 LISTEN_SECONDS = 1.0
@@ -84,7 +83,7 @@ class RemoteTasks:
 
     def __init__(
         self,
-        link: ServerLink,
+        connector: Connector,
         request: Callable[..., Awaitable[Any]],
         check_result: Callable[[str, ToolResult, bool], ToolResult],
         callbacks: Callbacks,
@@ -92,7 +91,7 @@ class RemoteTasks:
         enabled: bool = True,
     ) -> None:
         self.callbacks, self.limits, self.check_result = callbacks, limits, check_result
-        self._link, self._request, self._enabled = link, request, enabled
+        self.connector, self._request, self._enabled = connector, request, enabled
         self._handles: WeakValueDictionary[str | int, TaskHandle] = WeakValueDictionary()
         """By the id of the task, and by its progress token."""
         self._cancelling = TaskSet()
@@ -109,7 +108,7 @@ class RemoteTasks:
     @property
     def supports_core(self) -> bool:
         """Whether tools can be called as tasks in the core form."""
-        session = self._link.session
+        session = self.connector.session
         if (
             not self._enabled
             or session is None
@@ -192,7 +191,7 @@ class RemoteTasks:
     def is_transient(self, problem: DovetailError) -> bool:
         """Whether an error may be gone at the next poll."""
         lost = isinstance(problem, ConnectionClosed | ConnectFailed)
-        return isinstance(problem, TRANSIENT_ERRORS) and (self._link.can_reconnect or not lost)
+        return isinstance(problem, TRANSIENT_ERRORS) and (self.connector.can_reconnect or not lost)
 
     async def fetch(self, id: str) -> DetailedTask:
         """Fetch the state of a task with `tasks/get`."""
@@ -211,24 +210,6 @@ class RemoteTasks:
         """Send answers with `tasks/update`; raises if the server does not accept them."""
         await self._request("tasks/update", UpdateTaskParams(task_id=id, input_responses=answers))
 
-    async def view_questions(self, questions: dict[str, dict[str, Any]]) -> dict[str, AnyRequest]:
-        """Return questions as callbacks see them."""
-        session = await self._session()
-        return self.callbacks.describe_requests(questions, session.agreed_revision, session)
-
-    async def answer_questions(
-        self, questions: dict[str, dict[str, Any]], callbacks: Callbacks | None = None
-    ) -> dict[str, Raw]:
-        """Let the callbacks of this client, or others, answer questions."""
-        session = await self._session()
-        asked = InputRequiredResult(input_requests=questions)
-        return await (callbacks or self.callbacks).answer_all(
-            asked, session.agreed_revision, session
-        )
-
-    async def _session(self) -> ClientSession:
-        return await self._link.get_session(self._link.timeout)
-
     @asynccontextmanager
     async def background_request(
         self, handle: TaskHandle
@@ -241,7 +222,7 @@ class RemoteTasks:
                 task.exception()  # mark it as retrieved: not everybody looks at it
                 handle._wake()
 
-        is_core = not (await self._session()).agreed_revision.stateless
+        is_core = not (await self.connector.get_session()).agreed_revision.stateless
         work = self._fetch_result(handle.id) if is_core else self._listen(handle)
         task: asyncio.Task[Any] = asyncio.get_running_loop().create_task(work)
         task.add_done_callback(on_done)
@@ -272,7 +253,7 @@ class RemoteTasks:
             while handle._poll_seconds < LISTEN_SECONDS:  # noqa: ASYNC110  (not worth an event)
                 await asyncio.sleep(LISTEN_SECONDS)
             try:
-                session = await self._session()
+                session = await self.connector.get_session()
                 await session.request(METHODS["subscriptions/listen"], params, timeout=None)
             except DovetailError as problem:
                 if not self.is_transient(problem):
@@ -284,7 +265,7 @@ class RemoteTasks:
         assert state is not None
         if state.status == "cancelled":
             raise TaskCancelled(f"Task {state.task_id} was cancelled{_status_message(state)}")
-        if not (await self._session()).agreed_revision.stateless:
+        if not (await self.connector.get_session()).agreed_revision.stateless:
             return await self._fetch_result(state.task_id)
         if state.status == "failed":
             raise _failure(state)
@@ -315,7 +296,7 @@ class RemoteTasks:
             except DovetailError:
                 pass  # it was over before, or expires by itself
 
-        if self._link.session is not None:
+        if self.connector.session is not None:
             self._cancelling.start(cancel())
 
     async def close(self) -> None:

@@ -417,7 +417,7 @@ async def test_streams_are_asked_for_again_in_a_new_conversation() -> None:
     async with handmade() as (client, server):
         client.on_change("tools", print)
         assert (await server.receive())["method"] == "subscriptions/listen"
-        calling = client._link.session
+        calling = client._connector.session
         assert calling is not None
         await client._subscriptions.restore(calling)
         renewed = [await server.receive() for _ in range(2)]

@@ -490,9 +490,9 @@ async def test_a_new_conversation_begins_without_anything_kept() -> None:
         await client.list_tools()
         await client.list_tools()
         assert asked(tape, "tools/list") == 1
-        link = client._link
-        assert link.session is not None
-        await link.session.connection.close(ConnectionClosed("cut"))
+        connector = client._connector
+        assert connector.session is not None
+        await connector.session.connection.close(ConnectionClosed("cut"))
         await back.wait()
         await client.list_tools()
         assert asked(tape, "tools/list") == 2
@@ -560,7 +560,7 @@ async def test_answers_that_are_too_large_are_not_kept() -> None:
         for uri in ("kept://a", "large://x", "large://x"):
             await text(client, uri)
         assert asked(tape, "resources/read") == 3
-        kept = client._cached._cache
+        kept = client._cache._cache
         assert [key.method for key in kept._responses] == ["resources/read"]
         assert kept._bytes < 4000
 
@@ -811,7 +811,7 @@ async def test_completions_are_kept_on_request_by_all_that_they_depend_on(clock:
         clock.now += 10
         await asyncio.gather(ask("py"), ask("py"))
         assert len(seen) == 7
-        kept = client._cached._cache
+        kept = client._cache._cache
         assert kept._bytes == sum(
             len(key.params) + len(one.data) for key, one in kept._responses.items()
         )

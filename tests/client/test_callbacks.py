@@ -5,7 +5,9 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -32,7 +34,6 @@ from dovetail.protocol.client_features import (
     Root,
 )
 from dovetail.protocol.content import ImageContent, TextContent, ToolUseContent
-from dovetail.protocol.lifecycle import InputRequiredResult
 from dovetail.protocol.methods import METHODS
 from dovetail.revisions import BY_NAME, decode
 from dovetail.schema import Shape
@@ -62,8 +63,17 @@ TOOLS = [{"name": "t", "inputSchema": {"type": "object"}}]
 
 
 def callbacks(
-    on_elicit: Any = None, on_sample: Any = None, roots: Any = None, **options: Any
+    on_elicit: Any = None,
+    on_sample: Any = None,
+    roots: Any = None,
+    *,
+    sampling_tools: bool = False,
+    sampling_context: bool = False,
+    **options: Any,
 ) -> Callbacks:
+    if on_sample is not None and (sampling_tools or sampling_context):
+        on_sample = partial(on_sample)
+        on_sample.tools, on_sample.context = sampling_tools, sampling_context
     return Callbacks(on_elicit, on_sample, roots, None, **options)
 
 
@@ -540,8 +550,8 @@ def form(message: str) -> dict[str, Any]:
 
 
 async def respond(client: Callbacks, **questions: Any) -> dict[str, Any]:
-    asked = InputRequiredResult(result_type="input_required", input_requests=questions)
-    return await client.answer_all(asked, BY_NAME["2026-07-28"], None)
+    session: Any = SimpleNamespace(agreed_revision=BY_NAME["2026-07-28"], server_info=None)
+    return await client.answer_all(questions, session)
 
 
 async def test_all_questions_of_a_round_are_open_at_once_and_answered_by_key() -> None:

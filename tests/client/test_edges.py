@@ -88,7 +88,7 @@ async def test_a_heartbeat_opens_nothing_that_was_given_up(tmp_path: Path) -> No
 
 async def test_a_subscription_that_nobody_acknowledges_is_given_up() -> None:
     async with handmade() as (client, server):
-        client._link.timeout = 0.1
+        client._connector.timeout = 0.1
         with pytest.raises(TimedOut, match="no acknowledgement"):
             await client.subscribe("doc://x", print)
         assert (await server.receive())["method"] == "subscriptions/listen"

@@ -71,7 +71,7 @@ async def test_what_was_a_stream_is_a_subscription_where_the_next_server_is_of_t
         return ours
 
     client, heard = Client(memory.pair()[0]), asyncio.Queue[str]()
-    client._link.target = Target("x", open_)
+    client._connector.target = Target("x", open_)
     subscribing = asyncio.create_task(client.subscribe("x:y", heard.put_nowait))
     server = await servers.get()
     server.send(reply(await server.receive(), discovery()))
