@@ -8,155 +8,92 @@ run on the portal's thread.
 import asyncio
 import inspect
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import ConfigError, ConnectionClosed
 from ..extensions.skill_reader import Skill
 from .subscriptions import Subscription
 from .task_handle import TaskHandle
 
+T = TypeVar("T")
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from typing import Concatenate, Generic, ParamSpec, TypeVar, overload
+    from typing import Concatenate, Generic, ParamSpec, overload
 
     from ..connection.connection import OnProgress
     from ..protocol.base import Implementation
-    from ..protocol.content import ResourceContents
     from ..protocol.lifecycle import ServerCapabilities
     from ..protocol.tools import ToolResult
-    from .callbacks import AnyRequest
     from .client import Client
     from .task_handle import TaskUpdate
     from .tool_results import TypedToolResult
 
     P = ParamSpec("P")
-    T = TypeVar("T")
 
     class _Blocking(Generic[P, T]):
-        """A method of Client without `async`, as type checkers see it."""
+        """A method without `async`, as type checkers see it."""
 
         def __init__(
-            self, method: Callable[Concatenate[Client, P], Coroutine[Any, Any, T]]
+            self, method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]
         ) -> None: ...
         def __get__(self, instance: object, owner: object = None) -> Callable[P, T]: ...
 
     class _BlockingReturning(Generic[P, T]):
         """The same, if the result has a blocking form too."""
 
-        def __init__(
-            self, method: Callable[Concatenate[Client, P], Any], result: type[T]
-        ) -> None: ...
+        def __init__(self, method: Callable[Concatenate[Any, P], Any], result: type[T]) -> None: ...
         def __get__(self, instance: object, owner: object = None) -> Callable[P, T]: ...
 
 
-class BlockingSubscription:
+class _BlockingProxy:
+    """What a method of a client returned, with methods that wait for their result."""
+
+    def __init__(self, client: "BlockingClient", wrapped: Any) -> None:
+        self._client, self._wrapped = client, wrapped
+
+    def __repr__(self) -> str:
+        return repr(self._wrapped)
+
+    def __getattr__(self, name: str) -> Any:
+        return self._client._make_blocking(getattr(self._wrapped, name))
+
+
+class BlockingSubscription(_BlockingProxy):
     """A subscription; `close()`, or leaving its `with` block, ends it."""
 
-    def __init__(self, portal: "BlockingClient", handle: Subscription) -> None:
-        self._portal, self._handle = portal, handle
-
-    def close(self) -> None:
-        """Unsubscribe."""
-        self._portal._wait(self._handle.close())
+    if TYPE_CHECKING:
+        close = _Blocking(Subscription.close)
 
     def __enter__(self) -> "BlockingSubscription":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 
-class BlockingTask:
-    """A task whose methods wait for their result; see `TaskHandle`."""
+class BlockingTask(_BlockingProxy):
+    """A task whose methods wait for their result; see `TaskHandle`. `updates()` is a plain
+    iterator."""
 
-    def __init__(self, portal: "BlockingClient", handle: TaskHandle) -> None:
-        self._portal, self._handle = portal, handle
+    if TYPE_CHECKING:
+        id: str
+        status = _Blocking(TaskHandle.status)
+        result = _Blocking(TaskHandle.result)
+        cancel = _Blocking(TaskHandle.cancel)
+        questions = _Blocking(TaskHandle.questions)
+        answer = _Blocking(TaskHandle.answer)
 
-    def __repr__(self) -> str:
-        return repr(self._handle)
-
-    @property
-    def id(self) -> str:
-        """The id of the task; empty if the server answered directly."""
-        return self._handle.id
-
-    def status(self) -> "TaskUpdate":
-        """Return the current status of the task."""
-        return self._portal._wait(self._handle.status())  # type: ignore[no-any-return]
-
-    def updates(self) -> "Iterator[TaskUpdate]":
-        """Yield the status of the task whenever it changes, until it is over."""
-        updates = self._handle.updates()
-
-        async def another() -> "TaskUpdate | None":
-            return await anext(updates, None)
-
-        try:
-            while (update := self._portal._wait(another())) is not None:
-                yield update
-        finally:
-            self._portal._wait(updates.aclose())
-
-    def result(self, timeout: float | None = None, *, raise_on_error: bool = True) -> "ToolResult":
-        """Wait for the result of the tool. The task goes on if this times out.
-
-        Args:
-            timeout: Seconds to wait (default: no limit). TimedOut is raised after that.
-            raise_on_error: Whether to raise ToolError if the tool fails.
-        """
-        work = self._handle.result(timeout, raise_on_error=raise_on_error)
-        return self._portal._wait(work)  # type: ignore[no-any-return]
-
-    def cancel(self) -> None:
-        """Ask the server to cancel the task."""
-        self._portal._wait(self._handle.cancel())
-
-    def questions(self) -> "dict[str, AnyRequest]":
-        """Return the open questions of the task, by key."""
-        return self._portal._wait(self._handle.questions())  # type: ignore[no-any-return]
-
-    def answer(self, key: str, value: Any) -> None:
-        """Answer a question of a task that is `manual`.
-
-        Args:
-            key: The key of the question.
-            value: What `on_elicit` or `on_sample` would return.
-        """
-        self._portal._wait(self._handle.answer(key, value))
+        def updates(self) -> Iterator[TaskUpdate]: ...
 
 
-class BlockingSkill:
+class BlockingSkill(_BlockingProxy):
     """A skill whose methods wait for their result; see `Skill`."""
 
-    def __init__(self, portal: "BlockingClient", skill: Skill) -> None:
-        self._portal, self._skill = portal, skill
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._skill, name)
-
-    def read(self, path: str) -> "ResourceContents":
-        """Return a file of the skill.
-
-        Args:
-            path: The path of the file in the skill.
-        """
-        return self._portal._wait(self._skill.read(path))  # type: ignore[no-any-return]
-
-    def list(self, path: str = "") -> "Sequence[str]":
-        """Return what is in a directory of the skill.
-
-        Args:
-            path: The path of the directory (default: the skill itself).
-        """
-        return self._portal._wait(self._skill.list(path))  # type: ignore[no-any-return]
+    if TYPE_CHECKING:
+        read = _Blocking(Skill.read)
+        list = _Blocking(Skill.list)
 
 
 class BlockingClient:
@@ -186,29 +123,21 @@ class BlockingClient:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:
         """Close the connection and end the thread."""
-        if self._loop is not None:
-            try:
-                self._wait(self._client.close())
-            finally:
-                self._stop()
-
-    def _stop(self) -> None:
-        loop, self._loop = self._loop, None
-        if loop is not None:
+        if self._loop is None:
+            return
+        try:
+            self._wait(self._client.close())
+        finally:
+            loop, self._loop = self._loop, None
             loop.call_soon_threadsafe(self._end.set)
             self._thread.join()
 
-    def _wait(self, work: Coroutine[Any, Any, Any]) -> Any:
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         if self._loop is None:
             work.close()
             raise ConnectionClosed("This client is closed; use it inside `with`")
@@ -216,8 +145,7 @@ class BlockingClient:
             work.close()
             raise ConfigError(
                 "A callback runs on the thread that serves this client, so it cannot wait for "
-                "it; make "
-                "the call in another thread"
+                "it; make the call in another thread"
             )
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
@@ -230,26 +158,37 @@ class BlockingClient:
         return f"<Blocking{repr(self._client)[1:]}"
 
     def __getattr__(self, name: str) -> Any:
-        value = getattr(self._client, name)
-        if inspect.iscoroutinefunction(value):
-            return self._waiting(value)
-        if callable(value) and self._loop is not None:
-            return self._on_loop(value)
+        return self._make_blocking(getattr(self._client, name))
+
+    def _make_blocking(self, value: Any) -> Any:
+        """Return a method as a function that runs it in the event loop and waits for its result;
+        any other value as it is."""
+        if inspect.isasyncgenfunction(value):
+            return partial(self._iterate, value)
+        if inspect.iscoroutinefunction(value) or (callable(value) and self._loop is not None):
+            return partial(self._call, value)
         return value
 
-    def _waiting(self, method: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Any]:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            given = self._wait(method(*args, **kwargs))
-            wrap = BLOCKING_TYPES.get(type(given))
-            return given if wrap is None else wrap(self, given)
+    def _call(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        async def run() -> Any:
+            result = method(*args, **kwargs)
+            return await result if asyncio.iscoroutine(result) else result
 
-        return call
+        result = self._wait(run())
+        proxy = BLOCKING_TYPES.get(type(result))
+        return result if proxy is None else proxy(self, result)
 
-    def _on_loop(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        async def run(*args: Any, **kwargs: Any) -> Any:
-            return method(*args, **kwargs)
+    def _iterate(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Iterator[Any]:
+        items = method(*args, **kwargs)
 
-        return self._waiting(run)
+        async def next_item() -> Any:
+            return await anext(items, None)
+
+        try:
+            while (item := self._wait(next_item())) is not None:
+                yield item
+        finally:
+            self._wait(items.aclose())
 
     if TYPE_CHECKING:
         state: str
@@ -309,7 +248,7 @@ class BlockingClient:
         def call_tool(self, name: str, arguments: Any = None, **options: Any) -> Any: ...
 
 
-BLOCKING_TYPES: dict[type, Callable[[BlockingClient, Any], Any]] = {
+BLOCKING_TYPES: dict[type, type[_BlockingProxy]] = {
     Subscription: BlockingSubscription,
     TaskHandle: BlockingTask,
     Skill: BlockingSkill,

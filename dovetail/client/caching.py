@@ -15,28 +15,38 @@ Each client has its own cache, or shares one (`SharedCache`). In a shared cache,
 belong to the client that asked, and are removed when it closes. Public ones are served to all
 clients that reach the same URL in the same way. An expired response is never served, not even if
 the server cannot be reached.
+
+`Completer` saves requests while a user types. With a pause (`debounce`), calls for the same
+argument within that time become one: the latest is sent, and all waiting calls get its answer. An
+answer can be cached for a while (`cache`), by all that it depends on: what is completed, the
+argument, the text so far and the arguments chosen before.
 https://modelcontextprotocol.io/specification/2026-07-28/server/utilities/caching
 """
 
+import asyncio
 import threading
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from functools import partial
 from time import monotonic
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from ..connection.client_session import ClientSession
-from ..connection.extension import NONE, Extensions
+from ..connection.extension import Extensions
 from ..errors import ConfigError
 from ..jsonrpc.messages import encode
 from ..limits import DEFAULT, Limits
 from ..protocol.base import PROGRESS_TOKEN, TRACE_CONTEXT, CacheHints, Result
-from ..protocol.methods import METHODS, Method
+from ..protocol.methods import Method
+from ..protocol.utilities import CompleteParams, CompleteResult
 from ..revisions import decode
-from .subscriptions import ACKNOWLEDGED, KINDS, UPDATED
+from .subscriptions import ACKNOWLEDGED, KINDS, UPDATED, is_within
 
-Answer = TypeVar("Answer", bound=Result)
+COMPLETE = "completion/complete"
+AskServer = Callable[[], Awaitable[CompleteResult]]
 STALE_AFTER_ERROR = {
     "tools/call": ("tools/list",),
     "prompts/get": ("prompts/list",),
@@ -155,17 +165,17 @@ class ResponseCache:
     """The cache of one client: its own, or a part of one that it shares."""
 
     def __init__(
-        self, cache: bool | SharedCache, place: Any, limits: Limits, extensions: Extensions = NONE
+        self, cache: bool | SharedCache, server: Any, limits: Limits, extensions: Extensions
     ) -> None:
         if not isinstance(cache, bool | SharedCache):
             raise ConfigError(f"cache={cache!r} must be True, False or a SharedCache")
-        self._server = place if isinstance(cache, SharedCache) else None
+        self._server = server if isinstance(cache, SharedCache) else None
         if isinstance(cache, bool):
             cache = SharedCache(limits.cached if cache else 0, limits.cached_bytes)
         self._cache, self._extensions = cache, extensions
         self._opened = False
         self.hits = 0
-        """How often an answer that was kept was good enough."""
+        """How often a cached response was returned."""
 
     async def request(
         self, session: ClientSession, fresh: bool, method: Method, params: Any, **options: Any
@@ -189,19 +199,19 @@ class ResponseCache:
             self._keep(public if shared else own, result, ttl, drops, getattr(params, "uri", None))
         return result
 
-    def find(self, method: str, params: Any) -> Any:
-        """Return a response that this client chose to keep (`fetch`), or None."""
-        data = self._cache.get(self._key(method, params))
-        return None if data is None else decode(data, METHODS[method].result)
+    def find_completion(self, params: CompleteParams) -> CompleteResult | None:
+        """Return a completion that `fetch_completion` kept, or None."""
+        data = self._cache.get(self._key(COMPLETE, params))
+        return None if data is None else decode(data, CompleteResult)
 
-    async def fetch(
-        self, method: str, params: Any, ask: Callable[[], Awaitable[Answer]], ttl: float
-    ) -> Answer:
-        """Fetch a response and keep it for `ttl` seconds, because this client chose to."""
+    async def fetch_completion(
+        self, params: CompleteParams, ask: AskServer, ttl: float
+    ) -> CompleteResult:
+        """Fetch a completion and keep it for `ttl` seconds."""
         drops = self._cache.drops
         result = await ask()
         if ttl > 0:
-            self._keep(self._key(method, params), result, ttl, drops, None)
+            self._keep(self._key(COMPLETE, params), result, ttl, drops, None)
         return result
 
     def _key(self, method: str, params: Any, revision: str = "") -> CacheKey:
@@ -243,9 +253,9 @@ class ResponseCache:
             self._drop(lambda key, kept: True)
         self._opened = True
 
-    def drop(self, *methods: str) -> int:
-        """Drop all responses to these methods, and return how many there were."""
-        return self._drop(lambda key, kept: key.method in methods)
+    def drop(self, *methods: str) -> None:
+        """Drop all responses to these methods."""
+        self._drop(lambda key, kept: key.method in methods)
 
     def close(self) -> None:
         """Remove the responses that belong to this client."""
@@ -258,15 +268,70 @@ class ResponseCache:
     def _drop_resource(self, uri: str) -> None:
         self._drop(
             lambda key, kept: (
-                kept.uri is not None and (_within(kept.uri, uri) or _within(uri, kept.uri))
+                kept.uri is not None and (is_within(kept.uri, uri) or is_within(uri, kept.uri))
             )
         )
 
-    def _drop(self, old: Callable[[CacheKey, CachedResponse], bool]) -> int:
-        mine = (self, None)
-        return self._cache.drop(
-            lambda key, kept: key.server == self._server and key.owner in mine and old(key, kept)
+    def _drop(self, old: Callable[[CacheKey, CachedResponse], bool]) -> None:
+        owners = (self, None)
+        self._cache.drop(
+            lambda key, kept: key.server == self._server and key.owner in owners and old(key, kept)
         )
+
+
+class PendingCompletion(Struct, eq=False):
+    """Calls that wait for the same argument: when the request is due, and what sends it."""
+
+    ask: AskServer
+    due: float
+    waiting: int = 0
+    task: "asyncio.Task[CompleteResult] | None" = None
+
+
+class Completer:
+    """The completions of one client."""
+
+    def __init__(self, cache: ResponseCache) -> None:
+        self._cache = cache
+        self._pending: dict[str, PendingCompletion] = {}
+
+    async def complete(
+        self, params: CompleteParams, ask: AskServer, debounce: float, ttl: float
+    ) -> CompleteResult:
+        """Return a cached answer, the answer of `ask`, or that of a later call for the same
+        argument."""
+        if ttl > 0 and (found := self._cache.find_completion(params)) is not None:
+            return found
+        fetch = partial(self._cache.fetch_completion, params, ask, ttl)
+        if debounce <= 0:
+            return await fetch()
+        return await self._debounce(repr((params.ref, params.argument.name)), fetch, debounce)
+
+    async def _debounce(self, key: str, ask: AskServer, seconds: float) -> CompleteResult:
+        loop = asyncio.get_running_loop()
+        pending = self._pending.setdefault(key, PendingCompletion(ask, 0.0))
+        pending.ask, pending.due = ask, loop.time() + seconds
+        if pending.task is None:
+            pending.task = loop.create_task(self._run(key, pending))
+        pending.waiting += 1
+        try:
+            return await asyncio.shield(pending.task)
+        finally:
+            pending.waiting -= 1
+            if not pending.waiting:  # nobody waits for it any more
+                pending.task.cancel()
+                self._remove(key, pending)
+
+    async def _run(self, key: str, pending: PendingCompletion) -> CompleteResult:
+        now = asyncio.get_running_loop().time
+        while (left := pending.due - now()) > 0:  # noqa: ASYNC110  (each call extends the time)
+            await asyncio.sleep(left)
+        self._remove(key, pending)  # later calls wait for the next one
+        return await pending.ask()
+
+    def _remove(self, key: str, pending: PendingCompletion) -> None:
+        if self._pending.get(key) is pending:
+            del self._pending[key]
 
 
 def _ttl_seconds(hint: Any) -> float:
@@ -295,7 +360,3 @@ def _carries_answers(params: Any) -> bool:
         getattr(params, "input_responses", None) is not None
         or getattr(params, "request_state", None) is not None
     )
-
-
-def _within(uri: str, outer: str) -> bool:
-    return uri == outer or uri.startswith(outer.rstrip("/") + "/")

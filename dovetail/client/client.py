@@ -51,9 +51,8 @@ from ..protocol.utilities import (
     SetLevelParams,
 )
 from ..revisions import Revision
-from .caching import ResponseCache, SharedCache
+from .caching import COMPLETE, Completer, ResponseCache, SharedCache
 from .callbacks import Callbacks, OnAnswer, OnAsk, OnElicit, OnSample
-from .completions import Completer
 from .reconnect import Connector
 from .requests import ANY, Requester
 from .subscriptions import Subscription, Subscriptions
@@ -613,7 +612,7 @@ class Client(Requester):
             argument=CompletionArgument(argument, value),
             context=CompletionContext(dict(context)) if context else None,
         )
-        ask = partial(self.request, "completion/complete", params, timeout=timeout)
+        ask = partial(self.request, COMPLETE, params, timeout=timeout)
         return (await self._completer.complete(params, ask, debounce, cache)).completion
 
     async def set_log_level(self, level: Level) -> None:

@@ -24,7 +24,7 @@ from ..aio import BoundedDict, TaskSet
 from ..connection.client_session import ClientSession, Silent
 from ..connection.connection import Connection, send_heartbeats
 from ..connection.encode import MessageEncoder
-from ..connection.extension import NONE, Extensions
+from ..connection.extension import Extensions
 from ..errors import (
     ConnectFailed,
     ConnectionClosed,
@@ -48,6 +48,8 @@ log = logging.getLogger("dovetail.client")
 MAX_REMEMBERED_ERAS = 1000
 _handshake_servers: BoundedDict[str, bool] = BoundedDict(MAX_REMEMBERED_ERAS)
 """Which servers use the handshake, by the target's `era_key`."""
+TRANSIENT_ERRORS = (ConnectionClosed, ConnectFailed, TimedOut, Overloaded)
+"""Errors that may be gone at the next attempt."""
 MAX_LOGINS_PER_CALL = 3
 """How many logins one call may cause: the first, and others for scopes that turn out to be
 needed."""
@@ -69,7 +71,7 @@ class Connector:
         on_notification: Callable[[str, Any], None],
         on_open: Callable[[ClientSession], Awaitable[None]],
         on_state: Callable[[str], None],
-        extensions: Extensions = NONE,
+        extensions: Extensions,
     ) -> None:
         self.target = target
         self.timeout = timeout
@@ -77,12 +79,8 @@ class Connector:
         self.session: ClientSession | None = None
         self.level: str | None = None
         """The log level that a new conversation asks for."""
-        self._revisions, self._info, self._callbacks, self._limits = (
-            revisions,
-            info,
-            callbacks,
-            limits,
-        )
+        self._revisions, self._info, self._callbacks = revisions, info, callbacks
+        self._limits = limits
         self._on_notification, self._on_open, self._on_state = on_notification, on_open, on_state
         self._extensions = extensions
         self._opening: asyncio.Task[ClientSession] | None = None
@@ -112,13 +110,17 @@ class Connector:
         if self.state == "closed":
             raise ConnectionClosed(f"The client of {self.target.name} is closed")
         try:
-            return await asyncio.wait_for(
-                asyncio.shield(self._opening or self._start_opening()), timeout
-            )
-        except TimeoutError as problem:
-            if isinstance(problem, DovetailError):
+            async with asyncio.timeout(timeout) as limit:
+                return await self._wait_for(self._opening or self._start_opening())
+        except TimeoutError:
+            if not limit.expired():
                 raise
             raise TimedOut(f"{self.target.name}: no connection within {timeout:g} s") from None
+
+    async def _wait_for(self, task: "asyncio.Task[T]") -> T:
+        """Wait for a task of this connector, which goes on if the caller is cancelled."""
+        try:
+            return await asyncio.shield(task)
         except asyncio.CancelledError:
             if self.state == "closed":
                 raise ConnectionClosed(f"The client of {self.target.name} is closed") from None
@@ -141,12 +143,7 @@ class Connector:
         if self._login is None:
             self._login = asyncio.get_running_loop().create_task(self._authorize())
             self._login.add_done_callback(self._login_done)
-        try:
-            await asyncio.shield(self._login)
-        except asyncio.CancelledError:
-            if self.state == "closed":
-                raise ConnectionClosed(f"The client of {self.target.name} is closed") from None
-            raise
+        await self._wait_for(self._login)
 
     async def _authorize(self) -> None:
         assert self.target.credentials is not None
@@ -163,11 +160,8 @@ class Connector:
     def register_tools(self, listed: Any) -> Any:
         """Tell the channel about listed tools; return the list without those that it cannot
         call."""
-        learn = (
-            getattr(self.session.connection.channel, "learn_tools", None)
-            if self.session is not None
-            else None
-        )
+        channel = self.session and self.session.connection.channel
+        learn = getattr(channel, "learn_tools", None)
         return listed if learn is None else replace(listed, tools=learn(listed.tools))
 
     def reset_losses(self) -> None:
@@ -225,10 +219,8 @@ class Connector:
                 break
             except DovetailError as problem:
                 self._losses += 1
-                passing = isinstance(
-                    problem, ConnectFailed | ConnectionClosed | TimedOut | Overloaded
-                )
-                if not passing or not reopening or self._losses > self._limits.restarts:
+                transient = isinstance(problem, TRANSIENT_ERRORS)
+                if not transient or not reopening or self._losses > self._limits.restarts:
                     self._set_state("disconnected")
                     raise
         self.session = session
@@ -243,10 +235,9 @@ class Connector:
         return session
 
     async def _open(self) -> ClientSession:
+        # A fixed era says nothing about the server's preference.
         undecided = len({revision.stateless for revision in self._revisions}) == 2
-        key = (
-            self.target.era_key if undecided else None
-        )  # a fixed era says nothing about the server's preference
+        key = self.target.era_key if undecided else None
         probe = not (key is not None and _handshake_servers.get(key))
         try:
             session = await self._open_session(probe)
@@ -259,9 +250,7 @@ class Connector:
         except (ProtocolError, NoCommonRevision) as problem:
             if probe or isinstance(problem, Overloaded):
                 raise
-            session = await self._open_session(
-                probe=True
-            )  # its era has changed since it was last used
+            session = await self._open_session(probe=True)  # its era has changed meanwhile
         if key is not None:
             _handshake_servers[key] = not session.agreed_revision.stateless
         return session
@@ -273,12 +262,11 @@ class Connector:
             channel.set_deadlines(connection.pause_deadlines, connection.time_left)
         if hasattr(channel, "set_methods"):
             channel.set_methods(partial(self._extensions.find_method, revision=None))
-        callbacks = self._callbacks
         session = ClientSession(
             connection,
             self._info,
-            callbacks.capabilities,
-            callbacks.client_tasks.answers,
+            self._callbacks.capabilities,
+            self._callbacks.client_tasks.answers,
             self._on_notification,
             self._on_session_end,
             self._extensions,
@@ -305,7 +293,7 @@ class Connector:
         """Set the log level and subscribe again: the server may have restarted, and know the
         session but not these."""
 
-        async def again() -> None:
+        async def restore() -> None:
             try:
                 await self._set_level(session)
                 await self._on_open(session)
@@ -316,7 +304,7 @@ class Connector:
                     problem,
                 )
 
-        self._background.start(again())
+        self._background.start(restore())
 
     async def _set_level(self, session: ClientSession) -> None:
         if (
@@ -343,11 +331,11 @@ class Connector:
             return
         self._close_connection(session.connection)
         self._losses += 1
-        again = self.target.can_reopen and self._losses <= self._limits.restarts
-        self._set_state("reconnecting" if again else "disconnected")
+        reopen = self.target.can_reopen and self._losses <= self._limits.restarts
+        self._set_state("reconnecting" if reopen else "disconnected")
         cause = str(reason or "it closed the connection").removeprefix(f"{self.target.name}: ")
         log.warning("Lost the connection to %s: %s", self.target.name, cause)
-        if again and self._opening is None:
+        if reopen and self._opening is None:
             self._start_opening()
 
     def _close_connection(self, connection: Connection) -> "asyncio.Task[None]":

@@ -81,7 +81,9 @@ class Requester:
     def network(self) -> Network | None:
         """The transport and the address of the server, as far as they are known."""
         session = self._connector.session
-        found: Network | None = session and getattr(session.connection.channel, "network", None)
+        if session is None:
+            return None
+        found: Network | None = getattr(session.connection.channel, "network", None)
         if found is None or found.protocol is None:
             return found
         parts = urlsplit(self._connector.target.name)
@@ -92,7 +94,7 @@ class Requester:
     def server_info(self) -> Implementation | None:
         """The name and version of the server; None if the client is not connected."""
         session = self._connector.session
-        return session and session.server_info
+        return session.server_info if session else None
 
     @property
     def capabilities(self) -> ServerCapabilities:
@@ -104,7 +106,7 @@ class Requester:
     def instructions(self) -> str | None:
         """How the server wants to be used, written for a model."""
         session = self._connector.session
-        return session and session.instructions
+        return session.instructions if session else None
 
     # requests
 

@@ -188,7 +188,7 @@ class Subscriptions:
             self._notify(
                 params.uri,
                 stream,
-                lambda handle: handle.uri is not None and _within(params.uri, handle.uri),
+                lambda handle: handle.uri is not None and is_within(params.uri, handle.uri),
             )
         elif method in KINDS:
             self._notify(KINDS[method], stream, lambda handle: handle.kind == KINDS[method])
@@ -295,5 +295,6 @@ def _stateless(session: ClientSession) -> bool:
     return session.agreed_revision.stateless
 
 
-def _within(uri: str, subscribed: str) -> bool:
-    return uri == subscribed or uri.startswith(subscribed.rstrip("/") + "/")
+def is_within(uri: str, outer: str) -> bool:
+    """Tell whether a URI is another one, or below it."""
+    return uri == outer or uri.startswith(outer.rstrip("/") + "/")

@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Raw, Struct
 
 from ..errors import (
-    ConnectFailed,
-    ConnectionClosed,
     DovetailError,
     InvalidRequest,
     NotFound,
@@ -27,7 +25,7 @@ from ..protocol.lifecycle import ProgressParams
 from ..protocol.tasks import TERMINAL, DetailedTask
 from ..protocol.tools import ToolResult
 from .callbacks import AnyRequest
-from .reconnect import backoff
+from .reconnect import TRANSIENT_ERRORS, backoff
 
 if TYPE_CHECKING:
     from .tasks import RemoteTasks
@@ -37,8 +35,6 @@ MIN_POLL_SECONDS, MAX_POLL_SECONDS = 0.05, 86400.0
 what every timer can handle."""
 FIRST_POLL_SECONDS, POLL_GROWTH, SLOW_POLL_SECONDS = 0.1, 1.5, 5.0
 """If a server proposes no interval: the first one, how intervals grow, and the longest one."""
-TRANSIENT_ERRORS = (ConnectionClosed, ConnectFailed, TimedOut, Overloaded)
-"""Errors that may be gone at the next poll."""
 
 
 class TaskUpdate(Struct, frozen=True):

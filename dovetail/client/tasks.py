@@ -61,8 +61,8 @@ from ..protocol.tools import CallToolParams, ToolResult
 from ..protocol.utilities import ListenParams, SubscriptionFilter
 from ..revisions import decode, error_from_wire
 from .callbacks import Callbacks
-from .reconnect import Connector, backoff
-from .task_handle import TRANSIENT_ERRORS, TaskHandle, TaskUpdate, WaitDeadline
+from .reconnect import TRANSIENT_ERRORS, Connector, backoff
+from .task_handle import TaskHandle, TaskUpdate, WaitDeadline
 
 LISTEN_SECONDS = 1.0
 """From this poll interval on, the client subscribes to changes."""

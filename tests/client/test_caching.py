@@ -848,7 +848,7 @@ async def test_of_calls_within_the_pause_only_the_latest_is_asked_and_all_get_it
         assert sorted(seen) == ["pyt", "style s"]
         await client.complete(prompt="review", argument="language", value="q", debounce=0.01)
         assert seen[-1] == "q"
-        assert client._completing._pauses == {}
+        assert client._completer._pending == {}
 
 
 async def test_whoever_leaves_during_the_pause_leaves_the_others_in_peace() -> None:
@@ -869,7 +869,7 @@ async def test_whoever_leaves_during_the_pause_leaves_the_others_in_peace() -> N
         alone.cancel()
         with pytest.raises(asyncio.CancelledError):
             await alone
-        assert client._completing._pauses == {}
+        assert client._completer._pending == {}
         assert (await ask("pyt")).values == ["pytthon"]
         assert seen == ["py", "pyt"]
 
