@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from time import monotonic
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from msgspec import Raw
 
@@ -239,12 +238,7 @@ class Client(Requester):
             raise
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.close()
 
     async def connect(self) -> None:
@@ -426,7 +420,7 @@ class Client(Requester):
         result, task = await self._send_tool_call(
             params, timeout, None, False, ("required", "optional"), ttl, manual
         )
-        handle = task or self._tasks.finished(result)
+        handle = task or TaskHandle(self._tasks, "", result=result)
         handle.tool = name
         return handle
 
@@ -456,34 +450,28 @@ class Client(Requester):
         `supports` lists the kinds of task support for which a tool is called as a task, in the core
         form of tasks.
         """
-        for again in (False, True):
-            tasked = (
+        for is_retry in (False, True):
+            as_task = (
                 self._tasks.supports_core and self._validation.task_support(params.name) in supports
             )
-            sent, token = self._tasks.as_task(params, ttl) if tasked else (params, "")
+            sent, token = self._tasks.as_task(params, ttl) if as_task else (params, "")
             try:
                 result = await self._request_with_rounds(
                     "tools/call", sent, timeout, on_progress, safe
                 )
                 break
             except (HeaderMismatch, MethodNotFound, InvalidRequest) as refusal:
-                if again or not (
-                    isinstance(refusal, HeaderMismatch)
-                    or (self._tasks.supports_core and not tasked)
-                ):
+                mismatch = isinstance(refusal, HeaderMismatch)
+                if is_retry or not (mismatch or (self._tasks.supports_core and not as_task)):
                     raise
-                await self.list_tools(
-                    fresh=True
-                )  # what it wants, in headers or as a task, has changed, or was never known
-                if (
-                    not isinstance(refusal, HeaderMismatch)
-                    and self._validation.task_support(params.name) not in supports
-                ):
+                # What it wants, in headers or as a task, has changed, or was never known.
+                await self.list_tools(fresh=True)
+                if not mismatch and self._validation.task_support(params.name) not in supports:
                     raise
         task = self._tasks.started(result, token, manual)
-        return (
-            result if task is not None else await self._finish_extension_result(params, result)
-        ), task
+        if task is None:
+            result = await self._finish_extension_result(params, result)
+        return result, task
 
     def _check_result(self, name: str, result: ToolResult, raise_on_error: bool) -> ToolResult:
         """Validate a result; raise ToolError if the tool failed and `raise_on_error` is true."""
@@ -600,13 +588,12 @@ class Client(Requester):
         Returns:
             The completion: `.values`, `.total`, `.has_more`.
         """
-        if (prompt is None) == (resource is None):
+        if prompt is not None and resource is None:
+            reference: PromptReference | ResourceReference = PromptReference(prompt)
+        elif resource is not None and prompt is None:
+            reference = ResourceReference(resource)
+        else:
             raise ConfigError("complete() takes either prompt= or resource=")
-        reference = (
-            PromptReference(prompt)
-            if prompt is not None
-            else ResourceReference(cast(str, resource))
-        )
         params = CompleteParams(
             ref=reference,
             argument=CompletionArgument(argument, value),

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from itertools import count
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from ..errors import DovetailError, InvalidParams, Overloaded, ProtocolError
@@ -44,15 +45,13 @@ POLL_MILLISECONDS = 1000
 """The poll interval that is proposed to the server."""
 
 
-class ClientTask:
+class ClientTask(Struct, eq=False):
     """One question that is being answered, or was."""
 
-    __slots__ = ("answering", "expires", "number", "state")
-
-    def __init__(
-        self, number: int, state: CoreTask, answering: "asyncio.Task[Result]", expires: float
-    ) -> None:
-        self.number, self.state, self.answering, self.expires = number, state, answering, expires
+    number: int
+    state: CoreTask
+    answering: "asyncio.Future[Result]"
+    expires: float
 
     def set_status(self, status: Status, message: str | None = None) -> None:
         """Change the status, and the time of the last change."""
@@ -64,9 +63,7 @@ class ClientTask:
 class ClientTasks:
     """The tasks that one client runs for its server."""
 
-    def __init__(
-        self, answers: Mapping[str, CallHandler], limits: Limits, enabled: bool = True
-    ) -> None:
+    def __init__(self, answers: Mapping[str, CallHandler], limits: Limits, enabled: bool) -> None:
         self._direct = {
             name: answers[name] for name in CAPABILITY_PATHS if name in answers and enabled
         }
@@ -103,9 +100,9 @@ class ClientTasks:
         self._tasks.clear()
 
     async def _start_or_answer(self, call: Call) -> Result:
-        wanted = call.params.task
+        answer, wanted = self._direct[call.method.name], call.params.task
         if wanted is None or "tasks/result" not in call.revision.methods:
-            return await self._answer(call)
+            return await answer(call)  # type: ignore[no-any-return]
         self._remove_expired()
         if len(self._tasks) >= self._limits.tasks_each:
             raise Overloaded(
@@ -120,15 +117,11 @@ class ClientTasks:
             ttl=round(life * 1000),
             poll_interval=POLL_MILLISECONDS,
         )
-        answering = loop.create_task(self._answer(call))
+        answering: asyncio.Future[Result] = asyncio.ensure_future(answer(call))
         task = ClientTask(next(self._numbers), state, answering, loop.time() + life)
         self._tasks[state.task_id] = task
         answering.add_done_callback(lambda _: self._on_answered(task, call))
         return CoreCreateTaskResult(task=state)
-
-    async def _answer(self, call: Call) -> Result:
-        result: Result = await self._direct[call.method.name](call)
-        return result
 
     def _on_answered(self, task: ClientTask, call: Call) -> None:
         cancelled = task.answering.cancelled()

@@ -11,7 +11,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Generator
 from functools import partial
-from types import TracebackType
 from typing import Any
 
 from ..connection.client_session import ClientSession
@@ -62,6 +61,11 @@ class Subscription:
         self.task: asyncio.Task[None] | None = None
         self.ready: asyncio.Future[None] | None = None
 
+    @property
+    def subject(self) -> str:
+        """What it is about, for messages: a URI, or the kind of list."""
+        return self.uri or self.kind
+
     def __await__(self) -> Generator[Any, None, "Subscription"]:
         return self._owner.wait_until_active(self).__await__()
 
@@ -72,12 +76,7 @@ class Subscription:
     async def __aenter__(self) -> "Subscription":
         return await self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.close()
 
 
@@ -98,7 +97,7 @@ class Subscriptions:
         handle = Subscription(self, "resource", uri, callback)
         self._subscriptions.append(handle)
         try:
-            if _stateless(session):
+            if session.agreed_revision.stateless:
                 await self._connector.with_login(partial(self._open_and_wait, handle))
             else:
                 await self._request("resources/subscribe", UriParams(uri=uri))
@@ -121,7 +120,7 @@ class Subscriptions:
         handle = Subscription(self, kind, None, callback)
         self._subscriptions.append(handle)
         session = self._connector.session
-        if session is not None and _stateless(session) and kind in LISTS:
+        if session is not None and session.agreed_revision.stateless and kind in LISTS:
             self._open(handle, session)
         return handle
 
@@ -141,11 +140,9 @@ class Subscriptions:
         self._subscriptions.remove(handle)
         if handle.task is not None:
             handle.task.cancel()
-        elif (
-            handle.uri is not None
-            and not self._is_shared(handle)
-            and self._connector.session is not None
-        ):
+        elif handle.uri is not None and self._connector.session is not None:
+            if any(other.uri == handle.uri for other in self._subscriptions):
+                return
             await self._request("resources/unsubscribe", UriParams(uri=handle.uri))
 
     def cancel_all(self) -> None:
@@ -156,7 +153,7 @@ class Subscriptions:
 
     async def restore(self, session: ClientSession) -> None:
         """Subscribe to everything again, on a new connection."""
-        if _stateless(session):
+        if session.agreed_revision.stateless:
             for handle in self._subscriptions:
                 if handle.kind != "state":
                     self._open(handle, session)
@@ -165,9 +162,7 @@ class Subscriptions:
             if handle.task is not None:
                 handle.task.cancel()
             handle.task = handle.stream = handle.ready = None  # these belonged to the other era
-        for uri in dict.fromkeys(
-            handle.uri for handle in self._subscriptions if handle.uri is not None
-        ):
+        for uri in dict.fromkeys(handle.uri for handle in self._subscriptions if handle.uri):
             try:
                 await session.request(
                     METHODS["resources/subscribe"],
@@ -185,46 +180,35 @@ class Subscriptions:
                 if handle.stream == stream and handle.ready is not None and not handle.ready.done():
                     self._acknowledged(handle, handle.ready, params.notifications)
         elif method == UPDATED:
-            self._notify(
-                params.uri,
-                stream,
-                lambda handle: handle.uri is not None and is_within(params.uri, handle.uri),
-            )
+            for handle in list(self._subscriptions):
+                if handle.stream == stream and handle.uri and is_within(params.uri, handle.uri):
+                    run_callback(handle.callback, params.uri)
         elif method in KINDS:
-            self._notify(KINDS[method], stream, lambda handle: handle.kind == KINDS[method])
+            self._notify(KINDS[method], KINDS[method], stream)
 
     def _acknowledged(
         self, handle: Subscription, ready: "asyncio.Future[None]", granted: SubscriptionFilter
     ) -> None:
         """Mark a stream as active; fail if the server left out what it is for."""
-        if (
-            granted.resource_subscriptions
-            if handle.uri
-            else getattr(granted, f"{handle.kind}_list_changed")
-        ):
+        field = "resource_subscriptions" if handle.uri else f"{handle.kind}_list_changed"
+        if getattr(granted, field):
             ready.set_result(None)
             return
-        log.warning("The server does not send changes of %s", handle.uri or handle.kind)
-        ready.set_exception(
-            MethodNotFound(f"The server does not send changes of {handle.uri or handle.kind}")
-        )
+        problem = f"The server does not send changes of {handle.subject}"
+        log.warning("%s", problem)
+        ready.set_exception(MethodNotFound(problem))
         ready.exception()  # mark it as retrieved, in case nobody waits for it
         if handle.task is not None:
             handle.task.cancel()
 
     def notify_state(self, state: str) -> None:
         """Call the callbacks for the client's own state."""
-        self._notify(state, None, lambda handle: handle.kind == "state")
+        self._notify("state", state)
 
-    def _notify(
-        self, change: str, stream: Id | None, meant: Callable[[Subscription], bool]
-    ) -> None:
+    def _notify(self, kind: str, change: str, stream: Id | None = None) -> None:
         for handle in list(self._subscriptions):
-            if handle.stream == stream and meant(handle):
+            if handle.kind == kind and handle.stream == stream:
                 run_callback(handle.callback, change)
-
-    def _is_shared(self, handle: Subscription) -> bool:
-        return any(other.uri == handle.uri for other in self._subscriptions if other is not handle)
 
     async def _open_and_wait(self, handle: Subscription) -> None:
         """Open the stream of a subscription, and wait until it is active."""
@@ -249,10 +233,8 @@ class Subscriptions:
         try:
             while failures <= self._limits.restarts:
                 began = loop.time()
-                if ready.done():
-                    ready = handle.ready = (
-                        loop.create_future()
-                    )  # each stream is confirmed separately
+                if ready.done():  # each stream is confirmed separately
+                    ready = handle.ready = loop.create_future()
                 try:
                     await self._listen(handle, session)
                 except (ConnectionClosed, Overloaded) as error:
@@ -263,11 +245,11 @@ class Subscriptions:
                     return
             log.warning(
                 "Gave up subscribing to %s, because its stream keeps ending: %s",
-                handle.uri or handle.kind,
+                handle.subject,
                 ended,
             )
         except DovetailError as error:
-            log.info("Could not subscribe to %s: %s", handle.uri or handle.kind, error)
+            log.info("Could not subscribe to %s: %s", handle.subject, error)
             ended = error
         finally:
             if not ready.done():
@@ -276,23 +258,15 @@ class Subscriptions:
 
     async def _listen(self, handle: Subscription, session: ClientSession) -> None:
         """Run one stream, from the request to its end."""
-
-        def started(id: Id) -> None:
-            handle.stream = id
-
-        wanted = (
-            SubscriptionFilter(resource_subscriptions=[handle.uri])
-            if handle.uri
-            else LISTS[handle.kind]
-        )
-        params = ListenParams(notifications=wanted)
+        wanted = LISTS.get(handle.kind)
+        if wanted is None:
+            wanted = SubscriptionFilter(resource_subscriptions=[handle.subject])
         await session.request(
-            METHODS["subscriptions/listen"], params, timeout=None, started=started
+            METHODS["subscriptions/listen"],
+            ListenParams(notifications=wanted),
+            timeout=None,
+            started=partial(setattr, handle, "stream"),
         )
-
-
-def _stateless(session: ClientSession) -> bool:
-    return session.agreed_revision.stateless
 
 
 def is_within(uri: str, outer: str) -> bool:

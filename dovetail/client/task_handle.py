@@ -24,7 +24,7 @@ from ..errors import (
 from ..protocol.lifecycle import ProgressParams
 from ..protocol.tasks import TERMINAL, DetailedTask
 from ..protocol.tools import ToolResult
-from .callbacks import AnyRequest
+from .callbacks import AnyRequest, Questions
 from .reconnect import TRANSIENT_ERRORS, backoff
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class TaskHandle:
         self._changed = asyncio.Event()
         self._polls = self._failures = self._rounds = 0
         self._retry_after = 0.0
-        self._asked: dict[str, dict[str, Any]] = {}
+        self._asked: Questions = {}
         """The questions that were put to the callbacks, by key."""
         self._unsent_answers: dict[str, Raw] = {}
 
@@ -174,11 +174,8 @@ class TaskHandle:
     async def questions(self) -> dict[str, AnyRequest]:
         """Return the unanswered questions of the task by key, as the callbacks would see them."""
         await self.status()
-        questions = {
-            key: question for key, question in self._questions.items() if key not in self._asked
-        }
         session = await self._tasks.connector.get_session()
-        return self._tasks.callbacks.describe_requests(questions, session)
+        return self._tasks.callbacks.describe_requests(self._unasked(), session)
 
     async def answer(self, key: str, value: Any) -> None:
         """Answer a question of a task that was started with `manual=True`.
@@ -256,8 +253,8 @@ class TaskHandle:
                         if report is not None:
                             report(update)
                 return self._result or await self._tasks.fetch_outcome(self._state)
-        except TimeoutError as problem:
-            if isinstance(problem, DovetailError):
+        except TimeoutError:
+            if deadline.timeout is None or not deadline.timeout.expired():
                 raise
             last = f"; its last message: {self.update.message}" if self.update.message else ""
             raise TimedOut(
@@ -267,8 +264,13 @@ class TaskHandle:
     # waiting
 
     @property
-    def _questions(self) -> dict[str, dict[str, Any]]:
+    def _questions(self) -> Questions:
         return (self._state.input_requests if self._state is not None else None) or {}
+
+    def _unasked(self) -> Questions:
+        return {
+            key: question for key, question in self._questions.items() if key not in self._asked
+        }
 
     def _set_update(self, update: TaskUpdate) -> None:
         self.update = update
@@ -350,7 +352,7 @@ class TaskHandle:
                     f"Task {self.id} asked a different question under the key {key!r}, which it "
                     "had already used"
                 )
-        new = {key: question for key, question in questions.items() if key not in self._asked}
+        new = self._unasked()
         if new:
             self._rounds += 1
             if self._rounds > self._tasks.limits.rounds:

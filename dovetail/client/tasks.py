@@ -149,10 +149,6 @@ class RemoteTasks:
             handle = self._handles[id] = TaskHandle(self, id, manual)
         return handle
 
-    def finished(self, result: ToolResult) -> TaskHandle:
-        """Return the handle of a call that was answered at once."""
-        return TaskHandle(self, "", result=result)
-
     # waiting
 
     async def wait_as_call(
