@@ -27,7 +27,7 @@ https://modelcontextprotocol.io/specification/2026-07-28/client/sampling#model-p
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
@@ -54,7 +54,6 @@ from ..protocol.content import (
 )
 
 Json = dict[str, Any]
-T = TypeVar("T")
 DEFAULT_TIMEOUT_SECONDS = 120.0
 OPENAI_AUDIO_FORMATS = {
     "audio/wav": "wav",
@@ -98,28 +97,29 @@ def choose_model(
     Raises:
         ConfigError: There are no models, or the preferences are not valid.
     """
-    left = as_models(models)
-    wishes = _parse_preferences(preferences)
-    for hint in wishes.hints or ():
+    candidates = as_models(models)
+    parsed = _parse_preferences(preferences)
+    for hint in parsed.hints or ():
         part = (hint.name or "").strip().lower()
-        meant = tuple(
-            model for model in left if part and any(part in name for name in _names(model))
-        )
-        if meant:
-            left = meant
+        matching = [model for model in candidates if part and _matches(model, part)]
+        if matching:
+            candidates = matching
             break
-    return max(left, key=lambda model: _score(model, wishes)).name  # of equals, max takes the first
+    # Of equals, max takes the first.
+    return max(candidates, key=lambda model: _score(model, parsed)).name
 
 
-def as_models(models: Iterable[Model | str]) -> tuple[Model, ...]:
-    given = (models,) if isinstance(models, str | Model) else tuple(models)
-    if not given:
+def as_models(models: Iterable[Model | str]) -> list[Model]:
+    if isinstance(models, str | Model):
+        models = [models]
+    found = [model if isinstance(model, Model) else Model(model) for model in models]
+    if not found:
         raise ConfigError("models= is empty: name at least one model")
-    return tuple(model if isinstance(model, Model) else Model(model) for model in given)
+    return found
 
 
-def _names(model: Model) -> list[str]:
-    return [name.lower() for name in (model.name, *model.aliases)]
+def _matches(model: Model, part: str) -> bool:
+    return any(part in name.lower() for name in (model.name, *model.aliases))
 
 
 def _parse_preferences(
@@ -133,11 +133,11 @@ def _parse_preferences(
         raise ConfigError(f"The model preferences are not valid: {problem}") from None
 
 
-def _score(model: Model, wishes: ModelPreferences) -> float:
+def _score(model: Model, preferences: ModelPreferences) -> float:
     return (
-        _clamp_priority(wishes.cost_priority) * (1 - model.cost)
-        + _clamp_priority(wishes.speed_priority) * model.speed
-        + _clamp_priority(wishes.intelligence_priority) * model.intelligence
+        _clamp_priority(preferences.cost_priority) * (1 - model.cost)
+        + _clamp_priority(preferences.speed_priority) * model.speed
+        + _clamp_priority(preferences.intelligence_priority) * model.intelligence
     )
 
 
@@ -172,17 +172,15 @@ class Sampler:
 
     def __init__(
         self,
-        dialect: ModelApi,
+        api: ModelApi,
         base_url: str,
         api_key: str | None,
         models: Iterable[Model | str],
         timeout: float,
     ) -> None:
-        self._api = dialect
-        self._url = _endpoint(base_url, dialect.path, api_key)
-        self._key = api_key
+        self._api, self._key, self._timeout = api, api_key, timeout
+        self._url = _endpoint(base_url, api.path, api_key)
         self._models = as_models(models)
-        self._timeout = timeout
 
     def __repr__(self) -> str:
         return f"<Sampler of {', '.join(model.name for model in self._models)} at {self._url}>"
@@ -290,10 +288,6 @@ def _endpoint(base_url: str, path: Callable[[str], str], key: str | None) -> str
     return f"{parts.scheme}://{parts.netloc}{path(parts.path.rstrip('/'))}"
 
 
-def _blocks(message: SamplingMessage) -> list[SamplingContent]:
-    return message.content if isinstance(message.content, list) else [message.content]
-
-
 def _unsupported(block: Any, where: str) -> InvalidParams:
     return InvalidParams(f"This model's API does not support {block.type} content in {where}")
 
@@ -399,17 +393,18 @@ def _described(tool: Any) -> Json:
 
 def _openai_messages(message: SamplingMessage) -> list[Json]:
     """Translate one message; results of tools become separate messages."""
-    blocks = _blocks(message)
-    results = [_openai_result(block) for block in blocks if isinstance(block, ToolResultContent)]
-    rest = [block for block in blocks if not isinstance(block, ToolResultContent)]
-    if not rest:
-        return results
-    spoken = (
-        _openai_assistant_message(rest)
-        if message.role == "assistant"
-        else {"role": "user", "content": _openai_parts(rest)}
-    )
-    return [*results, spoken]
+    sent: list[Json] = []
+    rest: list[SamplingContent] = []
+    for block in message.blocks:
+        if isinstance(block, ToolResultContent):
+            sent.append(_openai_result(block))
+        else:
+            rest.append(block)
+    if rest and message.role == "assistant":
+        sent.append(_openai_assistant_message(rest))
+    elif rest:
+        sent.append({"role": "user", "content": _openai_parts(rest)})
+    return sent
 
 
 def _openai_result(result: ToolResultContent) -> Json:
@@ -422,19 +417,18 @@ def _openai_result(result: ToolResultContent) -> Json:
 
 
 def _openai_assistant_message(blocks: Sequence[SamplingContent]) -> Json:
-    texts = [block.text for block in blocks if isinstance(block, TextContent)]
-    uses = [block for block in blocks if isinstance(block, ToolUseContent)]
+    texts: list[str] = []
+    calls: list[Json] = []
     for block in blocks:
-        if not isinstance(block, TextContent | ToolUseContent):
-            raise _unsupported(block, "a message of the model")
-    calls = [
-        {
-            "id": use.id,
-            "type": "function",
-            "function": {"name": use.name, "arguments": msgspec.json.encode(use.input).decode()},
-        }
-        for use in uses
-    ]
+        match block:
+            case TextContent():
+                texts.append(block.text)
+            case ToolUseContent():
+                arguments = msgspec.json.encode(block.input).decode()
+                function = {"name": block.name, "arguments": arguments}
+                calls.append({"id": block.id, "type": "function", "function": function})
+            case _:
+                raise _unsupported(block, "a message of the model")
     message: Json = {"role": "assistant", "content": "\n".join(texts) if texts else None}
     return {**message, "tool_calls": calls} if calls else message
 
@@ -471,14 +465,18 @@ def _openai_part(block: SamplingContent) -> Json:
 
 
 def _openai_read(reply: bytes, model: str) -> CreateMessageResult:
-    completion = _decode(reply, _OpenAiCompletion)
+    completion = msgspec.json.decode(reply, type=_OpenAiCompletion)
     if not completion.choices:
         raise ValueError("it has no choices")
     choice = completion.choices[0]
     text = choice.message.content or choice.message.refusal
     blocks: list[Any] = [TextContent(text)] if text else []
     blocks += [
-        ToolUseContent(call.id, call.function.name, _decode(call.function.arguments or "{}", Json))
+        ToolUseContent(
+            call.id,
+            call.function.name,
+            msgspec.json.decode(call.function.arguments or "{}", type=Json),
+        )
         for call in choice.message.tool_calls or ()
     ]
     # Some APIs say "stop" although the model calls tools.
@@ -538,7 +536,7 @@ def _anthropic_body(request: CreateMessageParams, model: str) -> Json:
             "messages": [
                 {
                     "role": message.role,
-                    "content": [_anthropic_block(block) for block in _blocks(message)],
+                    "content": [_anthropic_block(block) for block in message.blocks],
                 }
                 for message in request.messages
             ],
@@ -576,12 +574,13 @@ def _anthropic_inner(block: Content) -> Json:
 
 
 def _anthropic_read(reply: bytes, model: str) -> CreateMessageResult:
-    message = _decode(reply, _AnthropicReply)
-    makers: Mapping[str, Callable[[_AnthropicBlock], Any]] = {
-        "text": lambda block: TextContent(block.text),
-        "tool_use": lambda block: ToolUseContent(block.id, block.name, block.input),
-    }  # the model's thinking is not passed on
-    blocks = [makers[block.type](block) for block in message.content if block.type in makers]
+    message = msgspec.json.decode(reply, type=_AnthropicReply)
+    blocks: list[Any] = []
+    for block in message.content:  # the model's thinking is not passed on
+        if block.type == "text":
+            blocks.append(TextContent(block.text))
+        elif block.type == "tool_use":
+            blocks.append(ToolUseContent(block.id, block.name, block.input))
     return _result(
         blocks,
         message.model or model,
@@ -590,7 +589,3 @@ def _anthropic_read(reply: bytes, model: str) -> CreateMessageResult:
 
 
 ANTHROPIC = ModelApi(_anthropic_path, _x_api_key, _anthropic_body, _anthropic_read)
-
-
-def _decode(data: bytes | str, type_: type[T]) -> T:
-    return msgspec.json.decode(data, type=type_)

@@ -43,19 +43,20 @@ class ResultValidator:
 
     def clear(self) -> None:
         """Forget the tools, because they may have changed."""
-        self._tools = None
-        self._validators = {}
+        self._tools, self._validators = None, {}
 
     async def ensure_known(self, name: str, client: Any) -> None:
         """List the tools before a call if its result must be checked."""
-        if self._mode == "strict" and (self._tools is None or name not in self._tools):
-            await client.list_tools(
-                fresh=self._tools is not None
-            )  # a list without it may be outdated
+        if self._mode == "strict" and self._find(name) is None:
+            # A list without the tool may be outdated.
+            await client.list_tools(fresh=self._tools is not None)
+
+    def _find(self, name: str) -> Tool | None:
+        return (self._tools or {}).get(name)
 
     def is_repeatable(self, name: str) -> bool:
         """Tell whether the server marks the tool as safe to call twice."""
-        tool = (self._tools or {}).get(name)
+        tool = self._find(name)
         hints = tool.annotations if tool else None
         return bool(hints and (hints.idempotent_hint or hints.read_only_hint))
 
@@ -69,19 +70,17 @@ class ResultValidator:
     def task_support(self, name: str) -> str | None:
         """Tell whether a tool can or must be called as a task, in the core form; None if the
         tool is not known."""
-        tool = (self._tools or {}).get(name)
-        return (
-            None
-            if tool is None
-            else (tool.execution and tool.execution.task_support) or "forbidden"
-        )
+        tool = self._find(name)
+        if tool is None:
+            return None
+        return (tool.execution and tool.execution.task_support) or "forbidden"
 
     def check(self, name: str, result: ToolResult) -> None:
         """Validate a result against the output schema of its tool."""
-        tool = (self._tools or {}).get(name)
+        tool = self._find(name)
         if self._mode == "off" or tool is None or tool.output_schema is None:
             return
-        problem = self._problem(tool, result)
+        problem = self._problem(tool, tool.output_schema, result.structured_content)
         if problem is None:
             return
         text = f"The result of {name} does not match its output schema: {problem}"
@@ -89,20 +88,17 @@ class ResultValidator:
             raise InvalidOutput(text, result)
         log.warning("%s", text)
 
-    def _problem(self, tool: Tool, result: ToolResult) -> str | None:
-        assert tool.output_schema is not None
-        if result.structured_content is None:
+    def _problem(self, tool: Tool, schema: dict[str, Any], content: Any) -> str | None:
+        if content is None:
             return "there is no structured content"
         if tool.name not in self._validators:
+            self._validators[tool.name] = None  # a schema that cannot be used is reported once
             try:
-                self._validators[tool.name] = self._compile(tool.name, tool.output_schema)
+                self._validators[tool.name] = self._compile(tool.name, schema)
             except SchemaError as error:
-                self._validators[tool.name] = None
                 return str(error)
         validator = self._validators[tool.name]
-        return (
-            "; ".join(validator.problems(result.structured_content)) or None if validator else None
-        )
+        return "; ".join(validator.problems(content)) or None if validator else None
 
     def _compile(self, name: str, schema: dict[str, Any]) -> Validator:
         try:
@@ -135,10 +131,5 @@ def convert_result(result: ToolResult, type_: Any) -> TypedToolResult[Any]:
             f"The result cannot be converted to {getattr(type_, '__name__', type_)}: {error}",
             result,
         ) from None
-    return TypedToolResult(
-        content=result.content,
-        structured_content=result.structured_content,
-        is_error=result.is_error,
-        meta=result.meta,
-        converted=value,
-    )
+    fields = {name: getattr(result, name) for name in result.__struct_fields__}
+    return TypedToolResult(**fields, converted=value)
