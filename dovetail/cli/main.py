@@ -198,10 +198,7 @@ def _add_verb(parser: argparse.ArgumentParser, verb: Verb) -> None:
         help="print one JSON document to stdout and everything else to stderr",
     )
     parser.add_argument(
-        "-v",
-        "--verbose",
-        action="store_true",
-        help="show logs, the server's stderr and tracebacks",
+        "-v", "--verbose", action="store_true", help="show logs, the server's stderr and tracebacks"
     )
     if verb.examples:
         parser.formatter_class = argparse.RawDescriptionHelpFormatter

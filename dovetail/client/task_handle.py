@@ -14,13 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Raw, Struct
 
-from ..errors import (
-    DovetailError,
-    InvalidRequest,
-    NotFound,
-    Overloaded,
-    TimedOut,
-)
+from ..errors import DovetailError, InvalidRequest, NotFound, Overloaded, TimedOut
 from ..protocol.lifecycle import ProgressParams
 from ..protocol.tasks import TERMINAL, DetailedTask
 from ..protocol.tools import ToolResult
