@@ -13,6 +13,7 @@ import re
 from typing import Any
 
 from ..errors import ConfigError
+from .output import with_article
 
 _PAIR = re.compile(r"([^=]+?)(:?)=(.*)", re.DOTALL)
 _JSON_TYPES: dict[type, set[str]] = {
@@ -94,22 +95,14 @@ def _parse_value(text: str, key: str, types: set[str]) -> Any:
         except ValueError:
             return text
         return value if not types or _JSON_TYPES[type(value)] & (types - {"string"}) else text
-    return _parse_json(text, key, " or ".join(sorted(types)))
+    return _parse_json(text, key, with_article(" or ".join(sorted(types))))
 
 
 def _parse_json(text: str, key: str, expected: str = "valid JSON") -> Any:
     try:
         return _decode(text)
     except ValueError as error:
-        raise ConfigError(
-            f"Argument {key}: {text!r} is not {_article(expected)} ({error})"
-        ) from None
-
-
-def _article(name: str) -> str:
-    if name == "valid JSON":
-        return name
-    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
+        raise ConfigError(f"Argument {key}: {text!r} is not {expected} ({error})") from None
 
 
 def _parse_object(text: str) -> dict[str, Any]:

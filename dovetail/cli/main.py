@@ -17,6 +17,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
+from textwrap import indent
 from typing import Any, NamedTuple, NoReturn
 
 from .. import __version__
@@ -160,14 +161,18 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         help="show the version and exit",
     )
     verbs = parser.add_subparsers(
-        dest="verb", metavar="COMMAND", required=True, help=argparse.SUPPRESS
+        prog="dovetail", dest="verb", metavar="COMMAND", required=True, help=argparse.SUPPRESS
     )
     for name, verb in VERBS.items():
-        usage = f"dovetail {name} {verb.usage} [OPTIONS]"
         subparser = verbs.add_parser(
-            name, prog=f"dovetail {name}", usage=usage, description=f"{verb.help}."
+            name,
+            usage=f"dovetail {name} {verb.usage} [OPTIONS]",
+            description=f"{verb.help}.",
+            epilog=verb.examples and f"examples:\n{indent(verb.examples, '  ')}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        _add_verb(subparser, verb)
+        verb.add_arguments(subparser)
+        _add_common_options(subparser)
     options, rest = parser.parse_known_args(arguments)
     # argparse takes `key=value` only up to the first option; later ones are left over.
     late = [word for word in rest if not word.startswith("-")] if hasattr(options, "pairs") else []
@@ -181,17 +186,13 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
 def _overview() -> str:
     """List the verbs by group; argparse itself has no groups of subcommands."""
     lines = ["Run, inspect and call Model Context Protocol (MCP) servers."]
-    group = None
-    for name, verb in VERBS.items():
-        if verb.group != group:
-            group = verb.group
-            lines += ["", f"{group}:"]
-        lines.append(f"  {name:8}  {verb.help}")
+    for group in (SERVE, USE, LOG_IN):
+        lines += ["", f"{group}:"]
+        lines += [f"  {name:8}  {verb.help}" for name, verb in VERBS.items() if verb.group == group]
     return "\n".join(lines)
 
 
-def _add_verb(parser: argparse.ArgumentParser, verb: Verb) -> None:
-    verb.add_arguments(parser)
+def _add_common_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--json",
         action="store_true",
@@ -200,10 +201,6 @@ def _add_verb(parser: argparse.ArgumentParser, verb: Verb) -> None:
     parser.add_argument(
         "-v", "--verbose", action="store_true", help="show logs, the server's stderr and tracebacks"
     )
-    if verb.examples:
-        parser.formatter_class = argparse.RawDescriptionHelpFormatter
-        examples = verb.examples.replace("\n", "\n  ")
-        parser.epilog = f"examples:\n  {examples}"
 
 
 def _print_failure(error: Exception) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError, DovetailError
 from .options import integer
-from .output import print_error, print_json
+from .output import print_error, print_json, with_article
 
 if TYPE_CHECKING:
     from .. import Server
@@ -133,44 +133,36 @@ def _describe_error(error: BaseException) -> str:
 
 
 def _find_server(module: ModuleType, name: str | None, path: str) -> "Server":
-    servers = _servers(module)
+    from .. import Server
+
+    servers = {key: value for key, value in vars(module).items() if isinstance(value, Server)}
     if name is not None:
-        return _get_named_server(module, name, path, servers)
-    usual = [servers[key] for key in USUAL_NAMES if key in servers]
-    if usual or len(set(map(id, servers.values()))) == 1:
-        return usual[0] if usual else next(iter(servers.values()))
+        found: Any = module
+        for part in name.split("."):
+            found = getattr(found, part, None)
+        if isinstance(found, Server):
+            return found
+        raise ConfigError(_not_a_server(found, name, path, list(servers)))
+    for key in USUAL_NAMES:
+        if key in servers:
+            return servers[key]
     if not servers:
         raise ConfigError(
             f"{path} has no Server at module level; make one, or name it: {path}:OBJECT"
         )
-    raise ConfigError(
-        f"{path} has several servers; choose one: {', '.join(f'{path}:{key}' for key in servers)}"
-    )
+    if len(set(map(id, servers.values()))) == 1:
+        return next(iter(servers.values()))
+    choices = ", ".join(f"{path}:{key}" for key in servers)
+    raise ConfigError(f"{path} has several servers; choose one: {choices}")
 
 
-def _servers(module: ModuleType) -> "dict[str, Server]":
-    from .. import Server
-
-    return {key: value for key, value in vars(module).items() if isinstance(value, Server)}
-
-
-def _get_named_server(
-    module: ModuleType, name: str, path: str, servers: "dict[str, Server]"
-) -> "Server":
-    from .. import Server
-
-    found: Any = module
-    for part in name.split("."):
-        found = getattr(found, part, None)
-    if isinstance(found, Server):
-        return found
+def _not_a_server(found: Any, name: str, path: str, servers: list[str]) -> str:
     if found is None:
         names = f"; it has: {', '.join(servers)}" if servers else ""
-        raise ConfigError(f"{path} has no object named {name!r}{names}")
-    kind = type(found).__name__
-    article = "an" if kind[0].lower() in "aeiou" else "a"
+        return f"{path} has no object named {name!r}{names}"
     remedy = "Call it, or name" if callable(found) else "Name"
-    example = f"{path}:{next(iter(servers), 'server')}"
-    raise ConfigError(
-        f"{name} is {article} {kind}, not a Server. {remedy} the Server object: {example}"
+    example = f"{path}:{servers[0] if servers else 'server'}"
+    return (
+        f"{name} is {with_article(type(found).__name__)}, not a Server. {remedy} the Server "
+        f"object: {example}"
     )

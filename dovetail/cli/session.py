@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from ..errors import ConfigError, DovetailError, Unauthorized
 from .options import find_server_config, parse_target
-from .output import one_line, print_error
-from .status_line import StatusLine
+from .output import StatusLine, one_line, print_error
 
 if TYPE_CHECKING:
     from .. import Client

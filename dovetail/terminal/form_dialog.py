@@ -44,10 +44,9 @@ class _Declined(Exception):
 
 def elicit_dialog(request: "ElicitRequest") -> Dialog:
     """Ask one question: `!` or the end of input declines."""
+    dialog = _visit_dialog if request.mode == "url" else _form_dialog
     try:
-        return (
-            yield from (_visit_dialog(request) if request.mode == "url" else _form_dialog(request))
-        )
+        return (yield from dialog(request))
     except _Declined:
         return ElicitResult(action="decline")
 
@@ -64,15 +63,15 @@ def return_dialog() -> Dialog:
 def answer_unattended(request: "ElicitRequest", defaults: bool) -> ElicitResult:
     """Answer if nobody can be asked: decline, or accept with the defaults if they are wanted and
     enough."""
-    given = {
-        field.name: field.default
-        for field in form_fields(request.schema)
-        if field.default is not None
-    }
-    needed = {field.name for field in form_fields(request.schema) if field.required}
-    if request.mode == "url" or not defaults or not needed <= given.keys():
+    content, required = {}, set()
+    for field in form_fields(request.schema):
+        if field.required:
+            required.add(field.name)
+        if field.schema.get("default") is not None:
+            content[field.name] = field.schema["default"]
+    if request.mode == "url" or not defaults or not required <= content.keys():
         return ElicitResult(action="decline")
-    return ElicitResult(action="accept", content=given)
+    return ElicitResult(action="accept", content=content)
 
 
 def _quoted(text: str) -> str:
@@ -98,6 +97,11 @@ def _confirm(text: str, otherwise: bool) -> Generator[str, str | None, bool]:
         text = "  Please answer y or n: "
 
 
+def _require_yes(text: str) -> Generator[str, str | None, None]:
+    if not (yield from _confirm(text, otherwise=False)):
+        raise _Declined
+
+
 # forms
 
 
@@ -116,24 +120,16 @@ class FormField(Struct, frozen=True):
     def label(self) -> str:
         return escape_unsafe(str(self.schema.get("title") or self.name))
 
-    @property
-    def default(self) -> Any:
-        return self.schema.get("default")
-
     def parse(self, line: str) -> Any:
         """Return the value that a line means; ValueError says why it means none."""
+        if self.multiple and line.strip() == CHOOSE_NONE:
+            return []
         if self.multiple:
-            return (
-                []
-                if line.strip() == CHOOSE_NONE
-                else [
-                    self._parse_choice(word) if self.choices else word
-                    for word in _split_words(line)
-                ]
-            )
-        return (
-            self._parse_choice(line) if self.choices else PARSERS.get(_type(self.schema), str)(line)
-        )
+            parse = self._parse_choice if self.choices else str
+            return [parse(word) for word in _split_words(line)]
+        if self.choices:
+            return self._parse_choice(line)
+        return PARSERS.get(_type(self.schema), str)(line)
 
     def check(self, value: Any) -> str | None:
         """Return why a value is not valid, or None."""
@@ -148,25 +144,21 @@ class FormField(Struct, frozen=True):
             problems = []
         if problems:
             return problems[0].partition(": ")[2]
-        called, fits = FORMATS.get(str(self.schema.get("format")), ("", None))
-        return (
-            None
-            if fits is None or not isinstance(value, str) or fits(value)
-            else f"this is not {called}"
-        )
+        label, is_valid = FORMATS.get(str(self.schema.get("format")), ("", None))
+        if is_valid is None or not isinstance(value, str) or is_valid(value):
+            return None
+        return f"this is not {label}"
 
     def display(self, value: Any) -> str:
         """Return a value as the form shows it."""
         if isinstance(value, list):
             return ", ".join(map(self.display, value)) or "nothing"
-        names = [title for choice, title in self.choices if choice == value]
-        return escape_unsafe(
-            names[0]
-            if names
-            else {True: "yes", False: "no"}[value]
-            if isinstance(value, bool)
-            else str(value)
-        )
+        for choice, title in self.choices:
+            if choice == value:
+                return escape_unsafe(title)
+        if isinstance(value, bool):
+            return "yes" if value else "no"
+        return escape_unsafe(str(value))
 
     def _parse_choice(self, word: str) -> Any:
         word = word.strip()
@@ -180,16 +172,14 @@ class FormField(Struct, frozen=True):
 
 def form_fields(schema: Mapping[str, Any] | None) -> list[FormField]:
     """Return the fields of a form, in the server's order."""
-    properties, required = (
-        (schema or {}).get("properties") or {},
-        (schema or {}).get("required") or (),
-    )
+    schema = schema or {}
+    required = schema.get("required") or ()
     fields = []
-    for name, given in properties.items():
-        own = given if isinstance(given, dict) else {}
-        many = _type(own) == "array"
-        choices = _choices(own.get("items") if many else own)
-        fields.append(FormField(name, own, name in required, choices, many))
+    for name, property in (schema.get("properties") or {}).items():
+        own = property if isinstance(property, dict) else {}
+        multiple = _type(own) == "array"
+        choices = _choices(own.get("items") if multiple else own)
+        fields.append(FormField(name, own, name in required, choices, multiple))
     return fields
 
 
@@ -201,9 +191,9 @@ def _choices(schema: Any) -> tuple[tuple[Any, str], ...]:
     titled = schema.get("oneOf") or schema.get("anyOf")
     if titled:
         return tuple(
-            (one["const"], str(one.get("title", one["const"])))
-            for one in titled
-            if isinstance(one, dict) and "const" in one
+            (choice["const"], str(choice.get("title", choice["const"])))
+            for choice in titled
+            if isinstance(choice, dict) and "const" in choice
         )
     values, names = schema.get("enum") or (), schema.get("enumNames")
     if not isinstance(names, list) or len(names) != len(values):
@@ -213,10 +203,10 @@ def _choices(schema: Any) -> tuple[tuple[Any, str], ...]:
 
 def _type(schema: Mapping[str, Any]) -> str:
     """Return the type of a field; of several the first that can be typed."""
-    given = schema.get("type")
-    return next(
-        (str(one) for one in (given if isinstance(given, list) else [given]) if one != "null"), ""
-    )
+    types = schema.get("type")
+    if not isinstance(types, list):
+        types = [types]
+    return next((str(name) for name in types if name != "null"), "")
 
 
 def _form_dialog(request: "ElicitRequest") -> Dialog:
@@ -224,18 +214,13 @@ def _form_dialog(request: "ElicitRequest") -> Dialog:
     fields = form_fields(request.schema)
     values: dict[str, Any] = {}
     if not fields:
-        accepted = yield from _confirm(f"{lead}Do you agree? [y/N] ", otherwise=False)
-        return (
-            ElicitResult(action="accept", content={})
-            if accepted
-            else ElicitResult(action="decline")
-        )
+        yield from _require_yes(f"{lead}Do you agree? [y/N] ")
+        return ElicitResult(action="accept", content={})
     lead += "Press Enter for the default in [brackets], type ! to decline, Ctrl-C to cancel.\n"
     while True:
         for field in fields:
-            value = yield from _fill_field(
-                field, values.get(field.name, field.schema.get("default", _NO_VALUE)), lead
-            )
+            current = values.get(field.name, field.schema.get("default", _NO_VALUE))
+            value = yield from _fill_field(field, current, lead)
             if value is not _NO_VALUE:
                 values[field.name] = value
             lead = ""
@@ -244,13 +229,8 @@ def _form_dialog(request: "ElicitRequest") -> Dialog:
             for field in fields
             if field.name in values
         )
-        if (
-            yield from _confirm(
-                f"\nYour answer:\n{review or '  nothing'}\nSend it? [Y/n; n to change it, ! "
-                "to decline] ",
-                True,
-            )
-        ):
+        question = "Send it? [Y/n; n to change it, ! to decline] "
+        if (yield from _confirm(f"\nYour answer:\n{review or '  nothing'}\n{question}", True)):
             return ElicitResult(action="accept", content=values)
 
 
@@ -274,37 +254,41 @@ def _fill_field(field: FormField, current: Any, lead: str) -> Generator[str, str
 
 def _describe(field: FormField) -> str:
     schema = field.schema
-    kind = (
-        "one of these"
-        if field.choices
-        else FORMATS.get(str(schema.get("format")), (None,))[0] or _describe_type(schema)
-    )
     if field.multiple:
         kind = f"any of these, separated by commas, or {CHOOSE_NONE} for none"
+    elif field.choices:
+        kind = "one of these"
+    elif (name := str(schema.get("format"))) in FORMATS:
+        kind = FORMATS[name][0]
+    else:
+        kind = _describe_type(schema)
+    required = ", required" if field.required else ""
     description = _quoted(str(schema["description"])) if schema.get("description") else ""
     choices = "".join(
         f"  {number}. {escape_unsafe(title)}\n"
         for number, (_, title) in enumerate(field.choices, 1)
     )
-    return (
-        f"\n{field.label} ({kind}{', required' if field.required else ''})\n{description}{choices}"
-    )
+    return f"\n{field.label} ({kind}{required})\n{description}{choices}"
 
 
 def _describe_type(schema: Mapping[str, Any]) -> str:
     """Return what to type, and within which bounds."""
-    low, high = (schema.get("minimum"), schema.get("maximum"))
-    unit = ""
-    if _type(schema) == "string":
-        low, high, unit = schema.get("minLength"), schema.get("maxLength"), " characters"
+    type_ = _type(schema)
+    label = TYPE_LABELS.get(type_, "text")
+    is_text = type_ == "string"
+    low = schema.get("minLength" if is_text else "minimum")
+    high = schema.get("maxLength" if is_text else "maximum")
     bounds = [
         f"{word} {bound}"
         for word, bound in (("at least", low), ("at most", high))
         if bound is not None
     ]
-    if (high if high is not None else low) == 1:
-        unit = unit.removesuffix("s")
-    return f"{TYPE_LABELS.get(_type(schema), 'text')}{', ' if bounds else ''}{' and '.join(bounds)}{unit if bounds else ''}"  # noqa: E501
+    if not bounds:
+        return label
+    unit = ""
+    if is_text:
+        unit = " character" if (low if high is None else high) == 1 else " characters"
+    return f"{label}, {' and '.join(bounds)}{unit}"
 
 
 def _split_words(line: str) -> list[str]:
@@ -390,39 +374,45 @@ def _visit_dialog(request: "ElicitRequest") -> Dialog:
         raise _Declined
     host = urlsplit(url).hostname or ""
     warned = "".join(f"Warning: {warning}\n" for warning in url_warnings(url))
-    agreed = yield from _confirm(
+    yield from _require_yes(
         f"{lead}URL:  {escape_unsafe(url)}\nHost: {escape_unsafe(host)}\n{warned}"
-        "Open it in your browser? [y/N] ",
-        otherwise=False,
+        "Open it in your browser? [y/N] "
     )
-    return ElicitResult(action="accept" if agreed else "decline")
+    return ElicitResult(action="accept")
 
 
 def url_warnings(url: str) -> list[str]:
     """Return what a user should know about a URL before opening it."""
     parts = urlsplit(url)
     host = parts.hostname or ""
-    numeric = is_ip_address(host) or not re.search(r"[^\W\d_]", host) or host.startswith("0x")
-    puny = any(label.startswith("xn--") for label in host.split("."))
-    found = {
-        f"the host is written in Punycode and may imitate another; it is shown as {_decoded(host)}": puny,  # noqa: E501
-        f"the host has letters that may look like others; its real name is {_encoded(host)}": not host.isascii(),  # noqa: E501
-        "the text before the @ is not the host": "@" in parts.netloc,
-        "the host is an IP address, not a name": numeric and not is_loopback(host),
-        "what you send there is not encrypted (http, not https)": parts.scheme == "http"
-        and not is_loopback(host),
-    }
-    return [warning for warning, true in found.items() if true]
+    warnings = []
+    if any(label.startswith("xn--") for label in host.split(".")):
+        warnings.append(
+            "the host is written in Punycode and may imitate another; it is shown as "
+            f"{_from_punycode(host)}"
+        )
+    if not host.isascii():
+        warnings.append(
+            f"the host has letters that may look like others; its real name is {_to_punycode(host)}"
+        )
+    if "@" in parts.netloc:
+        warnings.append("the text before the @ is not the host")
+    if not is_loopback(host):
+        if is_ip_address(host) or not re.search(r"[^\W\d_]", host) or host.startswith("0x"):
+            warnings.append("the host is an IP address, not a name")
+        if parts.scheme == "http":
+            warnings.append("what you send there is not encrypted (http, not https)")
+    return warnings
 
 
-def _decoded(host: str) -> str:
+def _from_punycode(host: str) -> str:
     try:
         return escape_unsafe(host.encode().decode("idna"))
     except UnicodeError:
         return "an invalid name"
 
 
-def _encoded(host: str) -> str:
+def _to_punycode(host: str) -> str:
     try:
         return host.encode("idna").decode()
     except UnicodeError:
