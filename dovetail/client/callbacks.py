@@ -21,6 +21,7 @@ import inspect
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable
+from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import msgspec
@@ -266,7 +267,7 @@ class Callbacks:
     def _accept(self, view: type[RequestType], call: Call) -> RequestType:
         """Return the question as callbacks see it, unless there were too many in the last
         minute."""
-        now = asyncio.get_running_loop().time()
+        now = monotonic()
         max_per_minute = self._recent.maxlen
         is_full = len(self._recent) == max_per_minute
         if is_full and (not max_per_minute or now - self._recent[0] < MINUTE_SECONDS):

@@ -13,6 +13,7 @@ import secrets
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from itertools import count
+from time import monotonic
 from typing import Any
 
 from msgspec import Struct
@@ -33,11 +34,8 @@ from ..protocol.tasks import (
     TaskStatusParams,
 )
 
-CAPABILITY_PATHS = {
-    "elicitation/create": ("elicitation", "create"),
-    "sampling/createMessage": ("sampling", "createMessage"),
-}
-"""The requests that can become tasks, and where the capability declares each."""
+TASK_METHODS = ("elicitation/create", "sampling/createMessage")
+"""The requests that can become tasks."""
 PAGE_SIZE = 100
 """Tasks on a page of `tasks/list`."""
 MAX_CURSOR_DIGITS = 19
@@ -64,9 +62,7 @@ class ClientTasks:
     """The tasks that one client runs for its server."""
 
     def __init__(self, answers: Mapping[str, CallHandler], limits: Limits, enabled: bool) -> None:
-        self._direct = {
-            name: answers[name] for name in CAPABILITY_PATHS if name in answers and enabled
-        }
+        self._direct = {name: answers[name] for name in TASK_METHODS if name in answers and enabled}
         """The handlers of the requests that can become tasks."""
         self._limits = limits
         self._tasks: dict[str, ClientTask] = {}
@@ -89,7 +85,7 @@ class ClientTasks:
             return None
         requests: dict[str, Any] = {}
         for name in self._direct:
-            feature, verb = CAPABILITY_PATHS[name]
+            feature, verb = name.split("/")
             requests[feature] = {verb: {}}
         return {"list": {}, "cancel": {}, "requests": requests}
 
@@ -108,7 +104,7 @@ class ClientTasks:
             raise Overloaded(
                 f"This client already has {self._limits.tasks_each} tasks, which is the limit"
             )
-        loop, life, now = asyncio.get_running_loop(), self._lifetime(wanted), _now()
+        life, now = self._lifetime(wanted), _now()
         state = CoreTask(
             task_id=secrets.token_urlsafe(16),
             status="working",
@@ -118,7 +114,7 @@ class ClientTasks:
             poll_interval=POLL_MILLISECONDS,
         )
         answering: asyncio.Future[Result] = asyncio.ensure_future(answer(call))
-        task = ClientTask(next(self._numbers), state, answering, loop.time() + life)
+        task = ClientTask(next(self._numbers), state, answering, monotonic() + life)
         self._tasks[state.task_id] = task
         answering.add_done_callback(lambda _: self._on_answered(task, call))
         return CoreCreateTaskResult(task=state)
@@ -147,7 +143,7 @@ class ClientTasks:
         return min(ttl, self._limits.task_life_max * 1000) / 1000
 
     def _remove_expired(self) -> None:
-        now = asyncio.get_running_loop().time()
+        now = monotonic()
         for id, task in list(self._tasks.items()):
             if task.expires <= now:
                 task.answering.cancel()

@@ -141,7 +141,7 @@ class Connector:
 
     async def _log_in(self) -> None:
         if self._login is None:
-            self._login = asyncio.get_running_loop().create_task(self._authorize())
+            self._login = asyncio.create_task(self._authorize())
             self._login.add_done_callback(self._login_done)
         await self._wait_for(self._login)
 
@@ -194,7 +194,7 @@ class Connector:
     # opening
 
     def _start_opening(self) -> "asyncio.Task[ClientSession]":
-        self._opening = asyncio.get_running_loop().create_task(self._open_with_retries())
+        self._opening = asyncio.create_task(self._open_with_retries())
         self._opening.add_done_callback(self._opening_done)
         return self._opening
 
@@ -229,7 +229,7 @@ class Connector:
         if hasattr(session.connection.channel, "on_stream_reopened"):
             session.connection.channel.on_stream_reopened = lambda: self._restore(session)
         if self._limits.ping_interval is not None and self._heartbeat is None:
-            self._heartbeat = asyncio.get_running_loop().create_task(
+            self._heartbeat = asyncio.create_task(
                 send_heartbeats(self._ping, self._on_ping_failure, self._limits)
             )
         return session

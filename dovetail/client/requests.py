@@ -11,6 +11,7 @@ protocol.
 import asyncio
 from collections.abc import Mapping, Sequence
 from functools import partial
+from time import monotonic
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -199,8 +200,7 @@ class Requester:
     ) -> tuple[ClientSession, Any]:
         """Send one request; if the connection breaks, send it again if that is safe and time is
         left."""
-        loop = asyncio.get_running_loop()
-        deadline, left = loop.time() + timeout, timeout
+        deadline, left = monotonic() + timeout, timeout
         for attempt in range(self._limits.restarts + 1):
             session = await self._connector.get_session(left)
             if self._callbacks.roots:
@@ -208,7 +208,7 @@ class Requester:
             try:
                 result = await self._send_once(session, method, params, left, on_progress, fresh)
             except ConnectionClosed as problem:
-                lost, left = problem, deadline - loop.time() - (pause := backoff(attempt))
+                lost, left = problem, deadline - monotonic() - (pause := backoff(attempt))
                 if not (safe or not problem.sent) or not self._connector.can_reconnect or left <= 0:
                     break
                 await asyncio.sleep(pause)

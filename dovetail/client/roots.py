@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
+from time import monotonic
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -51,10 +52,9 @@ class Roots(list[Root]):
     async def drop_missing(self, changed: Callable[[], None], *, passing: bool = False) -> None:
         """Drop the roots that existed and are gone, and call `changed`. If `passing`, check only
         if the last check is a while ago."""
-        loop = asyncio.get_running_loop()
         pause = MIN_CHECK_INTERVAL_SECONDS if passing else 0.0
-        if self._check is None or (self._check.done() and loop.time() - self._checked_at >= pause):
-            uris, self._checked_at = {root.uri for root in self}, loop.time()
+        if self._check is None or (self._check.done() and monotonic() - self._checked_at >= pause):
+            uris, self._checked_at = {root.uri for root in self}, monotonic()
             self._check = asyncio.wrap_future(
                 run_in_daemon_thread(partial(_existing, uris), "dovetail-roots")
             )

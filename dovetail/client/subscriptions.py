@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Generator
 from functools import partial
+from time import monotonic
 from typing import Any
 
 from ..connection.client_session import ClientSession
@@ -218,28 +219,27 @@ class Subscriptions:
     def _open(self, handle: Subscription, session: ClientSession) -> None:
         if handle.task is not None:
             handle.task.cancel()
-        loop = asyncio.get_running_loop()
-        handle.ready = loop.create_future()
-        handle.task = loop.create_task(self._stream(handle, session))
+        handle.ready = asyncio.Future()
+        handle.task = asyncio.create_task(self._stream(handle, session))
 
     async def _stream(self, handle: Subscription, session: ClientSession) -> None:
         """Keep the stream of one subscription open for as long as this connection lasts."""
         ready = handle.ready
         assert ready is not None
-        loop, failures = asyncio.get_running_loop(), 0
+        failures = 0
         ended: DovetailError = ConnectionClosed(
             "The stream of changes ended before the server confirmed it"
         )
         try:
             while failures <= self._limits.restarts:
-                began = loop.time()
+                began = monotonic()
                 if ready.done():  # each stream is confirmed separately
-                    ready = handle.ready = loop.create_future()
+                    ready = handle.ready = asyncio.Future()
                 try:
                     await self._listen(handle, session)
                 except (ConnectionClosed, Overloaded) as error:
                     ended = error
-                failures = 0 if loop.time() - began > STABLE_SECONDS else failures + 1
+                failures = 0 if monotonic() - began > STABLE_SECONDS else failures + 1
                 await asyncio.sleep(backoff(failures))
                 if self._connector.session is not session:
                     return

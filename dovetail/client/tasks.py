@@ -220,7 +220,7 @@ class RemoteTasks:
 
         is_core = not (await self.connector.get_session()).agreed_revision.stateless
         work = self._fetch_result(handle.id) if is_core else self._listen(handle)
-        task: asyncio.Task[Any] = asyncio.get_running_loop().create_task(work)
+        task: asyncio.Task[Any] = asyncio.create_task(work)
         task.add_done_callback(on_done)
         try:
             yield task if is_core else None
