@@ -191,23 +191,20 @@ class Callbacks:
         self._target = target
         self._recent = deque[float](maxlen=limits.questions)
         self.roots = None if roots is None else Roots(roots)
-        sampling = SamplingCapability(
-            tools={} if getattr(on_sample, "tools", None) is True else None,
-            context={} if getattr(on_sample, "context", None) is True else None,
-        )
-        self.capabilities = ClientCapabilities(
-            elicitation=ElicitationCapability(form={}, url={}) if on_elicit else None,
-            sampling=sampling if on_sample else None,
-            roots=RootsCapability(list_changed=True) if self.roots is not None else None,
-            experimental=experimental,
-        )
+        self.capabilities = ClientCapabilities(experimental=experimental)
         self.answers: dict[str, CallHandler] = {}
         if on_elicit is not None:
             self.answers[ElicitRequest.method] = self._elicit
+            self.capabilities.elicitation = ElicitationCapability(form={}, url={})
         if on_sample is not None:
             self.answers[SampleRequest.method] = self._sample
+            self.capabilities.sampling = SamplingCapability(
+                tools={} if getattr(on_sample, "tools", None) is True else None,
+                context={} if getattr(on_sample, "context", None) is True else None,
+            )
         if self.roots is not None:
             self.answers[RootsRequest.method] = self._roots
+            self.capabilities.roots = RootsCapability(list_changed=True)
         self.client_tasks = ClientTasks(self.answers, limits, tasks)
         self.capabilities.tasks = self.client_tasks.capability
 
