@@ -186,28 +186,18 @@ class Client(Requester):
             wanted(revision),
             info or Implementation(name="dovetail", version=__version__),
             callbacks,
+            extension_set,
             limits,
             limits.timeout if timeout is None else timeout,
             on_notification=self._on_notification,
             on_open=self._on_open,
             on_state=self._on_state,
-            extensions=extension_set,
         )
         connector.level = "debug" if on_log is not None else None
         response_cache = ResponseCache(cache, resolved.cache_key, limits, extension_set)
-        super().__init__(
-            connector,
-            callbacks,
-            response_cache,
-            extension_set,
-            middleware=middleware,
-            on_progress=on_progress,
-            limits=limits,
-        )
-        self._subscriptions = Subscriptions(connector, self.request, limits)
-        self._tasks = RemoteTasks(
-            connector, self.request, self._check_result, callbacks, limits, tasks
-        )
+        super().__init__(connector, response_cache, middleware, on_progress)
+        self._subscriptions = Subscriptions(connector, self.request)
+        self._tasks = RemoteTasks(connector, self.request, self._check_result, tasks)
         if tasks and EXTENSION not in (extension_set.declared or {}):
             extension_set.add(self._tasks.extension)
         self._completer = Completer(response_cache)
@@ -250,7 +240,7 @@ class Client(Requester):
         self._subscriptions.cancel_all()
         self._cache.close()
         await self._tasks.close()
-        self._callbacks.client_tasks.close()
+        self._connector.callbacks.client_tasks.close()
         await self._connector.close()
 
     async def log_out(self) -> bool:
@@ -627,7 +617,7 @@ class Client(Requester):
         Raises:
             ConfigError: A root is not valid, or the client was made without `roots=`.
         """
-        self._callbacks.set_roots(roots)
+        self._connector.callbacks.set_roots(roots)
         if self._connector.session is not None:
             self._connector.session.notify("notifications/roots/list_changed")
 

@@ -65,24 +65,22 @@ class Connector:
         revisions: tuple[Revision, ...],
         info: Implementation,
         callbacks: Callbacks,
+        extensions: Extensions,
         limits: Limits,
         timeout: float,
         *,
         on_notification: Callable[[str, Any], None],
         on_open: Callable[[ClientSession], Awaitable[None]],
         on_state: Callable[[str], None],
-        extensions: Extensions,
     ) -> None:
-        self.target = target
-        self.timeout = timeout
+        self.target, self.callbacks, self.extensions = target, callbacks, extensions
+        self.limits, self.timeout = limits, timeout
         self.state = "new"
         self.session: ClientSession | None = None
         self.level: str | None = None
         """The log level that a new conversation asks for."""
-        self._revisions, self._info, self._callbacks = revisions, info, callbacks
-        self._limits = limits
+        self._revisions, self._info = revisions, info
         self._on_notification, self._on_open, self._on_state = on_notification, on_open, on_state
-        self._extensions = extensions
         self._opening: asyncio.Task[ClientSession] | None = None
         self._background = TaskSet()
         self._heartbeat: asyncio.Task[None] | None = None
@@ -220,7 +218,7 @@ class Connector:
             except DovetailError as problem:
                 self._losses += 1
                 transient = isinstance(problem, TRANSIENT_ERRORS)
-                if not transient or not reopening or self._losses > self._limits.restarts:
+                if not transient or not reopening or self._losses > self.limits.restarts:
                     self._set_state("disconnected")
                     raise
         self.session = session
@@ -228,9 +226,9 @@ class Connector:
         await self._on_open(session)
         if hasattr(session.connection.channel, "on_stream_reopened"):
             session.connection.channel.on_stream_reopened = lambda: self._restore(session)
-        if self._limits.ping_interval is not None and self._heartbeat is None:
+        if self.limits.ping_interval is not None and self._heartbeat is None:
             self._heartbeat = asyncio.create_task(
-                send_heartbeats(self._ping, self._on_ping_failure, self._limits)
+                send_heartbeats(self._ping, self._on_ping_failure, self.limits)
             )
         return session
 
@@ -257,26 +255,26 @@ class Connector:
 
     async def _open_session(self, probe: bool) -> ClientSession:
         channel = await self.target.open()
-        connection = Connection(channel, self._limits, MessageEncoder(self._limits.outgoing))
+        connection = Connection(channel, self.limits, MessageEncoder(self.limits.outgoing))
         if hasattr(channel, "set_deadlines"):
             channel.set_deadlines(connection.pause_deadlines, connection.time_left)
         if hasattr(channel, "set_methods"):
-            channel.set_methods(partial(self._extensions.find_method, revision=None))
+            channel.set_methods(partial(self.extensions.find_method, revision=None))
         session = ClientSession(
             connection,
             self._info,
-            self._callbacks.capabilities,
-            self._callbacks.client_tasks.answers,
+            self.callbacks.capabilities,
+            self.callbacks.client_tasks.answers,
             self._on_notification,
             self._on_session_end,
-            self._extensions,
+            self.extensions,
         )
         session.log_level = self.level
         try:
             await session.open(
                 self._revisions,
                 probe=probe,
-                probe_timeout=self._limits.probe_timeout,
+                probe_timeout=self.limits.probe_timeout,
                 timeout=self.timeout,
             )
             await self._set_level(session)
@@ -331,7 +329,7 @@ class Connector:
             return
         self._close_connection(session.connection)
         self._losses += 1
-        reopen = self.target.can_reopen and self._losses <= self._limits.restarts
+        reopen = self.target.can_reopen and self._losses <= self.limits.restarts
         self._set_state("reconnecting" if reopen else "disconnected")
         cause = str(reason or "it closed the connection").removeprefix(f"{self.target.name}: ")
         log.warning("Lost the connection to %s: %s", self.target.name, cause)
@@ -350,7 +348,7 @@ class Connector:
 
     async def _shut_down_server(self, session: ClientSession) -> None:
         try:
-            await session.request(METHODS["shutdown"], None, timeout=self._limits.shutdown)
+            await session.request(METHODS["shutdown"], None, timeout=self.limits.shutdown)
             session.notify("exit")
         except DovetailError:
             pass

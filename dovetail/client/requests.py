@@ -19,10 +19,8 @@ from msgspec.structs import replace
 
 from ..connection.client_session import ClientSession
 from ..connection.connection import OnProgress
-from ..connection.extension import Extensions
 from ..connection.middleware import Middleware, compose
 from ..errors import ConnectionClosed, InvalidParams, InvalidRequest, MethodNotFound
-from ..limits import Limits
 from ..net import DEFAULT_PORTS
 from ..ports import Call, Caller, Network
 from ..protocol.base import Implementation, ListParams, Params
@@ -32,7 +30,6 @@ from ..protocol.tools import CallToolParams
 from ..revisions import decode
 from ..schema import Shape
 from .caching import ResponseCache
-from .callbacks import Callbacks
 from .reconnect import Connector, backoff, ping_method
 from .tasks import CALL_AS_TASK
 
@@ -45,17 +42,12 @@ class Requester:
     def __init__(
         self,
         connector: Connector,
-        callbacks: Callbacks,
         cache: ResponseCache,
-        extensions: Extensions,
-        *,
         middleware: Sequence[Middleware],
         on_progress: OnProgress | None,
-        limits: Limits,
     ) -> None:
-        self._connector, self._callbacks, self._cache = connector, callbacks, cache
-        self.extensions = extensions
-        self._on_progress, self._limits = on_progress, limits
+        self._connector, self._cache, self._on_progress = connector, cache, on_progress
+        self.extensions, self._limits = connector.extensions, connector.limits
         self._send = compose(middleware, self._send_to_server) if middleware else None
 
     # what is known of the server
@@ -184,7 +176,8 @@ class Requester:
                 )
             if not result.input_requests:
                 await asyncio.sleep(backoff(rounds))  # it only wants the request again
-            responses = await self._callbacks.answer_all(result.input_requests or {}, session)
+            questions = result.input_requests or {}
+            responses = await self._connector.callbacks.answer_all(questions, session)
             params = replace(
                 params, input_responses=responses or None, request_state=result.request_state
             )
@@ -203,8 +196,8 @@ class Requester:
         deadline, left = monotonic() + timeout, timeout
         for attempt in range(self._limits.restarts + 1):
             session = await self._connector.get_session(left)
-            if self._callbacks.roots:
-                await self._callbacks.check_roots(session, passing=True)
+            if self._connector.callbacks.roots:
+                await self._connector.callbacks.check_roots(session, passing=True)
             try:
                 result = await self._send_once(session, method, params, left, on_progress, fresh)
             except ConnectionClosed as problem:

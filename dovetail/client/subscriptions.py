@@ -25,7 +25,6 @@ from ..errors import (
     TimedOut,
 )
 from ..jsonrpc.messages import Id
-from ..limits import Limits
 from ..protocol.base import SUBSCRIPTION_ID
 from ..protocol.methods import METHODS
 from ..protocol.resources import UriParams
@@ -84,12 +83,9 @@ class Subscription:
 class Subscriptions:
     """All subscriptions of one client."""
 
-    def __init__(
-        self, connector: Connector, request: Callable[..., Awaitable[Any]], limits: Limits
-    ) -> None:
+    def __init__(self, connector: Connector, request: Callable[..., Awaitable[Any]]) -> None:
         self._connector = connector
         self._request = request
-        self._limits = limits
         self._subscriptions: list[Subscription] = []
 
     async def subscribe(self, uri: str, callback: Callable[[str], Any]) -> Subscription:
@@ -231,7 +227,7 @@ class Subscriptions:
             "The stream of changes ended before the server confirmed it"
         )
         try:
-            while failures <= self._limits.restarts:
+            while failures <= self._connector.limits.restarts:
                 began = monotonic()
                 if ready.done():  # each stream is confirmed separately
                     ready = handle.ready = asyncio.Future()

@@ -169,7 +169,7 @@ class TaskHandle:
         """Return the unanswered questions of the task by key, as the callbacks would see them."""
         await self.status()
         session = await self._tasks.connector.get_session()
-        return self._tasks.callbacks.describe_requests(self._unasked(), session)
+        return self._tasks.connector.callbacks.describe_requests(self._unasked(), session)
 
     async def answer(self, key: str, value: Any) -> None:
         """Answer a question of a task that was started with `manual=True`.
@@ -192,7 +192,7 @@ class TaskHandle:
         self._asked[key] = questions[key]
         try:
             session = await self._tasks.connector.get_session()
-            callbacks = self._tasks.callbacks.with_fixed_answer(value)
+            callbacks = self._tasks.connector.callbacks.with_fixed_answer(value)
             answers = await callbacks.answer_all({key: questions[key]}, session)
             await self._tasks.send_answers(self.id, answers)
         except BaseException:
@@ -338,7 +338,7 @@ class TaskHandle:
 
     async def _answer_questions(self, deadline: WaitDeadline) -> None:
         """Answer new questions, and send the answers that have not arrived yet."""
-        questions = self._questions
+        connector, questions = self._tasks.connector, self._questions
         for key in questions.keys() & self._asked.keys():
             if questions[key] != self._asked[key]:
                 # https://modelcontextprotocol.io/seps/2663-tasks-extension#task-update-requests
@@ -357,8 +357,8 @@ class TaskHandle:
             self._asked |= new
             try:
                 with deadline.paused():
-                    session = await self._tasks.connector.get_session()
-                    self._unsent_answers |= await self._tasks.callbacks.answer_all(new, session)
+                    session = await connector.get_session()
+                    self._unsent_answers |= await connector.callbacks.answer_all(new, session)
             except BaseException:
                 for key in new:
                     self._asked.pop(key, None)

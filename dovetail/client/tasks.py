@@ -41,7 +41,6 @@ from ..errors import (
     NotFound,
     TaskCancelled,
 )
-from ..limits import Limits
 from ..ports import Call
 from ..protocol.base import PROGRESS_TOKEN
 from ..protocol.content import Content
@@ -60,7 +59,6 @@ from ..protocol.tasks import (
 from ..protocol.tools import CallToolParams, ToolResult
 from ..protocol.utilities import ListenParams, SubscriptionFilter
 from ..revisions import decode, error_from_wire
-from .callbacks import Callbacks
 from .reconnect import TRANSIENT_ERRORS, Connector, backoff
 from .task_handle import TaskHandle, TaskUpdate, WaitDeadline
 
@@ -86,12 +84,10 @@ class RemoteTasks:
         connector: Connector,
         request: Callable[..., Awaitable[Any]],
         check_result: Callable[[str, ToolResult, bool], ToolResult],
-        callbacks: Callbacks,
-        limits: Limits,
-        enabled: bool = True,
+        enabled: bool,
     ) -> None:
-        self.callbacks, self.limits, self.check_result = callbacks, limits, check_result
-        self.connector, self._request, self._enabled = connector, request, enabled
+        self.connector, self.limits, self.check_result = connector, connector.limits, check_result
+        self._request, self._enabled = request, enabled
         self._handles: WeakValueDictionary[str | int, TaskHandle] = WeakValueDictionary()
         """By the id of the task, and by its progress token."""
         self._cancelling = TaskSet()
