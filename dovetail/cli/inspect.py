@@ -1,6 +1,6 @@
 """`dovetail inspect TARGET`: show what a server is and what it offers."""
 
-import argparse
+from argparse import Namespace
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ Argument = tuple[str, str, bool, str]
 """Name, type, whether it is required, description."""
 
 
-async def list_features(client: "Client", options: argparse.Namespace) -> dict[str, Any]:
+async def list_features(client: "Client", options: Namespace) -> dict[str, Any]:
     return {
         "server": client.server_info,
         "revision": client.revision,
@@ -38,7 +38,7 @@ async def _list_if_offered(list_all: Callable[[], Awaitable[list[Any]]]) -> list
         return []
 
 
-def show_features(found: dict[str, Any], options: argparse.Namespace) -> None:
+def show_features(found: dict[str, Any], options: Namespace) -> None:
     if options.json:
         print_json(found)
         return

@@ -1,9 +1,9 @@
 """`dovetail login`, `logout` and `whoami`: log in once, and all other verbs use that login
 (`session.py`)."""
 
-import argparse
 import os
 import time
+from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError, Unauthorized
@@ -26,7 +26,7 @@ SECRET = "DOVETAIL_CLIENT_SECRET"
 """The environment variable for the client secret, which a list of processes does not show."""
 
 
-def add_login_arguments(parser: argparse.ArgumentParser) -> None:
+def add_login_arguments(parser: ArgumentParser) -> None:
     add_client_options(parser, LOGIN_TARGET)
     parser.add_argument(
         "--client-id", metavar="ID", help="the id of this client, if you registered it by hand"
@@ -61,11 +61,11 @@ def add_login_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_login_target(parser: argparse.ArgumentParser) -> None:
+def add_login_target(parser: ArgumentParser) -> None:
     add_target_options(parser, LOGIN_TARGET)
 
 
-def log_in(options: argparse.Namespace) -> None:
+def log_in(options: Namespace) -> None:
     from ..auth import LoopbackBrowser
     from ..auth.urls import is_confidential
 
@@ -84,13 +84,13 @@ def log_in(options: argparse.Namespace) -> None:
         browser_used = True
         print_error(text, lines=True)
 
-    async def ask(client: "Client", options: argparse.Namespace) -> dict[str, Any] | None:
+    async def ask(client: "Client", options: Namespace) -> dict[str, Any] | None:
         login = await _describe_login(name)  # that the client was admitted with
         if login is None:
             return None
         return login | {"refused": [scope for scope in scopes if scope not in login["scopes"]]}
 
-    def show(login: dict[str, Any] | None, options: argparse.Namespace) -> None:
+    def show(login: dict[str, Any] | None, options: Namespace) -> None:
         if options.json:
             print_json(login)
         elif login is None:
@@ -115,7 +115,7 @@ def log_in(options: argparse.Namespace) -> None:
     run_session(ask, show, options)
 
 
-def log_out(options: argparse.Namespace) -> None:
+def log_out(options: Namespace) -> None:
     """Forget a login, and have the authorization server revoke its tokens if it can."""
     import asyncio
 
@@ -140,7 +140,7 @@ async def _forget(name: str, login: "OAuth") -> tuple[bool, bool]:
     return existed, await Client(name, auth=login).log_out()
 
 
-def show_login(options: argparse.Namespace) -> None:
+def show_login(options: Namespace) -> None:
     """Print the saved login. The server is not contacted, and tokens are never shown."""
     import asyncio
 
@@ -151,7 +151,7 @@ def show_login(options: argparse.Namespace) -> None:
     print_json(login) if options.json else _print_login(login)
 
 
-def _find_login_target(options: argparse.Namespace) -> "tuple[str, ServerConfig]":
+def _find_login_target(options: Namespace) -> "tuple[str, ServerConfig]":
     """Return the name under which the login to TARGET is saved, which is the server's canonical
     URL, and the configuration of the server."""
     from ..auth.urls import canonical_url

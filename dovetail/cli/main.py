@@ -12,9 +12,9 @@ crashed is followed by the end of its stderr, behind a bar. Nothing heavy is imp
 runs.
 """
 
-import argparse
 import os
 import sys
+from argparse import SUPPRESS, ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Sequence
 from functools import partial
 from textwrap import indent
@@ -42,8 +42,8 @@ class Verb(NamedTuple):
     group: str
     usage: str
     help: str
-    add_arguments: Callable[[argparse.ArgumentParser], None]
-    execute: Callable[[argparse.Namespace], None]
+    add_arguments: Callable[[ArgumentParser], None]
+    execute: Callable[[Namespace], None]
     examples: str = ""
 
 
@@ -106,7 +106,7 @@ dovetail call "uvx some-server" upload file=@photo.png""",
 }  # fmt: skip
 
 
-class Parser(argparse.ArgumentParser):
+class Parser(ArgumentParser):
     """A parser that reports an error in one line."""
 
     def error(self, message: str) -> NoReturn:
@@ -146,13 +146,13 @@ def _main(arguments: Sequence[str]) -> int:
     return EXIT_OK
 
 
-def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+def _parse(arguments: Sequence[str]) -> Namespace:
     parser = Parser(
         prog="dovetail",
         usage="dovetail COMMAND [OPTIONS]",
         description=_overview(),
         epilog="Run `dovetail COMMAND --help` for the options of a command.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "--version",
@@ -161,7 +161,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         help="show the version and exit",
     )
     verbs = parser.add_subparsers(
-        prog="dovetail", dest="verb", metavar="COMMAND", required=True, help=argparse.SUPPRESS
+        prog="dovetail", dest="verb", metavar="COMMAND", required=True, help=SUPPRESS
     )
     for name, verb in VERBS.items():
         subparser = verbs.add_parser(
@@ -169,7 +169,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
             usage=f"dovetail {name} {verb.usage} [OPTIONS]",
             description=f"{verb.help}.",
             epilog=verb.examples and f"examples:\n{indent(verb.examples, '  ')}",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            formatter_class=RawDescriptionHelpFormatter,
         )
         verb.add_arguments(subparser)
         _add_common_options(subparser)
@@ -192,7 +192,7 @@ def _overview() -> str:
     return "\n".join(lines)
 
 
-def _add_common_options(parser: argparse.ArgumentParser) -> None:
+def _add_common_options(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--json",
         action="store_true",

@@ -4,10 +4,10 @@ A TARGET is a URL, a script (`server.py`), an `mcp.json`, or a command with its 
 word: `"uvx some-server"`.
 """
 
-import argparse
 import os
 import re
 import shlex
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -23,7 +23,7 @@ ANY_TARGET = 'a script, an mcp.json file, a URL, or a command such as "uvx some-
 LOGIN_TARGET = "the URL of a server, or an mcp.json file that names it"
 
 
-def add_target_options(parser: argparse.ArgumentParser, help: str) -> None:
+def add_target_options(parser: ArgumentParser, help: str) -> None:
     """Add TARGET and `--server`."""
     parser.add_argument("target", metavar="TARGET", help=help)
     parser.add_argument(
@@ -31,7 +31,7 @@ def add_target_options(parser: argparse.ArgumentParser, help: str) -> None:
     )
 
 
-def add_client_options(parser: argparse.ArgumentParser, target: str = ANY_TARGET) -> None:
+def add_client_options(parser: ArgumentParser, target: str = ANY_TARGET) -> None:
     """Add TARGET and the options of every verb that connects to a server."""
     add_target_options(parser, target)
     parser.add_argument(
@@ -72,17 +72,17 @@ def integer(minimum: int, maximum: int | None = None) -> Callable[[str], int]:
         try:
             number = int(text)
         except ValueError:
-            raise argparse.ArgumentTypeError(f"{text!r} is not an integer") from None
+            raise ArgumentTypeError(f"{text!r} is not an integer") from None
         if maximum is not None and not minimum <= number <= maximum:
-            raise argparse.ArgumentTypeError(f"must be between {minimum} and {maximum}")
+            raise ArgumentTypeError(f"must be between {minimum} and {maximum}")
         if number < minimum:
-            raise argparse.ArgumentTypeError(f"must be at least {minimum}")
+            raise ArgumentTypeError(f"must be at least {minimum}")
         return number
 
     return parse
 
 
-def parse_target(options: argparse.Namespace) -> str | list[str]:
+def parse_target(options: Namespace) -> str | list[str]:
     """Return TARGET as `Client` takes it, after checking the options that depend on its kind."""
     text: str = options.target
     is_url, is_file = URL.fullmatch(text) is not None, _is_file(text)
@@ -97,7 +97,7 @@ def parse_target(options: argparse.Namespace) -> str | list[str]:
     return [os.path.abspath(text)] if os.path.isfile(text) else _split_command(text)
 
 
-def find_server_config(options: argparse.Namespace) -> "ServerConfig | None":
+def find_server_config(options: Namespace) -> "ServerConfig | None":
     """Return the remote server that TARGET names; None if it is a server that is started here."""
     from .. import config
 
@@ -138,21 +138,21 @@ def _parse_seconds(text: str) -> float:
     try:
         seconds = float(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+        raise ArgumentTypeError(f"{text!r} is not a number") from None
     if not seconds > 0:
-        raise argparse.ArgumentTypeError("must be more than 0")
+        raise ArgumentTypeError("must be more than 0")
     return seconds
 
 
 def _parse_variable(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name:
-        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
+        raise ArgumentTypeError(f"{text!r} is not KEY=VALUE")
     return name, value
 
 
 def _parse_header(text: str) -> tuple[str, str]:
     name, colon, value = text.partition(":")
     if not colon or not name.strip() or not value.strip():
-        raise argparse.ArgumentTypeError(f"{text!r} is not 'NAME: VALUE'")
+        raise ArgumentTypeError(f"{text!r} is not 'NAME: VALUE'")
     return name.strip(), value.strip()

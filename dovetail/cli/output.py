@@ -12,11 +12,11 @@ message and line of the server's stderr becomes a line that names its source, so
 cannot print in our name.
 """
 
-import argparse
 import io
 import os
 import shutil
 import sys
+from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -122,7 +122,7 @@ def _use_colour() -> bool:
 class StatusLine:
     """The callbacks for progress, logs and stderr that a client is given."""
 
-    def __init__(self, options: argparse.Namespace) -> None:
+    def __init__(self, options: Namespace) -> None:
         self._verbose = options.verbose
         self._bar = not options.json and sys.stderr.isatty()
         self._drawn_columns = 0

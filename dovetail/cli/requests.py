@@ -10,8 +10,8 @@ it needs. A call that becomes a task is waited for, and the task's status messag
 progress; Ctrl-C cancels the task.
 """
 
-import argparse
 import binascii
+from argparse import ArgumentParser, Namespace
 from itertools import count
 from pathlib import Path
 from time import perf_counter
@@ -35,7 +35,7 @@ PROMPT_SCHEMA = {"additionalProperties": {"type": "string"}}
 # call
 
 
-def add_call_arguments(parser: argparse.ArgumentParser) -> None:
+def add_call_arguments(parser: ArgumentParser) -> None:
     add_client_options(parser)
     parser.add_argument("tool", metavar="TOOL", help="the name of the tool")
     parser.add_argument(
@@ -51,7 +51,7 @@ def add_call_arguments(parser: argparse.ArgumentParser) -> None:
     _add_content_options(parser)
 
 
-async def call_tool(client: "Client", options: argparse.Namespace) -> "ToolResult":
+async def call_tool(client: "Client", options: Namespace) -> "ToolResult":
     tools = await client.list_tools()
     schema = next((tool.input_schema for tool in tools if tool.name == options.tool), None)
     arguments = parse_arguments(options.pairs, schema or {}, options.args)
@@ -75,7 +75,7 @@ def _unknown_tool(name: str, tools: "list[Tool]") -> NotFound:
     return NotFound(f"The server has no tool {name!r}. {hint}")
 
 
-def show_tool_result(result: "ToolResult", options: argparse.Namespace) -> None:
+def show_tool_result(result: "ToolResult", options: Namespace) -> None:
     """Print the result; raise ToolError if the tool failed."""
     if options.json:
         from msgspec.structs import replace
@@ -94,17 +94,17 @@ def show_tool_result(result: "ToolResult", options: argparse.Namespace) -> None:
 # read
 
 
-def add_read_arguments(parser: argparse.ArgumentParser) -> None:
+def add_read_arguments(parser: ArgumentParser) -> None:
     add_client_options(parser)
     parser.add_argument("uri", metavar="URI", help="the URI of the resource")
     _add_content_options(parser)
 
 
-async def read_resource(client: "Client", options: argparse.Namespace) -> "list[ResourceContents]":
+async def read_resource(client: "Client", options: Namespace) -> "list[ResourceContents]":
     return await client.read_resource(options.uri)
 
 
-def show_resource(parts: "list[ResourceContents]", options: argparse.Namespace) -> None:
+def show_resource(parts: "list[ResourceContents]", options: Namespace) -> None:
     """Print the contents; if there are several, print the URI above each."""
     if options.json:
         print_json({"contents": parts})
@@ -118,7 +118,7 @@ def show_resource(parts: "list[ResourceContents]", options: argparse.Namespace) 
 # prompt
 
 
-def add_prompt_arguments(parser: argparse.ArgumentParser) -> None:
+def add_prompt_arguments(parser: ArgumentParser) -> None:
     add_client_options(parser)
     parser.add_argument("name", metavar="NAME", help="the name of the prompt")
     parser.add_argument(
@@ -127,11 +127,11 @@ def add_prompt_arguments(parser: argparse.ArgumentParser) -> None:
     _add_content_options(parser)
 
 
-async def get_prompt(client: "Client", options: argparse.Namespace) -> "GetPromptResult":
+async def get_prompt(client: "Client", options: Namespace) -> "GetPromptResult":
     return await client.get_prompt(options.name, parse_arguments(options.pairs, PROMPT_SCHEMA))
 
 
-def show_prompt(result: "GetPromptResult", options: argparse.Namespace) -> None:
+def show_prompt(result: "GetPromptResult", options: Namespace) -> None:
     """Print the messages, each below its role."""
     if options.json:
         messages = [
@@ -150,14 +150,14 @@ def show_prompt(result: "GetPromptResult", options: argparse.Namespace) -> None:
 # ping
 
 
-def add_ping_arguments(parser: argparse.ArgumentParser) -> None:
+def add_ping_arguments(parser: ArgumentParser) -> None:
     add_client_options(parser)
     parser.add_argument(
         "--count", metavar="N", type=integer(1), default=1, help="how many pings (default: 1)"
     )
 
 
-async def ping(client: "Client", options: argparse.Namespace) -> dict[str, Any]:
+async def ping(client: "Client", options: Namespace) -> dict[str, Any]:
     """Ping, and measure each round trip."""
     milliseconds = []
     for _ in range(options.count):
@@ -172,7 +172,7 @@ async def ping(client: "Client", options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def show_ping(answer: dict[str, Any], options: argparse.Namespace) -> None:
+def show_ping(answer: dict[str, Any], options: Namespace) -> None:
     if options.json:
         print_json(answer)
         return
@@ -183,7 +183,7 @@ def show_ping(answer: dict[str, Any], options: argparse.Namespace) -> None:
 # content
 
 
-def _add_content_options(parser: argparse.ArgumentParser) -> None:
+def _add_content_options(parser: ArgumentParser) -> None:
     """Add the options of every verb that shows content, and during which a server may ask the user
     something."""
     parser.add_argument(

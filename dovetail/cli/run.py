@@ -8,9 +8,9 @@ A server on the network announces its URL in one line on stderr, as soon as clie
 with `--json` it does so on stdout.
 """
 
-import argparse
 import os
 import sys
+from argparse import ArgumentParser, Namespace
 from contextlib import redirect_stdout
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any
@@ -29,7 +29,7 @@ NETWORK_SETTINGS = ("host", "port", "path", "workers", "certfile", "keyfile", "p
 """The arguments of `Server.run` for them."""
 
 
-def add_run_arguments(parser: argparse.ArgumentParser) -> None:
+def add_run_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "file",
         metavar="FILE[:OBJECT]",
@@ -62,7 +62,7 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run_server(options: argparse.Namespace) -> None:
+def run_server(options: Namespace) -> None:
     path, name = split_object(options.file)
     server = _find_server(_load(path), name, path)
     settings = {

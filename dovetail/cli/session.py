@@ -12,9 +12,9 @@ Only `dovetail login` opens a browser. Every other verb uses a saved login, refr
 it can, and otherwise says which command to run: a script must not wait for a page that nobody sees.
 """
 
-import argparse
 import shlex
 import sys
+from argparse import Namespace
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -38,9 +38,9 @@ SUBJECTS = {"call": "tool", "read": "resource", "prompt": "prompt"}
 
 
 def run_session(
-    ask: "Callable[[Client, argparse.Namespace], Awaitable[T]]",
-    show: Callable[[T, argparse.Namespace], None],
-    options: argparse.Namespace,
+    ask: "Callable[[Client, Namespace], Awaitable[T]]",
+    show: Callable[[T, Namespace], None],
+    options: Namespace,
 ) -> None:
     """Connect, ask, show the answer, and close."""
     import asyncio
@@ -48,7 +48,7 @@ def run_session(
     asyncio.run(_run_session(ask, show, options))
 
 
-async def _run_session(ask: Any, show: Any, options: argparse.Namespace) -> None:
+async def _run_session(ask: Any, show: Any, options: Namespace) -> None:
     status = StatusLine(options)
     _redirect_logs(status, options.verbose)
     client = _make_client(options, status)
@@ -64,7 +64,7 @@ async def _run_session(ask: Any, show: Any, options: argparse.Namespace) -> None
         await client.close()
 
 
-def _make_client(options: argparse.Namespace, status: StatusLine) -> "Client":
+def _make_client(options: Namespace, status: StatusLine) -> "Client":
     from .. import Client
 
     can_be_asked = hasattr(options, "defaults")
@@ -101,7 +101,7 @@ def _redirect_logs(status: StatusLine, verbose: bool) -> None:
 
 
 def _make_on_elicit(
-    options: argparse.Namespace, status: StatusLine
+    options: Namespace, status: StatusLine
 ) -> "Callable[[ElicitRequest], Awaitable[ElicitResult]]":
     from msgspec.structs import replace
 
@@ -139,7 +139,7 @@ def _report_unattended(request: "ElicitRequest", answer: "ElicitResult", default
 # saved logins
 
 
-def _saved_auth(options: argparse.Namespace) -> "OAuth | str | None":
+def _saved_auth(options: Namespace) -> "OAuth | str | None":
     """Return the `auth=` of a verb: the saved login, unless a header or a token was given."""
     found = find_server_config(options)
     headers = {*dict(options.header), *(found.headers if found is not None else ())}
@@ -171,7 +171,7 @@ def make_oauth(
     return OAuth(store=default_store(), browser=browser, **settings)
 
 
-def _explain_refusal(options: argparse.Namespace, refusal: Unauthorized) -> Unauthorized:
+def _explain_refusal(options: Namespace, refusal: Unauthorized) -> Unauthorized:
     """Add the command to run to a refusal that a login can fix; other refusals are complete."""
     if not refusal.curable:
         return refusal
