@@ -233,9 +233,9 @@ class ResponseCache:
         if method == UPDATED:
             self._drop_resource(params.uri)
         elif method == ACKNOWLEDGED:
-            for news, kind in KINDS.items():
+            for notification, kind in KINDS.items():
                 if getattr(params.notifications, f"{kind}_list_changed"):
-                    self._drop_outdated_by(news)
+                    self._drop_outdated_by(notification)
             for uri in params.notifications.resource_subscriptions or ():
                 self._drop_resource(uri)
         else:
@@ -261,8 +261,10 @@ class ResponseCache:
         """Remove the responses that belong to this client."""
         self._cache.drop(lambda key, kept: key.owner is self)
 
-    def _drop_outdated_by(self, news: str) -> None:
-        if old := [row.name for row in self._extensions.all_methods() if news in row.outdated_by]:
+    def _drop_outdated_by(self, notification: str) -> None:
+        if old := [
+            row.name for row in self._extensions.all_methods() if notification in row.outdated_by
+        ]:
             self.drop(*old)
 
     def _drop_resource(self, uri: str) -> None:

@@ -215,11 +215,11 @@ class Callbacks:
             )
         self.roots.replace(roots)
 
-    async def check_roots(self, connection: Any, *, passing: bool = False) -> None:
+    async def check_roots(self, connection: Any, *, if_due: bool = False) -> None:
         """Drop the roots that no longer exist, and notify the server."""
         if self.roots:
             await self.roots.drop_missing(
-                lambda: connection.notify("notifications/roots/list_changed"), passing=passing
+                lambda: connection.notify("notifications/roots/list_changed"), if_due=if_due
             )
 
     # one question

@@ -172,7 +172,7 @@ class Client(Requester):
     ) -> None:
         self._on_log, self._trusted = on_log, trusted
         self._validation = ResultValidator(validate, limits)
-        extension_set = _extensions(extensions, auth)
+        extension_set = _with_auth_extensions(extensions, auth)
         options = ConnectOptions(
             limits, server, env, cwd, on_stderr, headers, verify, proxy, long_polling, auth
         )
@@ -193,7 +193,7 @@ class Client(Requester):
             on_open=self._on_open,
             on_state=self._on_state,
         )
-        connector.level = "debug" if on_log is not None else None
+        connector.log_level = "debug" if on_log is not None else None
         response_cache = ResponseCache(cache, resolved.cache_key, limits, extension_set)
         super().__init__(connector, response_cache, middleware, on_progress)
         self._subscriptions = Subscriptions(connector, self.request)
@@ -600,7 +600,7 @@ class Client(Requester):
         """
         if level not in SEVERITY:
             raise ConfigError(f"{level!r} is not a log level; use one of {', '.join(SEVERITY)}")
-        self._connector.level = level
+        self._connector.log_level = level
         session = await self._connector.get_session()
         session.set_level(level)
         if session.agreed_revision.set_level:
@@ -680,12 +680,11 @@ class Client(Requester):
             self._observed_session = session.agreed_revision, self.network, monotonic()
 
 
-def _extensions(given: Sequence[Extension], auth: Any) -> Extensions:
-    """Return the given extensions and those that the credentials need."""
-    ids = {extension.id for extension in given}
-    return Extensions(
-        [*given, *(Extension(id=id) for id in getattr(auth, "extensions", ()) if id not in ids)]
-    )
+def _with_auth_extensions(extensions: Sequence[Extension], auth: Any) -> Extensions:
+    """Return the extensions, and those that the credentials need."""
+    ids = {extension.id for extension in extensions}
+    needed = [Extension(id=id) for id in getattr(auth, "extensions", ()) if id not in ids]
+    return Extensions([*extensions, *needed])
 
 
 def _tool_params(name: str, arguments: Any, meta: dict[str, Any] | None) -> CallToolParams:

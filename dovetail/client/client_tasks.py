@@ -62,15 +62,17 @@ class ClientTasks:
     """The tasks that one client runs for its server."""
 
     def __init__(self, answers: Mapping[str, CallHandler], limits: Limits, enabled: bool) -> None:
-        self._direct = {name: answers[name] for name in TASK_METHODS if name in answers and enabled}
+        self._handlers = {
+            name: answers[name] for name in TASK_METHODS if name in answers and enabled
+        }
         """The handlers of the requests that can become tasks."""
         self._limits = limits
         self._tasks: dict[str, ClientTask] = {}
         self._numbers = count(1)
         self.answers: dict[str, CallHandler] = dict(answers)
         """The handlers of this client, including those of tasks."""
-        if self._direct:
-            self.answers |= dict.fromkeys(self._direct, self._start_or_answer)
+        if self._handlers:
+            self.answers |= dict.fromkeys(self._handlers, self._start_or_answer)
             self.answers |= {
                 "tasks/get": self._get,
                 "tasks/result": self._result,
@@ -81,10 +83,10 @@ class ClientTasks:
     @property
     def capability(self) -> dict[str, Any] | None:
         """The `tasks` capability to declare; None if there is none."""
-        if not self._direct:
+        if not self._handlers:
             return None
         requests: dict[str, Any] = {}
-        for name in self._direct:
+        for name in self._handlers:
             feature, verb = name.split("/")
             requests[feature] = {verb: {}}
         return {"list": {}, "cancel": {}, "requests": requests}
@@ -96,7 +98,7 @@ class ClientTasks:
         self._tasks.clear()
 
     async def _start_or_answer(self, call: Call) -> Result:
-        answer, wanted = self._direct[call.method.name], call.params.task
+        answer, wanted = self._handlers[call.method.name], call.params.task
         if wanted is None or "tasks/result" not in call.revision.methods:
             return await answer(call)  # type: ignore[no-any-return]
         self._remove_expired()

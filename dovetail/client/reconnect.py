@@ -77,7 +77,7 @@ class Connector:
         self.limits, self.timeout = limits, timeout
         self.state = "new"
         self.session: ClientSession | None = None
-        self.level: str | None = None
+        self.log_level: str | None = None
         """The log level that a new conversation asks for."""
         self._revisions, self._info = revisions, info
         self._on_notification, self._on_open, self._on_state = on_notification, on_open, on_state
@@ -269,7 +269,7 @@ class Connector:
             self._on_session_end,
             self.extensions,
         )
-        session.log_level = self.level
+        session.log_level = self.log_level
         try:
             await session.open(
                 self._revisions,
@@ -306,13 +306,13 @@ class Connector:
 
     async def _set_level(self, session: ClientSession) -> None:
         if (
-            self.level is None
+            self.log_level is None
             or not session.agreed_revision.set_level
             or session.server_capabilities.logging is None
         ):
             return
         try:
-            params = SetLevelParams(level=cast(Level, self.level))
+            params = SetLevelParams(level=cast(Level, self.log_level))
             await session.request(METHODS["logging/setLevel"], params, timeout=self.timeout)
         except ProtocolError as problem:
             log.warning(

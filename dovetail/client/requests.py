@@ -197,7 +197,7 @@ class Requester:
         for attempt in range(self._limits.restarts + 1):
             session = await self._connector.get_session(left)
             if self._connector.callbacks.roots:
-                await self._connector.callbacks.check_roots(session, passing=True)
+                await self._connector.callbacks.check_roots(session, if_due=True)
             try:
                 result = await self._send_once(session, method, params, left, on_progress, fresh)
             except ConnectionClosed as problem:

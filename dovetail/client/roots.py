@@ -38,62 +38,62 @@ CHECK_TIMEOUT_SECONDS = 1.0
 class Roots(list[Root]):
     """The roots of one client."""
 
-    def __init__(self, given: Iterable[Any] = ()) -> None:
+    def __init__(self, roots: Iterable[Any]) -> None:
         super().__init__()
         self._check: asyncio.Future[set[str]] | None = None
         self._checked_at = 0.0
-        self.replace(given)
+        self.replace(roots)
 
-    def replace(self, given: Iterable[Any]) -> None:
+    def replace(self, roots: Iterable[Any]) -> None:
         """Replace all roots. If one of them is not valid, nothing changes."""
-        self[:] = [parse_root(root) for root in given]
+        self[:] = [parse_root(root) for root in roots]
         self._seen = _existing({root.uri for root in self})
 
-    async def drop_missing(self, changed: Callable[[], None], *, passing: bool = False) -> None:
-        """Drop the roots that existed and are gone, and call `changed`. If `passing`, check only
-        if the last check is a while ago."""
-        pause = MIN_CHECK_INTERVAL_SECONDS if passing else 0.0
+    async def drop_missing(self, changed: Callable[[], None], *, if_due: bool = False) -> None:
+        """Drop the roots that existed and are gone, and call `changed`. With `if_due`, check only
+        if the last check was a while ago."""
+        pause = MIN_CHECK_INTERVAL_SECONDS if if_due else 0.0
         if self._check is None or (self._check.done() and monotonic() - self._checked_at >= pause):
             uris, self._checked_at = {root.uri for root in self}, monotonic()
             self._check = asyncio.wrap_future(
                 run_in_daemon_thread(partial(_existing, uris), "dovetail-roots")
             )
             self._check.add_done_callback(
-                lambda look: self._check_done(uris, look.result(), changed)
+                lambda check: self._check_done(uris, check.result(), changed)
             )
-        elif passing:
+        elif if_due:
             return
         await asyncio.wait([self._check], timeout=CHECK_TIMEOUT_SECONDS)
 
-    def _check_done(self, uris: set[str], there: set[str], changed: Callable[[], None]) -> None:
-        gone = (uris - there) & self._seen
-        self._seen = (self._seen | there) - gone
+    def _check_done(self, uris: set[str], existing: set[str], changed: Callable[[], None]) -> None:
+        gone = (uris - existing) & self._seen
+        self._seen = (self._seen | existing) - gone
         if gone:
             log.warning("Dropped a root that no longer exists: %s", ", ".join(sorted(gone)))
             self[:] = [root for root in self if root.uri not in gone]
             changed()
 
 
-def parse_root(given: Any) -> Root:
+def parse_root(value: Any) -> Root:
     """Return a Root from a path, a `file://` URI, a Root, or a Root in wire form."""
-    if isinstance(given, Mapping):
+    if isinstance(value, Mapping):
         try:
-            given = msgspec.convert(given, Root)
+            value = msgspec.convert(value, Root)
         except msgspec.ValidationError as problem:
-            raise ConfigError(f"{dict(given)!r} is not a root: {problem}") from None
-    if isinstance(given, Root):
-        return _check_uri(given)
-    if isinstance(given, str) and "://" in given:
-        return _check_uri(Root(given))
-    if isinstance(given, str | Path):
+            raise ConfigError(f"{dict(value)!r} is not a root: {problem}") from None
+    if isinstance(value, Root):
+        return _check_uri(value)
+    if isinstance(value, str) and "://" in value:
+        return _check_uri(Root(value))
+    if isinstance(value, str | Path):
         try:
-            path = Path(given).resolve(strict=True)
+            path = Path(value).resolve(strict=True)
         except (OSError, RuntimeError, ValueError) as problem:
             raise ConfigError(
-                f"{str(given)!r} is not a root: {getattr(problem, 'strerror', None) or problem}"
+                f"{str(value)!r} is not a root: {getattr(problem, 'strerror', None) or problem}"
             ) from None
         return Root(path.as_uri(), path.name or None)
-    raise ConfigError(f"{given!r} is not a root: give a path or a file:// URI")
+    raise ConfigError(f"{value!r} is not a root: give a path or a file:// URI")
 
 
 def _check_uri(root: Root) -> Root:
@@ -113,8 +113,8 @@ def _check_uri(root: Root) -> Root:
         or "\0" in path,
         "a file URI has no query or fragment": bool(parts.query or parts.fragment),
     }
-    for flaw, found in flaws.items():
-        if found:
+    for flaw, present in flaws.items():
+        if present:
             raise ConfigError(f"{root.uri!r} is not a root: {flaw}")
     return root
 

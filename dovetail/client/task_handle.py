@@ -112,7 +112,7 @@ class TaskHandle:
         self._changed = asyncio.Event()
         self._polls = self._failures = self._rounds = 0
         self._retry_after = 0.0
-        self._asked: Questions = {}
+        self._handled_questions: Questions = {}
         """The questions that were put to the callbacks, by key."""
         self._unsent_answers: dict[str, Raw] = {}
 
@@ -169,7 +169,7 @@ class TaskHandle:
         """Return the unanswered questions of the task by key, as the callbacks would see them."""
         await self.status()
         session = await self._tasks.connector.get_session()
-        return self._tasks.connector.callbacks.describe_requests(self._unasked(), session)
+        return self._tasks.connector.callbacks.describe_requests(self._new_questions(), session)
 
     async def answer(self, key: str, value: Any) -> None:
         """Answer a question of a task that was started with `manual=True`.
@@ -189,14 +189,14 @@ class TaskHandle:
                 f"Task {self.id} has no question with the key {key!r}; it has: "
                 f"{', '.join(questions) or 'none'}"
             )
-        self._asked[key] = questions[key]
+        self._handled_questions[key] = questions[key]
         try:
             session = await self._tasks.connector.get_session()
             callbacks = self._tasks.connector.callbacks.with_fixed_answer(value)
             answers = await callbacks.answer_all({key: questions[key]}, session)
             await self._tasks.send_answers(self.id, answers)
         except BaseException:
-            del self._asked[key]
+            del self._handled_questions[key]
             raise
 
     # for `RemoteTasks`
@@ -261,9 +261,11 @@ class TaskHandle:
     def _questions(self) -> Questions:
         return (self._state.input_requests if self._state is not None else None) or {}
 
-    def _unasked(self) -> Questions:
+    def _new_questions(self) -> Questions:
         return {
-            key: question for key, question in self._questions.items() if key not in self._asked
+            key: question
+            for key, question in self._questions.items()
+            if key not in self._handled_questions
         }
 
     def _set_update(self, update: TaskUpdate) -> None:
@@ -339,14 +341,14 @@ class TaskHandle:
     async def _answer_questions(self, deadline: WaitDeadline) -> None:
         """Answer new questions, and send the answers that have not arrived yet."""
         connector, questions = self._tasks.connector, self._questions
-        for key in questions.keys() & self._asked.keys():
-            if questions[key] != self._asked[key]:
+        for key in questions.keys() & self._handled_questions.keys():
+            if questions[key] != self._handled_questions[key]:
                 # https://modelcontextprotocol.io/seps/2663-tasks-extension#task-update-requests
                 raise InvalidRequest(
                     f"Task {self.id} asked a different question under the key {key!r}, which it "
                     "had already used"
                 )
-        new = self._unasked()
+        new = self._new_questions()
         if new:
             self._rounds += 1
             if self._rounds > self._tasks.limits.rounds:
@@ -354,14 +356,14 @@ class TaskHandle:
                     f"Task {self.id} asked questions {self._rounds} times; the limit is "
                     f"{self._tasks.limits.rounds}"
                 )
-            self._asked |= new
+            self._handled_questions |= new
             try:
                 with deadline.paused():
                     session = await connector.get_session()
                     self._unsent_answers |= await connector.callbacks.answer_all(new, session)
             except BaseException:
                 for key in new:
-                    self._asked.pop(key, None)
+                    self._handled_questions.pop(key, None)
                 raise
             self._polls = 0
         if self._unsent_answers:
