@@ -157,11 +157,11 @@ def key_ring(keys: Sequence[Key] | None = None) -> KeyRing:
     """Return the ring of these keys, else of those in `DOVETAIL_KEYS`, else of a key that the
     processes of this program share."""
     if keys is not None:
-        given = [keys] if isinstance(keys, str | bytes) else keys
-        return KeyRing(_check_keys(given, "the keys"), "configured")
-    listed = [key.strip() for key in os.environ.get(KEYS_VARIABLE, "").split(",")]
-    if any(listed):
-        secrets = _check_keys([key for key in listed if key], KEYS_VARIABLE)
+        listed = [keys] if isinstance(keys, str | bytes) else keys
+        return KeyRing(_check_keys(listed, "the keys"), "configured")
+    parts = [key.strip() for key in os.environ.get(KEYS_VARIABLE, "").split(",")]
+    if any(parts):
+        secrets = _check_keys([key for key in parts if key], KEYS_VARIABLE)
         return KeyRing(secrets, "environment")
     from multiprocessing import current_process
 

@@ -428,9 +428,9 @@ async def join(path: str) -> LocalBus:
 def private_socket() -> tuple[str, socket.socket]:
     """Return a socket for a hub, in a new directory that only this user can enter. The caller
     removes the directory."""
-    usual = tempfile.gettempdir()
+    temporary = tempfile.gettempdir()
     directory = tempfile.mkdtemp(
-        prefix="dovetail-", dir=usual if len(usual) < 64 else "/tmp"
+        prefix="dovetail-", dir=temporary if len(temporary) < 64 else "/tmp"
     )  # addresses are short
     path = os.path.join(directory, "bus")
     listening = socket.socket(socket.AF_UNIX)

@@ -53,7 +53,7 @@ from . import handshake, stateless
 from .answer import answer, cancel, check_in_flight, start_task
 from .connection import Reply
 from .encode import MessageEncoder
-from .input_requests import client_refused, request_key
+from .input_requests import client_refused, identify_request
 from .multi_round_trip import MultiRoundTrip
 from .notifications import NotificationRunner, ProgressThrottle
 from .subscriptions import ServerSubscriptions, coalescing_key, is_subscribed, merge_changes
@@ -275,15 +275,17 @@ class Dispatcher:
         if self.round_trips.applies_to(call):
             result = await self.round_trips.answer(call, handle)
         else:
-            whose = (
-                request_key(call) if call.method.asks and call.caller.revision.stateless else None
+            request_key = (
+                identify_request(call)
+                if call.method.asks and call.caller.revision.stateless
+                else None
             )
             try:
                 result = await handle(call)
             except UrlRequired as error:
                 result = error
             if isinstance(result, InputRequired | UrlRequired):
-                result = await self.round_trips.answer_explicit(call, handle, result, whose)
+                result = await self.round_trips.answer_explicit(call, handle, result, request_key)
         if call.caller.revision.stateless and isinstance(result, Result):
             return stateless.sign_result(result, self.service.info, call.caller.revision)
         return result

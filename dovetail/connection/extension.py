@@ -99,13 +99,16 @@ class Extension(Struct, frozen=True, kw_only=True, eq=False):
                 f"{self.id!r} is not the identifier of an extension; write it like "
                 "'com.example/name'"
             )
-        named, wrapped = {method.name for method in self.methods}, {*self.around, *self.instead}
+        own_methods, wrapped = (
+            {method.name for method in self.methods},
+            {*self.around, *self.instead},
+        )
         wrong = (
             (
                 "belongs to the core; wrap it with around=",
-                (name for name in named if _is_core_method(name, self.handshake)),
+                (name for name in own_methods if _is_core_method(name, self.handshake)),
             ),
-            ("has a handler, but is not in methods=", self.handlers.keys() - named),
+            ("has a handler, but is not in methods=", self.handlers.keys() - own_methods),
             (
                 "cannot be wrapped: it is not a request of the core that becomes a call",
                 filter(_is_unwrappable, wrapped),
@@ -128,14 +131,14 @@ class Extension(Struct, frozen=True, kw_only=True, eq=False):
 class Extensions:
     """The extensions of one side."""
 
-    def __init__(self, given: Iterable[Extension] = ()) -> None:
+    def __init__(self, extensions: Iterable[Extension] = ()) -> None:
         self._all: tuple[Extension, ...] = ()
         self._methods: dict[str, tuple[Method, Extension]] = {}
         self.layers: dict[str, tuple[Middleware, ...]] = {}
         """The middleware around each method of the core, the outermost first."""
         self.kinds: dict[str, ResultKind] = {}
         self._tables: dict[Revision | None, dict[str, Method]] = {}
-        for extension in given:
+        for extension in extensions:
             self.add(extension)
 
     def add(self, extension: Extension) -> None:
@@ -150,14 +153,14 @@ class Extensions:
                 raise ConfigError(
                     f"{kind} is a kind of result in two extensions: {other.id} and {extension.id}"
                 )
-        own = {method.name: (method, extension) for method in extension.methods}
-        for name in sorted(own.keys() & self._methods.keys()):
+        methods = {method.name: (method, extension) for method in extension.methods}
+        for name in sorted(methods.keys() & self._methods.keys()):
             raise ConfigError(
                 f"{name} is a method in two extensions: {self._methods[name][1].id} and "
                 f"{extension.id}"
             )
         self._all += (extension,)
-        self._methods |= own
+        self._methods |= methods
         self.kinds |= extension.kinds
         self.layers = {}
         for layers in (*(one.instead for one in self._all), *(one.around for one in self._all)):

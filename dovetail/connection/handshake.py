@@ -26,10 +26,10 @@ def dialect_of(raw: Any) -> Revision:
     """Return the revision to decode an `initialize` with. The draft dialect is recognised by its
     `mcpVersion`."""
     try:
-        given = msgspec.json.decode(raw)
+        params = msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        given = None
-    if isinstance(given, dict) and "mcpVersion" in given and "protocolVersion" not in given:
+        params = None
+    if isinstance(params, dict) and "mcpVersion" in params and "protocolVersion" not in params:
         return DRAFT_DIALECT
     return HANDSHAKE[-1]
 
@@ -70,7 +70,7 @@ def _with_extensions(capabilities: ServerCapabilities, service: Service) -> Serv
 
 def without_notifications(capabilities: ServerCapabilities) -> ServerCapabilities:
     """Return the capabilities of a server that has no way to send notifications."""
-    kept = {
+    changed = {
         name: {
             word: value for word, value in part.items() if word not in ("subscribe", "listChanged")
         }
@@ -79,10 +79,10 @@ def without_notifications(capabilities: ServerCapabilities) -> ServerCapabilitie
     }
     if capabilities.tasks is not None:
         # Without a session, callers cannot be told apart, so none has a list of its own.
-        kept["tasks"] = {
+        changed["tasks"] = {
             word: value for word, value in capabilities.tasks.items() if word != "list"
         }
-    return ServerCapabilities.of({**capabilities, **kept})
+    return ServerCapabilities.of({**capabilities, **changed})
 
 
 def negotiate(requested: str, served: tuple[Revision, ...]) -> Revision:

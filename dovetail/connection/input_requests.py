@@ -136,8 +136,8 @@ async def ask(call: Call, method: str, params: Any, key: str | None = None) -> R
         call.timeout_clock.pause()
     try:
         if call.run is not None:
-            kept: Raw = await call.run.ask(QUESTIONS[method], params, key)
-            return kept
+            answer: Raw = await call.run.ask(QUESTIONS[method], params, key)
+            return answer
         if call.caller.revision.stateless:
             raise CannotAsk(
                 f"{method}: the handler of this {call.name} was started as one that does not ask"
@@ -188,20 +188,20 @@ def client_refused(method: str, code: int, message: str) -> ToolError:
 async def once(call: Call, key: str, function: Callable[[], Any]) -> Any:
     """Call a function once per chain of rounds and record its result. Returns the result as decoded
     from JSON, each time."""
-    kept = call.once_results = {} if call.once_results is None else call.once_results
-    while isinstance(done := kept.get(key), asyncio.Future):
+    results = call.once_results = {} if call.once_results is None else call.once_results
+    while isinstance(done := results.get(key), asyncio.Future):
         await asyncio.wait([done])  # it is running; if it fails, it is our turn
     if done is None:
-        begun = kept[key] = asyncio.get_running_loop().create_future()
+        running = results[key] = asyncio.get_running_loop().create_future()
         try:
-            kept[key] = done = msgspec.json.encode(await _run_once(call.run, function))
+            results[key] = done = msgspec.json.encode(await _run_once(call.run, function))
             if call.run is not None:
                 await call.run.save_once_result(key, done)
         except BaseException:
-            del kept[key]
+            del results[key]
             raise
         finally:
-            begun.set_result(None)
+            running.set_result(None)
     return msgspec.json.decode(done)
 
 
@@ -241,7 +241,7 @@ def question_method(params: Params | None) -> str:
     return "sampling/createMessage" if isinstance(params, CreateMessageParams) else "roots/list"
 
 
-def decode_answer(raw: Raw, method: str) -> Any:
+def decode_answer(raw: Raw | bytes, method: str) -> Any:
     """Decode an answer; InvalidParams if it does not fit the question."""
     try:
         return decode(raw, QUESTIONS[method].result)
@@ -275,7 +275,7 @@ class OpenQuestion(Struct, eq=False):
         else:
             self.future.set_result(answer)
 
-    def check_answer(self, answer: Raw) -> None:
+    def check_answer(self, answer: Raw | bytes) -> None:
         """Raise InvalidParams if an answer does not fit."""
         result = decode_answer(answer, self.method.name)
         if self.form is not None and result.action == "accept":
@@ -312,10 +312,10 @@ class SuspendableCall:
         call: Call,
         journal: Journal | None,
         answers: dict[str, bytes],
-        whose: RequestKey | None = None,
+        request_key: RequestKey | None = None,
     ) -> None:
         self.id = token_urlsafe(16)
-        self.request_key = request_key(call) if whose is None else whose
+        self.request_key = identify_request(call) if request_key is None else request_key
         self.call = call = replace(call, run=self)
         """The call as the handler sees it, across several requests."""
         is_fresh = journal is None or journal.awaits_consent
@@ -441,10 +441,8 @@ class SuspendableCall:
             self.close_round_soon()
 
 
-def question_key(method: Method, params: Any, given: str | None, used: set[str]) -> str:
-    """Return the key of a question: the given one, or a digest of its content, with a count of
-    repeats."""
-    base = given
+def question_key(method: Method, params: Any, base: str | None, used: set[str]) -> str:
+    """Return the key of a question: `base`, or a digest of its content, with a count of repeats."""
     if base is None:
         if isinstance(params, ElicitParams):
             # These parts may be different each time.
@@ -476,7 +474,7 @@ def continue_under(call: Call, request: Call) -> None:
     call.finished = call.cancelled = False
 
 
-def request_key(call: Call) -> RequestKey:
+def identify_request(call: Call) -> RequestKey:
     """Return what identifies the caller and the request, before middleware changes it."""
     params, principal = call.params, call.caller.principal
     arguments = getattr(params, "arguments", None)

@@ -21,7 +21,7 @@ replay.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from hashlib import blake2b
 from secrets import token_urlsafe
 from typing import Any
@@ -58,10 +58,10 @@ from .input_requests import (
     check,
     decode_answer,
     encode_sorted,
+    identify_request,
     question_key,
     question_method,
     remember_elicitation,
-    request_key,
     too_many_rounds,
 )
 
@@ -100,19 +100,20 @@ class MultiRoundTrip:
         can = call.caller.capabilities
         if not can and not call.params.input_responses:
             return False
-        asked = call.params.input_responses or not (
+        if not call.params.input_responses and (
             can.elicitation is None and can.sampling is None and can.roots is None
-        )
-        return bool(asked) and self._service.can_ask(call)
+        ):
+            return False
+        return self._service.can_ask(call)
 
     async def answer(self, call: Call, handle: CallHandler) -> Any:
         """Return the result of a call of the stateless era, or the questions that come first."""
-        whose = request_key(call)
-        journal = self._open_state(call, whose)
+        request_key = identify_request(call)
+        journal = self._open_state(call, request_key)
         answers = self._check_answers(call, journal)
         visits = journal is not None and journal.awaits_consent
         if visits:
-            if not _all_accepted({key: Raw(answer) for key, answer in answers.items()}):
+            if not _all_accepted(answers.values()):
                 return as_tool_error(call, ToolError(CONSENT_DECLINED))
             answers = {}
         run = (
@@ -130,7 +131,7 @@ class MultiRoundTrip:
         ):
             raise self._invalid_state(call, "its call is no longer suspended here")
         else:
-            run = SuspendableCall(call, journal, answers, whose)
+            run = SuspendableCall(call, journal, answers, request_key)
             run.start(handle)
         try:
             done = await run.wait_for_round()
@@ -154,17 +155,17 @@ class MultiRoundTrip:
         self,
         call: Call,
         handle: CallHandler,
-        asked: InputRequired | UrlRequired,
-        whose: RequestKey | None,
+        outcome: InputRequired | UrlRequired,
+        request_key: RequestKey | None,
     ) -> Any:
         """Return the result of a handler that returned its questions and is not suspendable."""
         if not call.caller.revision.stateless:
-            return await call_until_answered(call, handle, asked, self._service)
-        run = SuspendableCall(call, None, {}, whose)
+            return await call_until_answered(call, handle, outcome, self._service)
+        run = SuspendableCall(call, None, {}, request_key)
         return (
-            self._require_visits(run, call, asked)
-            if isinstance(asked, UrlRequired)
-            else self._require_input(run, call, asked)
+            self._require_visits(run, call, outcome)
+            if isinstance(outcome, UrlRequired)
+            else self._require_input(run, call, outcome)
         )
 
     def _require_visits(
@@ -200,15 +201,19 @@ class MultiRoundTrip:
         return result
 
     def _require_input(
-        self, run: SuspendableCall, call: Call, asked: InputRequired
+        self, run: SuspendableCall, call: Call, required: InputRequired
     ) -> InputRequiredResult:
         """Return the questions that a handler returned. The handler is done; nothing is kept."""
         return self._input_required(
-            run, call, _check_questions(call, asked, self._service), asked.state or ""
+            run, call, _check_questions(call, required, self._service), required.state or ""
         )
 
     def _input_required(
-        self, run: SuspendableCall, call: Call, questions: dict[str, OpenQuestion], own: str | None
+        self,
+        run: SuspendableCall,
+        call: Call,
+        questions: dict[str, OpenQuestion],
+        request_state: str | None,
     ) -> InputRequiredResult:
         run.rounds += 1
         if run.rounds > self._limits.asks:
@@ -219,7 +224,7 @@ class MultiRoundTrip:
             key: input_request(one.method, lower(one.method, one.params))
             for key, one in questions.items()
         }
-        state = self._seal_state(run, call, questions, own)
+        state = self._seal_state(run, call, questions, request_state)
         return InputRequiredResult(
             result_type="input_required", input_requests=requests or None, request_state=state
         )
@@ -244,15 +249,19 @@ class MultiRoundTrip:
     # the state
 
     def _seal_state(
-        self, run: SuspendableCall, call: Call, questions: dict[str, OpenQuestion], own: str | None
+        self,
+        run: SuspendableCall,
+        call: Call,
+        questions: dict[str, OpenQuestion],
+        request_state: str | None,
     ) -> str:
         replayable = self.key_ring.encrypts
-        if own is not None and run.call.once_results and not replayable:
+        if request_state is not None and run.call.once_results and not replayable:
             raise InternalError(
                 f"{call.name}: ctx.once before InputRequired needs `cryptography`, to keep "
                 "its result"
             )
-        answers = run.answers if replayable and own is None else {}
+        answers = run.answers if replayable and request_state is None else {}
         once_results = {
             key: done
             for key, done in (run.call.once_results or {}).items()
@@ -269,7 +278,7 @@ class MultiRoundTrip:
             },
             answers=answers,
             once_results=once_results,
-            request_state=own,
+            request_state=request_state,
             diverging=run.diverging,
             awaits_consent=run.awaits_consent,
         )
@@ -282,7 +291,7 @@ class MultiRoundTrip:
             )
         return self.key_ring.seal(PURPOSE, data, bound=self._server_name)
 
-    def _open_state(self, call: Call, whose: RequestKey) -> Journal | None:
+    def _open_state(self, call: Call, request_key: RequestKey) -> Journal | None:
         state = call.params.request_state
         if state is None:
             return None
@@ -294,7 +303,7 @@ class MultiRoundTrip:
             raise self._invalid_state(call, "it was not made here, or was changed") from None
         if journal.expires < time.time():
             raise self._invalid_state(call, "it has expired")
-        if journal.request_digest != _request_digest(whose):
+        if journal.request_digest != _request_digest(request_key):
             raise self._invalid_state(call, "it belongs to another request, or to somebody else")
         return journal
 
@@ -306,37 +315,38 @@ class MultiRoundTrip:
     def _check_answers(self, call: Call, journal: Journal | None) -> dict[str, bytes]:
         """Return the answers to questions that were asked. A malformed answer is refused, and the
         call stays suspended."""
-        given = {
-            key: answer
+        answers = {
+            key: bytes(answer)
             for key, answer in (call.params.input_responses or {}).items()
             if bytes(answer) != b"null"
         }
-        if journal is not None:
-            given = {key: given[key] for key in journal.open_questions if key in given}
-            for key, answer in given.items():
-                name, schema = journal.open_questions[key]
-                form = None if schema is None else self._service.make_form("", schema)
-                OpenQuestion(QUESTIONS[name], None, form=form).check_answer(answer)
-        return {key: bytes(answer) for key, answer in given.items()}
+        if journal is None:
+            return answers
+        answers = {key: answers[key] for key in journal.open_questions if key in answers}
+        for key, answer in answers.items():
+            name, schema = journal.open_questions[key]
+            form = None if schema is None else self._service.make_form("", schema)
+            OpenQuestion(QUESTIONS[name], None, form=form).check_answer(answer)
+        return answers
 
 
 async def call_until_answered(
-    call: Call, handle: CallHandler, asked: InputRequired | UrlRequired, service: Service
+    call: Call, handle: CallHandler, outcome: InputRequired | UrlRequired, service: Service
 ) -> Any:
     """Return the result of a handler that returns its questions, by asking them and calling it
     again with the answers. For the handshake era and for tasks, which can wait."""
     used: set[str] = set()
     for attempt in range(service.limits.asks):
         try:
-            if isinstance(asked, UrlRequired):
+            if isinstance(outcome, UrlRequired):
                 pages = {
                     question_key(one.method, one.params, None, used): one
-                    for one in _page_questions(call, asked, service).values()
+                    for one in _page_questions(call, outcome, service).values()
                 }
-                if not _all_accepted(await _ask_all(call, pages)):
+                if not _all_accepted((await _ask_all(call, pages)).values()):
                     raise ToolError(CONSENT_DECLINED)
             else:
-                questions = _check_questions(call, asked, service)
+                questions = _check_questions(call, outcome, service)
                 keys = [
                     question_key(one.method, one.params, key, used)
                     for key, one in questions.items()
@@ -344,7 +354,7 @@ async def call_until_answered(
                 answers = await _ask_all(call, dict(zip(keys, questions.values(), strict=True)))
                 call.input_responses, call.request_state = (
                     dict(zip(questions, answers.values(), strict=True)),
-                    asked.state,
+                    outcome.state,
                 )
                 if not answers:
                     await asyncio.sleep(min(FIRST_PAUSE * 2**attempt, LONGEST_PAUSE))
@@ -356,18 +366,20 @@ async def call_until_answered(
             result = error
         if not isinstance(result, InputRequired | UrlRequired):
             return result
-        asked = result
+        outcome = result
     raise too_many_rounds(call, service.limits)
 
 
-def _check_questions(call: Call, asked: InputRequired, service: Service) -> dict[str, OpenQuestion]:
+def _check_questions(
+    call: Call, required: InputRequired, service: Service
+) -> dict[str, OpenQuestion]:
     """Return the questions that a handler returned, after the checks that `ctx` would do."""
     if not call.method.asks:
         raise InternalError(f"{call.name} may not ask its client anything")
-    if not asked.requests and asked.state is None:
+    if not required.requests and required.state is None:
         raise InternalError(f"{call.name} returned InputRequired without a question or a state")
     questions = {}
-    for key, params in asked.requests.items():
+    for key, params in required.requests.items():
         method, params, form = QUESTIONS[question_method(params)], params or Params(), None
         try:
             check(call, method.name, params)
@@ -405,40 +417,37 @@ def _page_questions(call: Call, error: UrlRequired, service: Service) -> dict[st
     return questions
 
 
-def _all_accepted(answers: Mapping[str, Raw]) -> bool:
+def _all_accepted(answers: Iterable[Raw | bytes]) -> bool:
     """Whether the user agreed to visit all pages."""
-    return all(
-        decode_answer(answer, "elicitation/create").action == "accept"
-        for answer in answers.values()
-    )
+    return all(decode_answer(answer, "elicitation/create").action == "accept" for answer in answers)
 
 
 async def _ask_all(call: Call, questions: dict[str, OpenQuestion]) -> dict[str, Raw]:
     """Ask all questions at once and return the answers. If one fails, the others are cancelled."""
-    asked = [
+    tasks = [
         asyncio.ensure_future(ask(call, one.method.name, one.params, key))
         for key, one in questions.items()
     ]
     try:
-        answers = dict(zip(questions, await asyncio.gather(*asked), strict=True))
+        answers = dict(zip(questions, await asyncio.gather(*tasks), strict=True))
         for key, answer in answers.items():
             questions[key].check_answer(answer)
     except InvalidParams as error:
         raise ToolError(str(error)) from None
     finally:
-        for task in asked:
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*asked, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
     return answers
 
 
-def _request_digest(whose: RequestKey) -> bytes:
+def _request_digest(request_key: RequestKey) -> bytes:
     """Return a digest that is the same for a request and all its retries, in any order of the
     arguments."""
-    *who, arguments = whose
+    *caller_and_target, arguments = request_key
     if isinstance(arguments, Raw):
         arguments = msgspec.json.decode(arguments) if bytes(arguments) else {}
-    return blake2b(encode_sorted([*who, arguments]), digest_size=16).digest()
+    return blake2b(encode_sorted([*caller_and_target, arguments]), digest_size=16).digest()
 
 
 def input_request(method: Method, params: Any) -> dict[str, Any]:

@@ -69,7 +69,7 @@ class ServerSubscriptions:
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._streams[call] = wanted, ended
         expires = call.principal.expires if call.principal is not None else None
-        late = (
+        expiry = (
             None
             if expires is None
             else ended.get_loop().call_later(max(0.0, expires - time.time()), _end, ended)
@@ -78,8 +78,8 @@ class ServerSubscriptions:
             await ended
         finally:
             del self._streams[call]
-            if late is not None:
-                late.cancel()
+            if expiry is not None:
+                expiry.cancel()
         # The page on cancellation requires the notification, the page on subscriptions the result;
         # clients accept both.
         goodbye = CancelledParams(

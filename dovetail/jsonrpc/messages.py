@@ -14,7 +14,7 @@ Outgoing: one pass. Callers handle values that cannot be encoded (`connection/en
 """
 
 import re
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -69,37 +69,6 @@ class Batch(Struct):
 
     messages: list[Message]
     refused: list[ErrorResponse]
-
-
-Asked = TypeVar("Asked")
-Answering = TypeVar("Answering")
-
-
-class OpenRequests(Generic[Asked, Answering]):
-    """The open requests of one conversation, in both directions. No I/O and no clock.
-
-    `asked` holds what this side waits for, `answering` what the other side waits for. An id that is
-    in flight is refused; once answered it may be used again. A reply without a request is late or
-    forged and is dropped.
-    """
-
-    __slots__ = ("_next", "answering", "asked")
-
-    def __init__(self) -> None:
-        self._next = 0
-        self.asked: dict[Id, Asked] = {}
-        self.answering: dict[Id, Answering] = {}
-
-    def ask(self, entry: Asked) -> Id:
-        """Return a new id, under which `entry` waits for its reply."""
-        self._next += 1
-        self.asked[self._next] = entry
-        return self._next
-
-    def settle(self, id: Id | None) -> Asked | None:
-        """Remove and return the entry that a reply answers; None for a late, forged or repeated
-        reply."""
-        return self.asked.pop(id, None) if id is not None else None
 
 
 PARSE_ERROR, INVALID_REQUEST = -32700, -32600
@@ -247,9 +216,9 @@ def _invalid(data: bytes, error: msgspec.MsgspecError) -> Malformed:
     except (msgspec.DecodeError, UnicodeDecodeError) as problem:
         return Malformed(PARSE_ERROR, f"The message is not valid JSON: {problem}")
     if isinstance(value, dict):
-        given = value.get("id")
-        if isinstance(given, str) or type(given) is int:
-            id = given
+        found = value.get("id")
+        if isinstance(found, str) or type(found) is int:
+            id = found
         elif "id" in value:
             return Malformed(
                 INVALID_REQUEST, "A request id must be a string or an integer, never null"

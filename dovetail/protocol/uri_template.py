@@ -28,14 +28,8 @@ from ..errors import SchemaError
 
 Value: TypeAlias = str | list[str]
 
-_UNRESERVED = r"A-Za-z0-9._~\-"
-_RESERVED = r":/?#\[\]@!$&'()*+,;="
-_ENCODED = {
-    False: re.compile(f"[^{_UNRESERVED}]+"),
-    True: re.compile(f"(?:[^{_UNRESERVED}{_RESERVED}%]|%(?![0-9A-Fa-f]{{2}}))+"),
-}
-"""Characters that must be percent-encoded: without and with reserved characters (and existing
-triplets) allowed."""
+_RESERVED = ":/?#[]@!$&'()*+,;="
+_LONE_PERCENT = re.compile("%(?![0-9A-Fa-f]{2})")
 _TRIPLET = re.compile("%..", re.DOTALL)
 _ILLEGAL = re.compile(r'[\x00-\x20\x7f"<>\\^`|]|%(?![0-9A-Fa-f]{2})')
 _BRACES = re.compile(r"\{([^{}]*)\}|[{}]")
@@ -156,9 +150,9 @@ class UriTemplate:
                 missing.
             more: Further values by keyword.
         """
-        given = {**(values or {}), **more}
+        by_name = {**(values or {}), **more}
         return "".join(
-            part if isinstance(part, str) else _expand(part, given) for part in self._parts
+            part if isinstance(part, str) else _expand(part, by_name) for part in self._parts
         )
 
     def match(self, uri: str) -> dict[str, Value] | None:
@@ -333,10 +327,13 @@ def _cut(operator: _Operator, variable: _Variable, value: Any) -> str:
 
 
 def _encode(text: str, reserved: bool) -> str:
+    """Percent-encode all but unreserved characters; `reserved` keeps reserved ones and triplets."""
+    from urllib.parse import quote
+
     try:
-        return _ENCODED[reserved].sub(
-            lambda run: "".join(f"%{byte:02X}" for byte in run[0].encode()), text
-        )
+        if reserved:
+            return quote(_LONE_PERCENT.sub("%25", text), safe=_RESERVED + "%")
+        return quote(text, safe="")
     except UnicodeEncodeError:
         raise SchemaError(
             f"{text[:80]!r} contains half of a surrogate pair, which a URI cannot hold"
@@ -498,14 +495,14 @@ def _value(slot: _Slot, raw: str) -> Value | None:
 
 
 def _query_values(expressions: list[_Expression], pairs: list[str]) -> list[_Found]:
-    given: dict[str, list[str]] = {}
+    raw_values: dict[str, list[str]] = {}
     for pair in pairs:
         name, _, raw = pair.partition("=")
-        given.setdefault(name, []).append(raw)
+        raw_values.setdefault(name, []).append(raw)
     found: list[_Found] = []
     for variable in (variable for expression in expressions for variable in expression.variables):
-        if variable.name in given:
-            decoded = [_decoded(raw) for raw in given[variable.name]]
+        if variable.name in raw_values:
+            decoded = [_decoded(raw) for raw in raw_values[variable.name]]
             values = [value for value in decoded if value is not None and "\0" not in value]
             complete = len(values) == len(decoded)
             # A repeated parameter gives two different answers; trust neither.

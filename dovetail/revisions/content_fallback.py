@@ -118,21 +118,21 @@ def untitled_form(params: ElicitParams) -> ElicitParams:
     """Rewrite a form: no lists of choices, no titles for choices except `enumNames`, and no
     defaults except for booleans."""
     schema = params.requested_schema
-    if schema is None or not isinstance(given := schema.get("properties"), dict):
+    if schema is None or not isinstance(properties := schema.get("properties"), dict):
         return params
     fields = {
         name: _untitled_field(field) if isinstance(field, dict) else field
-        for name, field in given.items()
+        for name, field in properties.items()
     }
     old = {key: value for key, value in schema.items() if key != "$schema"} | {"properties": fields}
     return params if old == schema else replace(params, requested_schema=old)
 
 
 def _untitled_field(field: dict[str, Any]) -> dict[str, Any]:
-    kept = ("type", "title", "description") if "oneOf" in field or "items" in field else field
+    keys = ("type", "title", "description") if "oneOf" in field or "items" in field else field
     old = {
         key: field[key]
-        for key in kept
+        for key in keys
         if key in field and (key != "default" or field.get("type") == "boolean")
     }
     if options := field.get("oneOf"):

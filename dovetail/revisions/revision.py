@@ -207,10 +207,10 @@ def _decode_repaired(raw: Any, decoder: Callable[[Any], Any], problem: Exception
     if not bytes(raw) or bytes(raw) == b"null":
         return decoder(b"{}")
     try:
-        mended = _repair(_plain(raw))
-        if mended is None:
+        repaired = _repair(_plain(raw))
+        if repaired is None:
             raise problem
-        return decoder(encode(mended))
+        return decoder(encode(repaired))
     except RecursionError:  # the codec accepted it with fewer calls on the stack
         raise msgspec.ValidationError("Nested too deeply") from None
 
@@ -228,19 +228,19 @@ def _repair(value: Any) -> Any:
     """
     if not isinstance(value, dict):
         return None
-    mended = _known_kinds(value)
-    if "isError" in mended and mended["isError"] is None:
-        del mended["isError"]
+    repaired = _known_kinds(value)
+    if "isError" in repaired and repaired["isError"] is None:
+        del repaired["isError"]
     if isinstance(messages := value.get("messages"), list):
-        mended["messages"] = [
+        repaired["messages"] = [
             _known_kinds(one) if isinstance(one, dict) else one for one in messages
         ]
     if isinstance(completion := value.get("completion"), dict) and isinstance(
         values := completion.get("values"), list
     ):
         texts = [item.get("value") if isinstance(item, dict) else item for item in values]
-        mended["completion"] = completion | {"values": texts}
-    return mended if mended != value else None
+        repaired["completion"] = completion | {"values": texts}
+    return repaired if repaired != value else None
 
 
 def _known_kinds(holder: dict[str, Any]) -> dict[str, Any]:
@@ -286,10 +286,10 @@ def _build_lowering(
 
     def step(value: Any) -> Any:
         if instead is not None:
-            nearest = instead(value)
-            if type(nearest) is not kind:
-                return lower(nearest)
-            value = nearest
+            substitute = instead(value)
+            if type(substitute) is not kind:
+                return lower(substitute)
+            value = substitute
         changed: dict[str, Any] = {}
         for name in absent:
             if getattr(value, name) is not None:

@@ -55,18 +55,18 @@ def enum_schema(base: Any, values: Iterable[Any]) -> Schema:
     return ({"type": kinds.pop()} if len(kinds) == 1 else {}) | {"enum": values}
 
 
-def with_notes(schema: Schema, said: dict[str, Any]) -> Schema:
+def with_notes(schema: Schema, meta: dict[str, Any]) -> Schema:
     """Return the schema with the content of the notes."""
     unit = _UNITS.get(schema.get("type", ""), "")
     words = {}
-    for name, value in said.items():
+    for name, value in meta.items():
         if name in ("min_length", "max_length"):
             words[name[:3] + unit] = (
                 4 * ((value + 2) // 3) if "contentEncoding" in schema else value
             )
         elif name not in ("tz", "extra_json_schema"):
             words[_NAMES.get(name, name)] = value
-    return {**schema, **words, **said.get("extra_json_schema", {})}
+    return {**schema, **words, **meta.get("extra_json_schema", {})}
 
 
 def record_schema(record: "RecordType", schemas: list[Schema]) -> Schema:

@@ -433,18 +433,28 @@ def _reasons(error: Any) -> list[tuple[list[str | int], str]]:
     meant."""
     branches = getattr(error.kind, "context", None)
     if branches and all(branches):
-        telling = [[inner for inner in branch if _adds_detail(inner, error)] for branch in branches]
-        meant = [branch for branch, tellers in zip(branches, telling, strict=True) if not tellers]
-        depths = [min(len(inner.instance_path) for inner in branch) for branch in meant]
+        exclusions = [
+            [inner for inner in branch if _adds_detail(inner, error)] for branch in branches
+        ]
+        candidates = [
+            branch for branch, excluding in zip(branches, exclusions, strict=True) if not excluding
+        ]
+        depths = [min(len(inner.instance_path) for inner in branch) for branch in candidates]
         if depths.count(max(depths, default=0)) == 1:
             # The only one, or the one that failed furthest down.
             return [
-                reason for inner in meant[depths.index(max(depths))] for reason in _reasons(inner)
+                reason
+                for inner in candidates[depths.index(max(depths))]
+                for reason in _reasons(inner)
             ]
-        first = [tellers[0] for tellers in telling if tellers]
-        if not meant and all(teller.instance_path == first[0].instance_path for teller in first):
+        first = [excluding[0] for excluding in exclusions if excluding]
+        if not candidates and all(
+            exclusion.instance_path == first[0].instance_path for exclusion in first
+        ):
             expected = dict.fromkeys(
-                text for teller in first for text in _DETAIL_KEYWORDS[teller.kind.name](teller.kind)
+                text
+                for exclusion in first
+                for text in _DETAIL_KEYWORDS[exclusion.kind.name](exclusion.kind)
             )
             return [
                 (

@@ -114,15 +114,15 @@ class TypeWalk:
         if any(map(is_pydantic, (base, get_origin(base), *notes))):
             raise NeedsPydantic
         self.plain &= all(top_package(type(note)) != "annotated_types" for note in notes)
-        said = read_notes(notes)
-        limits = {name: said[name] for name in _LIMITS if name in said}
+        meta = read_notes(notes)
+        limits = {name: meta[name] for name in _LIMITS if name in meta}
         if limits and _is_union(base):  # bounds on an optional number are bounds on the number
             base = _join_union(
                 arg if arg is NoneType else Annotated[arg, Meta(**limits)] for arg in get_args(base)
             )
-            said, limits = {name: text for name, text in said.items() if name not in limits}, {}
+            meta, limits = {name: text for name, text in meta.items() if name not in limits}, {}
         schema, native = self._base(base)
-        return with_notes(schema, said), Annotated[native, Meta(**limits)] if limits else native
+        return with_notes(schema, meta), Annotated[native, Meta(**limits)] if limits else native
 
     def _base(self, base: Any) -> tuple[Schema, Any]:
         origin, args = get_origin(base) or base, get_args(base)
@@ -238,12 +238,12 @@ def unwrap(hint: Any) -> tuple[Any, list[Any]]:
 def read_notes(notes: Iterable[Any]) -> dict[str, Any]:
     """Return the content of the notes in the vocabulary of `Meta`. The outermost note wins; a plain
     string is a description."""
-    said: dict[str, Any] = {}
+    meta: dict[str, Any] = {}
     for note in notes:
         if note is Header:
             raise SchemaError('Header needs the name of the header: Header("Region")')
         if isinstance(note, Header):
-            said[KEYWORD] = note.name
+            meta[KEYWORD] = note.name
         names = (
             _META
             if isinstance(note, Meta)
@@ -251,15 +251,15 @@ def read_notes(notes: Iterable[Any]) -> dict[str, Any]:
             if top_package(type(note)) == "annotated_types"
             else ()
         )
-        said |= {name: value for name in names if (value := getattr(note, name, None)) is not None}
+        meta |= {name: value for name in names if (value := getattr(note, name, None)) is not None}
         text = (
             note
             if isinstance(note, str)
             else getattr(note, "description", getattr(note, "documentation", None))
         )
         if text and isinstance(text, str):
-            said["description"] = text
-    return said
+            meta["description"] = text
+    return meta
 
 
 def _join_union(members: Iterable[Any]) -> Any:
@@ -326,9 +326,9 @@ def record_stand_in(record: RecordType) -> StandIn:
     def build(value: Any) -> Any:
         nonlocal struct
         struct = struct or _define_struct(record)
-        given = zip(record.fields, astuple(convert(value, struct)), strict=True)
+        pairs = zip(record.fields, astuple(convert(value, struct)), strict=True)
         return record.cls(
-            **{field.keyword: item for field, item in given if field.keyword and item is not UNSET}
+            **{field.keyword: item for field, item in pairs if field.keyword and item is not UNSET}
         )
 
     return stand_in(
