@@ -458,8 +458,8 @@ def _ahead(tokens: list[_Token], at: int) -> list[str] | None:
 
 
 def _group(slot: _Slot, ahead: list[str] | None, mirrored: bool, end: str) -> str:
-    """Return a possessive group that takes characters and triplets until one of the next literals
-    begins."""
+    """Return an atomic group that takes characters and triplets until one of the next literals
+    begins. (Possessive quantifiers, which mean the same, fail in Python 3.11.0 to 3.11.2.)"""
     one = f"(?:..%|{slot.characters})" if mirrored else f"(?:%..|{slot.characters})"
     named = slot.operator.named
     if ahead is None and not named:
@@ -467,7 +467,7 @@ def _group(slot: _Slot, ahead: list[str] | None, mirrored: bool, end: str) -> st
     if mirrored and named:
         ahead = ahead and [f"={literal}" for literal in ahead]
     stop = "|".join(re.escape(literal) + end for literal in ahead or ())
-    more = one if ahead is None else f"(?:(?!{stop}){one})*+" if stop else f"{one}*+"
+    more = one if ahead is None else f"(?>(?:(?!{stop}){one})*)" if stop else f"(?>{one}*)"
     if named:
         # `;name` alone means an empty value.
         return f"((?:{more}=)?)" if mirrored else f"((?:={more})?)"
