@@ -24,6 +24,7 @@ import re
 from collections.abc import Callable, Iterator
 from datetime import date, datetime
 from enum import Enum
+from functools import lru_cache
 from math import ceil, floor
 from typing import Annotated, Any, Literal, get_args, get_type_hints
 
@@ -56,7 +57,10 @@ class Form(Struct, frozen=True, eq=False):
         if source is None or isinstance(source, dict):
             schema = {"type": "object", "properties": {}} if source is None else source
             return _form_from_schema(schema)
-        return _form_from_type(source)
+        try:
+            return _cached_form(source, repr(source))  # by its spelling too, as in Shape.of
+        except TypeError:  # an annotation that cannot be hashed
+            return _form_from_type(source)
 
     def labelled(self, message: str) -> "Form":
         """Return the form itself; ConfigError if its single field, which has this message for a
@@ -329,6 +333,11 @@ def _form_from_schema(schema: Schema) -> Form:
 
 # --------------------------------------------------------------------------------------------------
 # from a type
+
+
+@lru_cache(256)
+def _cached_form(source: Any, spelling: str) -> Form:
+    return _form_from_type(source)
 
 
 def _form_from_type(source: Any) -> Form:
