@@ -93,12 +93,12 @@ class CompatContext(Context[Any], Generic[A, B, C]):
             message: The message, by the name of FastMCP.
             **more: `logger` or `logger_name`, and fields to add to the message.
         """
-        given = [*texts[:2], *(text for text in (data, message) if text is not None)]
-        text = given.pop()
+        positional = [*texts[:2], *(text for text in (data, message) if text is not None)]
+        text = positional.pop()
         more |= dict(zip(("logger_name", "extra"), texts[2:], strict=False))
         loggers = [more.pop(key, None) for key in ("logger_name", "logger")]
         extra = more.pop("extra", None) or more
-        level = level or (given[0] if given else "info")
+        level = level or (positional[0] if positional else "info")
         # FastMCP has the message first, and may have no level.
         if level not in LEVELS and text in (None, *LEVELS):
             level, text = text or "info", level

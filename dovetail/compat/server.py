@@ -210,8 +210,8 @@ class FastMCP(Server, metaclass=HintingMeta):
         tool = super()._compile_tool(function, options)
         if structured is not False and options.get("output_schema", ...) is not None:
             return tool
-        listed = replace(tool.listed, output_schema=None)
-        return replace(tool, listed=listed, make_result=_make_unstructured_result)
+        definition = replace(tool.definition, output_schema=None)
+        return replace(tool, definition=definition, make_result=_make_unstructured_result)
 
     def resource(
         self, uri: str, /, **options: Unpack[CompatResourceOptions]

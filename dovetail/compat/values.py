@@ -33,20 +33,20 @@ def _to_snake_case(name: str) -> str:
     return "meta" if name == "_meta" else re.sub(r"(?<=[a-z])([A-Z])", r"_\1", name).lower()
 
 
-def _wire_spelling(name: str, kind: type, make: Callable[..., Any] | None = None) -> Any:
-    return WireSpelling(
-        name,
-        (),
-        {"kind": kind, "make": staticmethod(make or kind), "__doc__": (make or kind).__doc__},
-    )
+def _wire_spelling(kind: type, make: Callable[..., Any] | None = None) -> Any:
+    make = make or kind
+    attributes = {"kind": kind, "make": staticmethod(make), "__doc__": make.__doc__}
+    return WireSpelling(kind.__name__, (), attributes)
 
 
 def _make_tool_result(
     content: Any = None, structured_content: Any = None, meta: Any = None
 ) -> tools.ToolResult:
     """A full result: content of any kind, or only data, which is sent as text too."""
-    shown = make_any_result(structured_content if content is None else content)
-    return tools.ToolResult(content=shown.content, structured_content=structured_content, meta=meta)
+    result = make_any_result(structured_content if content is None else content)
+    return tools.ToolResult(
+        content=result.content, structured_content=structured_content, meta=meta
+    )
 
 
 def _make_message(content: Any, role: Literal["user", "assistant"] = "user") -> prompts.Message:
@@ -54,28 +54,26 @@ def _make_message(content: Any, role: Literal["user", "assistant"] = "user") -> 
     return prompts.Message(role, content)
 
 
-Annotations = _wire_spelling("Annotations", content.Annotations)
-AudioContent = _wire_spelling("AudioContent", content.AudioContent)
-BlobResourceContents = _wire_spelling("BlobResourceContents", content.BlobResourceContents)
-CallToolResult = _wire_spelling("CallToolResult", tools.ToolResult)
-Completion = _wire_spelling("Completion", utilities.Completion)
-EmbeddedResource = _wire_spelling("EmbeddedResource", content.EmbeddedResource)
-Icon = _wire_spelling("Icon", WireIcon)
-ImageContent = _wire_spelling("ImageContent", content.ImageContent)
-ModelPreferences = _wire_spelling("ModelPreferences", client_features.ModelPreferences)
-PromptMessage = _wire_spelling("PromptMessage", prompts.Message)
-ResourceLink = _wire_spelling("ResourceLink", content.ResourceLink)
-SamplingMessage = _wire_spelling("SamplingMessage", client_features.SamplingMessage)
-TextContent = _wire_spelling("TextContent", content.TextContent)
-TextResourceContents = _wire_spelling("TextResourceContents", content.TextResourceContents)
-ToolAnnotations = _wire_spelling("ToolAnnotations", tools.ToolAnnotations)
+Annotations = _wire_spelling(content.Annotations)
+AudioContent = _wire_spelling(content.AudioContent)
+BlobResourceContents = _wire_spelling(content.BlobResourceContents)
+CallToolResult = _wire_spelling(tools.ToolResult)
+Completion = _wire_spelling(utilities.Completion)
+EmbeddedResource = _wire_spelling(content.EmbeddedResource)
+Icon = _wire_spelling(WireIcon)
+ImageContent = _wire_spelling(content.ImageContent)
+ModelPreferences = _wire_spelling(client_features.ModelPreferences)
+PromptMessage = _wire_spelling(prompts.Message)
+ResourceLink = _wire_spelling(content.ResourceLink)
+SamplingMessage = _wire_spelling(client_features.SamplingMessage)
+TextContent = _wire_spelling(content.TextContent)
+TextResourceContents = _wire_spelling(content.TextResourceContents)
+ToolAnnotations = _wire_spelling(tools.ToolAnnotations)
 
-ToolResult = _wire_spelling("ToolResult", tools.ToolResult, _make_tool_result)
-Message = _wire_spelling("Message", prompts.Message, _make_message)
-UserMessage = _wire_spelling("UserMessage", prompts.Message, partial(_make_message, role="user"))
-AssistantMessage = _wire_spelling(
-    "AssistantMessage", prompts.Message, partial(_make_message, role="assistant")
-)
+ToolResult = _wire_spelling(tools.ToolResult, _make_tool_result)
+Message = _wire_spelling(prompts.Message, _make_message)
+UserMessage = _wire_spelling(prompts.Message, partial(_make_message, role="user"))
+AssistantMessage = _wire_spelling(prompts.Message, partial(_make_message, role="assistant"))
 
 
 def CurrentContext() -> Any:

@@ -154,11 +154,10 @@ class Audit(Observer):
             if self._sink is None and not lines.isEnabledFor(logging.INFO):
                 return
             target, arguments = _subject(params)
-            shown = None if arguments is None else self._shown(arguments)
             record = AuditRecord(
                 method=method.name,
                 target=target,
-                arguments=shown,
+                arguments=None if arguments is None else self._describe_arguments(arguments),
                 **_identity(caller, asker),
                 **fields,
             )
@@ -169,17 +168,18 @@ class Audit(Observer):
         except Exception:
             log.exception("Cannot record a call of %s", method.name)
 
-    def _shown(self, arguments: dict[str, Any]) -> list[str] | dict[str, Any]:
+    def _describe_arguments(self, arguments: dict[str, Any]) -> list[str] | dict[str, Any]:
         names = list(arguments)[:MAX_ARGUMENTS]
         if self._show is None:
             return [_cut(name) for name in names]
-        return {_cut(name): self._value(name, arguments[name]) for name in names}
+        return {_cut(name): self._describe_value(name, arguments[name]) for name in names}
 
-    def _value(self, name: str, value: Any) -> Any:
+    def _describe_value(self, name: str, value: Any) -> Any:
         assert self._show is not None
         try:
-            seen = self._show(name, msgspec.json.decode(value) if isinstance(value, Raw) else value)
-            data = msgspec.json.encode(seen)
+            value = msgspec.json.decode(value) if isinstance(value, Raw) else value
+            description = self._show(name, value)
+            data = msgspec.json.encode(description)
         except Exception as error:  # its text may contain the value, so it is not logged
             log.error(
                 "audit(arguments=…) failed for the argument %r: %s",
@@ -187,11 +187,9 @@ class Audit(Observer):
                 type(error).__name__,
             )
             return HIDDEN
-        return (
-            seen
-            if len(data) <= self._max_value_bytes
-            else data[: self._max_value_bytes].decode(errors="ignore") + "…"
-        )
+        if len(data) <= self._max_value_bytes:
+            return description
+        return data[: self._max_value_bytes].decode(errors="ignore") + "…"
 
 
 def _identity(caller: Caller, asker: Caller | Call) -> dict[str, Any]:
@@ -246,9 +244,6 @@ def _rounds(call: Call) -> int:
     return 0 if call.run is None else call.run.rounds
 
 
-def _cut(text: Any) -> Any:
-    return (
-        text
-        if not isinstance(text, str) or len(text) <= MAX_NAME_CHARS
-        else text[:MAX_NAME_CHARS] + "…"
-    )
+def _cut(value: Any) -> Any:
+    is_long = isinstance(value, str) and len(value) > MAX_NAME_CHARS
+    return value[:MAX_NAME_CHARS] + "…" if is_long else value

@@ -6,6 +6,7 @@ is what a user builds it with. It holds nothing that is bound to an event loop.
 
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
@@ -38,7 +39,6 @@ from .context import Context
 from .prompts import RegisteredPrompt, bind_arguments, make_prompt_result
 from .rates import RateLimiter, Rates
 from .registry import (
-    OnChange,
     Registry,
     Snapshot,
     encode_page,
@@ -108,15 +108,12 @@ class Handlers:
         self._unwatched: frozenset[ChangeListener] = frozenset()
         """The listeners that are not notified of changes in watched files."""
         self._watch: FileWatcher | None = None
-        self._tools: Registry[RegisteredTool] = Registry("tool", self._list_notifier("tools"))
-        self._resources: Registry[RegisteredResource] = Registry(
-            "resource", self._list_notifier("resources")
-        )
-        self._templates: Registry[RegisteredResource] = Registry(
-            "template", self._list_notifier("resources")
-        )
-        self._prompts: Registry[RegisteredPrompt] = Registry(
-            "prompt", self._list_notifier("prompts")
+        notify_resources = partial(self._on_list_change, "resources")
+        self._tools = Registry[RegisteredTool]("tool", partial(self._on_list_change, "tools"))
+        self._resources = Registry[RegisteredResource]("resource", notify_resources)
+        self._templates = Registry[RegisteredResource]("template", notify_resources)
+        self._prompts = Registry[RegisteredPrompt](
+            "prompt", partial(self._on_list_change, "prompts")
         )
         self._inner: dict[str, CallHandler] = {
             "server/discover": self._discover,
@@ -134,19 +131,21 @@ class Handlers:
         """The handler of each method. The connection answers methods that are not here."""
         self._handlers = dict(self._inner)
         """The same handlers, wrapped in the layers of extensions."""
-        self._find_used: dict[str, Callable[[Any], Any]] = {
-            "tools/call": lambda params: self._tools.get(params.name),
-            "resources/read": lambda params: self._find(params.uri),
-            "resources/subscribe": lambda params: self._find(params.uri),
-            "prompts/get": lambda params: self._prompts.get(params.name),
+        self._find_by_method: dict[str, Callable[[str], Any]] = {
+            "tools/call": self._tools.get,
+            "resources/read": self._find,
+            "resources/subscribe": self._find,
+            "prompts/get": self._prompts.get,
         }
+        """How to find the component that a request uses, by its name or URI."""
         self._scopes_cache: tuple[Any, tuple[str, ...]] = ((), ())
         self._networked = False
         self.limiter = None if rates is None else RateLimiter(rates)
-        self._admissions: tuple[Admission, ...] = (
-            *(() if self.limiter is None else (self.limiter.admit,)),
-            *(() if guard is None else (self._check_scopes,)),
-        )
+        self._admissions: tuple[Admission, ...] = ()
+        if self.limiter is not None:
+            self._admissions += (self.limiter.admit,)
+        if guard is not None:
+            self._admissions += (self._check_scopes,)
         self.answer: CallHandler = compose(middleware, self._dispatch)
 
     # what the layers below use
@@ -198,11 +197,11 @@ class Handlers:
             raise
 
     def _check_scopes(self, method: Method, params: Any, caller: Caller) -> None:
-        find = self._find_used.get(method.name)
+        find = self._find_by_method.get(method.name)
         if find is not None and caller.principal is not None and self.scopes:
-            component = find(params)
+            name = getattr(params, "uri", None) or params.name
+            component = find(name)
             if component is not None:
-                name = getattr(params, method.named) if method.named else method.name
                 require_scopes(component, caller.principal, name)
 
     def _check_enforceable(self, component: Component) -> Component:
@@ -255,16 +254,13 @@ class Handlers:
         if self._watch is not None:
             self._watch.set_running(bool(listeners))
 
-    def _list_notifier(self, kind: str) -> OnChange:
-        def on_change(added: dict[str, Any], removed: dict[str, Any]) -> None:
-            if self._listeners:  # components with scopes are not named, as not all may see them
-                params = ListChangedParams(
-                    added=[each.listed for each in added.values() if not each.scopes],
-                    removed=[name for name, each in removed.items() if not each.scopes],
-                )
-                self._notify(f"notifications/{kind}/list_changed", params)
-
-        return on_change
+    def _on_list_change(self, kind: str, added: dict[str, Any], removed: dict[str, Any]) -> None:
+        if self._listeners:  # components with scopes are not named, as not all may see them
+            params = ListChangedParams(
+                added=[each.definition for each in added.values() if not each.scopes],
+                removed=[name for name, each in removed.items() if not each.scopes],
+            )
+            self._notify(f"notifications/{kind}/list_changed", params)
 
     def _notify(self, method: str, params: Params) -> None:
         for listener in self._listeners:
@@ -298,7 +294,7 @@ class Handlers:
         def make_result(call: Call, visible: Snapshot[Any]) -> Any:
             components, cursor = select_page(call, visible, self._page_size)
             hints = self._caching.hints(method, restricted=bool(scopes_in(registry.now)))
-            items = [component.listed for component in components]
+            items = [component.definition for component in components]
             return result_type(**{field: items}, next_cursor=cursor, **hints)
 
         def make_signed_result(call: Call, visible: Snapshot[Any]) -> Any:
@@ -380,7 +376,7 @@ class Handlers:
         return (
             value
             if isinstance(value, InputRequired)
-            else make_contents(value, uri, resource.listed.mime_type)
+            else make_contents(value, uri, resource.definition.mime_type)
         )
 
     async def _get_prompt(self, call: Call) -> GetPromptResult | InputRequired:

@@ -119,7 +119,7 @@ def _arity(function: Callable[..., Any]) -> int:
 class RegisteredPrompt(Struct, frozen=True, eq=False):
     """A prompt in the registry."""
 
-    listed: Prompt
+    definition: Prompt
     signature: "Signature"
     completers: Completers
     scopes: tuple[str, ...] = ()
@@ -166,7 +166,7 @@ def bind_arguments(
     try:
         return prompt.signature.bind_values(arguments, context)
     except InvalidParams as error:
-        raise InvalidParams(f"Prompt {prompt.listed.name!r}: {error}") from None
+        raise InvalidParams(f"Prompt {prompt.definition.name!r}: {error}") from None
 
 
 def make_prompt_result(prompt: RegisteredPrompt, value: Any) -> GetPromptResult:
@@ -175,7 +175,7 @@ def make_prompt_result(prompt: RegisteredPrompt, value: Any) -> GetPromptResult:
         return value
     items = value if isinstance(value, list | tuple) else [value]
     return GetPromptResult(
-        messages=[_message(item) for item in items], description=prompt.listed.description
+        messages=[_message(item) for item in items], description=prompt.definition.description
     )
 
 

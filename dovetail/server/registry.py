@@ -83,8 +83,8 @@ class Registry(Generic[Item]):
             self.now = Snapshot({**self.now.items, name: item})
         self._on_change({name: item}, {})
 
-    def remove(self, name: str) -> Item:
-        """Remove and return a component; ConfigError if there is none with this name."""
+    def remove(self, name: str) -> None:
+        """Remove a component; ConfigError if there is none with this name."""
         with self._lock:
             if name not in self.now.items:
                 raise ConfigError(f"There is no {self._kind} {name!r}")
@@ -92,7 +92,6 @@ class Registry(Generic[Item]):
             item = items.pop(name)
             self.now = Snapshot(items)
         self._on_change({}, {name: item})
-        return item
 
 
 # --------------------------------------------------------------------------------------------------

@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
 
 class RegisteredResource(Struct, frozen=True, eq=False):
-    """A resource or template in the registry: what is listed, and the function that reads it."""
+    """A resource or template in the registry: its definition, which is listed, and its function."""
 
-    listed: Resource | ResourceTemplate
+    definition: Resource | ResourceTemplate
     signature: "Signature"
     completers: Completers
     template: "UriTemplate | None" = None
@@ -79,19 +79,19 @@ def compile_resource(
         "annotations": None if annotations is None else Annotations.of(annotations),
         "meta": meta,
     }
-    listed: Resource | ResourceTemplate
+    definition: Resource | ResourceTemplate
     template = None
     if "{" in uri:
         from ..protocol.uri_template import UriTemplate
 
         template = UriTemplate(uri)
         _check_variables(uri, template, signature)
-        listed = ResourceTemplate(uri_template=uri, **fields)
+        definition = ResourceTemplate(uri_template=uri, **fields)
     else:
         _check_uri(uri, signature)
-        listed = Resource(uri=uri, size=size, **fields)
+        definition = Resource(uri=uri, size=size, **fields)
     return RegisteredResource(
-        listed,
+        definition,
         signature,
         Completers(signature.name, template.variables if template else ()),
         template,
@@ -236,8 +236,8 @@ def check_unused(uri: str, tools: Iterable[RegisteredTool], shows: Callable[[str
     from ..extensions.apps.settings import get_view_uri
 
     for tool in tools:
-        view = get_view_uri(tool.listed)
+        view = get_view_uri(tool.definition)
         if view is not None and shows(view):
             raise ConfigError(
-                f"{uri} is the view of the tool {tool.listed.name!r}; remove the tool first"
+                f"{uri} is the view of the tool {tool.definition.name!r}; remove the tool first"
             )

@@ -274,11 +274,11 @@ class Server(Handlers):
             SchemaError: A parameter cannot be described by a JSON schema.
         """
         tool = self._compile_tool(function, options)
-        if "ui" in (tool.listed.meta or ()):
-            self._offer_apps(tool.listed)
+        if "ui" in (tool.definition.meta or ()):
+            self._offer_apps(tool.definition)
         if tool.task is not None:
             self._offer_tasks()
-        self._tools.add(tool.listed.name, self._check_enforceable(tool))
+        self._tools.add(tool.definition.name, self._check_enforceable(tool))
 
     def _compile_tool(self, function: Callable[..., Any], options: ToolOptions) -> RegisteredTool:
         _check_options("tool", compile_tool, options)
@@ -514,7 +514,7 @@ class Server(Handlers):
         """
         _check_options("prompt", compile_prompt, options)
         prompt = self._check_enforceable(compile_prompt(function, **options))
-        self._prompts.add(prompt.listed.name, prompt)
+        self._prompts.add(prompt.definition.name, prompt)
         return _completable(function, prompt.completers)
 
     def remove_prompt(self, name: str) -> None:
@@ -656,18 +656,18 @@ class Server(Handlers):
                 skills = Skills(self._resources, self._caching, self._page_size, self.limits)
                 self.add_extension(skills.extension)
                 self._skills = skills
-        self._skills.registry.add(skill.listed.uri, self._check_enforceable(skill))
+        self._skills.registry.add(skill.definition.uri, self._check_enforceable(skill))
         added: list[str] = []
         try:
             for function, place, options in self._skills.parts(skill):
                 self.add_resource(function, place, **cast("ResourceOptions", options))
                 added.append(place)
         except BaseException:  # something else is served at that URI
-            self._skills.registry.remove(skill.listed.uri)
+            self._skills.registry.remove(skill.definition.uri)
             for place in added:
                 self.remove_resource(place)
             raise
-        return skill.listed.uri
+        return skill.definition.uri
 
     def remove_skill(self, uri: str) -> None:
         """Remove a skill with all its files and notify clients.
@@ -974,7 +974,7 @@ def _check_guard(auth: Any) -> Guard | None:
 
 
 def _meta_of(component: Any) -> Meta | None:
-    return None if component is None else component.listed.meta
+    return None if component is None else component.definition.meta
 
 
 def _find_revisions(names: Sequence[str]) -> tuple[Revision, ...]:

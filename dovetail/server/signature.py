@@ -90,19 +90,19 @@ class Signature:
         """The return annotation; Any if there is none."""
         self.description, descriptions = read_docstring(_docstring(function, inner))
         """The docstring, without the part about parameters."""
-        taken = _parameters(function, self.name)
-        context = _find_context(self.name, taken, hints, context_type)
+        declared = _parameters(function, self.name)
+        context = _find_context(self.name, declared, hints, context_type)
         self.context = context.name if context else None
         """The name of the parameter that gets the Context."""
         # The position of the context among the positional arguments; None if it is passed by name.
         self._context_at = (
-            taken.index(context) if context and context.kind is not _KEYWORD_ONLY else None
+            declared.index(context) if context and context.kind is not _KEYWORD_ONLY else None
         )
         if not free:
-            _refuse_starred(self.name, taken)
+            _refuse_starred(self.name, declared)
         arguments = [
             parameter
-            for parameter in taken
+            for parameter in declared
             if parameter is not context and parameter.kind not in _STARRED
         ]
         self.parameters = tuple(
@@ -115,7 +115,7 @@ class Signature:
             for parameter in arguments
         )
         self._keywords = [each.name for each in arguments if each.kind is _KEYWORD_ONLY]
-        self._positional_only = [each.name for each in taken if each.kind is _POSITIONAL_ONLY]
+        self._positional_only = [each.name for each in declared if each.kind is _POSITIONAL_ONLY]
         self._plain = not context and not self._keywords
         self._decode = _make_decoder(self.name, self.parameters)
         self._undecoded = [

@@ -65,7 +65,7 @@ Files = dict[str, bytes]
 class RegisteredSkill(Struct, frozen=True, eq=False):
     """A skill in the registry."""
 
-    listed: SkillEntry
+    definition: SkillEntry
     files: Files
     """Its contents in memory, by path."""
     folders: list[str]
@@ -81,7 +81,7 @@ class RegisteredSkill(Struct, frozen=True, eq=False):
 
     def read(self, path: str) -> ResourceContents:
         """Return the contents of a file; NotFound if there is none."""
-        uri = uri_within(self.listed.root, path)
+        uri = uri_within(self.definition.root, path)
         data = self.files.get(path)
         if data is None and self.live is not None:
             data = self.live.data(path, uri)
@@ -113,18 +113,18 @@ def load_skill(
         SkillFile(uri_within(root, path), extension.digest(data), len(data))
         for path, data in files.items()
     ]
-    listed = SkillEntry(
+    definition = SkillEntry(
         uri=f"{root}/{SKILL_MD}",
         frontmatter=frontmatter,
         resources=DYNAMIC if dynamic else manifest,
     )
     return RegisteredSkill(
-        listed,
+        definition,
         files,
         folders,
         found if dynamic else None,
         cache,
-        parse_scopes(scopes, f"Skill {listed.uri}"),
+        parse_scopes(scopes, f"Skill {definition.uri}"),
     )
 
 
@@ -269,14 +269,15 @@ class Skills:
         self, entry: RegisteredSkill
     ) -> Iterator[tuple[Callable[..., Any], str, dict[str, Any]]]:
         """Yield the resources of a skill: function, URI and options of each."""
-        listed = entry.listed
+        definition, name = entry.definition, entry.definition.name
         options: dict[str, Any] = {"cache": entry.cache, "scopes": entry.scopes}
-        about = {
-            "name": listed.name,
-            "description": listed.description,
+        skill_md_options = {
+            "name": name,
+            "description": definition.description,
             "mime_type": "text/markdown",
+            "size": len(entry.files[SKILL_MD]),
         }
-        size = len(entry.files[SKILL_MD])
+        template_options = {"name": f"{name}/…", "description": f"A file of the skill {name}"}
 
         async def skill_md() -> ResourceContents:
             return entry.read(SKILL_MD)
@@ -287,9 +288,9 @@ class Skills:
         def from_folder(path: str) -> ResourceContents:  # runs on a thread
             return entry.read(path)
 
-        yield skill_md, listed.uri, about | {"size": size} | options
-        rest = {"name": f"{listed.name}/…", "description": f"A file of the skill {listed.name}"}
-        yield from_folder if entry.live else from_memory, template(listed.uri), rest | options
+        yield skill_md, definition.uri, skill_md_options | options
+        read = from_folder if entry.live else from_memory
+        yield read, template(definition.uri), template_options | options
 
     def holds(self, uri: str) -> bool:
         """Whether this is the URI or the template of a resource that belongs to a skill."""
@@ -300,7 +301,7 @@ class Skills:
         visible = visible_to(call.principal, self.registry.now)
         skills, cursor = select_page(call, visible, self._page_size)
         return ListSkillsResult(
-            skills=[skill.listed for skill in skills], next_cursor=cursor, **hints
+            skills=[skill.definition for skill in skills], next_cursor=cursor, **hints
         )
 
     async def _get(self, call: Call) -> GetSkillResult:
@@ -309,7 +310,7 @@ class Skills:
             raise InvalidParams(f"Unknown skill: {call.params.uri}", data={"uri": call.params.uri})
         require_scopes(entry, call.principal, f"Skill {call.params.uri}")
         hints = self._caching.hints(call.name, entry.cache, restricted=bool(entry.scopes))
-        return GetSkillResult(skill=entry.listed, **hints)
+        return GetSkillResult(skill=entry.definition, **hints)
 
     async def _read_directory(self, call: Call) -> ReadDirectoryResult:
         from .execution import run_in_thread
@@ -324,13 +325,13 @@ class Skills:
         """Return the children of a directory inside a skill, or above several."""
         skills = visible_to(principal, self.registry.now).items.values()
         served = visible_to(principal, self._served.now).items
-        roots = [f"{skill.listed.root}/" for skill in skills]
+        roots = [f"{skill.definition.root}/" for skill in skills]
         uris = [
             uri for uri in served if uri.startswith(tuple(roots))
         ]  # all SKILL.md, and what functions give
         for root, skill in zip(roots, skills, strict=True):
             if f"{directory}/".startswith(root):
-                uris += [uri_within(skill.listed.root, path) for path in skill.paths()]
+                uris += [uri_within(skill.definition.root, path) for path in skill.paths()]
         found = extension.children(uris, directory) if directory.partition("://")[2] else set()
         if not found:
             raise InvalidParams(f"{directory} is not a directory", data={"uri": directory})
@@ -342,8 +343,8 @@ class Skills:
 
 def _child(uri: str, name: str, served: Mapping[str, RegisteredResource]) -> Resource:
     known = served.get(uri)
-    if known is not None and isinstance(known.listed, Resource):
-        return known.listed
+    if known is not None and isinstance(known.definition, Resource):
+        return known.definition
     kind = DIRECTORY if name.endswith("/") else known_type(unquote(name))
     return Resource(uri=uri, name=unquote(name.rstrip("/")), mime_type=kind)
 

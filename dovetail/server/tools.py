@@ -75,9 +75,9 @@ MakeResult = Callable[[Any], ToolResult]
 
 
 class RegisteredTool(Struct, frozen=True, eq=False):
-    """A tool in the registry: what is listed, and how it runs."""
+    """A tool in the registry: its definition, which is listed, and how it runs."""
 
-    listed: Tool
+    definition: Tool
     signature: "Signature"
     bind: Bind
     make_result: MakeResult
@@ -283,7 +283,7 @@ async def call_tool(
     except BaseException as error:
         if call.cancelled or call.abort_error is not None:
             raise
-        return make_error_result(describe_failure(tool.listed.name, error, mask))
+        return make_error_result(describe_failure(tool.definition.name, error, mask))
 
 
 async def _run(
@@ -291,7 +291,7 @@ async def _run(
 ) -> Any:
     from .execution import run_function, run_with_timeout
 
-    function, name = tool.signature.function, tool.listed.name
+    function, name = tool.signature.function, tool.definition.name
     if tool.isolated:
         from .isolation import run_isolated
 

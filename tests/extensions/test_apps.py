@@ -431,7 +431,7 @@ async def test_settings_that_make_no_sense_grant_nothing(said: Any) -> None:
     server = Server("odd")
     server.resource("ui://odd", mime_type=MIME_TYPE)(lambda: HTML)
     server.add_app("ui://other", HTML)
-    server._resources.get("ui://odd").listed.meta = {"ui": said}  # type: ignore[union-attr]
+    server._resources.get("ui://odd").definition.meta = {"ui": said}  # type: ignore[union-attr]
     async with pair(server, extensions=[APPS]) as client:
         assert await client.read_app("ui://odd") == View(uri="ui://odd", html=HTML)
 

@@ -42,7 +42,7 @@ def property_(hint: Any, *default: Any) -> dict[str, Any]:
     tool.__defaults__ = default
     made = compile_tool(tool, Context)
     assert [(mirror.name, mirror.path) for mirror in made.header_params] == [("It", ("it",))]
-    found: dict[str, Any] = made.listed.input_schema["properties"]["it"]
+    found: dict[str, Any] = made.definition.input_schema["properties"]["it"]
     return found
 
 
@@ -115,8 +115,8 @@ def test_a_shared_definition_is_written_in_place() -> None:
 
     made = compile_tool(tool, Context)
     assert [mirror.path for mirror in made.header_params] == [("it",)]
-    assert made.listed.input_schema["properties"]["it"]["type"] == "string"
-    assert made.listed.input_schema["properties"]["other"]["$ref"] == "#/$defs/Zone"
+    assert made.definition.input_schema["properties"]["it"]["type"] == "string"
+    assert made.definition.input_schema["properties"]["other"]["$ref"] == "#/$defs/Zone"
 
 
 @pytest.mark.parametrize("kind", [Place, Model])
@@ -135,7 +135,7 @@ def test_a_schema_that_was_given_stays_as_it_is() -> None:
         "properties": {"n": {"type": "integer", "x-mcp-header": "N", "title": "N"}},
     }
     made = compile_tool(lambda n: n, Context, name="tool", schema=given)
-    assert made.listed.input_schema is given
+    assert made.definition.input_schema is given
     assert made.header_params == (HeaderParam("N", ("n",), "integer"),)
 
 
