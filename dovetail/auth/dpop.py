@@ -61,13 +61,9 @@ class DpopSigner:
     def __init__(self, key: Mapping[str, Any] | None = None, algorithm: str = "ES256") -> None:
         self.jwk: dict[str, Any] = dict(key) if key is not None else jose.generate_key(algorithm)
         """The key with its private members. Store it where the tokens are stored."""
-        self.algorithm = algorithm
         self.thumbprint = jose.thumbprint(self.jwk)
         self._key = jose.load_key(self.jwk)
         self._header = {"typ": PROOF_TYPE, "alg": algorithm, "jwk": jose.public_jwk(self.jwk)}
-
-    def __repr__(self) -> str:
-        return f"DpopSigner({self.thumbprint!r})"
 
     def proof(
         self, method: str, url: str, access_token: str | None = None, nonce: str | None = None

@@ -23,7 +23,6 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ...ports import Principal
 from ...sealing import Forged, KeyRing
 from ..server.guards import ImpliedScopes, expand_scopes
 from .login import Login
@@ -43,10 +42,6 @@ class AccessToken(Struct, frozen=True, omit_defaults=True):
     scopes: tuple[str, ...]
     expires: float
     claims: dict[str, Any] = {}
-
-    def principal(self) -> Principal:
-        """Return the caller that presents this token."""
-        return Principal(self.user, self.client, self.scopes, self.claims, self.expires)
 
 
 class Grant(Struct, frozen=True, omit_defaults=True):
@@ -124,12 +119,19 @@ class GrantStore(Struct, frozen=True, eq=False, kw_only=True):
         return id, grant, row
 
     async def redeem(
-        self, issuer: str, code: str, client: str, matches: Callable[[Grant], bool]
+        self,
+        issuer: str,
+        code: str,
+        client: str,
+        matches: Callable[[Grant], bool],
+        thumbprint: str,
     ) -> GrantExchange:
         """Exchange a code. One that does not match its request, or was used before, ends the
-        grant."""
+        grant. The refresh token is bound to the key with this thumbprint, if there is one:
+        https://www.rfc-editor.org/rfc/rfc9449#section-5."""
         id, grant, row = await self.find(issuer, code, client)
         if grant.challenge and grant.secret == digest_of(code) and matches(grant):
+            grant = replace(grant, thumbprint=thumbprint)
             exchange = await self._exchange(issuer, id, grant, row, code)
             if exchange is not None:
                 return exchange
@@ -194,21 +196,12 @@ class GrantStore(Struct, frozen=True, eq=False, kw_only=True):
 
     async def renew(self, issuer: str, exchange: GrantExchange, login: Login) -> GrantExchange:
         """Store the renewed login at the upstream: its refresh token, and the user's claims."""
-        upstream = login.refresh_token or ""
-        sealed = _seal(exchange.secret, UPSTREAM, upstream)
+        sealed = _seal(exchange.secret, UPSTREAM, login.refresh_token or "")
         grant = replace(exchange.grant, upstream=sealed, claims=login.claims, ends=login.ends)
-        return await self._update(issuer, replace(exchange, upstream=upstream), grant)
-
-    async def bind(self, issuer: str, exchange: GrantExchange, thumbprint: str) -> GrantExchange:
-        """Bind the refresh token to a key: https://www.rfc-editor.org/rfc/rfc9449#section-5."""
-        grant = replace(exchange.grant, thumbprint=thumbprint)
-        return await self._update(issuer, exchange, grant)
-
-    async def _update(self, issuer: str, exchange: GrantExchange, grant: Grant) -> GrantExchange:
         row = msgspec.json.encode(grant)
         key = row_key("grant", issuer, exchange.id)
         await self.storage.change(key, exchange.row, row, self._expiry(grant))
-        return replace(exchange, grant=grant, row=row, row_before=exchange.row)
+        return replace(exchange, grant=grant)
 
     async def issue(self, issuer: str, id: str | None, access: AccessToken) -> str:
         """Store an access token, which ends with its grant. Returns its text."""

@@ -300,7 +300,7 @@ class Provider(Bearer):
             or not self._knows(access.user, access.client)
         ):
             return None
-        return access.principal()
+        return Principal(access.user, access.client, access.scopes, access.claims, access.expires)
 
     def _knows(self, user: str, client: str = "") -> bool:
         return user == client or self._users is None or self._users.knows(user)

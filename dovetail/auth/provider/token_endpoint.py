@@ -105,9 +105,9 @@ class TokenEndpoint(Struct, frozen=True, eq=False, kw_only=True):
             return uri == grant.redirect_uri and matches_challenge(verifier, grant.challenge)
 
         code = _required(fields, "code")
-        exchange = await self.grants.redeem(issuer, code, client.id, matches)
-        if token_request.thumbprint and client.auth_method == "none":
-            exchange = await self.grants.bind(issuer, exchange, token_request.thumbprint)
+        # A client with a secret of its own may change its key.
+        thumbprint = token_request.thumbprint if client.auth_method == "none" else ""
+        exchange = await self.grants.redeem(issuer, code, client.id, matches, thumbprint)
         await self.clients.extend(client, issuer)
         return await self._reply(exchange, exchange.grant.scopes, token_request)
 

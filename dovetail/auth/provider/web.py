@@ -23,7 +23,6 @@ from ...aio import LruDict
 from ...errors import DovetailError
 from ...ports import Fetch, HttpRequest, HttpResponse, PublicUrl
 from .. import jose
-from ..server.verifiers import FAR_FUTURE
 from ..wire import decode_object
 
 MAX_BODY_BYTES = 16 * 1024
@@ -144,26 +143,25 @@ class AttemptLimiter:
 
     def __init__(self, burst: int, seconds: float, now: Callable[[], float]) -> None:
         self._burst, self._seconds, self._now = burst, seconds, now
-        self._full_at: LruDict[str, float] = LruDict(MAX_BUCKETS)
+        self._full_at: LruDict[str | None, float] = LruDict(MAX_BUCKETS)
         """When each bucket is full again."""
 
     def seconds_to_wait(self, caller: str | None) -> float:
         """Return the seconds until the next attempt is allowed."""
-        return max(0.0, self._seconds_to_full(caller or "") - (self._burst - 1) * self._seconds)
+        return max(0.0, self._seconds_to_full(caller) - (self._burst - 1) * self._seconds)
 
     def record(self, caller: str | None) -> None:
         """Count one attempt."""
-        name = caller or ""
-        self._full_at[name] = self._now() + self._seconds_to_full(name) + self._seconds
+        self._full_at[caller] = self._now() + self._seconds_to_full(caller) + self._seconds
 
-    def _seconds_to_full(self, name: str) -> float:
-        left = (self._full_at.get(name) or 0.0) - self._now()
+    def _seconds_to_full(self, caller: str | None) -> float:
+        left = (self._full_at.get(caller) or 0.0) - self._now()
         # No bucket needs longer than all of its attempts, unless the clock was set back.
         return 0.0 if left > (self._burst + 1) * self._seconds else max(0.0, left)
 
     def forget(self, caller: str | None) -> None:
         """Forget the attempts of a caller."""
-        self._full_at.pop(caller or "")
+        self._full_at.pop(caller)
 
     def require(self, caller: str | None) -> None:
         """Count one attempt. Raises OAuthError if it comes too soon."""
@@ -259,14 +257,6 @@ def pick_key(keys: dict[str, Any], header: dict[str, Any]) -> dict[str, Any]:
     if len(matching) != 1:
         raise jose.InvalidJwt("its key is not known")
     return matching[0]
-
-
-def to_timestamp(claim: Any) -> float:
-    """Return the time in a claim; NaN, which is not before and not after any other, if it
-    has none."""
-    if type(claim) not in (int, float):
-        return float("nan")
-    return float(max(-FAR_FUTURE, min(claim, FAR_FUTURE)))
 
 
 def _lifetime(cache_control: str) -> float:

@@ -213,7 +213,7 @@ class IntrospectionVerifier(SecretStruct, eq=False, kw_only=True):
             return None
         if self.issuer is not None and claims.get("iss", self.issuer) != self.issuer:
             raise TokenRefused("it is from another issuer")
-        check_times(claims, self.skew, require_exp=False)
+        check_times(claims, time.time(), self.skew, require_exp=False)
         if self.check or "aud" in claims:
             check_audience(claims.get("aud"), self.audience, public_url)
         client = claims.get("client_id")
@@ -278,9 +278,10 @@ def scopes_of_claim(claim: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys(scope for scope in listed if isinstance(scope, str) and scope))
 
 
-def check_times(claims: Mapping[str, Any], skew: float, *, require_exp: bool = True) -> None:
+def check_times(
+    claims: Mapping[str, Any], now: float, skew: float, *, require_exp: bool = True
+) -> None:
     """Raise TokenRefused if a token has expired or is not valid yet."""
-    now = time.time()
     expires = claims.get("exp")
     if not isinstance(expires, int | float) and (require_exp or expires is not None):
         raise TokenRefused("it does not say when it expires (exp)")
@@ -422,7 +423,7 @@ class JwtVerifier(Struct, frozen=True, eq=False, kw_only=True):
             raise TokenRefused("it is from another issuer")
         if not isinstance(claims.get("sub"), str) or not claims["sub"]:
             raise TokenRefused("it does not say who it belongs to (sub)")
-        check_times(claims, self.skew)
+        check_times(claims, time.time(), self.skew)
         check_audience(claims.get("aud"), self.audience, public_url)
 
 
