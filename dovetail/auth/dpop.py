@@ -167,9 +167,9 @@ class Checker:
         Args:
             ring: The keys of the server, with which nonces are sealed.
         """
-        nonce, made = self._nonce
+        nonce, issued_at = self._nonce
         now = time.time()
-        if not 0 <= now - made < self._window / 2:
+        if not 0 <= now - issued_at < self._window / 2:
             self._nonce = nonce, _ = ring.seal(NONCE_PURPOSE, int(now).to_bytes(8)), now
         return nonce
 
@@ -203,7 +203,7 @@ class Checker:
             raise ProofRefused("there is no DPoP header")
         header, claims = self._verify(proof)
         now = time.time()
-        made = claims.get("iat")
+        issued_at = claims.get("iat")
         if claims.get("htm") != method:
             raise ProofRefused("it is for another method")
         if not is_same_url(claims.get("htu"), url):
@@ -212,8 +212,8 @@ class Checker:
                 "needs public_url="
             )
         if (
-            not isinstance(made, int | float)
-            or not now - self._window <= made <= now + self._window
+            not isinstance(issued_at, int | float)
+            or not now - self._window <= issued_at <= now + self._window
         ):
             raise ProofRefused(f"its iat is not within {self._window:g} s of this server's clock")
         if access_token is not None and not _equal(claims.get("ath"), jose.s256(access_token)):
@@ -223,7 +223,7 @@ class Checker:
             raise ProofRefused("it is signed by another key than the access token is bound to")
         if self.nonces and not self._is_current(claims.get("nonce"), ring, now):
             raise ProofRefused("it needs the nonce of this server", nonce=True)
-        self._accept_once(claims.get("jti"), found, float(made), now)
+        self._accept_once(claims.get("jti"), found, float(issued_at), now)
         return found
 
     def _verify(self, proof: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -245,20 +245,20 @@ class Checker:
         if not isinstance(nonce, str):
             return False
         try:
-            made = int.from_bytes(ring.open(NONCE_PURPOSE, nonce))
+            issued_at = int.from_bytes(ring.open(NONCE_PURPOSE, nonce))
         except Forged:
             return False
-        return made - 1 <= now <= made + 2 * self._window
+        return issued_at - 1 <= now <= issued_at + 2 * self._window
 
-    def _accept_once(self, jti: Any, thumbprint: str, made: float, now: float) -> None:
+    def _accept_once(self, jti: Any, thumbprint: str, issued_at: float, now: float) -> None:
         if not isinstance(jti, str) or not jti:
             raise ProofRefused("it has no jti")
         key = sha256(f"{thumbprint} {jti}".encode("utf-8", "surrogatepass")).digest()
         with self._lock:
             self._forget(now)
-            if key in self._seen or made <= self._floor:
+            if key in self._seen or issued_at <= self._floor:
                 raise ProofRefused("it was used before; make a new one for each request")
-            self._seen[key] = made
+            self._seen[key] = issued_at
 
     def _forget(self, now: float) -> None:
         """Make room: drop proofs that are too old to be accepted again, then the first ones."""

@@ -146,7 +146,7 @@ class BoundCredentials:
         sender, generation = _token_sent.get()
         if sender is self and generation != self._generation:
             return True  # the refused token is not the current one
-        known_url = self._required.metadata_url or record.metadata_url
+        known_url = self._required.metadata_url
         required = replace(required, metadata_url=required.metadata_url or known_url)
         self._required, self._refused = required, self._token
         if lacks_scopes:
@@ -311,10 +311,7 @@ class BoundCredentials:
             if self._grant is None:
                 await self._refresh(record, record.tokens)
                 return
-            metadata_url = self._required.metadata_url or record.metadata_url
-            await self._acquire_unattended(
-                record, replace(self._required, metadata_url=metadata_url)
-            )
+            await self._acquire_unattended(record, self._required)
 
     async def _run_to_end(self, work: Coroutine[Any, Any, R]) -> R:
         """Await work that goes on if the caller is cancelled: a refresh token is valid once."""
@@ -380,11 +377,13 @@ class BoundCredentials:
             return self._record
         record = read_record(await self._store.load(self._key))
         self._dpop.use_key(record.jwk)
+        if self._required.metadata_url is None:
+            self._required = replace(self._required, metadata_url=record.metadata_url)
         return self._hold(record, STORED)
 
     async def _save(self, record: ServerRecord, source: str = STORED) -> None:
         record.jwk = self._dpop.jwk
-        record.metadata_url = self._required.metadata_url or record.metadata_url
+        record.metadata_url = self._required.metadata_url
         self._hold(record, source)
         try:
             await self._store.save(self._key, record.encode())

@@ -205,7 +205,7 @@ def _first_document(urls: Sequence[str], kind: type[T]) -> DiscoverySteps[T | No
 
 
 def _document(url: str, kind: type[T]) -> DiscoverySteps[T | None]:
-    home = origin(url)
+    first_origin = origin(url)
     for _ in range(MAX_REQUESTS_PER_DOCUMENT):
         answer = yield HttpRequest(
             method="GET",
@@ -222,7 +222,7 @@ def _document(url: str, kind: type[T]) -> DiscoverySteps[T | None]:
             url = urljoin(url, answer.headers.get("location", ""))
         except ValueError:  # a malformed IPv6 address
             return None
-        if origin(url) != home:
+        if origin(url) != first_origin:
             return None
     return None
 
@@ -266,18 +266,18 @@ def issuer_chooser(identity: ClientIdentity, record: ServerRecord) -> ChooseIssu
     and those that a given id is not for are refused."""
 
     def choose(issuers: Sequence[str]) -> Sequence[str]:
-        home = identity.issuer or _issuer_used_before(identity, record)
-        if home is None:
+        known_issuer = identity.issuer or _issuer_used_before(identity, record)
+        if known_issuer is None:
             return sorted(
                 dict.fromkeys(issuers), key=lambda issuer: issuer not in record.registrations
             )
-        if home not in issuers:
+        if known_issuer not in issuers:
             raise Unauthorized(
-                f"The client_id was issued by {home}, but the server now uses "
+                f"The client_id was issued by {known_issuer}, but the server now uses "
                 f"{one_line(', '.join(issuers))}. If that is right, pass the client_id and issuer "
                 "that are used there."
             )
-        return (home,)
+        return (known_issuer,)
 
     return choose
 
@@ -374,26 +374,28 @@ def _register(
         raise ConnectFailed(
             f"{endpoint}: HTTP {answer.status} for the registration. Try again later."
         )
-    made = read_document(answer.body, ClientInformation) if answer.status in (200, 201) else None
-    if made is None or not made.client_id:
+    information = (
+        read_document(answer.body, ClientInformation) if answer.status in (200, 201) else None
+    )
+    if information is None or not information.client_id:
         error = read_document(answer.body, ErrorReply)
         reason = error.text if error is not None else f"HTTP {answer.status}"
         raise Unauthorized(
             f"{server.issuer} did not register this client ({reason}). Register one by hand and "
             "pass its client_id."
         )
-    method = made.token_endpoint_auth_method or wanted_method
+    method = information.token_endpoint_auth_method or wanted_method
     if method not in AUTH_METHODS:
         raise Unauthorized(
             f"{server.issuer} registered this client for {one_line(method)}, which is not "
             "supported and was not requested"
         )
     return ClientRegistration(
-        client_id=made.client_id,
-        client_secret=made.client_secret,
-        auth_method=method if made.client_secret else "none",
+        client_id=information.client_id,
+        client_secret=information.client_secret,
+        auth_method=method if information.client_secret else "none",
         source="registered",
-        expires_at=made.client_secret_expires_at or None,  # 0 means never: RFC 7591, 3.2.1
+        expires_at=information.client_secret_expires_at or None,  # 0 means never: RFC 7591, 3.2.1
         redirect_uri=redirect_uri,
         scopes=tuple(scopes),
     )

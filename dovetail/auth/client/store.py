@@ -273,7 +273,7 @@ class FileStore:
     default = "grants.sealed"
 
     def __init__(self, path: str | Path | None = None) -> None:
-        self._given = path is not None
+        self._path_was_chosen = path is not None
         self._path = Path(path) if path is not None else data_folder() / self.default
 
     def __repr__(self) -> str:
@@ -350,7 +350,7 @@ class FileStore:
             sealed = self._read_private(self._path)
             if sealed is None:
                 return {}, True
-            for ring in self._rings(None):
+            for ring in self._rings():
                 try:
                     return _decode(ring.open(SEAL_PURPOSE, sealed.decode("ascii"))), True
                 except (Forged, UnicodeDecodeError, msgspec.MsgspecError):
@@ -376,16 +376,16 @@ class FileStore:
             with self._explain_errors():
                 if not readable:
                     os.replace(self._path, self._with_suffix(".damaged"))
-                ring = self._rings(self._make_secret)[0]
+                ring = self._rings(create=True)[0]
                 data = ring.seal(SEAL_PURPOSE, msgspec.msgpack.encode(changed)).encode()
                 self._write_private(self._path, data)
         finally:
             os.close(file)
 
-    def _rings(self, make: Callable[[], bytes] | None) -> list[KeyRing]:
+    def _rings(self, *, create: bool = False) -> list[KeyRing]:
         """Return the keys that may decrypt the file. The first one encrypts it."""
         rings = [key_ring()] if os.environ.get(KEYS_VARIABLE, "").strip(" ,") else []
-        secret = self._secret() or (make() if make is not None and not rings else None)
+        secret = self._secret() or (self._make_secret() if create and not rings else None)
         if secret is not None:
             rings.append(KeyRing([secret]))
         if rings:
@@ -448,7 +448,11 @@ class FileStore:
         if not POSIX:
             return  # a user's profile is private
         found = folder.stat()
-        if found.st_uid == os.geteuid() and found.st_mode & OTHERS_MODE and not self._given:
+        if (
+            found.st_uid == os.geteuid()
+            and found.st_mode & OTHERS_MODE
+            and not self._path_was_chosen
+        ):
             folder.chmod(0o700)
         elif found.st_uid != os.geteuid() or found.st_mode & WRITERS_MODE:
             raise ConfigError(

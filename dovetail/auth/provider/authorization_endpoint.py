@@ -118,8 +118,8 @@ class AuthorizationEndpoint(Struct, frozen=True, eq=False, kw_only=True):
                 return _return_error(auth_request, error.error, error.description)
             url = auth_request.answer(error=error.error, error_description=error.description)
             text = f"The program that sent you here made a mistake: {error.description}."
-            link = redirect_host(auth_request.redirect_uri), url
-            return self._error_page(request.public_url, text, 400, link)
+            back = redirect_host(auth_request.redirect_uri), url
+            return error_page(self._server_name(request.public_url), text, 400, back)
         if request.method == "POST":
             return await self._act(auth_request)
         return await self._show(auth_request)
@@ -209,21 +209,11 @@ class AuthorizationEndpoint(Struct, frozen=True, eq=False, kw_only=True):
     def _server_name(self, public_url: PublicUrl) -> str:
         return self.name or urlsplit(public_url.url).netloc
 
-    def _error_page(
-        self,
-        public_url: PublicUrl,
-        text: str,
-        status: int,
-        link: tuple[str, str] | None = None,
-    ) -> HttpResponse:
-        title = "This request cannot be answered"
-        return error_page(self._server_name(public_url), title, text, status, link)
-
     def show_error(self, error: OAuthError, public_url: PublicUrl) -> HttpResponse:
         """Return the page for a request that cannot be sent back to a client."""
         text = f"{error.description[:1].upper()}{error.description[1:]}."
         status = 400 if error.status == 401 else error.status  # 401 is for programs
-        page = self._error_page(public_url, text, status)
+        page = error_page(self._server_name(public_url), text, status)
         return replace(page, headers={**page.headers, **error.headers})
 
     # actions of a form

@@ -301,8 +301,8 @@ class ClientRegistry:
                 raise failed
             await self._check_assertion(client, assertion, request)
         elif client.secret:
-            given = basic[1] if basic else fields.get("client_secret", "")
-            if not compare_digest(digest_of(given), client.secret):
+            secret = basic[1] if basic else fields.get("client_secret", "")
+            if not compare_digest(digest_of(secret), client.secret):
                 raise failed
         return client
 

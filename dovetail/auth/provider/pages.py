@@ -164,9 +164,10 @@ def consent_page(details: ConsentDetails, csrf: str, user: str | None) -> HttpRe
 
 
 def error_page(
-    server: str, title: str, text: str, status: int = 400, back: tuple[str, str] | None = None
+    server: str, text: str, status: int, back: tuple[str, str] | None = None
 ) -> HttpResponse:
     """Return a page that says what went wrong; `back` is a link to continue, as host and URL."""
+    title = "This request cannot be answered"
     link = ""
     if back is not None:
         host, url = escape(back[0]), escape(back[1])
@@ -174,7 +175,7 @@ def error_page(
             f'<div class="row"><a class="button" rel="noreferrer" href="{url}">Return to '
             f"{host}</a></div>"
         )
-    body = f"<h1>{escape(title)}</h1><p>{escape(text)}</p>{link}"
+    body = f"<h1>{title}</h1><p>{escape(text)}</p>{link}"
     return render_page(title, server, body, (), status)
 
 

@@ -294,8 +294,8 @@ class Bearer:
             else "",
             "algs": " ".join(self._checker.algorithms) if proof else "",
         }
-        given = {name: value for name, value in parameters.items() if value}
-        headers = {"www-authenticate": format_challenge("DPoP" if proof else "Bearer", given)}
+        present = {name: value for name, value in parameters.items() if value}
+        headers = {"www-authenticate": format_challenge("DPoP" if proof else "Bearer", present)}
         if proof and self._checker.nonces:
             headers["dpop-nonce"] = self._checker.nonce(public_url.ring)
         return headers

@@ -112,27 +112,27 @@ def static_tokens(tokens: Mapping[str, Principal | Mapping[str, Any] | str]) -> 
     return verify
 
 
-def index_principals(given: Mapping[str, Any], where: str) -> dict[bytes, Principal]:
+def index_principals(owners: Mapping[str, Any], where: str) -> dict[bytes, Principal]:
     """Return the principals of a table of secrets, by the digest of each secret."""
     if (
-        not isinstance(given, Mapping)
-        or not given
-        or not all(isinstance(secret, str) and secret for secret in given)
+        not isinstance(owners, Mapping)
+        or not owners
+        or not all(isinstance(secret, str) and secret for secret in owners)
     ):
         raise ConfigError(
             f"{where}: pass a table of tokens and who they belong to. No token may be empty."
         )
     return {
-        token_digest(secret): _to_principal(who, f"{where}, entry {number}")
-        for number, (secret, who) in enumerate(given.items(), 1)
+        token_digest(secret): _to_principal(owner, f"{where}, entry {number}")
+        for number, (secret, owner) in enumerate(owners.items(), 1)
     }
 
 
-def _to_principal(given: Any, where: str) -> Principal:
-    if isinstance(given, Mapping) and isinstance(given.get("scopes"), str):
-        given = {**given, "scopes": parse_scopes(given["scopes"])}
+def _to_principal(owner: Any, where: str) -> Principal:
+    if isinstance(owner, Mapping) and isinstance(owner.get("scopes"), str):
+        owner = {**owner, "scopes": parse_scopes(owner["scopes"])}
     try:
-        return Principal(given) if isinstance(given, str) else msgspec.convert(given, Principal)
+        return Principal(owner) if isinstance(owner, str) else msgspec.convert(owner, Principal)
     except msgspec.ValidationError as error:
         raise ConfigError(
             f"{where}: pass a Principal, a dict of its fields, or its id: {error}"
@@ -304,9 +304,9 @@ def check_audience(claim: Any, accepted: tuple[str, ...], public_url: PublicUrl)
             "audience="
         )
     else:
-        here = audience_of(public_url.url)
-        matches = here != "" and any(
-            isinstance(audience, str) and audience_of(audience) == here for audience in audiences
+        own_url = audience_of(public_url.url)
+        matches = own_url != "" and any(
+            isinstance(audience, str) and audience_of(audience) == own_url for audience in audiences
         )
     if not matches:
         raise TokenRefused("it is for another server (aud)")
@@ -431,14 +431,14 @@ class IssuerKeys:
     """The public keys of one issuer, as far as they are known."""
 
     def __init__(
-        self, issuer: str, uri: str | None, given: Sequence[Mapping[str, Any]] | None
+        self, issuer: str, uri: str | None, keys: Sequence[Mapping[str, Any]] | None
     ) -> None:
         self._issuer, self._uri = issuer, uri
         self._found: list[tuple[Mapping[str, Any], Any]] = []
         self._fetched = self._tried = float("-inf")
         self._fetching: asyncio.Task[None] | None = None
-        if given is not None:
-            self._found = _usable_keys(given)
+        if keys is not None:
+            self._found = _usable_keys(keys)
             self._fetched = self._tried = float("inf")
             if not self._found:
                 raise ConfigError(
