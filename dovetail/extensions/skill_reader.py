@@ -165,8 +165,8 @@ class Skill:
         Raises:
             SkillRefused: The file is not listed in the entry, or does not match it.
         """
-        inside = self._path(path)
-        known = self._read.get(inside)
+        skill_path = self._path(path)
+        known = self._read.get(skill_path)
         if known is not None:
             return known
         if self._refused is not None:
@@ -176,17 +176,17 @@ class Skill:
                 self._refused.uri,
             )
         uri = (
-            uri_within(self.entry.root, inside)
+            uri_within(self.entry.root, skill_path)
             if self.entry.resources == DYNAMIC
-            else self._files[inside].uri
+            else self._files[skill_path].uri
         )
         contents = await self._client.read_resource(uri, fresh=True)
         try:
-            self._read[inside] = self._verified(contents, uri, self._files.get(inside))
+            self._read[skill_path] = self._verified(contents, uri, self._files.get(skill_path))
         except SkillRefused as refusal:
             self._refused = refusal
             raise
-        return self._read[inside]
+        return self._read[skill_path]
 
     async def list(self, path: str = "") -> Sequence[str]:
         """Return the names in a directory of the skill, directories with a slash at the end.
@@ -198,11 +198,11 @@ class Skill:
             SkillRefused: There is no such directory in the skill.
             MethodNotFound: The skill is dynamic, and the server does not list directories.
         """
-        inside = "" if path in ("", ".") else self._normal(path)
+        skill_path = "" if path in ("", ".") else self._normal(path)
         found = (
-            await self._list_directory(inside)
+            await self._list_directory(skill_path)
             if self.entry.resources == DYNAMIC
-            else children(self._files, inside)
+            else children(self._files, skill_path)
         )
         if not found and self.entry.resources != DYNAMIC:
             raise self._unlisted(path)
@@ -213,10 +213,10 @@ class Skill:
         if contents.text is None:
             raise SkillRefused(f"{contents.uri} is not text", "contents", contents.uri)
         try:
-            stated, self.body = parse_frontmatter(contents.text)
+            frontmatter, self.body = parse_frontmatter(contents.text)
         except FrontMatterError as problem:
             raise SkillRefused(f"{contents.uri}, {problem}", "frontmatter", contents.uri) from None
-        if different := differing_fields(stated, self.entry.frontmatter):
+        if different := differing_fields(frontmatter, self.entry.frontmatter):
             raise SkillRefused(
                 f"{contents.uri}: its front matter differs from its entry in "
                 f"{', '.join(different)}. {REMEDY}",
@@ -226,19 +226,19 @@ class Skill:
         self.text = contents.text
 
     def _path(self, path: str) -> str:
-        inside = self._normal(path)
-        if self.entry.resources != DYNAMIC and inside not in self._files:
+        skill_path = self._normal(path)
+        if self.entry.resources != DYNAMIC and skill_path not in self._files:
             raise self._unlisted(path)
-        return inside
+        return skill_path
 
     def _normal(self, path: str) -> str:
         root = self.entry.root
-        inside = path_within(
+        skill_path = path_within(
             root, path if "://" in path else uri_within(root, posixpath.normpath(path))
         )
-        if inside is None:
+        if skill_path is None:
             raise SkillRefused(f"{path} leads out of the skill {root}", "unlisted", path)
-        return inside
+        return skill_path
 
     def _unlisted(self, path: str) -> SkillRefused:
         return SkillRefused(f"{path} is not among the files of {self.entry.uri}", "unlisted", path)
@@ -273,7 +273,7 @@ class Skill:
             )
         return contents[0]
 
-    async def _list_directory(self, inside: str) -> set[str]:
+    async def _list_directory(self, skill_path: str) -> set[str]:
         """Return the names in a directory of a dynamic skill, as the server lists them."""
         if (settings_of(ID, self._client.capabilities) or {}).get("directoryRead") is not True:
             raise MethodNotFound(
@@ -281,21 +281,22 @@ class Skill:
                 "cannot be listed"
             )
         root = self.entry.root
-        place = uri_within(root, inside) if inside else root
+        directory_uri = uri_within(root, skill_path) if skill_path else root
         found: set[str] = set()
         async for page in _pages(
             self._client,
             READ_DIRECTORY.name,
-            ReadDirectoryParams(uri=place),
+            ReadDirectoryParams(uri=directory_uri),
             self._limits,
             fresh=True,
         ):
             for child in page.resources:
-                path = path_within(place, child.uri)
+                path = path_within(directory_uri, child.uri)
                 if path is not None and "/" not in path:
                     found.add(path + "/" * (child.mime_type == "inode/directory"))
             if len(found) > self._limits.skill_files:
                 raise InvalidRequest(
-                    f"{place} has more than {self._limits.skill_files:,} files (Limits.skill_files)"
+                    f"{directory_uri} has more than {self._limits.skill_files:,} files "
+                    "(Limits.skill_files)"
                 )
         return found

@@ -115,8 +115,6 @@ class Telemetry(OperationObserver):
         if hasattr(call.connection, "server_info"):  # it is a client
             return await self._trace(call, next, "client", [])
         context, links = self._caller_context(call)
-        if context is None:
-            return await self._trace(call, next, "server", links)
         token = self._contexts.attach(context)
         try:
             return await self._trace(call, next, "server", links)
@@ -141,33 +139,26 @@ class Telemetry(OperationObserver):
             def record(
                 call: Call, known: Target | None, failure: CallFailure | None, seconds: float
             ) -> None:
-                self._end_span(span, call, side, known, failure)
                 attributes = common | dict([known] if known else [])
-                attributes |= {} if failure is None else dict(failure.attributes)
+                if known is None:
+                    span.update_name(call.method.name)
+                if side == "client" and call.id:
+                    span.set_attribute("jsonrpc.request.id", str(call.id))
+                if failure is not None:
+                    attributes |= dict(failure.attributes)
+                    self._set_failure(span, failure, _redact(call, failure.message))
                 self._histograms[f"mcp.{side}.operation.duration"].record(seconds, attributes)
 
             if side == "client":
                 self._send_context(call)
             return await self.observe(call, next, side, record)
 
-    def _end_span(
-        self,
-        span: "Span",
-        call: Call,
-        side: Side,
-        known: Target | None,
-        failure: CallFailure | None,
-    ) -> None:
-        if known is None:
-            span.update_name(call.method.name)
-        if side == "client" and call.id:
-            span.set_attribute("jsonrpc.request.id", str(call.id))
-        if failure is not None:
-            span.set_attributes(dict(failure.attributes))
-            if failure.code is not None:
-                span.set_attribute(STATUS_CODE, str(failure.code))
-            if failure.type is not None:
-                span.set_status(self._traces.StatusCode.ERROR, _redact(call, failure.message))
+    def _set_failure(self, span: "Span", failure: CallFailure, message: str | None) -> None:
+        span.set_attributes(dict(failure.attributes))
+        if failure.code is not None:
+            span.set_attribute(STATUS_CODE, str(failure.code))
+        if failure.type is not None:
+            span.set_status(self._traces.StatusCode.ERROR, message)
 
     def request_refused(
         self, method: Method, params: Any, caller: Caller, error: ProtocolError
@@ -187,16 +178,17 @@ class Telemetry(OperationObserver):
             seconds, {"mcp.protocol.version": revision.version, **_network_attributes(network)}
         )
 
-    def _caller_context(self, call: Call) -> "tuple[Context | None, list[Link]]":
-        """Return the parent context of a server's span, if not the current one, and its links."""
+    def _caller_context(self, call: Call) -> "tuple[Context, list[Link]]":
+        """Return the parent context of a server's span, and its links."""
         carrier = _extract_carrier(call.params.meta)
         if not carrier:
-            return None, []
+            return self._contexts.get_current(), []
         get_span, link = self._traces.get_current_span, self._traces.Link
         context, current = self._propagator.extract(carrier), get_span().get_span_context()
         caller = get_span(context).get_span_context()
         if not self._incoming:
-            return None, [link(caller)] if caller.is_valid and caller != current else []
+            links = [link(caller)] if caller.is_valid and caller != current else []
+            return self._contexts.get_current(), links
         return context, [link(current)] if current.is_valid and caller != current else []
 
     def _send_context(self, call: Call) -> None:

@@ -52,7 +52,7 @@ class AuthGate:
 
         self._service, self._guard, self._rules, self._ring = service, guard, rules, ring
         self._fetch, self._fetch_trusted = fetch, partial(fetch, private=True)
-        self._paths = options.paths.guarded
+        self._paths, self._endpoint = options.paths.guarded, options.paths.endpoint
         self._configured = (
             None
             if options.public_url is None
@@ -134,7 +134,7 @@ class AuthGate:
 
     def _public_url(self, scope: Scope, path: str, headers: Mapping[bytes, bytes]) -> PublicUrl:
         server, host = scope.get("server"), headers.get(b"host", b"")
-        base_path = self._paths.get(path, next(iter(self._paths)))
+        base_path = self._paths.get(path, self._endpoint)
         key = (scope.get("scheme"), host, scope.get("root_path"), tuple(server or ()), base_path)
         public_url = self._public_urls.get(key)
         if public_url is None:
@@ -152,7 +152,7 @@ class AuthGate:
             name = host.decode("latin-1").lower() or ":".join(map(str, server or ("localhost",)))
             base = f"{scheme}://{name}{scope.get('root_path', '').rstrip('/')}"
             url, is_configured = base + path, is_own_host(self._rules, host, server)
-        if path != next(iter(self._paths)):
+        if path != self._endpoint:
             url = base + path
         return PublicUrl(
             url, base, self._ring, self._fetch, self._fetch_trusted, is_configured=is_configured

@@ -44,22 +44,22 @@ class _Listener(NamedTuple):
 
 
 def run_http(
-    service: Service, lifespan: Lifespan, transport: str, given: Mapping[str, Any]
+    service: Service, lifespan: Lifespan, transport: str, options: Mapping[str, Any]
 ) -> None:
     """Serve until a signal arrives.
 
     The option `ready` is called with the URL once clients can connect.
     """
-    workers = given.get("workers", 1)
-    listener = _open(service, transport, given)
+    workers = options.get("workers", 1)
+    listener = _open(service, transport, options)
     if workers == 1:
         _serve(service, lifespan, listener)
         return
     from .workers import run_workers
 
     def work(path: str) -> None:
-        options = replace(listener.options, bus=partial(join, path))
-        _serve(service, lifespan, listener._replace(options=options))
+        with_bus = replace(listener.options, bus=partial(join, path))
+        _serve(service, lifespan, listener._replace(options=with_bus))
 
     code = run_workers(workers, [listener.sock], work, grace=service.limits.shutdown)
     if code is not None:
@@ -67,12 +67,12 @@ def run_http(
 
 
 async def serve_http(
-    service: Service, lifespan: Lifespan, transport: str, given: Mapping[str, Any]
+    service: Service, lifespan: Lifespan, transport: str, options: Mapping[str, Any]
 ) -> None:
     """Serve in the running event loop, until this is cancelled."""
-    if given.get("workers", 1) != 1:
+    if options.get("workers", 1) != 1:
         raise ConfigError("workers= is only possible with `run`, which starts the processes")
-    listener = _open(service, transport, given)
+    listener = _open(service, transport, options)
     server = _make_server(service, lifespan, listener)
     serving = asyncio.ensure_future(server.serve(sockets=[listener.sock]))
     try:

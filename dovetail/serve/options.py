@@ -151,8 +151,8 @@ class ServeOptions(Struct, frozen=True, kw_only=True):
             )
 
 
-def _path(given: str | bool, default: str) -> str | None:
-    return default if given is True else given.rstrip("/") if given else None
+def _path(value: str | bool, default: str) -> str | None:
+    return default if value is True else value.rstrip("/") if value else None
 
 
 def _rename_beside(options: dict[str, Any]) -> None:

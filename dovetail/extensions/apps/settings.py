@@ -96,7 +96,7 @@ def app_meta(
             f"{uri!r} is not a URI of an app; it has the form 'ui://weather/view', without "
             "variables"
         )
-    origins = {field: _check_list(uri, field, given) for field, given in domains.items()}
+    origins = {field: _check_list(uri, field, values) for field, values in domains.items()}
     for field, values in origins.items():
         for value in values:
             if not is_origin(value, field):
@@ -117,8 +117,8 @@ def app_meta(
         "domain": domain,
         "prefersBorder": prefers_border,
     }
-    given = {name: value for name, value in ui.items() if value is not None}
-    return {"ui": given} if given else {}
+    settings = {name: value for name, value in ui.items() if value is not None}
+    return {"ui": settings} if settings else {}
 
 
 def tool_meta(
@@ -153,10 +153,10 @@ def tool_meta(
     return {**meta, "ui": settings}
 
 
-def _check_list(uri: str, field: str, given: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(given, str):
-        raise ConfigError(f"App {uri}: {field}= takes a list, such as [{given!r}]")
-    return tuple(dict.fromkeys(given))
+def _check_list(uri: str, field: str, values: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(values, str):
+        raise ConfigError(f"App {uri}: {field}= takes a list, such as [{values!r}]")
+    return tuple(dict.fromkeys(values))
 
 
 # settings from the other side
@@ -208,8 +208,8 @@ def shows_apps(peer: ClientCapabilities) -> bool:
 
 def parse_csp(csp: Any) -> Csp:
     """Return the origins that a server requests, without what is not an origin."""
-    given: Mapping[str, Any] = csp if isinstance(csp, dict) else {}
-    lists = {field: given.get(name) for field, name in _WIRE.items()}
+    requested: Mapping[str, Any] = csp if isinstance(csp, dict) else {}
+    lists = {field: requested.get(name) for field, name in _WIRE.items()}
     return Csp(
         **{
             field: tuple(value for value in values if is_origin(value, field))

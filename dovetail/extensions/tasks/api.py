@@ -49,13 +49,13 @@ from .running_task import background
 from .settings import TaskSettings, TaskSupport
 from .store import TaskMessage, TaskRecord, TaskStore
 from .wire import (
-    core_task,
-    created,
-    cursor_after,
+    decode_cursor,
     describe,
-    detailed_task,
-    number_before,
-    outcome,
+    encode_cursor,
+    get_outcome,
+    make_core_task,
+    make_created_result,
+    make_detailed_task,
     owner_of,
 )
 
@@ -112,7 +112,7 @@ class ServerTasks:
         if support.detaches and call.revision.stateless:
             return await self._run_until_detached(call, next, support)
         record = await self.manager.begin(call, support, next)
-        return created(record, self._limits, call.revision)
+        return make_created_result(record, self._limits, call.revision)
 
     async def _run_until_detached(self, call: Call, next: CallHandler, support: TaskSupport) -> Any:
         loop = asyncio.get_running_loop()
@@ -142,7 +142,7 @@ class ServerTasks:
             if not detached.done():
                 running.cancel()  # does nothing if it is done
         if detached.done():
-            return created(detached.result(), self._limits, call.revision)
+            return make_created_result(detached.result(), self._limits, call.revision)
         return await running
 
     # requests about a task
@@ -153,8 +153,8 @@ class ServerTasks:
         if record.over:
             log.info("The outcome of task %s was fetched", describe(record))
         if call.revision.stateless:
-            return detailed_task(DetailedTask, record, self._limits, call.revision)
-        return core_task(CoreTaskResult, record, self._limits)
+            return make_detailed_task(DetailedTask, record, self._limits, call.revision)
+        return make_core_task(CoreTaskResult, record, self._limits)
 
     async def update(self, call: Call) -> EmptyResult:
         """Take the answers in `tasks/update`. Those to questions that were not asked are
@@ -173,7 +173,7 @@ class ServerTasks:
             await self.manager.cancel(record)
         if call.revision.stateless:
             return EmptyResult()
-        task = core_task(CoreTaskResult, await self._own_task(call), self._limits)
+        task = make_core_task(CoreTaskResult, await self._own_task(call), self._limits)
         if was_over or task.status != "cancelled":  # it may have ended just before
             raise InvalidParams(
                 f"The task {record.id} cannot be cancelled: it is already {task.status}"
@@ -185,16 +185,17 @@ class ServerTasks:
         owner, session = owner_of(call), call.caller.session_id
         if not owner and not session:
             raise MethodNotFound("This server has no tasks/list: it cannot tell its callers apart")
-        after = number_before(call.params.cursor)
+        after = decode_cursor(call.params.cursor)
         rows = await self.manager.store.list_page(
             owner, "" if owner else session, after, PAGE_SIZE + 1
         )
         page = rows[:PAGE_SIZE]
         return ListTasksResult(
             tasks=[
-                core_task(CoreTask, self.manager.newest(record), self._limits) for _, record in page
+                make_core_task(CoreTask, self.manager.newest(record), self._limits)
+                for _, record in page
             ],
-            next_cursor=cursor_after(page[-1][0]) if len(rows) > PAGE_SIZE else None,
+            next_cursor=encode_cursor(page[-1][0]) if len(rows) > PAGE_SIZE else None,
         )
 
     async def listen(self, call: Call, next: CallHandler) -> Any:
@@ -254,7 +255,7 @@ class ServerTasks:
             if task is not None and task.result_call is call:
                 task.result_call = None
         log.info("The outcome of task %s was fetched", describe(record))
-        return outcome(record, call.revision)
+        return get_outcome(record, call.revision)
 
     async def _ask(self, call: Call, record: TaskRecord, key: str) -> None:
         """Put a question of a task to the client that waits for its result."""
@@ -301,11 +302,11 @@ def _becomes_task(call: Call, support: TaskSupport) -> bool:
             raise missing_extension(f"Tool {name!r} runs as a task, which", EXTENSION)
         return declared and not forbidden
     task = call.params.task
-    asked = task is not None and "tasks/get" in call.revision.methods
-    if asked and not isinstance(task, dict):
+    is_requested = task is not None and "tasks/get" in call.revision.methods
+    if is_requested and not isinstance(task, dict):
         raise InvalidParams(f"task must be an object, not {task!r}")
-    if asked and forbidden:
+    if is_requested and forbidden:
         raise MethodNotFound(f"Tool {name!r} cannot run as a task; call it without `task`")
-    if required and not asked:
+    if required and not is_requested:
         raise MethodNotFound(f"Tool {name!r} runs only as a task; call it with `task`")
-    return asked
+    return is_requested

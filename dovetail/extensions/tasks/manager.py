@@ -47,12 +47,12 @@ from .store import (
 from .wire import (
     MAX_MESSAGE_LENGTH,
     call_from_record,
-    cancelled,
-    completed,
-    core_task,
     describe,
-    detailed_task,
-    failed,
+    make_core_task,
+    make_detailed_task,
+    mark_cancelled,
+    mark_completed,
+    mark_failed,
     record_from_call,
 )
 
@@ -212,13 +212,13 @@ class TaskManager:
                 del self.running[id]
             task.signal_change()  # even if nothing was saved: who waits now reads the store
 
-    async def _call_again(self, task: RunningTask, asked: InputRequired | UrlRequired) -> Any:
+    async def _call_again(self, task: RunningTask, returned: InputRequired | UrlRequired) -> Any:
         async def handle(call: Call) -> Any:
             task.used_keys.clear()  # it asks the same questions again
             return await task.handler(call)
 
         try:
-            return await call_until_answered(task.call, handle, asked, self.service)
+            return await call_until_answered(task.call, handle, returned, self.service)
         except BaseException as error:
             return error
 
@@ -236,7 +236,7 @@ class TaskManager:
             outcome = InternalError(STOPPED)
         if not isinstance(outcome, BaseException):
             try:
-                await self._save_end(task, completed(record, outcome, self.limits))
+                await self._save_end(task, mark_completed(record, outcome, self.limits))
                 return
             except ProtocolError as error:  # it cannot be encoded, or there is no room for it
                 outcome = error
@@ -247,13 +247,13 @@ class TaskManager:
         shortened = ProtocolError(revision.code(whole), whole.message[:MAX_MESSAGE_LENGTH])
         for attempt in (whole, shortened):
             try:
-                await self._save_end(task, failed(record, attempt, revision, self.limits))
+                await self._save_end(task, mark_failed(record, attempt, revision, self.limits))
                 return
             except Exception as problem:
                 log.warning(
                     "The error of task %s could not be saved: %r", describe(record), problem
                 )
-        unsaved = failed(record, InternalError(NOT_SAVED), revision, self.limits)
+        unsaved = mark_failed(record, InternalError(NOT_SAVED), revision, self.limits)
         await self._save_end(task, unsaved, Exception)
 
     async def _save_end(
@@ -279,7 +279,7 @@ class TaskManager:
             record = task.record if changed is None else changed
             record.updated = time.time()
             if not await self.store.put(record):  # another process cancelled it, or it has expired
-                record = await self.store.get(record.id) or cancelled(record)
+                record = await self.store.get(record.id) or mark_cancelled(record)
                 task.stop()
             task.record = record
         if record.over:
@@ -291,17 +291,17 @@ class TaskManager:
         record, revision = task.record, task.call.revision
         if revision.stateless:
             if self.store.shared or self.is_listened(record.id):
-                params = detailed_task(TaskChangedParams, record, self.limits, revision)
+                params = make_detailed_task(TaskChangedParams, record, self.limits, revision)
                 self.notify("notifications/tasks", params)
         elif record.status != task.notified_status:
             self.notify(
-                "notifications/tasks/status", core_task(TaskStatusParams, record, self.limits)
+                "notifications/tasks/status", make_core_task(TaskStatusParams, record, self.limits)
             )
         task.notified_status = record.status
 
     def _expire(self, task: RunningTask) -> None:
         if not task.record.over:
-            task.record = failed(
+            task.record = mark_failed(
                 task.record, InternalError(EXPIRED), task.call.revision, self.limits
             )
             task.signal_change()
@@ -369,7 +369,7 @@ class TaskManager:
         log.info("Cancelling task %s", describe(record))
         if self._local(record.id) is not None:
             await self.deliver(record, message)
-        elif await self.store.put(cancelled(record)):  # else it was already over
+        elif await self.store.put(mark_cancelled(record)):  # else it was already over
             with suppress(Overloaded):  # then it stops at its next write
                 await self._mailbox.send(record, message)
 
@@ -472,7 +472,7 @@ class TaskManager:
 
     async def _fail(self, record: TaskRecord, reason: str) -> None:
         revision = BY_NAME[record.origin.revision]
-        await self.store.put(failed(record, InternalError(reason), revision, self.limits))
+        await self.store.put(mark_failed(record, InternalError(reason), revision, self.limits))
         log.warning("Task %s has failed: %s", describe(record), reason)
 
     async def _sweep(self, state: Any) -> None:

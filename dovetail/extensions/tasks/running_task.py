@@ -35,7 +35,7 @@ from ...protocol.methods import Method
 from ...protocol.tasks import RELATED_TASK
 from ...revisions import decode
 from .store import TaskMessage, TaskRecord
-from .wire import MAX_MESSAGE_LENGTH, cancelled
+from .wire import MAX_MESSAGE_LENGTH, mark_cancelled
 
 if TYPE_CHECKING:
     from ...server.forms import Form
@@ -137,7 +137,7 @@ class RunningTask:
         """Act on a message: cancel the task, refuse questions or answer them. Answers to questions
         that were not asked are ignored; an unfitting answer raises InvalidParams."""
         if message.cancel:
-            await self._manager.save(self, cancelled(self.record))
+            await self._manager.save(self, mark_cancelled(self.record))
             self.stop()
         for key, reason in message.refused.items():
             self.refuse(key, ToolError(reason))
@@ -281,15 +281,15 @@ def fitting_answers(
     The record holds all there is to know of a question. So the check gives the same result in every
     process, even before a resumed task has asked the question again.
     """
-    asked = {
+    known = {
         key: answer
         for key, answer in answers.items()
         if key in record.questions and answer != b"null"
     }
-    for key, answer in asked.items():
+    for key, answer in known.items():
         name, params = record.questions[key]
         method = QUESTIONS[name]
         schema = getattr(decode(params, method.params), "requested_schema", None)
         question = OpenQuestion(method, None, form=None if schema is None else form("", schema))
         question.check_answer(Raw(answer))
-    return asked
+    return known

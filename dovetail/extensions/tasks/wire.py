@@ -112,12 +112,12 @@ def describe(record: TaskRecord) -> str:
 # record takes less room than before and can always be stored.
 
 
-def cancelled(record: TaskRecord) -> TaskRecord:
+def mark_cancelled(record: TaskRecord) -> TaskRecord:
     """Return the record of a cancelled task."""
     return _ended(record, "cancelled", message=None)
 
 
-def completed(record: TaskRecord, result: Any, limits: Limits) -> TaskRecord:
+def mark_completed(record: TaskRecord, result: Any, limits: Limits) -> TaskRecord:
     """Return the record of a task with its result; raises if that cannot be encoded."""
     if not isinstance(result, ToolResult):
         raise InternalError(
@@ -133,7 +133,7 @@ def completed(record: TaskRecord, result: Any, limits: Limits) -> TaskRecord:
     )
 
 
-def failed(
+def mark_failed(
     record: TaskRecord, error: ProtocolError, revision: Revision, limits: Limits
 ) -> TaskRecord:
     """Return the record of a failed task; raises if the error cannot be encoded."""
@@ -161,16 +161,16 @@ def _ended(record: TaskRecord, status: Status, **outcome: Any) -> TaskRecord:
 # records on the wire
 
 
-def created(
+def make_created_result(
     record: TaskRecord, limits: Limits, revision: Revision
 ) -> CreateTaskResult | CoreCreateTaskResult:
     """Return the reply to a call that became a task."""
     if revision.stateless:
         return CreateTaskResult(result_type="task", **_fields(record, limits, "_ms"))
-    return CoreCreateTaskResult(task=core_task(CoreTask, record, limits))
+    return CoreCreateTaskResult(task=make_core_task(CoreTask, record, limits))
 
 
-def detailed_task(
+def make_detailed_task(
     type: Callable[..., T], record: TaskRecord, limits: Limits, revision: Revision
 ) -> T:
     """Return a task with its questions or outcome, in the form of the extension."""
@@ -187,7 +187,7 @@ def detailed_task(
     return type(**fields)
 
 
-def core_task(type: Callable[..., T], record: TaskRecord, limits: Limits) -> T:
+def make_core_task(type: Callable[..., T], record: TaskRecord, limits: Limits) -> T:
     """Return a task in the core form."""
     fields = _fields(record, limits, "")
     if record.is_error:
@@ -195,7 +195,7 @@ def core_task(type: Callable[..., T], record: TaskRecord, limits: Limits) -> T:
     return type(**fields)
 
 
-def outcome(record: TaskRecord, revision: Revision) -> Raw:
+def get_outcome(record: TaskRecord, revision: Revision) -> Raw:
     """Return what the call would have returned if it had waited; raises if that was an error."""
     if record.error is not None:
         code = record.error["code"]
@@ -236,12 +236,12 @@ def _iso(seconds: float) -> str:
 # cursors of `tasks/list`
 
 
-def cursor_after(number: int) -> str:
+def encode_cursor(number: int) -> str:
     """Return the cursor of the page that follows the task with this number."""
     return msgspec.json.encode(["tasks", number]).hex()
 
 
-def number_before(cursor: str | None) -> int:
+def decode_cursor(cursor: str | None) -> int:
     """Return the number of the task that a page comes after; InvalidParams for other cursors."""
     if cursor is None:
         return 0
