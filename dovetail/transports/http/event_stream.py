@@ -23,6 +23,8 @@ MAX_ID_BYTES: Final = 4096
 MAX_RETRY_DIGITS: Final = 9
 """Longer values of `retry` are ignored; this is some days, in milliseconds."""
 _FIELD_BYTES: Final = len(b"data: ")
+COMMENT: Final = b":\n\n"
+"""A comment, which keeps an idle stream alive. Parsers skip it."""
 
 
 class Event(Struct, frozen=True):
@@ -38,7 +40,7 @@ def event(
     data: bytes, *, id: str | None = None, name: str | None = None, retry: int | None = None
 ) -> bytes:
     """Encode one event. The data is JSON on a single line, in which a carriage return is only white
-    space."""
+    space. An empty event with an id lets a client resume a stream before its first message."""
     if b"\r" in data:
         data = data.replace(b"\r", b" ")
     head = ""
@@ -49,16 +51,6 @@ def event(
     if retry is not None:
         head += f"retry: {retry}\n"
     return b"%bdata: %b\n\n" % (head.encode(), data)
-
-
-def priming(id: str, retry: int | None = None) -> bytes:
-    """Encode an empty event, so that the stream can be resumed before its first message."""
-    return event(b"", id=id, retry=retry)
-
-
-def comment() -> bytes:
-    """Encode a comment, which keeps an idle stream alive. Parsers skip it."""
-    return b":\n\n"
 
 
 class EventStreamParser:

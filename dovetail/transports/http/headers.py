@@ -16,10 +16,7 @@ from binascii import a2b_base64, b2a_base64
 from collections.abc import Mapping
 from typing import Any, Final
 
-from ...protocol.header_params import (
-    HeaderParam as HeaderParam,
-    find_header_params as find_header_params,
-)
+from ...protocol.header_params import HeaderParam
 
 # As in ASGI: bytes, in lower case.
 HOST: Final = b"host"

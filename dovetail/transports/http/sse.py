@@ -39,7 +39,7 @@ from ...net import without_password
 from ...ports import HTTP, Bus, Channel, LostReply, Principal, Receive, RequestIdentity
 from ..send_with_auth import AUTH_STATUSES, explain_refusal, send_with_auth
 from ..stream_adapter import AsgiReceive, AsgiSend, Drain, StreamAdapter
-from .event_stream import Event, EventStreamParser, comment, event
+from .event_stream import COMMENT, Event, EventStreamParser, event
 from .server.asgi import TEXT, begin_stream, send_body, wait_disconnected
 from .server.sessions import digest_principal
 
@@ -220,7 +220,7 @@ class _SseStream:
         try:
             while True:
                 await asyncio.sleep(self._keepalive)
-                await self._send_chunk(comment())
+                await self._send_chunk(COMMENT)
         except Exception:
             pass  # the client has disconnected, which `listen` notices too
 

@@ -9,12 +9,11 @@ from hypothesis import given, strategies as st
 
 from dovetail.jsonrpc.framing import HEAD_BYTES, TooLong
 from dovetail.transports.http.event_stream import (
+    COMMENT,
     MAX_ID_BYTES,
     Event,
     EventStreamParser,
-    comment,
     event,
-    priming,
 )
 
 
@@ -48,11 +47,11 @@ def test_what_is_written_can_be_read(written: Event) -> None:
 
 
 def test_a_priming_event_has_an_id_and_no_data() -> None:
-    assert parse(priming("p", 500)) == [Event(b"", id="p", retry=500)]
+    assert parse(event(b"", id="p", retry=500)) == [Event(b"", id="p", retry=500)]
 
 
 def test_a_comment_is_no_event() -> None:
-    assert parse(comment(), b": words\n\n", b":\r\r", event(b"1")) == [Event(b"1")]
+    assert parse(COMMENT, b": words\n\n", b":\r\r", event(b"1")) == [Event(b"1")]
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r", b"\r\n"])

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from dovetail.errors import SchemaError
+from dovetail.protocol.header_params import find_header_params
 from dovetail.transports.http.headers import (
     LAST_EVENT_ID,
     MAX_SAFE_INTEGER,
@@ -15,7 +16,6 @@ from dovetail.transports.http.headers import (
     decode_value,
     encode_params,
     encode_value,
-    find_header_params,
     matches,
     spell_header,
 )

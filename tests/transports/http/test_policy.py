@@ -21,12 +21,12 @@ from dovetail.errors import (
 )
 from dovetail.limits import Limits
 from dovetail.protocol.base import CLIENT_CAPABILITIES, PROTOCOL_VERSION, Params
+from dovetail.protocol.header_params import HeaderParam, find_header_params
 from dovetail.protocol.methods import METHODS
 from dovetail.protocol.prompts import GetPromptParams
 from dovetail.protocol.resources import ReadResourceParams
 from dovetail.protocol.tools import CallToolParams
 from dovetail.revisions import ALL, HANDSHAKE, OFFICIAL, STATELESS
-from dovetail.transports.http.headers import HeaderParam, find_header_params
 from dovetail.transports.http.server import message_checks, policy as ladder
 from dovetail.transports.http.server.message_checks import (
     check_bare,

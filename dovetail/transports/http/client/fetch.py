@@ -80,10 +80,6 @@ def fetcher(peers: PeerAddresses, named: Collection[str] = (), **how: Any) -> Fe
     return fetched
 
 
-class _AddressRefused(OSError):
-    """The address of a request is not allowed."""
-
-
 class _AddressCheck:
     """Checks each address before it is connected to."""
 
@@ -94,7 +90,7 @@ class _AddressCheck:
     def check(self, host: str) -> None:
         if self._is_refused(host):
             self._refused = host
-            raise _AddressRefused(host)
+            raise OSError(host)
 
     def open_socket(self, info: tuple[Any, ...]) -> socket.socket:
         self.check(info[4][0])

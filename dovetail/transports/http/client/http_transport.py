@@ -261,28 +261,13 @@ def translate_errors(url: str) -> Iterator[None]:
 
     try:
         yield
-    except aiohttp.ClientConnectorDNSError as error:
-        raise ConnectionClosed(f"{url}: the host {error.host} was not found", sent=False) from None
-    except (aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSSLError) as error:
-        raise ConnectionClosed(
-            f"{url}: TLS failed: {_describe_tls_error(error)}", sent=False
-        ) from None
-    except aiohttp.ClientProxyConnectionError as error:
-        raise ConnectionClosed(
-            f"{url}: the proxy cannot be reached: {describe_os_error(error.os_error)}", sent=False
-        ) from None
-    except aiohttp.ClientHttpProxyError as error:
-        raise ConnectionClosed(
-            f"{url}: the proxy refused: {error.status} {error.message}", sent=False
-        ) from None
-    except aiohttp.ClientConnectorError as error:
-        raise ConnectionClosed(f"{url}: {describe_os_error(error.os_error)}", sent=False) from None
-    except aiohttp.ConnectionTimeoutError:
-        raise ConnectionClosed(
-            f"{url}: no connection within {CONNECT_SECONDS:g} s", sent=False
-        ) from None
     except aiohttp.InvalidURL as error:
         raise ConfigError(f"{url} is not a URL: {error}") from None
+    except (aiohttp.ClientConnectorError, aiohttp.ClientHttpProxyError) as error:
+        raise ConnectionClosed(f"{url}: {_describe_connect_error(error)}", sent=False) from None
+    except aiohttp.ConnectionTimeoutError:
+        text = f"{url}: no connection within {CONNECT_SECONDS:g} s"
+        raise ConnectionClosed(text, sent=False) from None
     except aiohttp.ServerDisconnectedError:
         raise ConnectionClosed(
             f"{url}: the server closed the connection without a response"
@@ -293,6 +278,23 @@ def translate_errors(url: str) -> Iterator[None]:
         ) from None
     except aiohttp.ClientError as error:
         raise ConnectionClosed(f"{url}: the response is not HTTP: {str(error)[:200]}") from None
+
+
+def _describe_connect_error(error: Any) -> str:
+    import aiohttp
+
+    match error:
+        case aiohttp.ClientConnectorDNSError():
+            return f"the host {error.host} was not found"
+        case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientConnectorSSLError():
+            cause = getattr(error, "certificate_error", None) or getattr(error, "os_error", error)
+            reason = getattr(cause, "verify_message", "") or getattr(cause, "reason", "")
+            return f"TLS failed: {reason or cause}"
+        case aiohttp.ClientHttpProxyError():
+            return f"the proxy refused: {error.status} {error.message}"
+        case aiohttp.ClientProxyConnectionError():
+            return f"the proxy cannot be reached: {describe_os_error(error.os_error)}"
+    return describe_os_error(error.os_error)
 
 
 def import_aiohttp(url: str) -> Any:
@@ -363,8 +365,3 @@ def proxy_for(url: str) -> str | None:
     scheme, host, _ = split_origin(url)
     found = proxies.get(scheme) or proxies.get("all")
     return found if found and found.startswith("http") and not proxy_bypass(host) else None
-
-
-def _describe_tls_error(error: Any) -> str:
-    cause = getattr(error, "certificate_error", None) or getattr(error, "os_error", error)
-    return getattr(cause, "verify_message", "") or getattr(cause, "reason", "") or str(cause)

@@ -2,14 +2,15 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from typing import Any
 
 from ....errors import InvalidRequest, Overloaded, ProtocolError, TooLarge
 from ....limits import Limits
 from ....ports import HttpResponse
 from ....revisions import Revision
-from ..event_stream import comment, event, priming
+from ...stream_adapter import AsgiReceive, AsgiSend
+from ..event_stream import COMMENT, event
 from .event_store import EventStream, MessagesDropped
 from .message_checks import rejection_for
 from .policy import Policy, Rejection, RequestHead, cors as cors
@@ -17,8 +18,8 @@ from .policy import Policy, Rejection, RequestHead, cors as cors
 log = logging.getLogger("dovetail.http")
 
 Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Receive = AsgiReceive
+Send = AsgiSend
 Headers = list[tuple[bytes, bytes]]
 
 JSON = (b"content-type", b"application/json")
@@ -217,7 +218,9 @@ async def send_stream(
     reader takes over."""
     reader: asyncio.Future[None] | None = stream.attach(after)
     waiting = reader
-    chunks = [priming(f"{stream.id}-{after}", int(limits.retry * 1000))] if prime else []
+    chunks = []
+    if prime:
+        chunks.append(event(b"", id=f"{stream.id}-{after}", retry=int(limits.retry * 1000)))
     try:
         while waiting is not None:
             reader = waiting
@@ -236,7 +239,7 @@ async def send_stream(
                 after == stream.count
                 and not (await asyncio.wait([waiting], timeout=limits.keepalive))[0]
             ):
-                chunks.append(comment())
+                chunks.append(COMMENT)
             waiting = stream.next_wait(waiting)
     except MessagesDropped:
         log.warning("Closing the stream of a client that reads too slowly")

@@ -48,10 +48,11 @@ from ....errors import (
     UrlRequired,
 )
 from ....protocol.base import CLIENT_CAPABILITIES, PROTOCOL_VERSION, Meta, Params, camel
+from ....protocol.header_params import HeaderParam
 from ....revisions import OFFICIAL
 from ....text import MAX_QUOTED_CHARS, quote
 from .. import headers as names
-from ..headers import MAX_SAFE_INTEGER, HeaderParam, is_encodable, matches, spell_header
+from ..headers import MAX_SAFE_INTEGER, is_encodable, matches, spell_header
 from .policy import Policy, Rejection, RequestHead, Rung
 
 _STATELESS = frozenset(one.version for one in OFFICIAL if one.stateless)
