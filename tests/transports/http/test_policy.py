@@ -197,12 +197,14 @@ def test_the_memory_of_combinations_is_bounded_in_number_and_length() -> None:
 
 def test_the_head_is_read_once() -> None:
     found = passed(
-        mcp_protocol_version=f" {MODERN} ", mcp_session_id="abc", last_event_id="s-7", x_other="é"
+        mcp_protocol_version=f" {CLASSIC} ", mcp_session_id="abc", last_event_id="s-7", x_other="é"
     )
-    assert (found.version, found.session, found.last_event_id) == (MODERN, "abc", "s-7")
+    assert (found.version, found.session, found.last_event_id) == (CLASSIC, "abc", "s-7")
     assert found.headers[b"x-other"] == b"\xe9"
     bare_head = passed()
     assert (bare_head.version, bare_head.session, bare_head.last_event_id) == (None, None, None)
+    stateless = passed(mcp_protocol_version=MODERN, mcp_session_id="abc")
+    assert (stateless.version, stateless.session) == (MODERN, None)
 
 
 @pytest.mark.requirement("http-origin")

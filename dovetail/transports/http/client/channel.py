@@ -313,14 +313,19 @@ class HttpChannel:
                 self._headers.version = agreed_version(response)
         self._receive(data)
 
+    def _take(self, event: Event, position: "_StreamPosition") -> bool:
+        """Take an event of a stream; returns False, since the stream goes on."""
+        position.advance(event)
+        if event.name == "message" and event.data:
+            self._receive_message(event.data)
+        return False
+
     async def _follow(self, message: OutgoingMessage, reply: HttpReply) -> None:
         """Read the stream that answers a request. A stream that breaks is resumed if possible."""
         position = _StreamPosition()
 
         def take(event: Event) -> bool:
-            position.advance(event)
-            if event.name == "message" and event.data:
-                self._receive_message(event.data)
+            self._take(event, position)
             return message.request_id not in self._waiting
 
         try:
@@ -420,12 +425,6 @@ class HttpChannel:
         that offers neither is not asked again."""
         position, failures, opened = _StreamPosition(), 0, 0
 
-        def take(event: Event) -> bool:
-            position.advance(event)
-            if event.name == "message" and event.data:
-                self._receive_message(event.data)
-            return False
-
         async def poll(reply: HttpReply) -> None:
             body = await reply.body()
             try:
@@ -434,14 +433,14 @@ class HttpChannel:
                 log.warning("Ignored a poll response that is not a list of messages: %s", problem)
                 return
             for message in messages:
-                take(Event(bytes(message)))
+                self._take(Event(bytes(message)), position)
 
         async def stream(reply: HttpReply) -> None:
             nonlocal opened
             opened += 1
             if opened > 1 and self.on_stream_reopened is not None:
                 self.on_stream_reopened()
-            await reply.events(take)
+            await reply.events(lambda event: self._take(event, position))
 
         content_type, read = (JSON, poll) if self._long_polling else (EVENT_STREAM, stream)
         if self._long_polling:

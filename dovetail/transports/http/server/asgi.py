@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from typing import Any
 
+from ....aio import Sweeper
 from ....errors import InvalidRequest, Overloaded, ProtocolError, TooLarge
 from ....limits import Limits
 from ....ports import HttpResponse
@@ -61,30 +62,24 @@ class BodyTimeouts:
         self.held = 0
         """Bytes of bodies that are incomplete."""
         self._waiting: dict[asyncio.Task[Any], float] = {}
-        self._timer: asyncio.TimerHandle | None = None
+        self._sweeper = Sweeper(limits.body_timeout / 4, self._cancel_late)
 
     def begin(self, task: "asyncio.Task[Any]") -> None:
         """Watch a task that waits for the first chunk of a body."""
-        loop = asyncio.get_running_loop()
-        self._waiting[task] = loop.time() + self._limits.body_timeout
-        if self._timer is None:
-            self._timer = loop.call_later(self._limits.body_timeout / 4, self._check, loop)
+        self._waiting[task] = asyncio.get_running_loop().time() + self._limits.body_timeout
+        self._sweeper.start()
 
     def end(self, task: "asyncio.Task[Any]") -> bool:
         """Stop watching a task. Returns whether it was cancelled because it took too long."""
         return not self._waiting.pop(task)
 
-    def _check(self, loop: asyncio.AbstractEventLoop) -> None:
-        now = loop.time()
+    def _cancel_late(self) -> bool:
+        now = asyncio.get_running_loop().time()
         for task, until in self._waiting.items():
             if 0 < until < now:
                 self._waiting[task] = 0.0
                 task.cancel()
-        self._timer = (
-            loop.call_later(self._limits.body_timeout / 4, self._check, loop)
-            if self._waiting
-            else None
-        )
+        return bool(self._waiting)
 
 
 async def read_body(receive: Receive, limits: Limits, body_timeouts: BodyTimeouts) -> bytes:

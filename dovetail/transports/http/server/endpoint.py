@@ -250,7 +250,7 @@ class Endpoint:
         ):
             return None
         session = None
-        if head.session is not None and self.sessions is not None and not is_stateless(head, None):
+        if head.session is not None and self.sessions is not None:
             session = self.sessions.find(head.session)
             if session is None or not session.is_synced:
                 return None
@@ -270,7 +270,7 @@ class Endpoint:
         return EarlyRequest(post, call)
 
     async def _session(self, head: RequestHead, identity: RequestIdentity) -> HttpSession | None:
-        if head.session is None or self.sessions is None or is_stateless(head, None):
+        if head.session is None or self.sessions is None:
             return None
         session = self.sessions.find(head.session, identity.principal)
         if session is None or not (session.is_synced or await self.sessions.sync(session)):

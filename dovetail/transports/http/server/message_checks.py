@@ -50,12 +50,11 @@ from ....errors import (
 from ....protocol.base import CLIENT_CAPABILITIES, PROTOCOL_VERSION, Meta, Params, camel
 from ....protocol.header_params import HeaderParam
 from ....revisions import OFFICIAL
-from ....text import MAX_QUOTED_CHARS, quote
+from ....text import quote
 from .. import headers as names
 from ..headers import MAX_SAFE_INTEGER, is_encodable, matches, spell_header
-from .policy import Policy, Rejection, RequestHead, Rung
+from .policy import STATELESS_VERSIONS, Policy, Rejection, RequestHead, Rung
 
-_STATELESS = frozenset(one.version for one in OFFICIAL if one.stateless)
 _NEGOTIABLE = frozenset(one.version for one in OFFICIAL if not one.stateless)
 
 
@@ -71,7 +70,7 @@ class MessageFacts(Struct, frozen=True, gc=False):
 
 def is_stateless(head: RequestHead, meta: Meta | None) -> bool:
     """Tell whether a message is of the stateless era."""
-    return head.version in _STATELESS or (meta is not None and PROTOCOL_VERSION in meta)
+    return head.version in STATELESS_VERSIONS or (meta is not None and PROTOCOL_VERSION in meta)
 
 
 def check_message(
@@ -264,15 +263,11 @@ def _unsupported(policy: Policy, head: RequestHead) -> str:
     )
 
 
-def _list_versions(policy: Policy, head: RequestHead) -> dict[str, Any]:
-    return {"supported": policy.supported, "requested": (head.version or "")[:MAX_QUOTED_CHARS]}
-
-
 STATELESS: Final = (
     Rung("version", 400, HeaderMismatch, _check_version_header),
     Rung("meta", 400, InvalidParams, _check_meta_version, requests_only=True),
     Rung("agreement", 400, HeaderMismatch, _check_versions_agree),
-    Rung("served", 400, UnsupportedVersion, _check_version_served, data=_list_versions),
+    Rung("served", 400, UnsupportedVersion, _check_version_served),
     Rung("capabilities", 400, InvalidParams, _check_capabilities, requests_only=True),
     Rung("missing", 400, HeaderMismatch, _check_method_header, requests_only=True),
     Rung("method", 400, HeaderMismatch, _check_method_matches),
@@ -282,7 +277,7 @@ _NOTIFIED: Final = tuple(rung for rung in STATELESS if not rung.requests_only)
 
 HANDSHAKE: Final = (
     Rung("era", 400, HeaderMismatch, _check_version_given),
-    Rung("revision", 400, UnsupportedVersion, _check_revision, data=_list_versions),
+    Rung("revision", 400, UnsupportedVersion, _check_revision),
     Rung("session", 400, InvalidRequest, _check_session),
 )
 

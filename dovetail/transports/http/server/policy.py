@@ -37,6 +37,7 @@ from ....errors import (
     InvalidRequest,
     ProtocolError,
     TooLarge,
+    UnsupportedVersion,
 )
 from ....limits import DEFAULT, Limits
 from ....net import (
@@ -52,13 +53,14 @@ from ....net import (
     parse_host,
     parse_origin,
 )
-from ....revisions import Revision
-from ....text import quote
+from ....revisions import OFFICIAL, Revision
+from ....text import MAX_QUOTED_CHARS, quote
 from .. import headers as names
 from ..headers import spell_header
 
 Headers: TypeAlias = Iterable[tuple[bytes, bytes]]
 JSON, EVENTS = "application/json", "text/event-stream"
+STATELESS_VERSIONS: Final = frozenset(one.version for one in OFFICIAL if one.stateless)
 MAX_REMEMBERED_HEADS, MAX_REMEMBERED_BYTES = 256, 4096
 """How many heads are remembered, and the size of the largest."""
 
@@ -118,6 +120,7 @@ class RequestHead(Struct, frozen=True, gc=False):
     """Whether the client accepts an event stream."""
     version: str | None
     session: str | None
+    """The session id; None in the stateless era, which has no sessions."""
     last_event_id: str | None
     repeated: tuple[bytes, ...] = ()
 
@@ -141,17 +144,15 @@ class Rung(Struct, frozen=True):
     """Whether only requests are checked, not notifications."""
     every_request: bool = False
     """Whether it checks what differs from one request to the next."""
-    data: Callable[[Policy, RequestHead], Any] | None = None
-    headers: Callable[[Policy], tuple[tuple[bytes, bytes], ...]] | None = None
 
     def reject(self, policy: Policy, head: RequestHead, problem: str) -> Rejection:
         """Return the refusal of this row."""
-        data = None if self.data is None else self.data(policy, head)
-        return Rejection(
-            self.status,
-            self.error(problem, data=data),
-            () if self.headers is None else self.headers(policy),
-        )
+        data = None
+        if self.error is UnsupportedVersion:
+            requested = (head.version or "")[:MAX_QUOTED_CHARS]
+            data = {"supported": policy.supported, "requested": requested}
+        allow = ((b"allow", ", ".join(policy.methods).encode()),) if self.status == 405 else ()
+        return Rejection(self.status, self.error(problem, data=data), allow)
 
 
 # the head
@@ -176,15 +177,13 @@ def check_head(
     if len(found) != len(headers):
         found, repeated = _merge(headers)
     get = found.get
-    version, session, last = get(names.VERSION), get(names.SESSION), get(names.LAST_EVENT_ID)
+    version = _text(get(names.VERSION))
+    session = None if version in STATELESS_VERSIONS else _text(get(names.SESSION))
     common = (method, server, *map(get, COMMON))
     known = policy.known.get(common)
     asked = RequestHead(
         method, found, server, *(known or parse_accept(get(names.ACCEPT))),
-        None if version is None else version.decode("latin-1").strip(),
-        None if session is None else session.decode("latin-1").strip(),
-        None if last is None else last.decode("latin-1").strip(),
-        repeated,
+        version, session, _text(get(names.LAST_EVENT_ID)), repeated,
     )  # fmt: skip
     for rung in HEAD if known is None else EACH:
         problem = rung.check(policy, asked)
@@ -199,6 +198,10 @@ def check_head(
         policy.usual[key] = asked
         policy.known[common] = (asked.json, asked.streams)
     return asked
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode("latin-1").strip()
 
 
 def cors(policy: Policy, head: RequestHead) -> list[tuple[bytes, bytes]]:
@@ -410,15 +413,11 @@ def _accept(policy: Policy, head: RequestHead) -> str | None:
     return f"The Accept header is {accept}. This endpoint speaks MCP. Send Accept: {wanted}."
 
 
-def _allow(policy: Policy) -> tuple[tuple[bytes, bytes], ...]:
-    return ((b"allow", ", ".join(policy.methods).encode()),)
-
-
 HEAD: Final = (
     Rung("origin", 403, InvalidRequest, _check_origin),
     Rung("repeated", 400, InvalidRequest, _repeated, every_request=True),
     Rung("host", 421, InvalidRequest, _check_host),
-    Rung("method", 405, InvalidRequest, _method, headers=_allow),
+    Rung("method", 405, InvalidRequest, _method),
     Rung("characters", 400, HeaderMismatch, _characters, every_request=True),
     Rung("length", 400, InvalidRequest, _length, every_request=True),
     Rung("size", 413, TooLarge, _size, every_request=True),
