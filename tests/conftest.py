@@ -6,6 +6,7 @@ shows where.
 
 import asyncio
 import inspect
+import os
 import re
 import signal
 from collections import Counter
@@ -21,6 +22,9 @@ TIMEOUT_SECONDS = 30
 # A shell starts background jobs with SIGINT ignored, and programs under test would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Programs under test buffer their output, as they do for a user.
+os.environ.pop("PYTHONUNBUFFERED", None)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -66,6 +66,7 @@ def print_json(value: Any) -> None:
     encoded = escape_json(text).encode() + b"\n"
     sys.stdout.flush()
     sys.stdout.buffer.write(encoded)
+    sys.stdout.buffer.flush()  # so that it comes before an error, if both go to one file
 
 
 def print_error(text: str, *, lines: bool = False) -> None:

@@ -79,7 +79,7 @@ def command(*words: str) -> list[str]:
 
 def environment(**more: str) -> dict[str, str]:
     """Ours, without what changes how text is written."""
-    strange = ("NO_COLOR", "COLUMNS", "TERM", "PYTHONUNBUFFERED")
+    strange = ("NO_COLOR", "COLUMNS", "TERM")
     kept = {key: value for key, value in os.environ.items() if key not in strange}
     return kept | {"PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8", **more}
 

@@ -328,7 +328,7 @@ def test_a_client_that_reads_no_more_ends_the_server(start: Start) -> None:
 
 def test_what_was_printed_before_the_server_ran_is_not_sent_to_the_client(start: Start) -> None:
     code = "print('hello'); from tests.faults.misbehaving import build; build().run()"
-    server = start([sys.executable, "-c", code], env={**os.environ, "PYTHONUNBUFFERED": ""})
+    server = start([sys.executable, "-c", code])
     server.ping()
     server.hang_up()
     assert server.end() == 0

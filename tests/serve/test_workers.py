@@ -69,11 +69,7 @@ async def program(count: int = 2, grace: float = 0.5, how: str = "plain") -> Asy
     running = Program()
     control = await asyncio.start_server(running.arrived, "127.0.0.1", 0)
     arguments = [control.sockets[0].getsockname()[1], count, grace, how]
-    environment = {
-        name: value
-        for name, value in os.environ.items()
-        if name not in ("DOVETAIL_KEYS", "PYTHONUNBUFFERED")
-    }
+    environment = {name: value for name, value in os.environ.items() if name != "DOVETAIL_KEYS"}
     running.process = await asyncio.create_subprocess_exec(
         sys.executable,
         PROGRAM,

@@ -249,12 +249,6 @@ def test_a_result_over_the_bound_of_a_message_is_refused() -> None:
         run(bytes, 8 * MIB, limits=Limits(outgoing=1 * KIB))
 
 
-@pytest.fixture
-def buffered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
-
-
-@pytest.mark.usefixtures("buffered")
 def test_what_is_printed_goes_to_stderr(capfd: pytest.CaptureFixture[str]) -> None:
     run(say, "hello")
     out, err = capfd.readouterr()
@@ -263,7 +257,6 @@ def test_what_is_printed_goes_to_stderr(capfd: pytest.CaptureFixture[str]) -> No
     assert "and again hello" in err
 
 
-@pytest.mark.usefixtures("buffered")
 def test_what_is_printed_is_not_lost_in_a_crash(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ToolError):
         run(say_and_crash, "last words")
