@@ -27,6 +27,7 @@ https://modelcontextprotocol.io/specification/2026-07-28/client/sampling#model-p
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -235,12 +236,8 @@ def openai_sampler(
             `"max_completion_tokens"`.
     """
 
-    def body(request: CreateMessageParams, model: str) -> Json:
-        return {**_openai_body(request, model), max_tokens: request.max_tokens}
-
-    return Sampler(
-        ModelApi(_openai_path, _bearer, body, _openai_read), base_url, api_key, models, timeout
-    )
+    api = ModelApi(_openai_path, _bearer, partial(_openai_body, max_tokens), _openai_read)
+    return Sampler(api, base_url, api_key, models, timeout)
 
 
 def anthropic_sampler(
@@ -301,8 +298,8 @@ def _result(blocks: list[Any], model: str, stopped: str | None) -> CreateMessage
     return CreateMessageResult(role="assistant", content=content, model=model, stop_reason=stopped)
 
 
-def _as_text(block: Content, where: str) -> str:
-    """Return a block as text, for a model that only reads text."""
+def _as_text(block: Content) -> str:
+    """Return a block of a tool's result as text, for a model that only reads text."""
     match block:
         case TextContent():
             return block.text
@@ -310,14 +307,13 @@ def _as_text(block: Content, where: str) -> str:
             return f"{block.name}: {block.uri}"
         case EmbeddedResource() if block.resource.text is not None:
             return block.resource.text
-    raise _unsupported(block, where)
+    raise _unsupported(block, "the result of a tool")
 
 
-def _result_text(result: ToolResultContent, where: str) -> str:
-    text = "\n".join(_as_text(block, where) for block in result.content)
+def _result_text(result: ToolResultContent) -> str:
     if not result.content and result.structured_content is not None:
-        text = msgspec.json.encode(result.structured_content).decode()
-    return text
+        return msgspec.json.encode(result.structured_content).decode()
+    return "\n".join(map(_as_text, result.content))
 
 
 # OpenAI's API: https://platform.openai.com/docs/api-reference/chat
@@ -364,7 +360,7 @@ def _bearer(key: str | None) -> dict[str, str]:
     return {} if key is None else {"Authorization": f"Bearer {key}"}
 
 
-def _openai_body(request: CreateMessageParams, model: str) -> Json:
+def _openai_body(max_tokens: str, request: CreateMessageParams, model: str) -> Json:
     system = [{"role": "system", "content": request.system_prompt}] if request.system_prompt else []
     tools = [
         {
@@ -379,6 +375,7 @@ def _openai_body(request: CreateMessageParams, model: str) -> Json:
             "model": model,
             "messages": system
             + [sent for message in request.messages for sent in _openai_messages(message)],
+            max_tokens: request.max_tokens,
             "temperature": request.temperature,
             "stop": request.stop_sequences or None,
             "tools": tools or None,
@@ -408,7 +405,7 @@ def _openai_messages(message: SamplingMessage) -> list[Json]:
 
 
 def _openai_result(result: ToolResultContent) -> Json:
-    text = _result_text(result, "the result of a tool")
+    text = _result_text(result)
     return {
         "role": "tool",
         "tool_call_id": result.tool_use_id,
@@ -561,7 +558,7 @@ def _anthropic_block(block: SamplingContent) -> Json:
         case ToolResultContent():
             content = [_anthropic_inner(inner) for inner in block.content]
             if not content and block.structured_content is not None:
-                content = [{"type": "text", "text": _result_text(block, "the result of a tool")}]
+                content = [{"type": "text", "text": _result_text(block)}]
             result = {"type": "tool_result", "tool_use_id": block.tool_use_id, "content": content}
             return {**result, "is_error": True} if block.is_error else result
     raise _unsupported(block, "a message")
@@ -570,7 +567,7 @@ def _anthropic_block(block: SamplingContent) -> Json:
 def _anthropic_inner(block: Content) -> Json:
     if isinstance(block, ImageContent):
         return _anthropic_block(block)
-    return {"type": "text", "text": _as_text(block, "the result of a tool")}
+    return {"type": "text", "text": _as_text(block)}
 
 
 def _anthropic_read(reply: bytes, model: str) -> CreateMessageResult:
