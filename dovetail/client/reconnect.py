@@ -13,7 +13,8 @@ request that was refused had no effect, so it is sent again afterwards.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, TypeVar, cast
 
@@ -107,13 +108,8 @@ class Connector:
     async def _wait_for_session(self, timeout: float) -> ClientSession:
         if self.state == "closed":
             raise ConnectionClosed(f"The client of {self.target.name} is closed")
-        try:
-            async with asyncio.timeout(timeout) as limit:
-                return await self._wait_for(self._opening or self._start_opening())
-        except TimeoutError:
-            if not limit.expired():
-                raise
-            raise TimedOut(f"{self.target.name}: no connection within {timeout:g} s") from None
+        async with time_limit(timeout, f"{self.target.name}: no connection"):
+            return await self._wait_for(self._opening or self._start_opening())
 
     async def _wait_for(self, task: "asyncio.Task[T]") -> T:
         """Wait for a task of this connector, which goes on if the caller is cancelled."""
@@ -362,6 +358,18 @@ class Connector:
 def ping_method(session: ClientSession) -> str:
     """Return the method that checks whether a server responds."""
     return "ping" if "ping" in session.agreed_revision.methods else "server/discover"
+
+
+@asynccontextmanager
+async def time_limit(seconds: float, problem: str) -> AsyncIterator[None]:
+    """Raise TimedOut with this problem if the block takes longer."""
+    try:
+        async with asyncio.timeout(seconds) as timeout:
+            yield
+    except TimeoutError:
+        if not timeout.expired():
+            raise
+        raise TimedOut(f"{problem} within {seconds:g} s") from None
 
 
 def backoff(failures: int) -> float:

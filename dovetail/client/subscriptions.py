@@ -14,6 +14,8 @@ from functools import partial
 from time import monotonic
 from typing import Any
 
+from msgspec import Struct
+
 from ..connection.client_session import ClientSession
 from ..connection.notifications import run_callback
 from ..errors import (
@@ -22,14 +24,13 @@ from ..errors import (
     DovetailError,
     MethodNotFound,
     Overloaded,
-    TimedOut,
 )
 from ..jsonrpc.messages import Id
 from ..protocol.base import SUBSCRIPTION_ID
 from ..protocol.methods import METHODS
 from ..protocol.resources import UriParams
 from ..protocol.utilities import ListenParams, SubscriptionFilter
-from .reconnect import Connector, backoff
+from .reconnect import Connector, backoff, time_limit
 
 log = logging.getLogger("dovetail.client")
 
@@ -45,21 +46,18 @@ STABLE_SECONDS = 5.0
 """A stream that lasted this long counts as having worked."""
 
 
-class Subscription:
+class Subscription(Struct, eq=False):
     """A subscription. `await` it to wait until it is active; `await close()`, or `async with`,
     ends it."""
 
-    def __init__(
-        self, owner: "Subscriptions", kind: str, uri: str | None, callback: Callable[[str], Any]
-    ) -> None:
-        self._owner = owner
-        self.kind = kind
-        self.uri = uri
-        self.callback = callback
-        self.stream: Id | None = None
-        """The id of its stream, in the stateless era."""
-        self.task: asyncio.Task[None] | None = None
-        self.ready: asyncio.Future[None] | None = None
+    _owner: "Subscriptions"
+    kind: str
+    uri: str | None
+    callback: Callable[[str], Any]
+    stream: Id | None = None
+    """The id of its stream, in the stateless era."""
+    task: "asyncio.Task[None] | None" = None
+    ready: "asyncio.Future[None] | None" = None
 
     @property
     def subject(self) -> str:
@@ -98,15 +96,10 @@ class Subscriptions:
                 await self._connector.with_login(partial(self._open_and_wait, handle))
             else:
                 await self._request("resources/subscribe", UriParams(uri=uri))
-        except BaseException as problem:
+        except BaseException:
             self._subscriptions.remove(handle)
             if handle.task is not None:
                 handle.task.cancel()
-            if isinstance(problem, TimeoutError) and not isinstance(problem, DovetailError):
-                text = (
-                    f"subscriptions/listen: no acknowledgement within {self._connector.timeout:g} s"
-                )
-                raise TimedOut(text) from None
             raise
         return handle
 
@@ -210,7 +203,8 @@ class Subscriptions:
     async def _open_and_wait(self, handle: Subscription) -> None:
         """Open the stream of a subscription, and wait until it is active."""
         self._open(handle, await self._connector.get_session())
-        await asyncio.wait_for(self.wait_until_active(handle), self._connector.timeout)
+        async with time_limit(self._connector.timeout, "subscriptions/listen: no acknowledgement"):
+            await self.wait_until_active(handle)
 
     def _open(self, handle: Subscription, session: ClientSession) -> None:
         if handle.task is not None:
