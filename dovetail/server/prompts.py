@@ -19,13 +19,13 @@ from msgspec.structs import replace
 
 from ..errors import ConfigError, InvalidParams
 from ..limits import Limits
-from ..protocol.base import Icon, Meta
 from ..protocol.prompts import GetPromptResult, Message, Prompt, PromptArgument
 from ..protocol.utilities import CompleteResult, Completion
 from .context import Context
 from .media import Media
+from .options import PromptOptions
 from .registry import parse_scopes
-from .tools import content_block
+from .tools import content_block, definition_fields
 
 if TYPE_CHECKING:
     from .signature import Signature
@@ -126,37 +126,23 @@ class RegisteredPrompt(Struct, frozen=True, eq=False):
     """The scopes that a token needs to get it."""
 
 
-def compile_prompt(
-    function: Callable[..., Any],
-    *,
-    name: str | None = None,
-    title: str | None = None,
-    description: str | None = None,
-    icons: list[Icon] | None = None,
-    meta: Meta | None = None,
-    scopes: Sequence[str] | str = (),
-) -> RegisteredPrompt:
+def compile_prompt(function: Callable[..., Any], options: PromptOptions) -> RegisteredPrompt:
     """Compile a function into a prompt; the options are those of `Server.prompt`."""
     from .signature import Signature
 
-    signature = Signature(function, context_type=Context, name=name)
-    name = signature.name
+    signature = Signature(function, context_type=Context, name=options.get("name"))
     arguments = [
         PromptArgument(
             name=parameter.name, description=parameter.description, required=parameter.required
         )
         for parameter in signature.parameters
     ]
-    prompt = Prompt(
-        name=name,
-        title=title,
-        description=description if description is not None else signature.description,
-        arguments=arguments or None,
-        icons=icons,
-        meta=meta,
+    return RegisteredPrompt(
+        Prompt(**definition_fields(signature, options), arguments=arguments or None),
+        signature,
+        Completers(signature.name, [argument.name for argument in arguments]),
+        parse_scopes(options.get("scopes", ()), f"Prompt {signature.name!r}"),
     )
-    completers = Completers(name, [parameter.name for parameter in signature.parameters])
-    return RegisteredPrompt(prompt, signature, completers, parse_scopes(scopes, f"Prompt {name!r}"))
 
 
 def bind_arguments(

@@ -2,13 +2,12 @@
 
 import re
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from ..errors import ConfigError, InvalidParams, NotFound, SchemaError
-from ..protocol.base import Icon, Meta
 from ..protocol.content import (
     Annotations,
     BlobResourceContents,
@@ -20,10 +19,10 @@ from ..text import quote
 from .caching import Cache, check_cache
 from .context import Context
 from .media import File, Media
-from .options import AppSettings
+from .options import AppSettings, ResourceOptions
 from .prompts import Completers
 from .registry import parse_scopes
-from .tools import ANY_SHAPE, RegisteredTool
+from .tools import ANY_SHAPE, RegisteredTool, definition_fields
 
 SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:")
 """What a URI begins with (RFC 3986)."""
@@ -49,36 +48,19 @@ class RegisteredResource(Struct, frozen=True, eq=False):
 
 
 def compile_resource(
-    function: Callable[..., Any],
-    uri: str,
-    *,
-    name: str | None = None,
-    title: str | None = None,
-    description: str | None = None,
-    mime_type: str | None = None,
-    size: int | None = None,
-    icons: list[Icon] | None = None,
-    annotations: Annotations | dict[str, Any] | None = None,
-    meta: Meta | None = None,
-    cache: Cache | None = None,
-    scopes: Sequence[str] | str = (),
+    function: Callable[..., Any], uri: str, options: ResourceOptions
 ) -> RegisteredResource:
     """Compile a function into a resource, or into a template if the URI has variables; the options
     are those of `Server.resource`."""
     from .signature import Signature
 
-    signature = Signature(function, context_type=Context, name=name)
+    signature = Signature(function, context_type=Context, name=options.get("name"))
+    cache, annotations = options.get("cache"), options.get("annotations")
     if cache is not None:
         check_cache(cache, f"The cache of resource {uri!r}")
-    fields: dict[str, Any] = {
-        "name": signature.name,
-        "title": title,
-        "description": description if description is not None else signature.description,
-        "mime_type": mime_type,
-        "icons": icons,
-        "annotations": None if annotations is None else Annotations.of(annotations),
-        "meta": meta,
-    }
+    fields = definition_fields(signature, options)
+    fields["mime_type"] = options.get("mime_type")
+    fields["annotations"] = None if annotations is None else Annotations.of(annotations)
     definition: Resource | ResourceTemplate
     template = None
     if "{" in uri:
@@ -89,14 +71,14 @@ def compile_resource(
         definition = ResourceTemplate(uri_template=uri, **fields)
     else:
         _check_uri(uri, signature)
-        definition = Resource(uri=uri, size=size, **fields)
+        definition = Resource(uri=uri, size=options.get("size"), **fields)
     return RegisteredResource(
         definition,
         signature,
         Completers(signature.name, template.variables if template else ()),
         template,
         cache,
-        parse_scopes(scopes, f"Resource {uri!r}"),
+        parse_scopes(options.get("scopes", ()), f"Resource {uri!r}"),
     )
 
 

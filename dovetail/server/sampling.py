@@ -237,7 +237,7 @@ def _tool(source: Any, context_type: type) -> Tool:
     )
     from .tools import compile_tool
 
-    return compile_tool(source, context_type).definition
+    return compile_tool(source, context_type, {}).definition
 
 
 def _tool_choice(source: ToolChoice | Mapping[str, Any] | str | None) -> ToolChoice | None:

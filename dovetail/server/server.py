@@ -281,8 +281,8 @@ class Server(Handlers):
         self._tools.add(tool.definition.name, self._check_enforceable(tool))
 
     def _compile_tool(self, function: Callable[..., Any], options: ToolOptions) -> RegisteredTool:
-        _check_options("tool", compile_tool, options)
-        return compile_tool(function, Context, **options)
+        _check_options("tool", ToolOptions, options)
+        return compile_tool(function, Context, options)
 
     def remove_tool(self, name: str) -> None:
         """Remove a tool and notify clients.
@@ -351,8 +351,8 @@ class Server(Handlers):
             ConfigError: The URI is taken or malformed, or an option is not valid.
             SchemaError: The variables and the parameters of the function differ.
         """
-        _check_options("resource", compile_resource, options)
-        resource = self._check_enforceable(compile_resource(function, uri, **options))
+        _check_options("resource", ResourceOptions, options)
+        resource = self._check_enforceable(compile_resource(function, uri, options))
         registry = self._resources if resource.template is None else self._templates
         registry.add(uri, resource)
         return _completable(function, resource.completers)
@@ -512,8 +512,8 @@ class Server(Handlers):
         Raises:
             ConfigError: The name is taken, or an option is not valid.
         """
-        _check_options("prompt", compile_prompt, options)
-        prompt = self._check_enforceable(compile_prompt(function, **options))
+        _check_options("prompt", PromptOptions, options)
+        prompt = self._check_enforceable(compile_prompt(function, options))
         self._prompts.add(prompt.definition.name, prompt)
         return _completable(function, prompt.completers)
 
@@ -1007,8 +1007,8 @@ def _decorate(add: Callable[..., Any], function_or_name: Any, options: Mapping[s
     return decorate
 
 
-def _check_options(kind: str, compile: Any, options: Mapping[str, Any]) -> None:
-    known = compile.__kwdefaults__
+def _check_options(kind: str, options_type: Any, options: Mapping[str, Any]) -> None:
+    known = options_type.__annotations__
     for name in options.keys() - known.keys():
         from difflib import get_close_matches
 

@@ -14,7 +14,7 @@ and File) passes through; a list may mix it with anything else.
 import re
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 import msgspec
@@ -33,7 +33,6 @@ from ..errors import (
 )
 from ..limits import Limits
 from ..ports import Call
-from ..protocol.base import Icon, Meta
 from ..protocol.content import (
     AudioContent,
     EmbeddedResource,
@@ -46,6 +45,7 @@ from ..protocol.lifecycle import InputRequired
 from ..protocol.tools import Tool, ToolAnnotations, ToolExecution, ToolResult
 from ..schema import Shape, TypeMismatch, Unencodable
 from .media import Media
+from .options import ComponentOptions, ToolOptions
 from .registry import parse_scopes
 
 if TYPE_CHECKING:
@@ -93,52 +93,48 @@ class RegisteredTool(Struct, frozen=True, eq=False):
     """How it may run as a task; None if it may not."""
 
 
+def definition_fields(signature: "Signature", options: ComponentOptions) -> dict[str, Any]:
+    """Return the fields that the definitions of all components have in common."""
+    description = options.get("description")
+    return {
+        "name": signature.name,
+        "title": options.get("title"),
+        "description": signature.description if description is None else description,
+        "icons": options.get("icons"),
+        "meta": options.get("meta"),
+    }
+
+
 def compile_tool(
-    function: Callable[..., Any],
-    context_type: type,
-    *,
-    name: str | None = None,
-    title: str | None = None,
-    description: str | None = None,
-    annotations: ToolAnnotations | dict[str, Any] | None = None,
-    icons: list[Icon] | None = None,
-    meta: Meta | None = None,
-    schema: dict[str, Any] | None = None,
-    output_schema: dict[str, Any] | None = None,
-    timeout: float | None = None,
-    isolate: str | None = None,
-    scopes: Sequence[str] | str = (),
-    task: str | None = None,
-    resumable: bool = False,
-    ui: str | None = None,
-    visibility: Sequence[str] | str | None = None,
+    function: Callable[..., Any], context_type: type, options: ToolOptions
 ) -> RegisteredTool:
     """Compile a function into a tool; parameters of `context_type` get the context, and the options
     are those of `Server.tool`."""
     from .signature import Signature
 
-    signature = Signature(function, context_type=context_type, free=schema is not None, name=name)
+    schema, output_schema = options.get("schema"), options.get("output_schema")
+    annotations, task = options.get("annotations"), options.get("task")
+    timeout, isolate = options.get("timeout"), options.get("isolate")
+    signature = Signature(
+        function, context_type=context_type, free=schema is not None, name=options.get("name")
+    )
     name = signature.name
     _check_name(name)
-    if ui is not None or visibility is not None or (meta and "ui" in meta):
-        from ..extensions.apps.settings import tool_meta
-
-        meta = tool_meta(name, meta or {}, ui, visibility)
     _check_signature(name, signature)
     make_result, described = _result_maker(name, signature.returns)
     bind = signature.bind if schema is None else _bind_by_schema(name, schema, signature)
-    input_schema = signature.schema if schema is None else schema
     tool = Tool(
-        name=name,
-        input_schema=input_schema,
-        title=title,
-        description=description if description is not None else signature.description,
+        **definition_fields(signature, options),
+        input_schema=signature.schema if schema is None else schema,
         output_schema=described if output_schema is None else output_schema,
         annotations=None if annotations is None else ToolAnnotations.of(annotations),
-        icons=icons,
         execution=None if task is None else ToolExecution(task_support=task),
-        meta=meta,
     )
+    ui, visibility = options.get("ui"), options.get("visibility")
+    if ui is not None or visibility is not None or "ui" in (tool.meta or ()):
+        from ..extensions.apps.settings import tool_meta
+
+        tool.meta = tool_meta(name, tool.meta or {}, ui, visibility)
     if isolate is not None:
         _check_isolated(isolate, function, signature, name)
     if output_schema is not None:
@@ -152,9 +148,9 @@ def compile_tool(
         timeout,
         isolated=isolate is not None,
         direct=signature.is_async and timeout is None and isolate is None,
-        header_params=_header_params(name, input_schema),
-        scopes=parse_scopes(scopes, f"Tool {name!r}"),
-        task=_task_support(name, signature, task, resumable),
+        header_params=_header_params(name, tool.input_schema),
+        scopes=parse_scopes(options.get("scopes", ()), f"Tool {name!r}"),
+        task=_task_support(name, signature, task, options.get("resumable", False)),
     )
 
 

@@ -40,7 +40,7 @@ def property_(hint: Any, *default: Any) -> dict[str, Any]:
     def tool(it: hint) -> None: ...
 
     tool.__defaults__ = default
-    made = compile_tool(tool, Context)
+    made = compile_tool(tool, Context, {})
     assert [(mirror.name, mirror.path) for mirror in made.header_params] == [("It", ("it",))]
     found: dict[str, Any] = made.definition.input_schema["properties"]["it"]
     return found
@@ -113,7 +113,7 @@ def test_a_shared_definition_is_written_in_place() -> None:
         other: Annotated[Zone, Field(title="B")],
     ) -> None: ...
 
-    made = compile_tool(tool, Context)
+    made = compile_tool(tool, Context, {})
     assert [mirror.path for mirror in made.header_params] == [("it",)]
     assert made.definition.input_schema["properties"]["it"]["type"] == "string"
     assert made.definition.input_schema["properties"]["other"]["$ref"] == "#/$defs/Zone"
@@ -123,7 +123,7 @@ def test_a_shared_definition_is_written_in_place() -> None:
 def test_a_field_of_an_object_can_be_mirrored(kind: Any) -> None:
     def tool(where: kind) -> None: ...
 
-    assert compile_tool(tool, Context).header_params == (
+    assert compile_tool(tool, Context, {}).header_params == (
         HeaderParam("Region", ("where", "region"), "string"),
         HeaderParam("Zone", ("where", "zone"), "string"),
     )
@@ -134,7 +134,7 @@ def test_a_schema_that_was_given_stays_as_it_is() -> None:
         "type": "object",
         "properties": {"n": {"type": "integer", "x-mcp-header": "N", "title": "N"}},
     }
-    made = compile_tool(lambda n: n, Context, name="tool", schema=given)
+    made = compile_tool(lambda n: n, Context, {"name": "tool", "schema": given})
     assert made.definition.input_schema is given
     assert made.header_params == (HeaderParam("N", ("n",), "integer"),)
 
@@ -145,7 +145,7 @@ def test_an_ordinary_tool_has_none_and_loads_nothing_for_it() -> None:
         from dovetail import Context
         from dovetail.server.tools import compile_tool
         def tool(x: int, y: str = "") -> str: ...
-        assert compile_tool(tool, Context).header_params == ()
+        assert compile_tool(tool, Context, {}).header_params == ()
         assert "dovetail.protocol.header_params" not in sys.modules"""
     subprocess.run([sys.executable, "-c", code], check=True)
 
