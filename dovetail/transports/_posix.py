@@ -30,9 +30,9 @@ variable = str
 SMALL_CHUNK_BYTES, LARGE_CHUNK_BYTES = 64 * KIB, 256 * KIB
 
 
-def resolve(words: list[str], path: str | None) -> list[str]:
+def resolve(argv: list[str], path: str | None) -> list[str]:
     """Return the command as it can be executed."""
-    return words
+    return argv
 
 
 def read(

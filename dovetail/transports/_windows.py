@@ -51,9 +51,9 @@ variable = str.upper
 CHUNK_BYTES = 64 * KIB
 
 
-def resolve(words: list[str], path: str | None) -> list[str]:
+def resolve(argv: list[str], path: str | None) -> list[str]:
     """Return the command as it can be executed: `npx` is `npx.cmd` somewhere on the path."""
-    return [shutil.which(words[0], path=path) or words[0], *words[1:]]
+    return [shutil.which(argv[0], path=path) or argv[0], *argv[1:]]
 
 
 def read(

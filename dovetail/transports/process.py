@@ -97,16 +97,16 @@ async def spawn(
 
     Each line of its stderr goes to `on_stderr` (default: to stderr of this process).
     """
-    words = list(command)
-    shown = _command_line(words)
+    argv = list(command)
+    shown = _command_line(argv)
     environment = safe_environment() | {
         system.variable(name): value for name, value in (env or {}).items()
     }
     try:
-        popen = _popen(words, environment, cwd)
+        popen = _popen(argv, environment, cwd)
     except (OSError, ValueError, IndexError) as error:
         raise ConnectFailed(
-            f"Could not start `{shown}`: {_explain_failure(words, environment, cwd, error)}"
+            f"Could not start `{shown}`: {_explain_failure(argv, environment, cwd, error)}"
         ) from None
     return ProcessChannel(popen, shown, limits, on_stderr or _echo)
 
@@ -244,10 +244,10 @@ def _ignore(_: object) -> None:
 
 
 def _popen(
-    words: list[str], environment: dict[str, str], cwd: str | Path | None
+    argv: list[str], environment: dict[str, str], cwd: str | Path | None
 ) -> "subprocess.Popen[bytes]":
     pipe = subprocess.PIPE
-    command = system.resolve(words, environment.get("PATH"))
+    command = system.resolve(argv, environment.get("PATH"))
     return subprocess.Popen(
         command,
         bufsize=0,
@@ -314,15 +314,15 @@ def _echo(line: str) -> None:
         pass
 
 
-def _command_line(words: Sequence[str]) -> str:
-    text = " ".join(shlex.join(words).split())
+def _command_line(argv: Sequence[str]) -> str:
+    text = " ".join(shlex.join(argv).split())
     return text if len(text) <= 120 else f"{text[:119]}…"
 
 
 def _explain_failure(
-    words: Sequence[str], environment: Mapping[str, str], cwd: str | Path | None, error: Exception
+    argv: Sequence[str], environment: Mapping[str, str], cwd: str | Path | None, error: Exception
 ) -> str:
-    if not words:
+    if not argv:
         return "the command is empty. Pass at least the name of a program."
     if not isinstance(error, OSError):
         return str(error)
@@ -335,7 +335,7 @@ def _explain_failure(
     if not isinstance(error, FileNotFoundError):
         remedy = REMEDIES.get(error.errno or 0)
         return f"{why}; {remedy}" if remedy else why
-    name, path = words[0], environment.get("PATH", "")
+    name, path = argv[0], environment.get("PATH", "")
     if os.path.dirname(name):
         found, where = (
             shutil.which(os.path.join(cwd or "", name)),

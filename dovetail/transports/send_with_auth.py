@@ -1,7 +1,7 @@
 """Send a request with credentials, over HTTP or as the opening handshake of a WebSocket.
 
-The credentials provide the headers. If the server refuses the request all the same, they are told,
-and may have better headers now: with a renewed token, or the nonce that the server wants to see. A
+The credentials provide the headers. If the server refuses the request anyway, they are notified,
+and may have better headers now: with a renewed token, or the nonce that the server expects. A
 request that was refused had no effect, so it may be sent again, a few times. While the credentials
 are at work, which may take requests of their own, the deadline of the caller is paused (`pause`).
 What only a person can solve is raised as Unauthorized and handled by the client.
@@ -71,24 +71,26 @@ def make_head(status: int, headers: Iterable[tuple[str, str]]) -> HttpResponse:
 
 
 def explain_refusal(
-    url: str, answer: HttpResponse, given: Iterable[str], said: str = ""
+    url: str, answer: HttpResponse, user_headers: Iterable[str], explanation: str = ""
 ) -> Unauthorized:
     """Return the error for a 401 or 403 that the credentials could not solve.
 
-    `given` are the names of the user's own headers. `said` is the server's explanation, used if its
-    challenge has none.
+    `user_headers` are the names of the user's own headers. `explanation` is what the server said,
+    used if its challenge says nothing.
     """
     challenge = answer.headers.get("www-authenticate", "")[:MAX_CHALLENGE_CHARS]
     parameters = {
         name.lower(): re.sub(r"\\(.)", r"\1", value)
         for name, value in _PARAMETER.findall(challenge)
     }
-    why = one_line(parameters.get("error_description", said))
+    why = one_line(parameters.get("error_description", explanation))
     status = f"{answer.status}: {why}" if why else f"{answer.status}"
     key = one_line(parameters.get("header", "")) if _API_KEY.search(challenge) else ""
     if answer.status == 403:
         return Unauthorized(f"{url} denied access ({status})")
-    sent = next((name for name in given if name.lower() in ("authorization", key.lower())), None)
+    sent = next(
+        (name for name in user_headers if name.lower() in ("authorization", key.lower())), None
+    )
     if sent is not None:
         return Unauthorized(f"{url} rejected the {sent} header ({status}). Pass another one.")
     if key:

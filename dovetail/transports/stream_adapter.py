@@ -149,8 +149,8 @@ class StreamAdapter:
 
 def describe_os_error(problem: OSError) -> str:
     """Return what went wrong on the network, as part of a message."""
-    if verdict := getattr(problem, "verify_message", ""):
-        return f"its certificate is not trusted ({verdict})"
+    if reason := getattr(problem, "verify_message", ""):
+        return f"its certificate is not trusted ({reason})"
     found = re.search(r"\[Errno (\d+)\]", str(problem))  # of several addresses, the first
     number = problem.errno or (int(found[1]) if found else 0)
     known = number > 0 and not getattr(problem, "library", None)

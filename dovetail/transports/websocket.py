@@ -276,8 +276,8 @@ class _ClientWebSocket:
 
 
 def _describe_close(code: int, reason: str | None) -> str:
-    words = reason or CLOSE_REASONS.get(code, "")
-    return f"code {code}: {words}" if words else f"code {code}"
+    meaning = reason or CLOSE_REASONS.get(code, "")
+    return f"code {code}: {meaning}" if meaning else f"code {code}"
 
 
 def _head(result: Any) -> HttpResponse:
@@ -285,16 +285,16 @@ def _head(result: Any) -> HttpResponse:
     return make_head(result.response.status_code, result.response.headers.raw_items())
 
 
-def _refusal(name: str, refusal: "InvalidStatus", given: Iterable[str]) -> DovetailError:
+def _refusal(name: str, refusal: "InvalidStatus", user_headers: Iterable[str]) -> DovetailError:
     """Return the error for a handshake that was answered with an HTTP status."""
     response = refusal.response
-    said = (response.body or b"")[:200].decode(errors="replace").strip()
+    text = (response.body or b"")[:200].decode(errors="replace").strip()
     if response.status_code in AUTH_STATUSES:
-        return explain_refusal(name, _head(refusal), given, said)
+        return explain_refusal(name, _head(refusal), user_headers, text)
     status = (
         f"{name}: the server refused with HTTP {response.status_code} {response.reason_phrase}"
     ).rstrip()
     if "Location" in response.headers:
         where = response.headers["Location"]
         return ConnectFailed(f"{status}. It redirects to {where}. Use that URL if you trust it.")
-    return ConnectFailed(f"{status}: {said}" if said else status)
+    return ConnectFailed(f"{status}: {text}" if text else status)

@@ -289,11 +289,11 @@ async def _get(transport: "HttpTransport", name: str) -> "aiohttp.ClientResponse
         )
     if response.status in AUTH_STATUSES:
         raise explain_refusal(name, response_head(response), transport.headers)
-    said = f"HTTP {response.status} {response.reason or ''}".rstrip()
+    outcome = f"HTTP {response.status} {response.reason or ''}".rstrip()
     if response.status == 200:
-        said += f" with {response.content_type}"
+        outcome += f" with {response.content_type}"
     raise ConnectFailed(
-        f"{name}: expected an event stream, got {said}. Is this the URL of an HTTP+SSE server?"
+        f"{name}: expected an event stream, got {outcome}. Is this the URL of an HTTP+SSE server?"
     )
 
 
@@ -368,7 +368,7 @@ class _SseClientStream:
         try:
             async with asyncio.timeout(self._timeout):
                 while True:
-                    status, words, pause = await self._post(data)
+                    status, outcome, pause = await self._post(data)
                     if pause is None:
                         break
                     await asyncio.sleep(pause)
@@ -383,13 +383,13 @@ class _SseClientStream:
             return
         if status in (404, 410):
             raise ConnectionClosed(
-                f"{self._name}: the server does not know this session any more: {words}"
+                f"{self._name}: the server does not know this session any more: {outcome}"
             )
         if status >= 300:
             self._report_lost(
                 data,
                 ERRORS_BY_STATUS.get(status, InternalError)(
-                    f"{self._name}: the server refused a message: {words}"
+                    f"{self._name}: the server refused a message: {outcome}"
                 ),
             )
 
@@ -418,14 +418,14 @@ class _SseClientStream:
         )
         with translate_errors(self._name):
             async with response:
-                words = f"HTTP {response.status} {response.reason or ''}".rstrip()
+                outcome = f"HTTP {response.status} {response.reason or ''}".rstrip()
                 if response.status >= 300:
-                    said = (await response.content.read(200)).decode(errors="replace").strip()
-                    words += f": {said}" if said else ""
+                    text = (await response.content.read(200)).decode(errors="replace").strip()
+                    outcome += f": {text}" if text else ""
         pause = None
         if response.status in RETRY_AFTER_STATUSES:
             pause = parse_retry_after(response.headers.get("Retry-After", ""))
-        return response.status, words, pause
+        return response.status, outcome, pause
 
     def _report_lost(self, data: bytes, error: DovetailError) -> None:
         try:

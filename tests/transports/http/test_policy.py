@@ -187,12 +187,12 @@ def test_the_memory_of_combinations_is_bounded_in_number_and_length() -> None:
     for number in range(3 * ladder.MAX_REMEMBERED_HEADS):
         passed(policy=policy, accept=f"application/json, x/{number}")
     assert (
-        len(policy.usual) <= ladder.MAX_REMEMBERED_HEADS
+        len(policy.remembered) <= ladder.MAX_REMEMBERED_HEADS
         and len(policy.known) <= ladder.MAX_REMEMBERED_HEADS
     )
-    before = dict(policy.usual), dict(policy.known)
+    before = dict(policy.remembered), dict(policy.known)
     passed(policy=policy, accept="application/json, " + "x" * ladder.MAX_REMEMBERED_BYTES)
-    assert (policy.usual, policy.known) == before
+    assert (policy.remembered, policy.known) == before
 
 
 def test_the_head_is_read_once() -> None:

@@ -394,8 +394,8 @@ class HttpChannel:
                 raise ConnectFailed(f"{reply.url}: this is not an MCP server ({reply.status_text})")
         was_examined = not (opening and reply.status in UNEXAMINED_STATUSES)
         if error is None or not (is_stateless_error or was_examined):
-            said = "" if error is None else error.message
-            raise error_for_status(reply, message.method, said, opening, self._transport.headers)
+            text = "" if error is None else error.message
+            raise error_for_status(reply, message.method, text, opening, self._transport.headers)
         if message.request_id is None:
             log.warning("The server refused %s: %s", message.method or "a response", error.message)
         else:

@@ -67,17 +67,17 @@ async def fetch(
         raise ConnectFailed(check.complaint(name) or str(problem)) from None
 
 
-def fetcher(peers: PeerAddresses, named: Collection[str] = (), **how: Any) -> Fetch:
+def fetcher(peers: PeerAddresses, trusted_urls: Collection[str] = (), **options: Any) -> Fetch:
     """Return the `fetch` for a client of one server. A server on a private network may point to
-    others there, and the URLs that the user `named` may be anywhere."""
+    others there, and the URLs that the user named (`trusted_urls`) may be anywhere."""
 
-    async def fetched(request: HttpRequest) -> HttpResponse:
+    async def fetch_for_server(request: HttpRequest) -> HttpResponse:
         if request.method == "GET":
             request = replace(request, headers={**request.headers, **VERSION_HEADER})
         private = peers.private if peers.private is not None else await _all_private(peers.host)
-        return await fetch(request, private=private or request.url in named, **how)
+        return await fetch(request, private=private or request.url in trusted_urls, **options)
 
-    return fetched
+    return fetch_for_server
 
 
 class _AddressCheck:

@@ -217,15 +217,19 @@ class HttpReply:
 
 
 def error_for_status(
-    reply: HttpReply, method: str | None, said: str, opening: bool, given: Iterable[str]
+    reply: HttpReply,
+    method: str | None,
+    explanation: str,
+    opening: bool,
+    user_headers: Iterable[str],
 ) -> DovetailError:
-    """Return the error for a refusal whose body is not the response to the message. `said` is the
-    server's explanation, `given` are the names of the user's own headers."""
+    """Return the error for a refusal whose body is not the response to the message. `user_headers`
+    are the names of the user's own headers."""
     if reply.status in AUTH_STATUSES:
-        return explain_refusal(reply.url, reply.head, given, said)
+        return explain_refusal(reply.url, reply.head, user_headers, explanation)
     text = f"{reply.url} {reply.status_text}"
-    if said:
-        text += f": {said}"
+    if explanation:
+        text += f": {explanation}"
     wait = reply.retry_after
     busy = (
         Overloaded(text)

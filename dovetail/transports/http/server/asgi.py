@@ -83,17 +83,17 @@ class BodyTimeouts:
 
 
 async def read_body(receive: Receive, limits: Limits, body_timeouts: BodyTimeouts) -> bytes:
-    """Read the whole body of a request; Refused if it is too long or too slow, or if too many bytes
-    are arriving at once."""
+    """Read the whole body of a request; RequestRefused if it is too long or too slow, or if too
+    many bytes are arriving at once."""
     task = asyncio.current_task()
     assert task is not None
     body_timeouts.begin(task)
-    late = False
+    timed_out = False
     try:
         try:
             message = await receive()
         finally:
-            late = body_timeouts.end(task)
+            timed_out = body_timeouts.end(task)
         body: bytes = message.get("body", b"")
         if message.get("more_body"):
             async with asyncio.timeout(limits.body_timeout):
@@ -102,7 +102,7 @@ async def read_body(receive: Receive, limits: Limits, body_timeouts: BodyTimeout
             raise ClientGone
     except (TimeoutError, asyncio.CancelledError) as end:
         if isinstance(end, asyncio.CancelledError):
-            if not late:
+            if not timed_out:
                 raise
             task.uncancel()
         text = f"The body did not arrive within {limits.body_timeout:g} s"
@@ -185,11 +185,11 @@ async def send_response(
 
 def preflight(rules: Policy, head: RequestHead) -> Headers:
     """Return the headers that answer the preflight request of a browser (CORS)."""
-    asked = head.headers.get(b"access-control-request-headers", b"*")
+    requested = head.headers.get(b"access-control-request-headers", b"*")
     return [
         *cors(rules, head),
         (b"access-control-allow-methods", ", ".join(rules.methods).encode()),
-        (b"access-control-allow-headers", asked),
+        (b"access-control-allow-headers", requested),
         (b"access-control-max-age", b"86400"),
     ]
 

@@ -201,12 +201,12 @@ def _check_name_header(policy: Policy, head: RequestHead, facts: MessageFacts) -
 
 def _find_mismatch(head: RequestHead, header: bytes, field: str, value: Any) -> str | None:
     """Return how a header differs from a field of the body, or None."""
-    given = head.headers.get(header)
-    if given is None:
+    sent = head.headers.get(header)
+    if sent is None:
         if not is_encodable(value):
             return None  # there is nothing to send
         return f"The header {spell_header(header)} is missing. Send the value of {field}."
-    text = given.decode("latin-1")
+    text = sent.decode("latin-1")
     try:
         if matches(value, text):
             return None
@@ -288,12 +288,12 @@ def check_header_params(
     """Check the arguments of a call against its `Mcp-Param-*` headers. Headers that belong to no
     parameter are ignored."""
     try:
-        given = msgspec.json.decode(arguments) if bytes(arguments) else {}
+        decoded = msgspec.json.decode(arguments) if bytes(arguments) else {}
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         return Rejection(400, InvalidParams(f"The arguments are not valid JSON: {error}"))
     for param in params:
         problem = _find_mismatch(
-            head, param.header, f"arguments.{'.'.join(param.path)}", param.value(given)
+            head, param.header, f"arguments.{'.'.join(param.path)}", param.value(decoded)
         )
         if problem is not None:
             return Rejection(400, HeaderMismatch(problem))

@@ -72,11 +72,6 @@ class Policy:
     """The settings of one endpoint. `hosts` and `origins` are those that the configuration allows,
     `bound` the server's own names."""
 
-    __slots__ = (
-        "bound", "handshake", "hosts", "known", "limit", "methods", "origins", "poll", "sessions",
-        "stateless", "supported", "usual",
-    )  # fmt: skip
-
     def __init__(
         self,
         revisions: Sequence[Revision],
@@ -100,7 +95,7 @@ class Policy:
         self.sessions = sessions and bool(self.handshake)
         self.methods = ("GET", "POST", "DELETE") if self.sessions else ("POST",)
         self.poll = poll
-        self.usual = BoundedDict[tuple[object, ...], RequestHead](MAX_REMEMBERED_HEADS)
+        self.remembered = BoundedDict[tuple[object, ...], RequestHead](MAX_REMEMBERED_HEADS)
         """Heads that were accepted lately, by all their parts."""
         self.known: BoundedDict[tuple[object, ...], tuple[bool, bool]] = BoundedDict(
             MAX_REMEMBERED_HEADS
@@ -165,13 +160,13 @@ def check_head(
     server."""
     key = (method, server, *headers)
     try:
-        usual = policy.usual.get(key)
+        remembered = policy.remembered.get(key)
     except TypeError:  # some ASGI servers use lists, which cannot be hashed
         return check_head(
             policy, method, [(bytes(name), bytes(value)) for name, value in headers], server
         )
-    if usual is not None:
-        return usual
+    if remembered is not None:
+        return remembered
     found = dict(headers)
     repeated: tuple[bytes, ...] = ()
     if len(found) != len(headers):
@@ -181,23 +176,23 @@ def check_head(
     session = None if version in STATELESS_VERSIONS else _text(get(names.SESSION))
     common = (method, server, *map(get, COMMON))
     known = policy.known.get(common)
-    asked = RequestHead(
+    head = RequestHead(
         method, found, server, *(known or parse_accept(get(names.ACCEPT))),
         version, session, _text(get(names.LAST_EVENT_ID)), repeated,
     )  # fmt: skip
     for rung in HEAD if known is None else EACH:
-        problem = rung.check(policy, asked)
+        problem = rung.check(policy, head)
         if problem is not None:
-            reject = rung.reject(policy, asked, problem)
+            reject = rung.reject(policy, head, problem)
             return (
                 reject
                 if rung is HEAD[0]
-                else replace(reject, headers=(*reject.headers, *cors(policy, asked)))
+                else replace(reject, headers=(*reject.headers, *cors(policy, head)))
             )
     if len(b"".join(map(b"".join, headers))) <= MAX_REMEMBERED_BYTES:
-        policy.usual[key] = asked
-        policy.known[common] = (asked.json, asked.streams)
-    return asked
+        policy.remembered[key] = head
+        policy.known[common] = (head.json, head.streams)
+    return head
 
 
 def _text(value: bytes | None) -> str | None:
