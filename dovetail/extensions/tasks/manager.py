@@ -96,21 +96,25 @@ class TaskManager:
         self.service, self.limits, self.notify = service, service.limits, notify
         self.store = settings.store or InMemoryTaskStore()
         self.support_of = support_of
+        self._engine, self._handler = settings.engine, handler
+        self._stop_with_lifespan = stop_with_lifespan
+        self.store.bind(service.limits)
+        self.reset_after_fork()
+        reset_when_forked.add(self)
+
+    def reset_after_fork(self) -> None:
+        """Start without tasks: those of the parent run there."""
         self.running: dict[str, RunningTask] = {}
         """The tasks that this process runs, by id."""
         self._listened_ids: dict[object, frozenset[str]] = {}
         """The tasks whose changes are sent to each stream of this process."""
         self.asking: set[tuple[str, str]] = set()
         """The questions that are being put to a client in the core form, by task and key."""
-        self._engine, self._handler = settings.engine, handler
-        self._stop_with_lifespan = stop_with_lifespan
         self._lifespans: dict[asyncio.AbstractEventLoop, int] = {}
         """How many lifespans are open, by loop."""
         self._states: dict[asyncio.AbstractEventLoop, Any] = {}
         """The value of the lifespan, by loop."""
         self._mailbox = Mailbox(self)
-        self.store.bind(service.limits)
-        reset_when_forked.add(self)
 
     # beginning
 
@@ -484,18 +488,6 @@ class TaskManager:
                 await self._recover(state, include_own=False)
             except Exception as error:  # it is tried again
                 log.warning("Expired or orphaned tasks could not be dealt with: %s", error)
-
-    def reset_after_fork(self) -> None:
-        """Forget all tasks: they run in the parent."""
-        for collection in (
-            self.running,
-            self._listened_ids,
-            self.asking,
-            self._lifespans,
-            self._states,
-        ):
-            collection.clear()
-        self._mailbox = Mailbox(self)
 
 
 _last_managers: WeakValueDictionary[int, TaskManager] = WeakValueDictionary()

@@ -49,6 +49,17 @@ background = TaskSet()
 class RunningTask:
     """One task that this process runs."""
 
+    asyncio_task: asyncio.Task[Any] | None = None
+    detached_call: Call | None = None
+    """The plain call that it began as, if it detached."""
+    result_call: Call | None = None
+    """The `tasks/result` that is waiting for it, in the core form."""
+    once_running = 0
+    """How many functions of `ctx.once` are running."""
+    expiry_timer: asyncio.TimerHandle | None = None
+    _change: asyncio.Future[None] | None = None
+    _save_timer: asyncio.TimerHandle | None = None
+
     def __init__(
         self, record: TaskRecord, call: Call, handler: CallHandler, manager: "TaskManager"
     ) -> None:
@@ -71,23 +82,14 @@ class RunningTask:
             cancelled=False,
             finished=False,
             task=None,
+            once_results=dict(record.once_results),
         )
-        self.call.once_results = dict(record.once_results)
-        self.asyncio_task: asyncio.Task[Any] | None = None
-        self.detached_call: Call | None = None
-        """The plain call that it began as, if it detached."""
-        self.result_call: Call | None = None
-        """The `tasks/result` that is waiting for it, in the core form."""
-        self.once_running = 0
         self.save_lock = asyncio.Lock()
-        self.expiry_timer: asyncio.TimerHandle | None = None
         self.notified_status = record.status
         """The status in the last notification."""
-        self._change: asyncio.Future[None] | None = None
         self._open_questions: dict[str, asyncio.Future[Raw]] = {}
         self.used_keys: set[str] = set()
         """The keys of all questions of this run of the tool."""
-        self._save_timer: asyncio.TimerHandle | None = None
         self._is_core = not call.caller.revision.stateless
         self._progress_token: Any = (call.params.meta or {}).get(PROGRESS_TOKEN)
         self._progress = (
@@ -105,8 +107,8 @@ class RunningTask:
         known = record.answers.get(key)
         if known is not None:
             return Raw(known)
-        asked = len(record.answers) + len(record.questions)
-        if key not in record.questions and asked >= self._limits.asks:
+        question_count = len(record.answers) + len(record.questions)
+        if key not in record.questions and question_count >= self._limits.asks:
             raise too_many_rounds(self.call, self._limits)
         if record.over:
             raise asyncio.CancelledError
