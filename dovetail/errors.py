@@ -79,6 +79,10 @@ class ProtocolError(DovetailError):
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.code, self.message, self.data)
 
+    def _detail(self, key: str) -> Any:
+        """Return a member of the data, which may come from a peer; None if there is none."""
+        return self.data.get(key) if isinstance(self.data, dict) else None
+
 
 class ParseError(ProtocolError):
     """The message is not valid JSON."""
@@ -189,7 +193,7 @@ class UrlRequired(ProtocolError):
     @property
     def elicitations(self) -> list[Page]:
         """The pages to visit, without invalid entries and URLs that a browser should not open."""
-        listed = self.data.get("elicitations") if isinstance(self.data, dict) else None
+        listed = self._detail("elicitations")
         rows = [row for row in listed if isinstance(row, dict)] if isinstance(listed, list) else []
         pages = (
             Page(row.get("message", ""), row.get("url", ""), row.get("elicitationId", ""))
@@ -207,7 +211,7 @@ class Overloaded(ProtocolError):
     @property
     def retry_after(self) -> float | None:
         """The seconds to wait, if the server says so."""
-        value = self.data.get("retryAfter") if isinstance(self.data, dict) else None
+        value = self._detail("retryAfter")
         return float(value) if isinstance(value, int | float) and 0 <= value < 2**31 else None
 
 
@@ -226,7 +230,7 @@ class Forbidden(ProtocolError):
     @property
     def scopes(self) -> tuple[str, ...]:
         """The scopes that the caller lacks."""
-        listed = self.data.get("scopes") if isinstance(self.data, dict) else None
+        listed = self._detail("scopes")
         if not isinstance(listed, list):
             return ()
         return tuple(scope for scope in listed if isinstance(scope, str))

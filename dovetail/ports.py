@@ -212,7 +212,7 @@ class Call(Struct, eq=False):
     """The suspendable call or task that runs the handler, if that may outlive the request."""
     once_results: dict[str, Any] | None = None
     """What `ctx.once` returned, as JSON by key; a future while it runs."""
-    input_responses: "Mapping[str, Any]" = {}
+    input_responses: Mapping[str, Any] = {}
     """The client's answers, for a handler that returns InputRequired."""
     request_state: str | None = None
     """The state that such a handler returned with its questions."""

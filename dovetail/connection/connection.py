@@ -83,7 +83,7 @@ class MessageHandler(Protocol):
     def on_request(self, request: Request) -> Call | bytes:
         """Make a call of a request, or return its reply; a ProtocolError refuses it."""
 
-    def start(self, call: Call, reply: "Reply") -> None:
+    def start(self, call: Call, reply: Reply) -> None:
         """Answer a call in its own task."""
 
     def on_notification(self, notification: Notification) -> None:

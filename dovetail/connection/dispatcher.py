@@ -216,12 +216,18 @@ class Dispatcher:
         if source.check_call is not None:
             source.check_call(method, params, caller)
         identity = source.identity
-        principal = caller.principal = identity.principal
-        address = caller.address = identity.address
+        caller.principal, caller.address = identity.principal, identity.address
         self.service.admit(method, params, caller)
-        call = Call(id, method, params, caller, source)
-        call.protocol_handler = self._local.get(method.name)
-        call.principal, call.address = principal, address
+        call = Call(
+            id,
+            method,
+            params,
+            caller,
+            source,
+            protocol_handler=self._local.get(method.name),
+            principal=identity.principal,
+            address=identity.address,
+        )
         by_id = caller.revision.progress_by_id
         if by_id or (params.meta is not None and PROGRESS_TOKEN in params.meta):
             self._track_progress(call, by_id)
@@ -334,7 +340,11 @@ class Dispatcher:
         call.progress = ProgressThrottle(send, self.service.limits.progress_interval)
 
     async def _discover(self, call: Call) -> DiscoverResult:
-        return stateless.discover_result(self.service)
+        return DiscoverResult(
+            supported_versions=handshake.version_names(self.service.revisions),
+            capabilities=self.service.capabilities,
+            instructions=self.service.instructions,
+        )
 
     async def _listen(self, call: Call) -> ListenResult:
         if TASKS not in (self.service.capabilities.extensions or {}):
@@ -380,8 +390,16 @@ class Dispatcher:
         if handler is None or self.find_method(method.name, caller.revision) is not method:
             return
         self.service.admit(method, params, caller)
-        call = Call(0, method, params, caller, source, finished=True)  # there is no reply
-        call.principal, call.address = caller.principal, caller.address
+        call = Call(
+            0,
+            method,
+            params,
+            caller,
+            source,
+            finished=True,  # there is no reply
+            principal=caller.principal,
+            address=caller.address,
+        )
         self._notification_runner.run(handler, call, source.max_notifications)
 
     # notifications to the client

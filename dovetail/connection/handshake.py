@@ -48,24 +48,15 @@ def accept_initialize(
     else:
         revision = negotiate(params.protocol_version, service.revisions)
     caller = Caller(revision, params.client_info, params.capabilities, state=state)
+    capabilities = ServerCapabilities.of(service.capabilities)
+    if capabilities.extensions:
+        capabilities.extensions = service.extensions.declared_for(stateless=False)
     return caller, InitializeResult(
         protocol_version=revision.version,
-        capabilities=_with_extensions(
-            service.capabilities if can_notify else without_notifications(service.capabilities),
-            service,
-        ),
+        capabilities=capabilities if can_notify else without_notifications(capabilities),
         server_info=service.info,
         instructions=service.instructions,
     )
-
-
-def _with_extensions(capabilities: ServerCapabilities, service: Service) -> ServerCapabilities:
-    """Return the capabilities with only those extensions that this era has."""
-    if not capabilities.extensions:
-        return capabilities
-    extended = ServerCapabilities.of(capabilities)
-    extended.extensions = service.extensions.declared_for(stateless=False)
-    return extended
 
 
 def without_notifications(capabilities: ServerCapabilities) -> ServerCapabilities:

@@ -10,7 +10,7 @@ from secrets import token_hex
 from typing import Any
 
 from ..errors import ConnectionClosed, InvalidRequest, ProtocolError, ToolError
-from ..jsonrpc.messages import Id, Notification, Request
+from ..jsonrpc.messages import Notification, Request
 from ..ports import Call, Caller, Network, RequestIdentity, Service
 from ..protocol.base import Params
 from ..protocol.lifecycle import ProgressParams
@@ -65,6 +65,7 @@ class ServerSession:
         self._initialized_at: float | None = None
         self.dispatcher = Dispatcher(service, state, connection.encoder, self._notify_caller, ring)
         self.start = self.dispatcher.start
+        self.cancel_request = connection.cancel
         self.loop = self.dispatcher.loop
         self.headers: Mapping[str, str] = getattr(connection.channel, "headers", {})
         """The HTTP headers with which the channel was opened, if there were any."""
@@ -126,10 +127,6 @@ class ServerSession:
     def missing_revision(self, method: str) -> ProtocolError:
         """Return the refusal of a request before `initialize` that names no version."""
         return stateless.missing_version(method)
-
-    def cancel_request(self, id: Id | None, reason: str | None) -> None:
-        """Cancel a call."""
-        self._connection.cancel(id, reason)
 
     def on_progress(self, params: ProgressParams) -> None:
         """Extend the deadline of a request to the client."""

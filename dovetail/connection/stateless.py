@@ -22,7 +22,7 @@ from ..protocol.base import (
     Implementation,
     Meta,
 )
-from ..protocol.lifecycle import ClientCapabilities, DiscoverResult
+from ..protocol.lifecycle import ClientCapabilities
 from ..protocol.utilities import SEVERITY
 from ..revisions import Revision
 from .handshake import version_names
@@ -82,15 +82,6 @@ def missing_version(method: str) -> InvalidParams:
     return InvalidParams(
         f"{method} came before `initialize`, and its _meta carries no {PROTOCOL_VERSION!r}: "
         "send `initialize` first, or put version and capabilities into each request"
-    )
-
-
-def discover_result(service: Service) -> DiscoverResult:
-    """Return the result of `server/discover`."""
-    return DiscoverResult(
-        supported_versions=version_names(service.revisions),
-        capabilities=service.capabilities,
-        instructions=service.instructions,
     )
 
 

@@ -68,18 +68,14 @@ class ServerSubscriptions:
         )
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._streams[call] = wanted, ended
-        expires = call.principal.expires if call.principal is not None else None
-        expiry = (
-            None
-            if expires is None
-            else ended.get_loop().call_later(max(0.0, expires - time.time()), _end, ended)
-        )
+        expires = None if call.principal is None else call.principal.expires
         try:
-            await ended
+            async with asyncio.timeout(None if expires is None else expires - time.time()):
+                await ended
+        except TimeoutError:
+            pass
         finally:
             del self._streams[call]
-            if expiry is not None:
-                expiry.cancel()
         # The page on cancellation requires the notification, the page on subscriptions the result;
         # clients accept both.
         goodbye = CancelledParams(
@@ -91,8 +87,8 @@ class ServerSubscriptions:
     def end_streams(self, call: Call | None = None) -> None:
         """End every stream, or that of one call, in an orderly way."""
         for stream, (_, ended) in self._streams.items():
-            if call is None or stream is call:
-                _end(ended)
+            if (call is None or stream is call) and not ended.done():
+                ended.set_result(None)
 
     def matching_streams(self, method: str, params: Params) -> Iterator[tuple[Call, Params]]:
         """Yield the call of each stream that gets this notification, with the params tagged for
@@ -130,15 +126,14 @@ def coalescing_key(params: Params) -> str:
     only the last is sent (`merge_changes`)."""
     if isinstance(params, ElicitationCompleteParams):
         return params.elicitation_id
-    if (task := related_task_id(params)) is not None:
-        return (
-            f"{task} {id(params)}" if isinstance(params, LogParams) else task
-        )  # log messages are not coalesced
+    task = related_task_id(params)
+    if task is not None and not isinstance(params, LogParams):
+        return task
     if isinstance(params, ListChangedParams):
         return ""
-    return (
-        params.uri if isinstance(params, UriParams) else str(id(params))
-    )  # neither are notifications of extensions
+    if isinstance(params, UriParams):
+        return params.uri
+    return str(id(params))  # log messages and notifications of extensions are not coalesced
 
 
 def related_task_id(params: Params) -> str | None:
@@ -156,11 +151,6 @@ def merge_changes(before: Params | None, now: Params) -> Params:
     added = [*(before.added or []), *(now.added or [])]
     removed = [*(before.removed or []), *(now.removed or [])]
     return ListChangedParams(added=added, removed=removed)
-
-
-def _end(stream: "asyncio.Future[None]") -> None:
-    if not stream.done():
-        stream.set_result(None)
 
 
 def _covers(uris: Collection[str], uri: str) -> bool:
