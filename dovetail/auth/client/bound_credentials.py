@@ -31,16 +31,15 @@ from ...text import one_line
 from ..dpop import DpopClient
 from ..urls import canonical_url, origin, require_confidential
 from ..wire import AccessRequirements, ErrorReply, read_requirements
-from .browser import Browser, Visit
+from .browser import Browser
 from .discovery import resource_metadata
 from .flow import (
     UNKNOWN_CLIENT_ERRORS,
-    Flow,
     FlowOptions,
-    OpenPage,
     acquire_tokens,
     refresh_tokens,
     registration_of,
+    run_flow,
 )
 from .grants import UnattendedGrant, revoke_tokens
 from .store import ServerRecord, Store, TokenSet, read_record
@@ -202,7 +201,7 @@ class BoundCredentials:
                         self._now,
                         redirect_uri=visit.redirect_uri,
                     )
-                    tokens = await self._run(steps, visit)
+                    tokens = await run_flow(steps, self._fetch, visit)
             finally:
                 if tokens is not None or record.registrations is not known:
                     await self._save_login(record, tokens)
@@ -223,7 +222,7 @@ class BoundCredentials:
         client = registration_of(tokens, self._options.identity)
         try:
             async with asyncio.timeout(LOGOUT_SECONDS):
-                return await self._run(revoke_tokens(tokens, client))
+                return await run_flow(revoke_tokens(tokens, client), self._fetch)
         except (DovetailError, TimeoutError):
             return False
 
@@ -280,7 +279,8 @@ class BoundCredentials:
                 return True
             if tokens is None or tokens.refresh_token is None or self._source == RENEWED:
                 return False
-            found = await self._run(resource_metadata(self._options.url, required.metadata_url))
+            steps = resource_metadata(self._options.url, required.metadata_url)
+            found = await run_flow(steps, self._fetch)
             if found is not None and tokens.issuer not in found.authorization_servers:
                 # The server has moved to another authorization server, which does not know them.
                 record.tokens = None
@@ -323,9 +323,8 @@ class BoundCredentials:
     async def _refresh(self, record: ServerRecord, tokens: TokenSet) -> bool:
         """Exchange the refresh token, under the lock; False if that failed."""
         try:
-            reply = await self._run(
-                refresh_tokens(tokens, self._options.identity, self._dpop, self._now)
-            )
+            steps = refresh_tokens(tokens, self._options.identity, self._dpop, self._now)
+            reply = await run_flow(steps, self._fetch)
         except Unauthorized:
             return False  # the answer makes no sense; a login will find out what is wrong
         if isinstance(reply, TokenSet):
@@ -345,31 +344,9 @@ class BoundCredentials:
         """Get tokens without a person, under the lock."""
         assert self._grant is not None
         grant = await self._grant()
-        record.tokens = await self._run(
-            acquire_tokens(self._options, record, required, self._dpop, self._now, grant=grant)
-        )
+        steps = acquire_tokens(self._options, record, required, self._dpop, self._now, grant=grant)
+        record.tokens = await run_flow(steps, self._fetch)
         await self._save(record, NEW)
-
-    async def _run(self, steps: Flow[R], visit: Visit | None = None) -> R:
-        """Do the I/O that a flow asks for, until it returns."""
-        answer: Any = None
-        error: DovetailError | None = None
-        try:
-            while True:
-                step = steps.send(answer) if error is None else steps.throw(error)
-                answer = error = None
-                try:
-                    if not isinstance(step, OpenPage):
-                        answer = await self._fetch(step)
-                    elif visit is not None:
-                        answer = await visit.go(step.url, step.about)
-                except DovetailError as problem:
-                    error = problem
-        except StopIteration as end:
-            result: R = end.value
-            return result
-        finally:
-            steps.close()
 
     async def _load(self) -> ServerRecord:
         """Return the record as it is stored now."""

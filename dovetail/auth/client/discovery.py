@@ -241,7 +241,8 @@ def require_metadata(server: ServerMetadata, **needed: Any) -> None:
 
 # this client, as an authorization server knows it
 
-AUTH_METHODS = ("none", "client_secret_basic", "client_secret_post")
+SECRET_METHODS = ("client_secret_basic", "client_secret_post")
+AUTH_METHODS = ("none", *SECRET_METHODS)
 """How a client may authenticate at the token endpoint, in order of preference."""
 DEFAULT_AUTH_METHODS = ("client_secret_basic",)
 """What a server supports if it does not say: https://www.rfc-editor.org/rfc/rfc8414#section-2"""
@@ -304,16 +305,22 @@ def use_given_client(
     """Return the client that the user registered, and remember at which issuer it was used."""
     if identity.client_id is None:
         raise ConfigError("A client_id is needed")
-    offered = found.server.token_endpoint_auth_methods_supported or DEFAULT_AUTH_METHODS
-    secret_method = next((name for name in AUTH_METHODS[1:] if name in offered), AUTH_METHODS[1])
-    default = "none" if identity.client_secret is None else secret_method
     # The secret stays with the user; only the issuer is remembered.
     record.register(found.server.issuer, ClientRegistration(client_id=identity.client_id))
     return ClientRegistration(
         client_id=identity.client_id,
         client_secret=identity.client_secret,
-        auth_method=identity.auth_method or default,
+        auth_method=identity.auth_method
+        or choose_auth_method(found.server, has_secret=identity.client_secret is not None),
     )
+
+
+def choose_auth_method(server: ServerMetadata, *, has_secret: bool) -> str:
+    """Return how a client authenticates at a token endpoint."""
+    if not has_secret:
+        return "none"
+    offered = server.token_endpoint_auth_methods_supported or DEFAULT_AUTH_METHODS
+    return next((method for method in SECRET_METHODS if method in offered), SECRET_METHODS[0])
 
 
 def obtain_registration(

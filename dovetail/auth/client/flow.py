@@ -2,8 +2,8 @@
 
 `acquire_tokens` and `refresh_tokens` are generators. They yield an `HttpRequest` to be sent, and
 are sent the `HttpResponse`; or an `OpenPage`, a page that a person has to visit, and are sent the
-parameters that came back to the redirect URI. Errors on the way are thrown into them.
-`bound_credentials.py` does all that; a test does it in microseconds.
+parameters that came back to the redirect URI. Errors on the way are thrown into them. `run_flow`
+does all that; a test does it in microseconds.
 
     acquire_tokens   discovery -> registration -> a grant (by default the authorization code with
                      PKCE) -> TokenSet
@@ -24,13 +24,14 @@ from urllib.parse import urlencode
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ...errors import Unauthorized
-from ...ports import HttpRequest
+from ...errors import DovetailError, Unauthorized
+from ...ports import Fetch, HttpRequest
 from ...text import one_line
 from .. import jose
 from ..dpop import DpopClient
 from ..urls import is_local, require_safe
 from ..wire import AccessRequirements, ErrorReply, ServerMetadata, TokenReply, parse_scopes
+from .browser import Visit
 from .discovery import (
     ClientIdentity,
     DiscoveryResult,
@@ -59,6 +60,28 @@ class OpenPage(Struct, frozen=True):
 
 
 Flow: TypeAlias = Generator[HttpRequest | OpenPage, Any, R]
+
+
+async def run_flow(steps: Flow[R], fetch: Fetch, visit: Visit | None = None) -> R:
+    """Do what a flow asks for, until it returns."""
+    answer: Any = None
+    error: DovetailError | None = None
+    try:
+        while True:
+            step = steps.send(answer) if error is None else steps.throw(error)
+            answer = error = None
+            try:
+                if not isinstance(step, OpenPage):
+                    answer = await fetch(step)
+                elif visit is not None:
+                    answer = await visit.go(step.url, step.about)
+            except DovetailError as problem:
+                error = problem
+    except StopIteration as end:
+        result: R = end.value
+        return result
+    finally:
+        steps.close()
 
 
 class FlowOptions(Struct, frozen=True, kw_only=True):

@@ -28,24 +28,26 @@ from hashlib import scrypt
 from hmac import compare_digest
 from inspect import isawaitable
 from typing import Any, TypeAlias
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from ...errors import ConfigError, DovetailError, Overloaded, Unauthorized
-from ...ports import HttpRequest, PublicUrl
+from ...ports import PublicUrl
 from ...text import one_line
 from .. import jose
+from ..client.discovery import choose_auth_method
+from ..client.flow import run_flow
+from ..client.grants import request_token
+from ..client.store import ClientRegistration
 from ..server.verifiers import TokenRefused, check_times, trusted_fetch
 from ..urls import OPENID_METADATA_PATH, require_safe
-from ..wire import ServerMetadata, TokenReply, basic_authorization, convert_document
+from ..wire import ServerMetadata, TokenReply, convert_document
 from .web import (
-    FORM_TYPE,
     AttemptLimiter,
     DocumentCache,
     DocumentUnavailable,
-    parse_object,
     with_query,
 )
 
@@ -362,30 +364,20 @@ class Upstream:
     async def _request_token(
         self, metadata: ServerMetadata, form: dict[str, str], public_url: PublicUrl
     ) -> TokenReply:
-        headers = {"content-type": FORM_TYPE, "accept": "application/json"}
-        methods = metadata.token_endpoint_auth_methods_supported or ["client_secret_basic"]
-        if self._secret is not None and "client_secret_basic" in methods:
-            headers["authorization"] = basic_authorization(self._id, self._secret)
-        else:
-            secret = {"client_secret": self._secret} if self._secret else {}
-            form = {**form, "client_id": self._id, **secret}
-        request = HttpRequest(
-            url=metadata.token_endpoint or "", headers=headers, body=urlencode(form).encode()
+        method = choose_auth_method(metadata, has_secret=self._secret is not None)
+        client = ClientRegistration(
+            client_id=self._id, client_secret=self._secret, auth_method=method
         )
+        steps = request_token(metadata.token_endpoint or "", self.issuer, client, form)
         try:
-            answer = await trusted_fetch(public_url)(request)
-            document = parse_object(answer.body)
-        except (DovetailError, DocumentUnavailable) as error:
+            reply = await run_flow(steps, trusted_fetch(public_url))
+        except DovetailError as error:
             raise UpstreamUnreachable(f"{self.issuer}: {error}") from None
-        if answer.status in (400, 401, 403) and document.get("error") in ENDED_ERRORS:
-            raise LoginEnded(str(document["error"]))
-        reply = convert_document(document, TokenReply)
-        if answer.status != 200 or reply is None:
-            raise UpstreamUnreachable(
-                f"{self.issuer}: its token endpoint answered {answer.status} "
-                f"{one_line(str(document.get('error', '')))}"
-            )
-        return reply
+        if isinstance(reply, TokenReply):
+            return reply
+        if reply.error in ENDED_ERRORS:
+            raise LoginEnded(reply.error)
+        raise UpstreamUnreachable(f"{self.issuer}: its token endpoint answered {reply.text}")
 
     async def _verify(
         self, token: str, metadata: ServerMetadata, public_url: PublicUrl
