@@ -22,7 +22,7 @@ from collections.abc import Collection, Mapping
 from hashlib import sha256
 from hmac import compare_digest
 from secrets import token_urlsafe
-from typing import Any, Final
+from typing import Any
 from urllib.parse import urlsplit
 
 from ..aio import LruDict
@@ -33,12 +33,12 @@ from . import jose
 from .urls import origin, to_http_scheme
 from .wire import ErrorReply, read_document, read_requirements
 
-PROOF_TYPE: Final = "dpop+jwt"
-NONCE_PURPOSE: Final = "dpop nonce"
-PROOF_ALGORITHMS: Final = ("ES256", "ES384", "Ed25519", "EdDSA", "PS256", "RS256")
-MAX_ORIGINS: Final = 16
-MAX_NONCE_LENGTH: Final = 1024
-NONCE_NEEDED: Final = "use_dpop_nonce"
+PROOF_TYPE = "dpop+jwt"
+NONCE_PURPOSE = "dpop nonce"
+PROOF_ALGORITHMS = ("ES256", "ES384", "Ed25519", "EdDSA", "PS256", "RS256")
+MAX_ORIGINS = 16
+MAX_NONCE_LENGTH = 1024
+NONCE_NEEDED = "use_dpop_nonce"
 
 
 class ProofRefused(ValueError):
@@ -58,12 +58,12 @@ class ProofRefused(ValueError):
 class DpopSigner:
     """A key that signs proofs; a new key if none is given."""
 
-    def __init__(self, key: Mapping[str, Any] | None = None, algorithm: str = "ES256") -> None:
-        self.jwk: dict[str, Any] = dict(key) if key is not None else jose.generate_key(algorithm)
+    def __init__(self, key: dict[str, Any] | None = None) -> None:
+        self.jwk = key or jose.generate_key()
         """The key with its private members. Store it where the tokens are stored."""
         self.thumbprint = jose.thumbprint(self.jwk)
         self._key = jose.load_key(self.jwk)
-        self._header = {"typ": PROOF_TYPE, "alg": algorithm, "jwk": jose.public_jwk(self.jwk)}
+        self._header = {"typ": PROOF_TYPE, "alg": "ES256", "jwk": jose.public_jwk(self.jwk)}
 
     def proof(
         self, method: str, url: str, access_token: str | None = None, nonce: str | None = None

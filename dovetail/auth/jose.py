@@ -9,32 +9,26 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Collection, Mapping
 from functools import cache
 from hashlib import sha256
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from ..errors import ConfigError, missing_extra
 from .wire import decode_object
 
-ALGORITHMS: Final = (
+ALGORITHMS = (
     "ES256", "ES384", "ES512", "Ed25519", "EdDSA", "PS256", "PS384", "PS512", "RS256", "RS384",
     "RS512",
 )  # fmt: skip
 """Every supported algorithm: RFC 7518, 3.1, RFC 8037 and RFC 9864."""
-MAX_TOKEN_LENGTH: Final = 16 * 1024
+MAX_TOKEN_LENGTH = 16 * 1024
 """Characters. A longer token is not parsed."""
-PRIVATE_MEMBERS: Final = frozenset({"d", "p", "q", "dp", "dq", "qi", "oth", "k"})
+PRIVATE_MEMBERS = frozenset({"d", "p", "q", "dp", "dq", "qi", "oth", "k"})
 """The members of a JWK that only its owner may have."""
-RSA_MODULUS_LENGTHS: Final = (2048 // 6, 8192 // 6 + 1)
+RSA_MODULUS_LENGTHS = (2048 // 6, 8192 // 6 + 1)
 """Shortest and longest `n` of an RSA key in base64: shorter is weak, longer costs too much CPU."""
-MAX_RSA_EXPONENT_LENGTH: Final = 6
+MAX_RSA_EXPONENT_LENGTH = 6
 """Longest `e` in base64: 32 bits, more than anyone uses. A longer one costs too much CPU."""
-_KEY_TYPES: Final = {
-    "ES256": ("EC", "P-256"),
-    "ES384": ("EC", "P-384"),
-    "ES512": ("EC", "P-521"),
-    "RS256": ("RSA", 2048),
-}
 
 
 class InvalidJwt(ValueError):
@@ -44,10 +38,9 @@ class InvalidJwt(ValueError):
     """
 
 
-def generate_key(algorithm: str = "ES256") -> dict[str, Any]:
-    """Return a new key for this algorithm, as a JWK with its private members."""
-    kind, size = _KEY_TYPES.get(algorithm, ("OKP", "Ed25519"))
-    key: dict[str, Any] = _library("jwk").generate_key(kind, size).as_dict(private=True)
+def generate_key() -> dict[str, Any]:
+    """Return a new key for ES256, as a JWK with its private members."""
+    key: dict[str, Any] = _library("jwk").generate_key("EC", "P-256").as_dict(private=True)
     return key
 
 

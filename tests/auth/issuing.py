@@ -8,9 +8,24 @@ from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import parse_qs
 
+from joserfc import jwk
+
 from dovetail.auth import jose
 
 from ..transports.http.raw import on_port
+
+KEY_TYPES: dict[str, tuple[Any, Any]] = {
+    "ES256": ("EC", "P-256"),
+    "ES384": ("EC", "P-384"),
+    "ES512": ("EC", "P-521"),
+    "RS256": ("RSA", 2048),
+}
+
+
+def generate_key(algorithm: str) -> dict[str, Any]:
+    """A new key for this algorithm, with its private members."""
+    kind, size = KEY_TYPES.get(algorithm, ("OKP", "Ed25519"))
+    return dict(jwk.generate_key(kind, size).as_dict(private=True))
 
 
 class Issuer:
@@ -18,7 +33,7 @@ class Issuer:
 
     def __init__(self, algorithm: str = "ES256") -> None:
         self.algorithm = algorithm
-        self.key = {**jose.generate_key(algorithm), "kid": "first"}
+        self.key = {**generate_key(algorithm), "kid": "first"}
         self.listed: list[dict[str, Any]] = [jose.public_jwk(self.key)]
         self.url = ""
         self.asked: list[str] = []
@@ -48,7 +63,7 @@ class Issuer:
         return jose.sign(said, self.claims(audience, **claims), jose.load_key(key or self.key))
 
     def rotate(self) -> None:
-        self.key = {**jose.generate_key(self.algorithm), "kid": f"key {len(self.listed) + 1}"}
+        self.key = {**generate_key(self.algorithm), "kid": f"key {len(self.listed) + 1}"}
         self.listed.append(jose.public_jwk(self.key))
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:

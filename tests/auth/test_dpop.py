@@ -9,6 +9,8 @@ from dovetail.auth import jose
 from dovetail.auth.dpop import Checker, DpopSigner, ProofRefused
 from dovetail.sealing import key_ring
 
+from .issuing import generate_key
+
 RING = key_ring(["a key of sixteen characters"])
 URL = "https://mcp.example/mcp"
 
@@ -34,8 +36,11 @@ def forged(prover: DpopSigner, *, header: dict[str, Any] | None = None, **claims
 
 @pytest.mark.parametrize("algorithm", ["ES256", "ES384", "RS256", "Ed25519"])
 def test_a_proof_is_taken_and_names_its_key(algorithm: str) -> None:
-    prover = DpopSigner(algorithm=algorithm)
-    assert check(Checker(), prover.proof("POST", URL)) == prover.thumbprint
+    jwk = generate_key(algorithm)
+    header = {"typ": "dpop+jwt", "alg": algorithm, "jwk": jose.public_jwk(jwk)}
+    claims = {"jti": "x", "htm": "POST", "htu": URL, "iat": int(time.time())}
+    proof = jose.sign(header, claims, jose.load_key(jwk))
+    assert check(Checker(), proof) == jose.thumbprint(jwk)
 
 
 def test_a_key_that_was_kept_makes_the_same_proofs_again() -> None:
@@ -237,7 +242,7 @@ def test_nonces_change_with_time() -> None:
 
 
 def test_a_key_that_would_keep_us_busy_is_refused() -> None:
-    jwk = jose.public_jwk(jose.generate_key("RS256"))
+    jwk = jose.public_jwk(generate_key("RS256"))
     assert jose.load_key(jwk)
     for long in ({"e": "A" * 300 + "AQAB"}, {"n": jwk["n"] * 5}):
         with pytest.raises(jose.InvalidJwt, match="RSA key"):

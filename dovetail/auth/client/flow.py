@@ -108,7 +108,9 @@ def acquire_tokens(
 ) -> Flow[TokenSet]:
     """Get tokens for a server, by a login or, with a `grant`, without a person. New registrations
     are added to `record`."""
-    check = _check_gives_tokens if grant is not None else partial(_check_can_log_in, options.url)
+    check = partial(_check_can_log_in, options.url)
+    if grant is not None:
+        check = partial(require_metadata, token_endpoint=...)
     choose = issuer_chooser(options.identity, record)
     found = yield from discover(options.url, required.metadata_url, choose, check)
     issuer = found.server.issuer
@@ -310,10 +312,6 @@ def _check_can_log_in(url: str, server: ServerMetadata) -> None:
             f"{server.issuer}: its authorization_endpoint is on the local network, where a server "
             f"elsewhere must not send a browser: {one_line(endpoint)}"
         )
-
-
-def _check_gives_tokens(server: ServerMetadata) -> None:
-    require_metadata(server, token_endpoint=...)
 
 
 def _wants_dpop(

@@ -91,9 +91,10 @@ class UserDirectory:
     """The users who may log in with a password."""
 
     def __init__(self, users: Mapping[str, str] | CheckPassword, now: Callable[[], float]) -> None:
-        self._hashes = None if callable(users) else users
-        self._check: CheckPassword = users if callable(users) else self._check_hash
-        for name, hashed in (self._hashes or {}).items():
+        self._hashes: Mapping[str, str] = {} if callable(users) else users
+        self._knows_everyone = callable(users)
+        self._check = users if callable(users) else self._check_hash
+        for name, hashed in self._hashes.items():
             try:
                 _parse(hashed)
             except ValueError:
@@ -101,7 +102,7 @@ class UserDirectory:
                     f"users[{name!r}] is not the hash of a password. Make one with "
                     "hash_password(…)."
                 ) from None
-        hashes = iter((self._hashes or {}).values())
+        hashes = iter(self._hashes.values())
         cost = next(hashes, f"scrypt${COST}${BLOCK}${PARALLEL}$$").rsplit("$", 2)[0]
         self._dummy_hash = f"{cost}${b64encode(os.urandom(16)).decode()}${'A' * 43}="
         """Checked for an unknown user, at the same cost as for a known one."""
@@ -112,7 +113,7 @@ class UserDirectory:
 
     def knows(self, name: str) -> bool:
         """Tell whether a user may still use what was granted before."""
-        return self._hashes is None or name in self._hashes
+        return self._knows_everyone or name in self._hashes
 
     async def check(self, name: str, password: str, address: str | None) -> float | None:
         """Check a password. Returns None if it is right, else the seconds to wait before the next
@@ -138,7 +139,7 @@ class UserDirectory:
     async def _check_hash(self, name: str, password: str) -> bool:
         if self._pending >= THREADS + MAX_WAITING:
             raise Overloaded("too many passwords are being checked at once")
-        hashed = (self._hashes or {}).get(name)
+        hashed = self._hashes.get(name)
         self._pending += 1
         try:
             loop = asyncio.get_running_loop()

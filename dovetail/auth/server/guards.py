@@ -29,7 +29,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
@@ -50,13 +50,13 @@ ImpliedScopes: TypeAlias = Mapping[str, Iterable[str] | str] | Callable[[str], I
 AuthorizationServers: TypeAlias = Sequence[str] | Callable[[PublicUrl], Sequence[str]]
 
 MAX_CACHED_TOKENS, MAX_EXPANDED_SCOPES = 10_000, 1_000
-MIN_KEY_LENGTH: Final = 16
+MIN_KEY_LENGTH = 16
 """Characters of an API key. Random letters and digits of that length have more than 80 bits."""
-LOCAL_ISSUER: Final = "local"
+LOCAL_ISSUER = "local"
 """Written in place of the issuer of a token that has none."""
-_TOKEN: Final = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
-ANY_ORIGIN: Final = {"access-control-allow-origin": "*"}
-_PREFLIGHT: Final = ANY_ORIGIN | {
+_TOKEN = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
+ANY_ORIGIN = {"access-control-allow-origin": "*"}
+_PREFLIGHT = ANY_ORIGIN | {
     "access-control-allow-methods": "GET",
     "access-control-allow-headers": "*, authorization, mcp-protocol-version",
     "access-control-max-age": "86400",

@@ -27,7 +27,7 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from hashlib import blake2b
 from secrets import token_bytes
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 from urllib.parse import urlencode
 
 import msgspec
@@ -50,12 +50,12 @@ from ..wire import (
 Verifier: TypeAlias = Callable[[str, PublicUrl], Awaitable[Principal | None]]
 """Takes an access token and the server it was sent to. Returns who it belongs to, or None if it is
 not valid. May raise TokenRefused with a reason for the caller."""
-FAR_FUTURE: Final = 1e15
+FAR_FUTURE = 1e15
 """Later than any time. A claim may have a thousand digits, more than a float can hold."""
-MAX_REMEMBERED_REFUSALS: Final = 1_000
-MAX_CONCURRENT_REQUESTS: Final = 64
+MAX_REMEMBERED_REFUSALS = 1_000
+MAX_CONCURRENT_REQUESTS = 64
 """Introspection requests at the same time."""
-_KEY: Final = token_bytes(32)
+_KEY = token_bytes(32)
 
 
 class TokenRefused(Exception):
@@ -314,14 +314,14 @@ def check_audience(claim: Any, accepted: tuple[str, ...], public_url: PublicUrl)
 
 # signed tokens
 
-KEYS_LIFETIME_SECONDS: Final = 3600.0
+KEYS_LIFETIME_SECONDS = 3600.0
 """For how long fetched keys are used without fetching them again."""
-MIN_FETCH_INTERVAL_SECONDS: Final = 10.0
+MIN_FETCH_INTERVAL_SECONDS = 10.0
 """Between two fetches, however many unknown keys are named."""
-MAX_KEYS: Final = 100
-ACCESS_TOKEN_TYPES: Final = (None, "jwt", "at+jwt", "application/at+jwt", "application/jwt")
+MAX_KEYS = 100
+ACCESS_TOKEN_TYPES = (None, "jwt", "at+jwt", "application/at+jwt", "application/jwt")
 """Accepted values of `typ`: RFC 9068, 2.1, and what issuers wrote before that."""
-ID_TOKEN_CLAIMS: Final = frozenset({"nonce", "at_hash", "c_hash"})
+ID_TOKEN_CLAIMS = frozenset({"nonce", "at_hash", "c_hash"})
 """Claims that only ID tokens have: OpenID Connect Core, 2 and 3.3.2.11."""
 
 
