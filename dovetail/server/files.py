@@ -235,7 +235,7 @@ class Directory:
         text = "\n".join(_with_slash(uri) + quote(name) for name in names)
         return TextResourceContents(uri=uri, mime_type=DIRECTORY, text=text)
 
-    def data(self, relative: str, uri: str, limit: int | None = None) -> bytes:
+    def read_bytes(self, relative: str, uri: str, limit: int | None = None) -> bytes:
         """Return the bytes of a file; NotFound for a directory."""
         path = self.resolve(relative, uri)
         if path.is_dir():

@@ -94,20 +94,22 @@ class Handlers:
     ) -> None:
         self.info, self.capabilities, self.limits, self.guard = info, capabilities, limits, guard
         self.extensions = Extensions()
-        self._page_size, self._mask = page_size, mask_errors
+        self._page_size, self._mask_errors = page_size, mask_errors
         self._observers = tuple(layer for layer in middleware if isinstance(layer, Observer))
-        self._decoded = set[str]() if len(self._observers) == len(middleware) else set(METHODS)
+        self._decoded_methods = (
+            set[str]() if len(self._observers) == len(middleware) else set(METHODS)
+        )
         """The methods whose results middleware or extensions may change. The results of others are
         sent as they were encoded."""
-        self._personal = set(self._decoded)
+        self._personal_methods = set(self._decoded_methods)
         """The methods whose results may depend on the caller."""
-        self._caching = Caching(cache, self._personal)
+        self._caching = Caching(cache, self._personal_methods)
         self._keys: Sequence[str | bytes] | None = None
         self._lock = threading.Lock()
         self._listeners: tuple[ChangeListener, ...] = ()
         self._unwatched: frozenset[ChangeListener] = frozenset()
         """The listeners that are not notified of changes in watched files."""
-        self._watch: FileWatcher | None = None
+        self._watcher: FileWatcher | None = None
         notify_resources = partial(self._on_list_change, "resources")
         self._tools = Registry[RegisteredTool]("tool", partial(self._on_list_change, "tools"))
         self._resources = Registry[RegisteredResource]("resource", notify_resources)
@@ -115,7 +117,7 @@ class Handlers:
         self._prompts = Registry[RegisteredPrompt](
             "prompt", partial(self._on_list_change, "prompts")
         )
-        self._inner: dict[str, CallHandler] = {
+        self._inner_handlers: dict[str, CallHandler] = {
             "server/discover": self._discover,
             "tools/list": self._list_handler("tools/list", self._tools, "tools"),
             "tools/call": self._call_tool,
@@ -129,7 +131,7 @@ class Handlers:
             "completion/complete": self._complete,
         }
         """The handler of each method. The connection answers methods that are not here."""
-        self._handlers = dict(self._inner)
+        self._handlers = dict(self._inner_handlers)
         """The same handlers, wrapped in the layers of extensions."""
         self._find_by_method: dict[str, Callable[[str], Any]] = {
             "tools/call": self._tools.get,
@@ -152,14 +154,14 @@ class Handlers:
 
     def header_params(self, tool: str) -> "tuple[HeaderParam, ...]":
         """Return the parameters of a tool that HTTP requests repeat in their headers."""
-        found = self._tools.now.items.get(tool)
+        found = self._tools.snapshot.items.get(tool)
         return () if found is None else found.header_params
 
     def can_ask(self, call: Call) -> bool:
         """Whether the handler of this call can ask the client. A tool needs a context for that."""
         if call.name != "tools/call":
             return True
-        tool = self._tools.now.items.get(call.params.name)
+        tool = self._tools.snapshot.items.get(call.params.name)
         return tool is not None and tool.signature.context is not None
 
     def make_form(self, message: str, schema: Any) -> "Form":
@@ -214,10 +216,10 @@ class Handlers:
     def scopes(self) -> tuple[str, ...]:
         """All scopes that some component requires."""
         now: tuple[Snapshot[Any], ...] = (
-            self._tools.now,
-            self._resources.now,
-            self._templates.now,
-            self._prompts.now,
+            self._tools.snapshot,
+            self._resources.snapshot,
+            self._templates.snapshot,
+            self._prompts.snapshot,
         )
         if self._scopes_cache[0] != now:
             self._scopes_cache = (
@@ -251,8 +253,8 @@ class Handlers:
 
     def _set_listeners(self, listeners: tuple[ChangeListener, ...]) -> None:
         self._listeners = listeners
-        if self._watch is not None:
-            self._watch.set_running(bool(listeners))
+        if self._watcher is not None:
+            self._watcher.set_running(bool(listeners))
 
     def _on_list_change(self, kind: str, added: dict[str, Any], removed: dict[str, Any]) -> None:
         if self._listeners:  # components with scopes are not named, as not all may see them
@@ -276,10 +278,11 @@ class Handlers:
     ) -> None:
         """Use these handlers from now on. The layers of extensions around them, and around the
         methods in `wrapped`, are kept, whichever was added first."""
-        self._inner |= handlers
+        self._inner_handlers |= handlers
         for name in {*handlers, *wrapped}:
             self._handlers[name] = compose(
-                self.extensions.layers.get(name, ()), self._inner.get(name, _answer_in_connection)
+                self.extensions.layers.get(name, ()),
+                self._inner_handlers.get(name, _answer_in_connection),
             )
 
     async def _discover(self, call: Call) -> Any:
@@ -293,7 +296,7 @@ class Handlers:
 
         def make_result(call: Call, visible: Snapshot[Any]) -> Any:
             components, cursor = select_page(call, visible, self._page_size)
-            hints = self._caching.hints(method, restricted=bool(scopes_in(registry.now)))
+            hints = self._caching.hints(method, restricted=bool(scopes_in(registry.snapshot)))
             items = [component.definition for component in components]
             return result_type(**{field: items}, next_cursor=cursor, **hints)
 
@@ -302,20 +305,20 @@ class Handlers:
             return sign_result(result, self.info, revision) if revision.stateless else result
 
         async def answer(call: Call) -> Any:
-            visible = visible_to(call.principal, registry.now)
-            if method in self._decoded:
+            visible = visible_to(call.principal, registry.snapshot)
+            if method in self._decoded_methods:
                 return make_result(call, visible)
             return encode_page(call, visible, lambda: make_signed_result(call, visible))
 
         return answer
 
     async def _call_tool(self, call: Call) -> ToolResult | InputRequired:
-        tool = self._tools.now.items.get(call.params.name)
+        tool = self._tools.snapshot.items.get(call.params.name)
         if tool is None:
             raise InvalidParams(f"Unknown tool: {call.params.name}")
         context = self.context_type(call, self) if tool.signature.context else None
-        result = await call_tool(tool, call, context, self.limits, self._mask)
-        if "tools/call" not in self._decoded or isinstance(result, InputRequired):
+        result = await call_tool(tool, call, context, self.limits, self._mask_errors)
+        if "tools/call" not in self._decoded_methods or isinstance(result, InputRequired):
             return result
         return decode_structured(result)
 
@@ -354,7 +357,7 @@ class Handlers:
     def _match(self, uri: str) -> tuple[RegisteredResource, dict[str, Any]]:
         """Return the resource or template for a URI, with the values of its variables."""
         resource = self._resources.get(uri)
-        found = (resource, {}) if resource else match_template(self._templates.now, uri)
+        found = (resource, {}) if resource else match_template(self._templates.snapshot, uri)
         if found is None:
             raise not_found(uri)
         return found
@@ -427,7 +430,7 @@ class Handlers:
         except BaseException as error:
             if type(error).__name__ == "CancelledError":
                 raise
-            raise InternalError(describe_failure(what, error, self._mask)) from None
+            raise InternalError(describe_failure(what, error, self._mask_errors)) from None
 
 
 async def _answer_in_connection(call: Call) -> Any:

@@ -61,36 +61,36 @@ class Registry(Generic[Item]):
         self._kind = kind
         self._on_change = on_change
         self._lock = threading.Lock()
-        self.now: Snapshot[Item] = Snapshot({})
+        self.snapshot: Snapshot[Item] = Snapshot({})
 
     def __iter__(self) -> Iterator[Item]:
-        return iter(self.now.items.values())
+        return iter(self.snapshot.items.values())
 
     def __len__(self) -> int:
-        return len(self.now.items)
+        return len(self.snapshot.items)
 
     def get(self, name: str) -> Item | None:
         """Return the component with this name, if there is one."""
-        return self.now.items.get(name)
+        return self.snapshot.items.get(name)
 
     def add(self, name: str, item: Item) -> None:
         """Add a component; ConfigError if the name is in use."""
         with self._lock:
-            if name in self.now.items:
+            if name in self.snapshot.items:
                 raise ConfigError(
                     f"There is already a {self._kind} {name!r}; remove it first to replace it"
                 )
-            self.now = Snapshot({**self.now.items, name: item})
+            self.snapshot = Snapshot({**self.snapshot.items, name: item})
         self._on_change({name: item}, {})
 
     def remove(self, name: str) -> None:
         """Remove a component; ConfigError if there is none with this name."""
         with self._lock:
-            if name not in self.now.items:
+            if name not in self.snapshot.items:
                 raise ConfigError(f"There is no {self._kind} {name!r}")
-            items = dict(self.now.items)
+            items = dict(self.snapshot.items)
             item = items.pop(name)
-            self.now = Snapshot(items)
+            self.snapshot = Snapshot(items)
         self._on_change({}, {name: item})
 
 

@@ -372,8 +372,8 @@ class Server(Handlers):
         if self._skills is not None and self._skills.holds(uri):
             raise ConfigError(f"{uri} is part of a skill; remove the skill with remove_skill")
         registry.remove(uri)
-        if self._watch is not None:
-            self._watch.remove(uri)
+        if self._watcher is not None:
+            self._watcher.remove(uri)
 
     def add_file(
         self,
@@ -453,10 +453,10 @@ class Server(Handlers):
         from .files import FileWatcher
 
         with self._lock:
-            if self._watch is None:
-                self._watch = FileWatcher(self._on_file_change, self.limits)
-                self._watch.set_running(bool(self._listeners))
-            return self._watch
+            if self._watcher is None:
+                self._watcher = FileWatcher(self._on_file_change, self.limits)
+                self._watcher.set_running(bool(self._listeners))
+            return self._watcher
 
     def _on_file_change(self, uri: str) -> None:
         # Listeners that join several processes are left out: each process sees the change itself.
@@ -723,7 +723,7 @@ class Server(Handlers):
 
         if self.tasks is None:
             manager = TaskManager(
-                self, task_settings(self._tasks_option), self._task_support, self._go_on,
+                self, task_settings(self._tasks_option), self._task_support, self._continue_task,
                 self._notify, stop_with_lifespan=self._lifespan is not None,
             )  # fmt: skip
             self.tasks = ServerTasks(manager)
@@ -737,13 +737,13 @@ class Server(Handlers):
         entry = self._tools.get(tool)
         return None if entry is None else entry.task or FORBIDDEN
 
-    async def _go_on(self, call: Call) -> Any:
+    async def _continue_task(self, call: Call) -> Any:
         """Answer the call of a task that is no longer connected: by the same chain of extensions,
         inside of tasks."""
         assert self.tasks is not None
         name = call.method.name
         return await compose(
-            self.extensions.layers_inside(self.tasks.extension, name), self._inner[name]
+            self.extensions.layers_inside(self.tasks.extension, name), self._inner_handlers[name]
         )(call)
 
     # extensions
@@ -761,17 +761,16 @@ class Server(Handlers):
         self.extensions.add(extension)
         self.capabilities.extensions = self.extensions.declared
         cacheable = {method.name for method in extension.methods if method.cacheable}
-        handlers = dict(extension.handlers)
-        handlers |= {
-            name: self._caching.hinting(name, handlers[name])
-            for name in cacheable & handlers.keys()
+        handlers = {
+            name: self._caching.hinting(name, handler) if name in cacheable else handler
+            for name, handler in extension.handlers.items()
         }
         self._answer_with(handlers, wrapped={*extension.around, *extension.instead})
         opened = {
             name for name, layer in extension.around.items() if not isinstance(layer, Observer)
         }
-        self._decoded |= opened
-        self._personal |= {*opened, *extension.instead}
+        self._decoded_methods |= opened
+        self._personal_methods |= {*opened, *extension.instead}
         if self.extensions.admit not in self._admissions:
             self._admissions += (self.extensions.admit,)
 
@@ -826,7 +825,7 @@ class Server(Handlers):
         else:
             from ..serve.http import run_http
 
-            self._go_online(options)
+            self._prepare_for_network(options)
             run_http(self, self.lifespan, transport, options)
 
     async def run_async(
@@ -850,7 +849,7 @@ class Server(Handlers):
         else:
             from ..serve.http import serve_http
 
-            self._go_online(options)
+            self._prepare_for_network(options)
             await serve_http(self, self.lifespan, transport, options)
 
     def asgi(self, path: str = "", **options: Unpack[AsgiOptions]) -> "App":
@@ -889,7 +888,7 @@ class Server(Handlers):
         from ..serve.app import App
         from ..serve.options import ServeOptions
 
-        self._go_online(options)
+        self._prepare_for_network(options)
         return App(self, self.lifespan, ServeOptions.create(path=path, **options))
 
     async def handle(self, request: HttpRequest, **options: Unpack[HandleOptions]) -> HttpResponse:
@@ -905,7 +904,7 @@ class Server(Handlers):
         """
         from ..serve.app import handle
 
-        self._go_online(options, single_process=False)
+        self._prepare_for_network(options, single_process=False)
         return await handle(self, self.lifespan, request, options)
 
     async def serve(self, channel: Channel) -> None:
@@ -921,20 +920,18 @@ class Server(Handlers):
     def lifespan(self) -> AbstractAsyncContextManager[Any]:
         """Return the context manager that is entered before the first request and left after the
         last; its value is `ctx.state`."""
-        own = self._own_lifespan()
-        return own if self.tasks is None else self.tasks.manager.lifespan(own)
-
-    def _own_lifespan(self) -> AbstractAsyncContextManager[Any]:
-        if self._lifespan is None:
-            from contextlib import nullcontext
-
-            return nullcontext()
+        from contextlib import nullcontext
         from inspect import signature
 
-        takes_server = bool(signature(self._lifespan).parameters)
-        return self._lifespan(self) if takes_server else self._lifespan()
+        own: AbstractAsyncContextManager[Any] = nullcontext()
+        if self._lifespan is not None:
+            takes_server = bool(signature(self._lifespan).parameters)
+            own = self._lifespan(self) if takes_server else self._lifespan()
+        return own if self.tasks is None else self.tasks.manager.lifespan(own)
 
-    def _go_online(self, options: Mapping[str, Any], *, single_process: bool = True) -> None:
+    def _prepare_for_network(
+        self, options: Mapping[str, Any], *, single_process: bool = True
+    ) -> None:
         """Check the settings for callers from a network. `single_process`: all requests come to
         this process."""
         self._keys = options.get("keys", self._keys)

@@ -419,16 +419,16 @@ def read_docstring(text: str | None) -> tuple[str | None, dict[str, str]]:
     """Return the description of the function, and of each parameter, from a docstring in the style
     of Google, NumPy or reST."""
     lines = inspect.cleandoc(text or "").splitlines()
-    kept: list[str] = []
-    about: dict[str, str] = {}
-    at = 0
+    other_lines: list[str] = []
+    descriptions: dict[str, str] = {}
+    position = 0
 
     def block(ends: Callable[[int], bool]) -> list[str]:
-        nonlocal at
-        start = at
-        while at < len(lines) and not ends(at):
-            at += 1
-        return lines[start:at]
+        nonlocal position
+        start = position
+        while position < len(lines) and not ends(position):
+            position += 1
+        return lines[start:position]
 
     def outdented(i: int) -> bool:
         return lines[i][:1].strip() != ""
@@ -436,19 +436,21 @@ def read_docstring(text: str | None) -> tuple[str | None, dict[str, str]]:
     def ruled(i: int) -> bool:
         return i + 1 < len(lines) and outdented(i) and bool(_RULE.fullmatch(lines[i + 1]))
 
-    while at < len(lines):
-        line, here = lines[at], at
-        at += 1
-        if _NUMPY.fullmatch(line) and ruled(here):
-            at += 1
-            about |= _entries(block(ruled), _NUMPY_ENTRY)
+    while position < len(lines):
+        line, index = lines[position], position
+        position += 1
+        if _NUMPY.fullmatch(line) and ruled(index):
+            position += 1
+            descriptions |= _entries(block(ruled), _NUMPY_ENTRY)
         elif _GOOGLE.fullmatch(line):
-            about |= _entries(block(outdented), _GOOGLE_ENTRY)
+            descriptions |= _entries(block(outdented), _GOOGLE_ENTRY)
         elif _REST_ENTRY.fullmatch(line) or _REST_TYPE.fullmatch(line):
-            about |= _entries([line, *block(lambda i: outdented(i) or not lines[i])], _REST_ENTRY)
+            descriptions |= _entries(
+                [line, *block(lambda i: outdented(i) or not lines[i])], _REST_ENTRY
+            )
         else:
-            kept.append(line)
-    return re.sub(r"\n{3,}", "\n\n", "\n".join(kept)).strip() or None, about
+            other_lines.append(line)
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(other_lines)).strip() or None, descriptions
 
 
 def _entries(lines: list[str], pattern: re.Pattern[str]) -> dict[str, str]:

@@ -84,7 +84,7 @@ class RegisteredSkill(Struct, frozen=True, eq=False):
         uri = uri_within(self.definition.root, path)
         data = self.files.get(path)
         if data is None and self.live is not None:
-            data = self.live.data(path, uri)
+            data = self.live.read_bytes(path, uri)
         if data is None:
             raise NotFound(f"Resource not found: {uri}", data={"uri": uri})
         return contents_of(data, uri, known_type(path))
@@ -101,17 +101,17 @@ def load_skill(
     limits: Limits,
 ) -> RegisteredSkill:
     """Read a folder as a skill; ConfigError if it is not a valid one."""
-    place = Path(folder)
-    found = Directory(place, hidden=hidden, limit=limits.skill_bytes)
-    paths, folders = _list_folder(place.resolve(), hidden, limits.skill_files)
+    path = Path(folder)
+    directory = Directory(path, hidden=hidden, limit=limits.skill_bytes)
+    paths, folders = _list_folder(path.resolve(), hidden, limits.skill_files)
     if SKILL_MD not in paths:
-        raise ConfigError(f"{place} is not a skill: it has no {SKILL_MD}")
-    files = _read_files(found, [SKILL_MD] if dynamic else paths, limits.skill_bytes)
-    frontmatter = _frontmatter(files[SKILL_MD], place / SKILL_MD)
-    root = _root(frontmatter["name"], place, uri)
+        raise ConfigError(f"{path} is not a skill: it has no {SKILL_MD}")
+    files = _read_files(directory, [SKILL_MD] if dynamic else paths, limits.skill_bytes)
+    frontmatter = _frontmatter(files[SKILL_MD], path / SKILL_MD)
+    root = _root(frontmatter["name"], path, uri)
     manifest = [
-        SkillFile(uri_within(root, path), extension.digest(data), len(data))
-        for path, data in files.items()
+        SkillFile(uri_within(root, name), extension.digest(data), len(data))
+        for name, data in files.items()
     ]
     definition = SkillEntry(
         uri=f"{root}/{SKILL_MD}",
@@ -122,7 +122,7 @@ def load_skill(
         definition,
         files,
         folders,
-        found if dynamic else None,
+        directory if dynamic else None,
         cache,
         parse_scopes(scopes, f"Skill {definition.uri}"),
     )
@@ -169,12 +169,12 @@ def _walk(root: Path, hidden: bool) -> Iterator[tuple[str, int]]:
             raise ConfigError(f"{root / folder} cannot be read: {error.strerror}") from None
 
 
-def _read_files(found: Directory, paths: Iterable[str], max_bytes: int) -> Files:
+def _read_files(directory: Directory, paths: Iterable[str], max_bytes: int) -> Files:
     files: Files = {}
-    left = max_bytes
+    remaining = max_bytes
     for path in paths:
         try:
-            files[path] = found.data(path, path, left)
+            files[path] = directory.read_bytes(path, path, remaining)
         except TooLarge:
             raise ConfigError(
                 f"{path}: the skill has more than {max_bytes:,} bytes (Limits.skill_bytes)"
@@ -183,18 +183,18 @@ def _read_files(found: Directory, paths: Iterable[str], max_bytes: int) -> Files
             raise ConfigError(
                 f"{path} cannot be read, or changed while it was being read"
             ) from None
-        left -= len(files[path])
+        remaining -= len(files[path])
     return files
 
 
 def _frontmatter(data: bytes, path: Path) -> dict[str, Any]:
     try:
-        about, _ = parse_frontmatter(data.decode(), portable=True)
+        frontmatter, _ = parse_frontmatter(data.decode(), portable=True)
     except UnicodeDecodeError:
         raise ConfigError(f"{path} is not UTF-8 text") from None
     except FrontMatterError as error:
         raise ConfigError(f"{path}, {error}") from None
-    name, description = about.get("name"), about.get("description")
+    name, description = frontmatter.get("name"), frontmatter.get("description")
     if not isinstance(name, str) or not extension.NAME.fullmatch(name):
         raise ConfigError(
             f"{path}: {name!r} is not a name for a skill: 1 to 64 characters of a-z, 0-9 and "
@@ -207,7 +207,7 @@ def _frontmatter(data: bytes, path: Path) -> dict[str, Any]:
             f"{path}: the description has {long:,} characters; the limit is "
             f"{extension.MAX_DESCRIPTION_CHARS:,}"
         )
-    metadata = about.get("metadata")
+    metadata = frontmatter.get("metadata")
     if isinstance(metadata, dict) and any(
         key.startswith(extension.RESERVED_METADATA_PREFIX) for key in metadata
     ):
@@ -215,7 +215,7 @@ def _frontmatter(data: bytes, path: Path) -> dict[str, Any]:
             f"{path}: keys of metadata that start with {extension.RESERVED_METADATA_PREFIX} are "
             "reserved"
         )
-    return about
+    return frontmatter
 
 
 def _root(name: str, folder: Path, uri: str | None) -> str:
@@ -297,8 +297,8 @@ class Skills:
         return self.registry.get(uri.replace(_REST, SKILL_MD)) is not None
 
     async def _list(self, call: Call) -> ListSkillsResult:
-        hints = self._caching.hints(call.name, restricted=bool(scopes_in(self.registry.now)))
-        visible = visible_to(call.principal, self.registry.now)
+        hints = self._caching.hints(call.name, restricted=bool(scopes_in(self.registry.snapshot)))
+        visible = visible_to(call.principal, self.registry.snapshot)
         skills, cursor = select_page(call, visible, self._page_size)
         return ListSkillsResult(
             skills=[skill.definition for skill in skills], next_cursor=cursor, **hints
@@ -323,8 +323,8 @@ class Skills:
 
     def _children(self, directory: str, principal: Principal | None) -> dict[str, Resource]:
         """Return the children of a directory inside a skill, or above several."""
-        skills = visible_to(principal, self.registry.now).items.values()
-        served = visible_to(principal, self._served.now).items
+        skills = visible_to(principal, self.registry.snapshot).items.values()
+        served = visible_to(principal, self._served.snapshot).items
         roots = [f"{skill.definition.root}/" for skill in skills]
         uris = [
             uri for uri in served if uri.startswith(tuple(roots))
