@@ -90,17 +90,15 @@ def _open(service: Service, transport: str, given: Mapping[str, Any]) -> _Listen
     host, port = options.pop("host", "127.0.0.1"), options.pop("port", 8000)
     tls = {name: options.pop(name, None) for name in ("certfile", "keyfile")}
     path = options.pop("path", None) or PATHS[transport]
-    if transport == "sse":
-        options.update(sse=path, path=options.pop("endpoint", "/mcp"))
-    elif transport == "websocket":
-        options.update(websocket=path, path=options.pop("endpoint", "/mcp"))
-    else:
-        options.update(path=path)
+    if transport == "http":
+        options["path"] = path
+    else:  # the option that adds this transport has its name
+        options[transport], options["path"] = path, options.pop("endpoint", "/mcp")
     options["bound"] = [socket.gethostname() if host in WILDCARDS else host]
     serve_options = ServeOptions.create(**options)
     serve_options.rules(service)
     key_ring(serve_options.keys)
-    _check_uvicorn()
+    _check_installed()
     _check_certificate(tls)
     listening = _listen(host, port)
     if ready is not None:
@@ -129,7 +127,7 @@ def _tuned_gc() -> Iterator[None]:
         gc.unfreeze()
 
 
-def _check_uvicorn() -> None:
+def _check_installed() -> None:
     try:
         from . import uvicorn_server  # noqa: F401
     except ImportError:

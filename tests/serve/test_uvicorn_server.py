@@ -5,6 +5,8 @@ is done twice."""
 import asyncio
 import json
 import re
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -626,3 +628,13 @@ async def test_an_answer_that_nobody_reads_is_dropped_with_its_connection_when_n
         wire.closed, wire.unread = "", 0
         end.timeout_keep_alive_handler()
         assert wire.closed == "closed"
+
+
+@pytest.mark.parametrize("missing", ["uvicorn", "httptools"])
+def test_what_is_not_installed_is_named(missing: str) -> None:
+    code = (
+        f"import sys; sys.modules[{missing!r}] = None\n"
+        "from dovetail import Server; Server('lean').run('http', port=0)"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "pip install 'dovetail-mcp[http]'" in ended.stderr.splitlines()[-1]
