@@ -7,13 +7,7 @@ from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError, Unauthorized
-from .options import (
-    LOGIN_TARGET,
-    add_client_options,
-    add_target_options,
-    find_server_config,
-    integer,
-)
+from .options import LOGIN_TARGET, add_client_options, find_server_config, integer
 from .output import bold, dim, print_error, print_json, print_line
 from .session import make_oauth, run_session
 
@@ -59,10 +53,6 @@ def add_login_arguments(parser: ArgumentParser) -> None:
         default=0,
         help="local port that the browser returns to (default: 28479, or a free port)",
     )
-
-
-def add_login_target(parser: ArgumentParser) -> None:
-    add_target_options(parser, LOGIN_TARGET)
 
 
 def log_in(options: Namespace) -> None:

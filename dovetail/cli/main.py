@@ -17,7 +17,6 @@ import sys
 from argparse import SUPPRESS, ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Sequence
 from functools import partial
-from textwrap import indent
 from typing import Any, NamedTuple, NoReturn
 
 from .. import __version__
@@ -31,7 +30,7 @@ from ..errors import (
     UrlRequired,
 )
 from . import inspect, login, requests, run
-from .options import add_client_options
+from .options import add_client_options, add_target_options
 from .output import one_line, prepare_streams, print_error, print_json
 from .session import run_session
 
@@ -44,7 +43,7 @@ class Verb(NamedTuple):
     help: str
     add_arguments: Callable[[ArgumentParser], None]
     execute: Callable[[Namespace], None]
-    examples: str = ""
+    examples: tuple[str, ...] = ()
 
 
 SERVE, USE, LOG_IN = "serve", "use a server", "log in"
@@ -52,56 +51,59 @@ VERBS: dict[str, Verb] = {
     "run": Verb(
         SERVE, "FILE[:OBJECT]", "Serve the server in a Python file",
         run.add_run_arguments, run.run_server,
-        """\
-dovetail run server.py
-dovetail run server.py --http --port 8000
-dovetail run shop.py:orders""",
+        (
+            "dovetail run server.py",
+            "dovetail run server.py --http --port 8000",
+            "dovetail run shop.py:orders",
+        ),
     ),
     "inspect": Verb(
         USE, "TARGET", "Show a server's tools, resources, prompts and skills",
         add_client_options,
         partial(run_session, inspect.list_features, inspect.show_features),
-        """\
-dovetail inspect server.py
-dovetail inspect "uvx some-server" --json""",
+        (
+            "dovetail inspect server.py",
+            'dovetail inspect "uvx some-server" --json',
+        ),
     ),
     "call": Verb(
         USE, "TARGET TOOL [key=value ...]", "Call a tool and print its result",
         requests.add_call_arguments,
         partial(run_session, requests.call_tool, requests.show_tool_result),
-        """\
-dovetail call server.py forecast city=Oslo days=3
-dovetail call https://example.com/mcp search --args '{"words": ["a", "b"]}'
-dovetail call "uvx some-server" upload file=@photo.png""",
+        (
+            "dovetail call server.py forecast city=Oslo days=3",
+            "dovetail call https://example.com/mcp search --args '{\"words\": [\"a\", \"b\"]}'",
+            'dovetail call "uvx some-server" upload file=@photo.png',
+        ),
     ),
     "read": Verb(
         USE, "TARGET URI", "Print the contents of a resource",
         requests.add_read_arguments,
         partial(run_session, requests.read_resource, requests.show_resource),
-        "dovetail read server.py config://app",
+        ("dovetail read server.py config://app",),
     ),
     "prompt": Verb(
         USE, "TARGET NAME [key=value ...]", "Fill in a prompt and print its messages",
         requests.add_prompt_arguments,
         partial(run_session, requests.get_prompt, requests.show_prompt),
-        "dovetail prompt server.py review code=@main.py language=python",
+        ("dovetail prompt server.py review code=@main.py language=python",),
     ),
     "ping": Verb(
         USE, "TARGET", "Check that a server responds",
         requests.add_ping_arguments, partial(run_session, requests.ping, requests.show_ping),
-        "dovetail ping https://example.com/mcp --count 5",
+        ("dovetail ping https://example.com/mcp --count 5",),
     ),
     "login": Verb(
         LOG_IN, "TARGET", "Log in to a server", login.add_login_arguments, login.log_in,
-        "dovetail login https://example.com/mcp --scope notes:write",
+        ("dovetail login https://example.com/mcp --scope notes:write",),
     ),
     "logout": Verb(
         LOG_IN, "TARGET", "Log out of a server and revoke its tokens",
-        login.add_login_target, login.log_out,
+        add_target_options, login.log_out,
     ),
     "whoami": Verb(
         LOG_IN, "TARGET", "Show the saved login for a server",
-        login.add_login_target, login.show_login,
+        add_target_options, login.show_login,
     ),
 }  # fmt: skip
 
@@ -138,7 +140,9 @@ def _main(arguments: Sequence[str]) -> int:
         raise
     except Exception as error:
         if options.verbose:
-            _print_traceback()
+            import traceback
+
+            print_error(traceback.format_exc().rstrip(), lines=True)
         if options.json and not isinstance(error, ToolError):  # whose result was printed already
             print_json({"error": _to_document(error)})
         _print_failure(error)
@@ -168,7 +172,7 @@ def _parse(arguments: Sequence[str]) -> Namespace:
             name,
             usage=f"dovetail {name} {verb.usage} [OPTIONS]",
             description=f"{verb.help}.",
-            epilog=verb.examples and f"examples:\n{indent(verb.examples, '  ')}",
+            epilog="\n  ".join(("examples:", *verb.examples)) if verb.examples else None,
             formatter_class=RawDescriptionHelpFormatter,
         )
         verb.add_arguments(subparser)
@@ -220,12 +224,6 @@ def _print_failure(error: Exception) -> None:
             f"dovetail: error: {type(error).__name__}: {one_line(str(error))} "
             "(use --verbose for a traceback)"
         )
-
-
-def _print_traceback() -> None:
-    import traceback
-
-    print_error(traceback.format_exc().rstrip(), lines=True)
 
 
 def _to_document(error: Exception) -> dict[str, Any]:

@@ -23,7 +23,7 @@ ANY_TARGET = 'a script, an mcp.json file, a URL, or a command such as "uvx some-
 LOGIN_TARGET = "the URL of a server, or an mcp.json file that names it"
 
 
-def add_target_options(parser: ArgumentParser, help: str) -> None:
+def add_target_options(parser: ArgumentParser, help: str = LOGIN_TARGET) -> None:
     """Add TARGET and `--server`."""
     parser.add_argument("target", metavar="TARGET", help=help)
     parser.add_argument(

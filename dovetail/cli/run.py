@@ -12,7 +12,7 @@ import os
 import sys
 from argparse import ArgumentParser, Namespace
 from contextlib import redirect_stdout
-from types import ModuleType, TracebackType
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError, DovetailError
@@ -118,12 +118,12 @@ def _load(path: str) -> ModuleType:
 
 def _locate_error(error: BaseException, path: str) -> str:
     """Return the file, and the line of it that was being executed."""
+    from traceback import walk_tb
+
     line = error.lineno if isinstance(error, SyntaxError) and error.filename == path else None
-    trace: TracebackType | None = error.__traceback__
-    while trace is not None:
-        if trace.tb_frame.f_code.co_filename == path:
-            line = trace.tb_lineno
-        trace = trace.tb_next
+    for frame, number in walk_tb(error.__traceback__):
+        if frame.f_code.co_filename == path:
+            line = number
     return path if line is None else f"{path}:{line}"
 
 

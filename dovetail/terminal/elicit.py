@@ -25,8 +25,6 @@ from .form_dialog import Dialog, answer_unattended, elicit_dialog, return_dialog
 if TYPE_CHECKING:
     from ..client.callbacks import ElicitRequest
 
-__all__ = ["terminal_elicit"]
-
 _readers: "WeakKeyDictionary[TextIO, Future[str]]" = WeakKeyDictionary()
 """The threads that wait for a line, by the stream they read."""
 
