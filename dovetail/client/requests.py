@@ -201,8 +201,10 @@ class Requester:
             try:
                 result = await self._send_once(session, method, params, left, on_progress, fresh)
             except ConnectionClosed as problem:
-                lost, left = problem, deadline - monotonic() - (pause := backoff(attempt))
-                if not (safe or not problem.sent) or not self._connector.can_reconnect or left <= 0:
+                lost, pause = problem, backoff(attempt)
+                left = deadline - monotonic() - pause
+                may_repeat = safe or not problem.sent
+                if not may_repeat or not self._connector.can_reconnect or left <= 0:
                     break
                 await asyncio.sleep(pause)
                 continue
