@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from dovetail.auth.client.discovery import ClientIdentity
-from dovetail.auth.client.flow import FlowOptions, acquire_tokens, refresh_tokens
+from dovetail.auth.client.discovery import FlowOptions
+from dovetail.auth.client.flow import acquire_tokens, refresh_tokens
 from dovetail.auth.client.store import ClientRegistration, ServerRecord, TokenSet, read_record
 from dovetail.auth.dpop import DpopClient
 from dovetail.auth.wire import AccessRequirements, ErrorReply
@@ -38,9 +38,7 @@ class World:
         **identity: Any,
     ) -> TokenSet:
         scopes = identity.pop("scopes", ())
-        plan = FlowOptions(
-            url=SERVER, identity=ClientIdentity(**identity), scopes=scopes, dpop=dpop
-        )
+        plan = FlowOptions(url=SERVER, **identity, scopes=scopes, dpop=dpop)
         flow = acquire_tokens(
             plan, self.record, demand, self.proofs, lambda: NOW, redirect_uri=redirect_uri
         )
@@ -70,7 +68,7 @@ def test_a_login_ends_with_tokens(world: World) -> None:
 def test_the_resource_is_repeated_letter_by_letter(world: World) -> None:
     world.described["resource"] = "https://MCP.example.com:443/mcp/"
     tokens = world.login()
-    run(refresh_tokens(tokens, ClientIdentity(), world.proofs, lambda: NOW), world.internet)
+    run(refresh_tokens(tokens, FlowOptions(), world.proofs, lambda: NOW), world.internet)
     assert {visit["resource"] for visit in world.issuer.visits} == {
         "https://MCP.example.com:443/mcp/"
     }
@@ -116,7 +114,7 @@ def test_a_server_of_the_local_network_may_send_the_browser_there(
 ) -> None:
     describe(world.internet, server)
     world.issuer.metadata["authorization_endpoint"] = "http://localhost:8080/authorize"
-    plan = FlowOptions(url=server, identity=ClientIdentity())
+    plan = FlowOptions(url=server)
     flow = acquire_tokens(
         plan, world.record, NOTHING, world.proofs, lambda: NOW, redirect_uri=REDIRECT
     )
@@ -341,7 +339,7 @@ def test_tokens_of_before_stand_until_they_are_replaced(world: World) -> None:
     tokens = world.login(AccessRequirements(scopes=("a",)))
     world.issuer.extra = {"refresh_token": None}
     renewed = run(
-        refresh_tokens(tokens, ClientIdentity(), world.proofs, lambda: NOW + 100), world.internet
+        refresh_tokens(tokens, FlowOptions(), world.proofs, lambda: NOW + 100), world.internet
     )
     assert (renewed.access_token, renewed.refresh_token) == ("access-2", tokens.refresh_token)
     assert (renewed.requested_scopes, renewed.granted_scopes, renewed.expires_at) == (
@@ -349,9 +347,7 @@ def test_tokens_of_before_stand_until_they_are_replaced(world: World) -> None:
         ("a",),
         NOW + 3700,
     )
-    refused = run(
-        refresh_tokens(tokens, ClientIdentity(), world.proofs, lambda: NOW), world.internet
-    )
+    refused = run(refresh_tokens(tokens, FlowOptions(), world.proofs, lambda: NOW), world.internet)
     assert isinstance(refused, ErrorReply) and refused.error == "invalid_grant"
 
 
@@ -367,7 +363,7 @@ def test_a_refresh_token_never_goes_in_the_clear(world: World) -> None:
     tokens = world.login()
     tokens.token_endpoint = "http://as.example.com/token"
     with pytest.raises(Unauthorized, match="https"):
-        run(refresh_tokens(tokens, ClientIdentity(), world.proofs, lambda: NOW), world.internet)
+        run(refresh_tokens(tokens, FlowOptions(), world.proofs, lambda: NOW), world.internet)
     assert "http://as.example.com/token" not in world.internet.urls
 
 
@@ -379,7 +375,7 @@ def test_an_endpoint_with_a_query_keeps_it(world: World) -> None:
         pages.append(url)
         raise Unauthorized("closed")
 
-    plan = FlowOptions(url=SERVER, identity=ClientIdentity())
+    plan = FlowOptions(url=SERVER)
     with pytest.raises(Unauthorized):
         run(
             acquire_tokens(
@@ -461,7 +457,7 @@ def test_a_bound_token_is_not_renewed_into_one_that_is_not(world: World) -> None
     tokens = world.login(dpop=True)
     world.issuer.extra = {}
     with pytest.raises(Unauthorized, match="Bearer token in place of a DPoP token"):
-        run(refresh_tokens(tokens, ClientIdentity(), world.proofs, lambda: NOW), world.internet)
+        run(refresh_tokens(tokens, FlowOptions(), world.proofs, lambda: NOW), world.internet)
 
 
 # what is kept
@@ -484,7 +480,7 @@ def test_secrets_are_shown_by_nothing(world: World) -> None:
         [
             world.record,
             world.record.tokens,
-            ClientIdentity(client_id="a", client_secret="hidden"),
+            FlowOptions(client_id="a", client_secret="hidden"),
             ClientRegistration(client_id="hidden"),
         ]
     )

@@ -754,8 +754,8 @@ async def test_a_login_can_be_configured(tmp_path: Path) -> None:
         and isinstance(_auth_from_config("oauth"), OAuth)
         and _auth_from_config(None) is None
     )
-    known = made._options.identity
-    assert (known.client_id, known.client_secret, known.issuer, made._options.scopes) == (
+    known = made._options
+    assert (known.client_id, known.client_secret, known.issuer, known.scopes) == (
         "c",
         "x",
         "https://as/",

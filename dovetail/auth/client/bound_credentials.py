@@ -32,10 +32,9 @@ from ..dpop import DpopClient
 from ..urls import canonical_url, origin, require_confidential
 from ..wire import AccessRequirements, ErrorReply, read_requirements
 from .browser import Browser
-from .discovery import resource_metadata
+from .discovery import FlowOptions, resource_metadata
 from .flow import (
     UNKNOWN_CLIENT_ERRORS,
-    FlowOptions,
     acquire_tokens,
     refresh_tokens,
     registration_of,
@@ -219,7 +218,7 @@ class BoundCredentials:
             self._unsaved = False
         if tokens is None:
             return False
-        client = registration_of(tokens, self._options.identity)
+        client = registration_of(tokens, self._options)
         try:
             async with asyncio.timeout(LOGOUT_SECONDS):
                 return await run_flow(revoke_tokens(tokens, client), self._fetch)
@@ -323,7 +322,7 @@ class BoundCredentials:
     async def _refresh(self, record: ServerRecord, tokens: TokenSet) -> bool:
         """Exchange the refresh token, under the lock; False if that failed."""
         try:
-            steps = refresh_tokens(tokens, self._options.identity, self._dpop, self._now)
+            steps = refresh_tokens(tokens, self._options, self._dpop, self._now)
             reply = await run_flow(steps, self._fetch)
         except Unauthorized:
             return False  # the answer makes no sense; a login will find out what is wrong

@@ -24,8 +24,7 @@ from ..urls import is_confidential, origin, require_confidential
 from ..wire import parse_scopes, read_requirements
 from .bound_credentials import BoundCredentials
 from .browser import Browser, LoopbackBrowser
-from .discovery import ClientIdentity, check_document_url
-from .flow import FlowOptions
+from .discovery import FlowOptions, check_document_url
 from .grants import JWT_BEARER, EnterpriseLogin, UnattendedGrant, assertion_signer
 from .store import ClientRegistration, MemoryStore, Store, default_store
 
@@ -43,19 +42,8 @@ class _OAuthCredentials:
     extensions: tuple[str, ...] = ()
     """Extensions that a client with these credentials declares among its capabilities."""
 
-    def __init__(
-        self,
-        identity: ClientIdentity,
-        scopes: Iterable[str] | str | None,
-        store: Store | None,
-        dpop: bool | None,
-        *,
-        fresh: bool = False,
-    ) -> None:
-        self._store = store
-        self._options = FlowOptions(
-            identity=identity, scopes=parse_scopes(scopes), dpop=dpop, fresh=fresh
-        )
+    def __init__(self, options: FlowOptions, store: Store | None) -> None:
+        self._options, self._store = options, store
 
     def bind(self, url: str, fetch: Fetch) -> BoundCredentials:
         """Return the credentials for one server.
@@ -155,15 +143,18 @@ class OAuth(_OAuthCredentials):
             raise ConfigError("OAuth: client_secret needs a client_id. Pass both.")
         if client_metadata_url is not None:
             check_document_url(client_metadata_url)
-        identity = ClientIdentity(
+        options = FlowOptions(
             client_id=client_id,
             client_secret=client_secret,
             issuer=issuer,
             metadata_url=client_metadata_url,
             name=client_name,
             uri=client_uri,
+            scopes=parse_scopes(scopes),
+            dpop=dpop,
+            fresh=fresh,
         )
-        super().__init__(identity, scopes, store, dpop, fresh=fresh)
+        super().__init__(options, store)
         self._browser = LoopbackBrowser(redirect_port) if browser is None else browser or None
 
     def bind(self, url: str, fetch: Fetch) -> BoundCredentials:
@@ -216,10 +207,15 @@ class ClientCredentials(_OAuthCredentials):
         if (client_secret is None) == (private_key is None):
             raise ConfigError("ClientCredentials: pass either a client_secret or a private_key")
         method = None if private_key is None else "private_key_jwt"
-        identity = ClientIdentity(
-            client_id=client_id, client_secret=client_secret, issuer=issuer, auth_method=method
+        options = FlowOptions(
+            client_id=client_id,
+            client_secret=client_secret,
+            issuer=issuer,
+            auth_method=method,
+            scopes=parse_scopes(scopes),
+            dpop=dpop,
         )
-        super().__init__(identity, scopes, store, dpop)
+        super().__init__(options, store)
         self._sign = None if private_key is None else assertion_signer(private_key, algorithm)
 
     async def _make_grant(self) -> UnattendedGrant:
@@ -270,8 +266,14 @@ class EnterpriseManaged(_OAuthCredentials):
                 "EnterpriseManaged: idp_token_endpoint must be https: "
                 f"{one_line(idp_token_endpoint)}"
             )
-        identity = ClientIdentity(client_id=client_id, client_secret=client_secret, issuer=issuer)
-        super().__init__(identity, scopes, store, dpop)
+        options = FlowOptions(
+            client_id=client_id,
+            client_secret=client_secret,
+            issuer=issuer,
+            scopes=parse_scopes(scopes),
+            dpop=dpop,
+        )
+        super().__init__(options, store)
         self._id_token, self.named = id_token, (idp_token_endpoint,)
         self._idp_client = ClientRegistration(
             client_id=idp_client_id,
@@ -309,8 +311,14 @@ class WorkloadIdentity(_OAuthCredentials):
         store: Store | None = None,
         dpop: bool | None = None,
     ) -> None:
-        identity = ClientIdentity(client_id=client_id, issuer=issuer, auth_method="none")
-        super().__init__(identity, scopes, store, dpop)
+        options = FlowOptions(
+            client_id=client_id,
+            issuer=issuer,
+            auth_method="none",
+            scopes=parse_scopes(scopes),
+            dpop=dpop,
+        )
+        super().__init__(options, store)
         self._assertion = assertion
 
     async def _make_grant(self) -> UnattendedGrant:

@@ -249,9 +249,11 @@ DEFAULT_AUTH_METHODS = ("client_secret_basic",)
 EXPIRY_MARGIN_SECONDS = 60.0
 
 
-class ClientIdentity(SecretStruct, kw_only=True):
-    """What the user says about this client."""
+class FlowOptions(SecretStruct, kw_only=True):
+    """What the user says about this client, and wants, whatever the server says."""
 
+    url: str = ""
+    """The URL of the server."""
     client_id: str | None = None
     client_secret: str | None = None
     issuer: str | None = None
@@ -260,14 +262,19 @@ class ClientIdentity(SecretStruct, kw_only=True):
     metadata_url: str | None = None
     name: str = "Dovetail"
     uri: str | None = None
+    scopes: tuple[str, ...] = ()
+    dpop: bool | None = None
+    """Whether tokens have to be bound to a key; None leaves that to the server."""
+    fresh: bool = False
+    """Whether to log in again in any case. The stored login stays until that has worked."""
 
 
-def issuer_chooser(identity: ClientIdentity, record: ServerRecord) -> ChooseIssuers:
+def issuer_chooser(options: FlowOptions, record: ServerRecord) -> ChooseIssuers:
     """Return what orders the issuers of a server: those that know this client already come first,
     and those that a given id is not for are refused."""
 
     def choose(issuers: Sequence[str]) -> Sequence[str]:
-        known_issuer = identity.issuer or _issuer_used_before(identity, record)
+        known_issuer = options.issuer or _issuer_used_before(options, record)
         if known_issuer is None:
             return sorted(
                 dict.fromkeys(issuers), key=lambda issuer: issuer not in record.registrations
@@ -300,18 +307,18 @@ def check_document_url(url: str) -> None:
 
 
 def use_given_client(
-    identity: ClientIdentity, found: DiscoveryResult, record: ServerRecord
+    options: FlowOptions, found: DiscoveryResult, record: ServerRecord
 ) -> ClientRegistration:
     """Return the client that the user registered, and remember at which issuer it was used."""
-    if identity.client_id is None:
+    if options.client_id is None:
         raise ConfigError("A client_id is needed")
     # The secret stays with the user; only the issuer is remembered.
-    record.register(found.server.issuer, ClientRegistration(client_id=identity.client_id))
+    record.register(found.server.issuer, ClientRegistration(client_id=options.client_id))
     return ClientRegistration(
-        client_id=identity.client_id,
-        client_secret=identity.client_secret,
-        auth_method=identity.auth_method
-        or choose_auth_method(found.server, has_secret=identity.client_secret is not None),
+        client_id=options.client_id,
+        client_secret=options.client_secret,
+        auth_method=options.auth_method
+        or choose_auth_method(found.server, has_secret=options.client_secret is not None),
     )
 
 
@@ -324,7 +331,7 @@ def choose_auth_method(server: ServerMetadata, *, has_secret: bool) -> str:
 
 
 def obtain_registration(
-    identity: ClientIdentity,
+    options: FlowOptions,
     found: DiscoveryResult,
     record: ServerRecord,
     redirect_uri: str,
@@ -333,10 +340,10 @@ def obtain_registration(
 ) -> Generator[HttpRequest, HttpResponse, ClientRegistration]:
     """Return how this client is known at an authorization server, registering it if needed."""
     server = found.server
-    if identity.client_id is not None:
-        return use_given_client(identity, found, record)
-    if identity.metadata_url is not None and server.client_id_metadata_document_supported:
-        client = ClientRegistration(client_id=identity.metadata_url, source="document")
+    if options.client_id is not None:
+        return use_given_client(options, found, record)
+    if options.metadata_url is not None and server.client_id_metadata_document_supported:
+        client = ClientRegistration(client_id=options.metadata_url, source="document")
         record.register(server.issuer, client)
         return client
     known = record.registrations.get(server.issuer)
@@ -348,20 +355,20 @@ def obtain_registration(
             "with a redirect URI on localhost, and pass its client_id."
         )
     wider = tuple(dict.fromkeys((*scopes, *found.scopes)))
-    client = yield from _register(identity, server, redirect_uri, wider)
+    client = yield from _register(options, server, redirect_uri, wider)
     record.register(server.issuer, client)
     return client
 
 
 def _register(
-    identity: ClientIdentity, server: ServerMetadata, redirect_uri: str, scopes: Sequence[str]
+    options: FlowOptions, server: ServerMetadata, redirect_uri: str, scopes: Sequence[str]
 ) -> Generator[HttpRequest, HttpResponse, ClientRegistration]:
     offered = server.token_endpoint_auth_methods_supported or DEFAULT_AUTH_METHODS
     wanted_method = next((method for method in AUTH_METHODS if method in offered), AUTH_METHODS[0])
     metadata = ClientMetadata(
         redirect_uris=[redirect_uri],
-        client_name=identity.name,
-        client_uri=identity.uri,
+        client_name=options.name,
+        client_uri=options.uri,
         # OpenID providers take a client without a type for a web site, and refuse loopback
         # addresses to it.
         application_type="native" if is_loopback(urlsplit(redirect_uri).hostname) else "web",
@@ -419,12 +426,12 @@ def _is_usable(
     )
 
 
-def _issuer_used_before(identity: ClientIdentity, record: ServerRecord) -> str | None:
-    if identity.client_id is None:
+def _issuer_used_before(options: FlowOptions, record: ServerRecord) -> str | None:
+    if options.client_id is None:
         return None
     used = (
         issuer
         for issuer, client in record.registrations.items()
-        if client.client_id == identity.client_id
+        if client.client_id == options.client_id
     )
     return next(used, None)

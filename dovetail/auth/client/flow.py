@@ -33,8 +33,8 @@ from ..urls import is_local, require_safe
 from ..wire import AccessRequirements, ErrorReply, ServerMetadata, TokenReply, parse_scopes
 from .browser import Visit
 from .discovery import (
-    ClientIdentity,
     DiscoveryResult,
+    FlowOptions,
     discover,
     issuer_chooser,
     obtain_registration,
@@ -84,18 +84,6 @@ async def run_flow(steps: Flow[R], fetch: Fetch, visit: Visit | None = None) -> 
         steps.close()
 
 
-class FlowOptions(Struct, frozen=True, kw_only=True):
-    """What a client wants, whatever the server says."""
-
-    url: str = ""
-    identity: ClientIdentity
-    scopes: tuple[str, ...] = ()
-    dpop: bool | None = None
-    """Whether tokens have to be bound to a key; None leaves that to the server."""
-    fresh: bool = False
-    """Whether to log in again in any case. The stored login stays until that has worked."""
-
-
 def acquire_tokens(
     options: FlowOptions,
     record: ServerRecord,
@@ -111,7 +99,7 @@ def acquire_tokens(
     check = partial(_check_can_log_in, options.url)
     if grant is not None:
         check = partial(require_metadata, token_endpoint=...)
-    choose = issuer_chooser(options.identity, record)
+    choose = issuer_chooser(options, record)
     found = yield from discover(options.url, required.metadata_url, choose, check)
     issuer = found.server.issuer
     scopes = choose_scopes(options, record, required, found, person=grant is None)
@@ -123,7 +111,7 @@ def acquire_tokens(
             options, record, found, redirect_uri or "", scopes, bound, now
         )
     else:
-        client = use_given_client(options.identity, found, record)
+        client = use_given_client(options, found, record)
         reply = yield from request_unattended(grant, found, client, scopes, bound)
     if isinstance(reply, ErrorReply):
         raise Unauthorized(f"{issuer} did not issue a token for {options.url}: {reply.text}")
@@ -135,16 +123,16 @@ def acquire_tokens(
     return _to_token_set(reply, found, client, scopes, now())
 
 
-def registration_of(tokens: TokenSet, identity: ClientIdentity) -> ClientRegistration:
+def registration_of(tokens: TokenSet, options: FlowOptions) -> ClientRegistration:
     """Return the client that these tokens belong to. A secret that the user gave is not stored with
     them, and may have changed."""
     client = tokens.registration
-    given = client.source == "given" and client.client_id == identity.client_id
-    return replace(client, client_secret=identity.client_secret) if given else client
+    given = client.source == "given" and client.client_id == options.client_id
+    return replace(client, client_secret=options.client_secret) if given else client
 
 
 def refresh_tokens(
-    tokens: TokenSet, identity: ClientIdentity, dpop: DpopClient, now: Callable[[], float]
+    tokens: TokenSet, options: FlowOptions, dpop: DpopClient, now: Callable[[], float]
 ) -> Flow[TokenSet | ErrorReply]:
     """Exchange a refresh token; an ErrorReply says why that was refused."""
     form = {
@@ -153,7 +141,7 @@ def refresh_tokens(
         "resource": tokens.resource,
     }
     bound = dpop if tokens.scheme == "DPoP" else None
-    client = registration_of(tokens, identity)
+    client = registration_of(tokens, options)
     reply = yield from request_token(tokens.token_endpoint, tokens.issuer, client, form, bound)
     if isinstance(reply, ErrorReply):
         return reply
@@ -206,11 +194,9 @@ def _log_in_again_if_forgotten(
 ) -> Flow[tuple[ClientRegistration, TokenResult]]:
     """Log in; register and log in a second time if the server has forgotten this client."""
     issuer = found.server.issuer
-    known = options.identity.client_id is None and issuer in record.registrations
+    known = options.client_id is None and issuer in record.registrations
     for retry in (True, False):
-        client = yield from obtain_registration(
-            options.identity, found, record, redirect_uri, scopes, now()
-        )
+        client = yield from obtain_registration(options, found, record, redirect_uri, scopes, now())
         try:
             reply = yield from _log_in(found, client, redirect_uri, scopes, dpop, options.url)
         except Unauthorized:
