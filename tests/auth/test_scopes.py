@@ -297,7 +297,7 @@ async def test_a_list_is_encoded_once_for_all_who_see_the_same() -> None:
     async with hosted(server) as site:
         for who in (READER, READER, ADMIN, NOBODY):
             await (await site.ask("tools/list", headers=who)).body()
-        views = server._tools.now.views
+        views = server._tools.snapshot.views
         assert set(views) == {frozenset(), frozenset({"read"}), frozenset({"read", "write"})}
         assert all(len(view.cache) == 1 for view in views.values())
 

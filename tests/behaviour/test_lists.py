@@ -79,10 +79,10 @@ async def test_a_list_is_encoded_once_and_then_sent_as_the_same_bytes() -> None:
         await peer.greet(GREETING)
         first = await peer.ask("tools/list")
         assert len(first["result"]["tools"]) == 1000
-        (ready,) = server._tools.now.cache.values()
+        (ready,) = server._tools.snapshot.cache.values()
         assert await peer.ask("tools/list") == first
-        assert list(server._tools.now.cache.values()) == [ready]
-        assert next(iter(server._tools.now.cache.values())) is ready
+        assert list(server._tools.snapshot.cache.values()) == [ready]
+        assert next(iter(server._tools.snapshot.cache.values())) is ready
         server.remove_tool("tool-0000")
         assert len((await peer.ask("tools/list", id=2))["result"]["tools"]) == 999
 

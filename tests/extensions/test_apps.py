@@ -299,7 +299,7 @@ def test_an_extension_of_the_same_name_does_not_take_the_place_of_apps() -> None
     ):
         with pytest.raises(ConfigError, match="/ui is given twice; a server adds those for"):
             add()
-        assert len(server._tools.now.items) == len(server._resources.now.items) == 0
+        assert len(server._tools.snapshot.items) == len(server._resources.snapshot.items) == 0
 
 
 @pytest.mark.requirement("apps-resource")
