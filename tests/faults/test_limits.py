@@ -245,7 +245,7 @@ async def test_a_question_over_the_bound_leaves_nothing_to_wait_for() -> None:
         try:
             return await next(call)
         finally:
-            left.append({**call.connection.session.asked})
+            left.append({**call.connection.session.open_requests})
 
     server = Server("wordy", limits=Limits(outgoing=1000), middleware=[look])
 
