@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 from msgspec import Raw
 
 from .. import __version__
-from ..connection.client_session import ClientSession, wanted
+from ..connection.client_session import ClientSession, choose_revisions
 from ..connection.connection import OnProgress
 from ..connection.extension import Extension, Extensions
 from ..connection.middleware import Middleware, Observer
@@ -183,7 +183,7 @@ class Client(Requester):
         )  # fmt: skip
         connector = Connector(
             resolved,
-            wanted(revision),
+            choose_revisions(revision),
             info or Implementation(name="dovetail", version=__version__),
             callbacks,
             extension_set,

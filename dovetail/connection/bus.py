@@ -36,27 +36,28 @@ from ..aio import TaskSet, backoff
 from ..limits import DEFAULT
 from ..ports import MEMBERS_CHANGED
 
-FRAME = DEFAULT.outgoing + 4 * DEFAULT.events
+MAX_FRAME_BYTES = DEFAULT.outgoing + 4 * DEFAULT.events
 """The longest frame in bytes: one message, with all that a stream held before it."""
-BACKLOG = 2 * FRAME
+MAX_BACKLOG_BYTES = 2 * MAX_FRAME_BYTES
 """Bytes that may wait for one member: while it reads one such frame, others may follow."""
-DEADLINE = 1.0
+DEFAULT_TIMEOUT = 1.0
 """The default timeout of a question, in seconds."""
-PACE = FRAME // 8
+RELAYED_BYTES_PER_SECOND = MAX_FRAME_BYTES // 8
 """Bytes per second that the slowest machine relays; the deadline of a long question is extended by
 its size."""
-FORGOTTEN = 60.0
+QUESTION_LIFE = 60.0
 """Seconds after which the hub forgets a question that a member never answered."""
-ASKS = 4096
+MAX_QUESTIONS = 4096
 """The open questions that one member may have."""
-HANDLING = 4096
+MAX_HANDLERS = 4096
 """The handlers that may run as tasks in one member at once."""
-PAUSE, LONGEST_PAUSE = 0.05, 2.0
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
 """Seconds between two attempts to reach the hub; the pause doubles."""
 
 PUBLISH, ASK, ANSWER = range(3)
 NIL = msgspec.Raw(encode(None))
-ROOM = 64  # the numbers of the hub are longer than those of its members
+HUB_NUMBER_BYTES = 64
+"""Room in a frame, since the numbers of the hub are longer than those of its members."""
 
 Handler = Callable[[Any], Any]
 log = getLogger("dovetail.bus")
@@ -86,7 +87,7 @@ class NoBus:
     def publish(self, topic: str, payload: Any) -> None:
         """Do nothing."""
 
-    async def ask(self, topic: str, payload: Any, timeout: float = DEADLINE) -> Any:
+    async def ask(self, topic: str, payload: Any, timeout: float = DEFAULT_TIMEOUT) -> Any:
         """Return None."""
         return None
 
@@ -125,7 +126,7 @@ class BusConnection(asyncio.Protocol):
             while not self._transport.is_closing() and start + 4 <= len(buffer):
                 body = start + 4
                 size = int.from_bytes(buffer[start:body])
-                if size > FRAME:
+                if size > MAX_FRAME_BYTES:
                     raise ValueError(f"a frame of {size} bytes")
                 if body + size > len(buffer):
                     break
@@ -147,7 +148,7 @@ class BusConnection(asyncio.Protocol):
 
     def send(self, data: bytes) -> bool:
         """Queue a frame; False if there is no room, or the connection is closing."""
-        if self._transport.is_closing() or self._size > BACKLOG:
+        if self._transport.is_closing() or self._size > MAX_BACKLOG_BYTES:
             return False
         if not self._queue:
             asyncio.get_running_loop().call_soon(self._flush)
@@ -257,7 +258,7 @@ class Hub:
             del self._questions[oldest]
         number = next(self._numbers)
         waiting = self._send_to_others(asker, _framed(ASK, frame.topic, frame.payload, number))
-        self._questions[number] = RelayedQuestion(asker, frame.number, now + FORGOTTEN, waiting)
+        self._questions[number] = RelayedQuestion(asker, frame.number, now + QUESTION_LIFE, waiting)
         if not waiting:
             self._answered(asker, number, NIL)
 
@@ -295,11 +296,11 @@ class LocalBus:
         """Send a message to every other process."""
         self._send(PUBLISH, topic, payload, 0)
 
-    async def ask(self, topic: str, payload: Any, timeout: float = DEADLINE) -> Any:
+    async def ask(self, topic: str, payload: Any, timeout: float = DEFAULT_TIMEOUT) -> Any:
         """Ask all other processes, and return the first answer that is not None; None if none comes
         in time."""
-        if len(self._asks) >= ASKS:
-            log.warning("Not asking %r: %d questions are already open", topic, ASKS)
+        if len(self._asks) >= MAX_QUESTIONS:
+            log.warning("Not asking %r: %d questions are already open", topic, MAX_QUESTIONS)
             return None
         number = next(self._numbers)
         answer = self._asks[number] = asyncio.get_running_loop().create_future()
@@ -307,7 +308,7 @@ class LocalBus:
             size = self._send(ASK, topic, payload, number)
             if not size:
                 return None
-            async with asyncio.timeout(timeout + size / PACE):
+            async with asyncio.timeout(timeout + size / RELAYED_BYTES_PER_SECOND):
                 return await answer
         except TimeoutError:
             return None
@@ -342,7 +343,7 @@ class LocalBus:
                 await self._lost.wait()
                 log.info("Lost the bus at %s, reconnecting", self._path)
             self.tried.set()
-            await asyncio.sleep(backoff(attempt, PAUSE, LONGEST_PAUSE))
+            await asyncio.sleep(backoff(attempt, FIRST_PAUSE, LONGEST_PAUSE))
             attempt += 1
 
     def _joined(self, connection: BusConnection) -> None:
@@ -367,12 +368,12 @@ class LocalBus:
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             log.error("Cannot send %r over the bus: %s", topic, error)
             return 0
-        if len(data) > FRAME - ROOM:
+        if len(data) > MAX_FRAME_BYTES - HUB_NUMBER_BYTES:
             log.error(
                 "Cannot send %r over the bus: it has %d bytes, and the limit is %d",
                 topic,
                 len(data),
-                FRAME - ROOM,
+                MAX_FRAME_BYTES - HUB_NUMBER_BYTES,
             )
             return 0
         if not self._connection.send(data):
@@ -397,9 +398,9 @@ class LocalBus:
             log.exception("The handler of %r failed", topic)
         if not asyncio.iscoroutine(answer):
             self._answer(topic, answer, number)
-        elif len(self._handling) >= HANDLING:
+        elif len(self._handling) >= MAX_HANDLERS:
             answer.close()
-            log.warning("Not handling %r: %d handlers are already running", topic, HANDLING)
+            log.warning("Not handling %r: %d handlers are already running", topic, MAX_HANDLERS)
             self._answer(topic, None, number)
         else:
             self._handling.start(self._wait(topic, answer, number))

@@ -414,7 +414,7 @@ class ClientSession:
         self._on_close(self, reason)
 
 
-def wanted(choice: str | None) -> tuple[Revision, ...]:
+def choose_revisions(choice: str | None) -> tuple[Revision, ...]:
     """Return the revisions that a user's `revision=` means, oldest first."""
     groups = {None: HANDSHAKE + STATELESS, "handshake": HANDSHAKE, "stateless": STATELESS}
     if choice in groups:

@@ -28,8 +28,8 @@ from ..revisions import Revision
 from .handshake import version_names
 
 MAX_CLIENTS, MAX_KEY_BYTES = 256, 4096
-Client = tuple[Implementation | None, ClientCapabilities]
-_clients: BoundedDict[bytes, Client] = BoundedDict(MAX_CLIENTS)
+ClientDescription = tuple[Implementation | None, ClientCapabilities]
+_clients: BoundedDict[bytes, ClientDescription] = BoundedDict(MAX_CLIENTS)
 """Clients seen recently, by how they describe themselves: at most MAX_CLIENTS, with keys of at most
 MAX_KEY_BYTES."""
 
@@ -49,7 +49,7 @@ def caller_of(meta: Meta, served: dict[Any, Revision], service: Service, state: 
     return Caller(revision, info, capabilities, None if level is None else SEVERITY[level], state)
 
 
-def _client(meta: Meta) -> Client:
+def _client(meta: Meta) -> ClientDescription:
     """Return the client's info and capabilities. They are the same in each request, so the decoded
     values are cached (1 µs, not 6)."""
     key = encode((meta.get(CLIENT_INFO), meta[CLIENT_CAPABILITIES]))

@@ -15,7 +15,15 @@ from typing import Any
 import pytest
 
 from dovetail.connection import bus as module
-from dovetail.connection.bus import DEADLINE, FRAME, Hub, LocalBus, NoBus, join, private_socket
+from dovetail.connection.bus import (
+    DEFAULT_TIMEOUT,
+    MAX_FRAME_BYTES,
+    Hub,
+    LocalBus,
+    NoBus,
+    join,
+    private_socket,
+)
 from dovetail.ports import MEMBERS_CHANGED, Bus
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no Unix sockets")
@@ -144,14 +152,14 @@ async def test_nobody_says_so_at_once() -> None:
         two, three = await here.member(), await here.member()
         two.on("who", lambda payload: None)  # and the third never heard of it
         assert await one.ask("who", 1) is None
-        assert asyncio.get_running_loop().time() - started < DEADLINE / 2
+        assert asyncio.get_running_loop().time() - started < DEFAULT_TIMEOUT / 2
         assert three._handlers == {}
 
 
 async def test_an_answer_that_does_not_come_is_waited_for_until_the_deadline(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "FORGOTTEN", 0.1)
+    monkeypatch.setattr(module, "QUESTION_LIFE", 0.1)
     async with place() as here:
         one, two = await here.member(), await here.member()
         two.on("never", lambda payload: asyncio.sleep(60))
@@ -159,7 +167,7 @@ async def test_an_answer_that_does_not_come_is_waited_for_until_the_deadline(
             started = asyncio.get_running_loop().time()
             assert await one.ask("never", 1, *patience) is None
             took = asyncio.get_running_loop().time() - started
-            assert 0.9 < took / (patience or [DEADLINE])[0] < 2
+            assert 0.9 < took / (patience or [DEFAULT_TIMEOUT])[0] < 2
         assert not one._asks
         assert await one.ask("other", 1) is None
         assert len(here.hub._questions) == 0  # the old question is forgotten with the next
@@ -180,13 +188,13 @@ async def test_a_member_that_leaves_has_said_no() -> None:
         started = asyncio.get_running_loop().time()
         await two.close()
         assert await waiting is None
-        assert asyncio.get_running_loop().time() - started < DEADLINE / 2
+        assert asyncio.get_running_loop().time() - started < DEFAULT_TIMEOUT / 2
 
 
 async def test_questions_are_bounded(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(module, "ASKS", 3)
+    monkeypatch.setattr(module, "MAX_QUESTIONS", 3)
     async with place() as here:
         one, two = await here.member(), await here.member()
         go = asyncio.Event()
@@ -202,7 +210,7 @@ async def test_questions_are_bounded(
 async def test_running_handlers_are_bounded(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(module, "HANDLING", 2)
+    monkeypatch.setattr(module, "MAX_HANDLERS", 2)
     async with place() as here:
         one, two = await here.member(), await here.member()
         await met(one, two)
@@ -236,7 +244,7 @@ async def test_a_handler_that_fails_is_logged_and_answers_nothing(
         started = asyncio.get_running_loop().time()
         for topic in ("broken", "broken later", "unspeakable"):
             assert await one.ask(topic, 1) is None
-        assert asyncio.get_running_loop().time() - started < DEADLINE / 2
+        assert asyncio.get_running_loop().time() - started < DEFAULT_TIMEOUT / 2
         assert (
             "broken at once" in caplog.text
             and "broken later" in caplog.text
@@ -247,7 +255,7 @@ async def test_a_handler_that_fails_is_logged_and_answers_nothing(
 
 @pytest.mark.parametrize(
     "payload",
-    [object(), "\udc80", 1 << 80, b"x" * (FRAME + 1)],
+    [object(), "\udc80", 1 << 80, b"x" * (MAX_FRAME_BYTES + 1)],
     ids=["type", "text", "int", "size"],
 )
 async def test_what_cannot_be_sent_is_logged_and_never_raised(
@@ -266,7 +274,7 @@ async def test_the_longest_frame_goes_through() -> None:
     async with place() as here:
         one, two = await here.member(), await here.member()
         two.on("size", len)
-        assert await one.ask("size", b"x" * (FRAME - 100)) == FRAME - 100
+        assert await one.ask("size", b"x" * (MAX_FRAME_BYTES - 100)) == MAX_FRAME_BYTES - 100
 
 
 GARBAGE = {
@@ -374,7 +382,7 @@ async def test_a_frame_may_come_in_pieces() -> None:
 async def test_a_member_that_stops_reading_is_dropped_and_the_others_go_on(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(module, "BACKLOG", 256 * 1024)
+    monkeypatch.setattr(module, "MAX_BACKLOG_BYTES", 256 * 1024)
     async with place() as here:
         one, two = await here.member(), await here.member()
         deaf = socket.socket(socket.AF_UNIX)
@@ -426,7 +434,7 @@ async def test_ten_thousand_publications_leave_nothing_behind() -> None:
 async def test_a_publisher_that_never_yields_loses_news_and_no_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "BACKLOG", 256 * 1024)
+    monkeypatch.setattr(module, "MAX_BACKLOG_BYTES", 256 * 1024)
     async with place() as here:
         one, two = await here.member(), await here.member()
         await met(one, two)
