@@ -43,7 +43,7 @@ from ..revisions import BY_NAME, HANDSHAKE, STATELESS, Revision, decode, error_f
 from . import handshake, stateless
 from .answer import answer, check_in_flight, start_task
 from .connection import Connection, OnProgress, PeerError, Reply
-from .extension import NONE, Extensions
+from .extension import Extensions
 from .notifications import NotificationRunner
 
 log = logging.getLogger("dovetail.connection")
@@ -71,7 +71,7 @@ class ClientSession:
         answers: Mapping[str, CallHandler],
         on_notification: OnNotification,
         on_close: Callable[["ClientSession", Exception | None], None],
-        extensions: Extensions = NONE,
+        extensions: Extensions,
     ) -> None:
         self.connection = connection
         self.server_info: Implementation | None = None

@@ -277,9 +277,6 @@ class Extensions:
         return kind if kind is not None and isinstance(result, kind.type) else None
 
 
-NONE = Extensions()
-
-
 def settings_of(id: str, peer: ClientCapabilities | ServerCapabilities) -> dict[str, Any] | None:
     """Return the settings that the other side declared for an extension; None if it did not declare
     it.

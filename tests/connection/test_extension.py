@@ -10,7 +10,7 @@ from msgspec import Raw
 
 from dovetail import Cache, Client, Rate, Rates, Server, TextContent, ToolResult
 from dovetail.auth import ApiKeys
-from dovetail.connection.extension import NONE, Extensions
+from dovetail.connection.extension import Extensions
 from dovetail.errors import ConfigError, InvalidRequest, Overloaded
 from dovetail.extensions import (
     EmptyResult,
@@ -179,10 +179,10 @@ def test_two_that_clash_are_refused_on_either_side(given: list[Extension], probl
 def test_without_extensions_the_methods_are_those_of_the_revision(revision: Any) -> None:
     for name, row in METHODS.items():
         spoken = row if name in revision.methods else None
-        assert NONE.find_method(name, None) is row
-        assert NONE.find_method(name, revision) is spoken
-        assert spoken is None or NONE.find_method(revision.wire_name(name), revision) is row
-    assert NONE.find_method("x/do", revision) is None
+        assert Extensions().find_method(name, None) is row
+        assert Extensions().find_method(name, revision) is spoken
+        assert spoken is None or Extensions().find_method(revision.wire_name(name), revision) is row
+    assert Extensions().find_method("x/do", revision) is None
 
 
 @pytest.mark.parametrize("revision", OFFICIAL, ids=lambda one: one.name)
@@ -194,7 +194,7 @@ def test_an_extension_adds_its_own_to_each_revision(revision: Any) -> None:
 
 
 def test_a_dialect_keeps_its_own_names() -> None:
-    assert NONE.find_method("tools/invoke", DRAFT_DIALECT) is METHODS["tools/call"]
+    assert Extensions().find_method("tools/invoke", DRAFT_DIALECT) is METHODS["tools/call"]
 
 
 def test_what_is_added_later_is_found_though_it_was_looked_for_before() -> None:

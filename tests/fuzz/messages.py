@@ -12,7 +12,7 @@ from zlib import crc32
 
 import msgspec
 
-from dovetail.connection.extension import NONE
+from dovetail.connection.extension import Extensions
 from dovetail.errors import ProtocolError
 from dovetail.jsonrpc.framing import HEAD_BYTES, LineSplitter, TooLong
 from dovetail.jsonrpc.messages import (
@@ -151,7 +151,9 @@ def _read(revision: Revision, message: Any) -> bool:
     raw = message.params if asks else message.result
     lift = revision.lift_params if asks else revision.lift_result
     lower = revision.lower_params if asks else revision.lower_result
-    method = NONE.find_method(message.method, revision) if asks else METHODS.get(str(message.id))
+    method = (
+        Extensions().find_method(message.method, revision) if asks else METHODS.get(str(message.id))
+    )
     if method is None or not (asks or method.result):
         return False
     try:

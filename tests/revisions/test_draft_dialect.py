@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from dovetail.connection.extension import NONE
+from dovetail.connection.extension import Extensions
 from dovetail.errors import InvalidParams
 from dovetail.jsonrpc.messages import ErrorResponse, Notification, Request, Response, decode, encode
 from dovetail.protocol.base import Implementation, ListChangedParams, ListParams, Params
@@ -181,7 +181,7 @@ def test_what_comes_is_understood_in_the_words_of_the_vocabulary(
         message["id"] = 1
     call = decode(encode(message))
     assert isinstance(call, Request | Notification)
-    method = NONE.find_method(call.method, DRAFT_DIALECT)
+    method = Extensions().find_method(call.method, DRAFT_DIALECT)
     assert method is METHODS[name]
     lifted = DRAFT_DIALECT.lift_params(method, call.params)
     if name == "notifications/tools/list_changed":

@@ -9,7 +9,7 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import fields
 
-from dovetail.connection.extension import NONE
+from dovetail.connection.extension import Extensions
 from dovetail.protocol.base import Open
 from dovetail.protocol.methods import METHODS
 from dovetail.revisions import (
@@ -117,8 +117,8 @@ def test_every_method_of_a_revision_exists(revision: Revision) -> None:
 @each_of_all
 def test_a_method_is_found_by_its_name_on_the_wire(revision: Revision) -> None:
     for name in revision.methods:
-        assert NONE.find_method(revision.wire_name(name), revision) is METHODS[name]
-    assert NONE.find_method("tools/lists", revision) is None
+        assert Extensions().find_method(revision.wire_name(name), revision) is METHODS[name]
+    assert Extensions().find_method("tools/lists", revision) is None
 
 
 def test_methods_go_by_their_own_name_everywhere_but_in_the_draft_dialect() -> None:

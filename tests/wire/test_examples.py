@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dovetail.connection.extension import NONE
+from dovetail.connection.extension import Extensions
 from dovetail.jsonrpc.messages import (
     ErrorResponse,
     Notification,
@@ -140,7 +140,7 @@ def said_again(name: str, value: Any) -> Any:
         message.result = NEWEST.lift_result(method, message.result)
     else:
         assert isinstance(message, Request | Notification)
-        known = NONE.find_method(message.method, NEWEST)
+        known = Extensions().find_method(message.method, NEWEST)
         assert known is not None
         message.params = NEWEST.lift_params(known, message.params)
     again = json.loads(encode(message))
