@@ -630,6 +630,9 @@ async def test_a_registration_that_makes_no_sense_is_refused(body: bytes) -> Non
         {"token_endpoint_auth_method": "tls_client_auth"},
         {"token_endpoint_auth_method": "private_key_jwt"},
         {"token_endpoint_auth_method": "private_key_jwt", "jwks_uri": "http://169.254.169.254/"},
+        {"client_name": 5},
+        {"grant_types": "authorization_code"},
+        {"jwks": []},
     ],
 )
 async def test_a_client_cannot_register_for_what_is_not_given(metadata: dict[str, Any]) -> None:

@@ -266,6 +266,8 @@ async def test_the_way_back_works_once_and_only_in_the_browser_that_was_sent_the
     assert (await agent.get(back)).status == 400
     for url in ("/callback", "/callback?state=x&code=y", "/callback?state=&code=y"):
         assert (await agent.get(url)).status == 400
+    statuses = {(await agent.get("/callback?state=x&code=y")).status for _ in range(400)}
+    assert statuses == {400, 429}, "guessing states is limited"
 
 
 @pytest.mark.parametrize(
