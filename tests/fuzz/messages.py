@@ -35,6 +35,7 @@ from tests.wire.messages import messages
 from .engine import Target
 from .mutator import Mutator
 
+EXTENSIONS = Extensions()  # none, so its tables are those of the revisions
 LINE = HEAD_BYTES + 44
 """The bound of lines in the target for framing; no less than is kept of the beginning of a longer
 one."""
@@ -152,7 +153,7 @@ def _read(revision: Revision, message: Any) -> bool:
     lift = revision.lift_params if asks else revision.lift_result
     lower = revision.lower_params if asks else revision.lower_result
     method = (
-        Extensions().find_method(message.method, revision) if asks else METHODS.get(str(message.id))
+        EXTENSIONS.find_method(message.method, revision) if asks else METHODS.get(str(message.id))
     )
     if method is None or not (asks or method.result):
         return False
