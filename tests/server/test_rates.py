@@ -415,7 +415,7 @@ async def test_over_http_the_status_is_429_and_a_header_says_when_to_come_back()
 
 
 async def test_a_server_that_is_busy_answers_503_as_before() -> None:
-    from dovetail.transports.http.server.policy import rejection_for
+    from dovetail.transports.http.server.message_checks import rejection_for
 
     busy = rejection_for(Overloaded("10 requests are being answered"), True)
     assert (busy.status, busy.headers) == (503, ((b"retry-after", b"1"),))
