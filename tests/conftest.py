@@ -1,7 +1,8 @@
 """Settings for all tests.
 
 A coroutine test runs in its own event loop with a time limit, so that a test that hangs fails and
-shows where.
+shows where. A property test has no time limit, so that a slow machine cannot fail it. In CI (the
+variable CI is set), its examples are the same in every run.
 """
 
 import asyncio
@@ -14,6 +15,7 @@ from collections.abc import Generator
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.system import REMEDY
 
@@ -25,6 +27,21 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # Programs under test buffer their output, as they do for a user.
 os.environ.pop("PYTHONUNBUFFERED", None)
+
+settings.register_profile(
+    "dovetail",
+    max_examples=100,
+    deadline=None,
+    database=None,
+    derandomize="CI" in os.environ,
+    print_blob=True,
+    suppress_health_check=[
+        HealthCheck.too_slow,
+        HealthCheck.data_too_large,
+        HealthCheck.large_base_example,
+    ],
+)
+settings.load_profile("dovetail")
 
 
 @pytest.hookimpl(tryfirst=True)

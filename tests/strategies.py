@@ -6,18 +6,15 @@ types. Where a type says less than the protocol does (a string that is a URI, a 
 only is left to the tables of that revision: the point is that lowering makes any of these values
 right for it. Two things no lowering can mend are left out: content of unknown kinds, and forms or
 answers that an older revision has no words for.
-
-The profile is loaded on import. In CI (the variable CI is set) the examples are the same each time.
 """
 
-import os
 from base64 import b64encode
 from collections.abc import Callable
 from functools import cache
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from hypothesis import HealthCheck, settings, strategies as st
+from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 from msgspec import NODEFAULT, Raw, Struct
 from msgspec.structs import FieldInfo, fields, replace
@@ -36,21 +33,6 @@ from dovetail.protocol import (
 from dovetail.protocol.base import Open, Wire
 from dovetail.protocol.methods import Method
 from dovetail.revisions import STATELESS, Revision
-
-settings.register_profile(
-    "dovetail",
-    max_examples=100,
-    deadline=None,
-    database=None,
-    derandomize="CI" in os.environ,
-    print_blob=True,
-    suppress_health_check=[
-        HealthCheck.too_slow,
-        HealthCheck.data_too_large,
-        HealthCheck.large_base_example,
-    ],
-)
-settings.load_profile("dovetail")
 
 MODULES = (base, client_features, content, lifecycle, prompts, resources, tools, utilities)
 KINDS = sorted(

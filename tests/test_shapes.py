@@ -29,7 +29,7 @@ import attrs
 import jsonschema_rs
 import msgspec
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -1036,7 +1036,6 @@ def compiled(annotation: Any, spelling: str) -> tuple[Shape, Any]:
     return shape, jsonschema_rs.Draft202012Validator(shape.output_schema)
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_what_is_encoded_fits_the_schema_and_decodes_again(data: st.DataObject) -> None:
     annotation = data.draw(TYPES)

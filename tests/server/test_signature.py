@@ -10,7 +10,7 @@ import jsonschema_rs
 import msgspec
 import pytest
 from annotated_types import Ge
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from pydantic import BaseModel, Field
 
 from dovetail.errors import InvalidParams, SchemaError
@@ -431,7 +431,6 @@ def test_whatever_a_class_raises_is_a_problem_of_its_argument() -> None:
     )
 
 
-@settings(deadline=None)
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
