@@ -66,14 +66,14 @@ async def run(count: int, at_once: int, revision: str, path: str | None) -> dict
             return str((await client.request("tasks/get", {"taskId": id})).status)
 
         assert server.tasks is not None
-        keeper = server.tasks.keeper
+        running = server.tasks.manager.running
         for again in ("", " again"):
             items: Any = range(count)
             items = await each("begun/s", begin)
             assert set(await each("looked at/s", look)) == {"working"}
             began = time.process_time()
             go.set()
-            while keeper.works:  # noqa: ASYNC110
+            while running:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
             figures["finished/s"] = round(count / (time.process_time() - began))
             assert set(await each("results/s", look)) == {"completed"}

@@ -32,6 +32,7 @@ from dovetail.auth.provider.web import (
 )
 from dovetail.auth.server.verifiers import JwtVerifier, TokenRefused, introspection, jwt
 from dovetail.errors import ConnectFailed, Unauthorized
+from dovetail.net import is_loopback
 from dovetail.ports import HttpRequest, HttpResponse, Principal, PublicUrl
 from dovetail.sealing import KeyRing
 from dovetail.text import MAX_MESSAGE_CHARS
@@ -490,7 +491,7 @@ def check_address(data: bytes) -> bool:
                 and not parts.fragment
                 and parts.netloc.lower() == redirects.redirect_host(uri)
             )
-            assert parts.scheme == "https" or urls.is_loopback(parts.hostname)
+            assert parts.scheme == "https" or is_loopback(parts.hostname)
             assert redirects.redirect_matches(uri, uri) and redirects.is_loopback_redirect(uri) == (
                 parts.scheme == "http"
             )

@@ -16,7 +16,7 @@ from dovetail.extensions.skills import (
 from dovetail.protocol.uri_template import UriTemplate
 from dovetail.revisions import STATELESS
 from dovetail.sealing import Forged, KeyRing
-from dovetail.server.registry import Snapshot, make_page
+from dovetail.server.registry import Snapshot, select_page
 
 from .engine import Target
 from .mutator import Mutator, text_of
@@ -254,10 +254,7 @@ def _page(cursor: str | None, method: str) -> tuple[list[str], str | None]:
     call: Any = SimpleNamespace(
         params=SimpleNamespace(cursor=cursor), revision=STATELESS[-1], name=method
     )
-    made: tuple[list[str], str | None] = make_page(
-        call, SNAPSHOT, 7, lambda items, following: (items, following)
-    )
-    return made
+    return select_page(call, SNAPSHOT, 7)
 
 
 def check_cursor(data: bytes) -> bool:
