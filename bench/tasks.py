@@ -66,23 +66,23 @@ async def run(count: int, at_once: int, revision: str, path: str | None) -> dict
             return str((await client.request("tasks/get", {"taskId": id})).status)
 
         assert server.tasks is not None
-        running = server.tasks.manager.running
+        manager = server.tasks.manager
         for again in ("", " again"):
             items: Any = range(count)
             items = await each("begun/s", begin)
             assert set(await each("looked at/s", look)) == {"working"}
             began = time.process_time()
             go.set()
-            while running:  # noqa: ASYNC110
+            while manager.running:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
             figures["finished/s"] = round(count / (time.process_time() - began))
             assert set(await each("results/s", look)) == {"completed"}
             figures[f"MiB{again}"] = round((resident() - before) / 2**20, 1)
             if path is not None:
-                await keeper.store.close()
+                await manager.store.close()
                 figures[f"file MiB{again}"] = round(os.stat(path).st_size / 2**20, 1)
             for id in items:
-                await keeper.store.remove(id)
+                await manager.store.remove(id)
             go.clear()
     return figures
 
