@@ -1,7 +1,7 @@
 """The client for code without async: a portal to an event loop on its own thread.
 
 Every coroutine method of `Client` can be called as a plain function, which waits for the result.
-There is no second client class to keep in step: methods are looked up on the `Client`. Callbacks
+There is no second client class to keep in sync: methods are looked up on the `Client`. Callbacks
 run on the portal's thread.
 """
 
@@ -41,14 +41,14 @@ if TYPE_CHECKING:
         def __get__(self, instance: object, owner: object = None) -> Callable[P, T]: ...
 
     class _BlockingReturning(Generic[P, T]):
-        """The same, if the result has a blocking form too."""
+        """A method without `async` whose result has a blocking form too."""
 
         def __init__(self, method: Callable[Concatenate[Any, P], Any], result: type[T]) -> None: ...
         def __get__(self, instance: object, owner: object = None) -> Callable[P, T]: ...
 
 
 class _BlockingProxy:
-    """What a method of a client returned, with methods that wait for their result."""
+    """A wrapper around an object from a client; its methods wait for their result."""
 
     def __init__(self, client: "BlockingClient", wrapped: Any) -> None:
         self._client, self._wrapped = client, wrapped
@@ -61,7 +61,7 @@ class _BlockingProxy:
 
 
 class BlockingSubscription(_BlockingProxy):
-    """A subscription; `close()`, or leaving its `with` block, ends it."""
+    """A subscription. End it with `close()`, or by leaving its `with` block."""
 
     if TYPE_CHECKING:
         close = _Blocking(Subscription.close)
@@ -127,7 +127,7 @@ class BlockingClient:
         self.close()
 
     def close(self) -> None:
-        """Close the connection and end the thread."""
+        """Close the connection and stop the thread."""
         if self._loop is None:
             return
         try:
@@ -144,14 +144,14 @@ class BlockingClient:
         if threading.current_thread() is self._thread:
             work.close()
             raise ConfigError(
-                "A callback runs on the thread that serves this client, so it cannot wait for "
-                "it; make the call in another thread"
+                "A callback runs on this client's own thread, so it cannot wait for a call; "
+                "make the call from another thread"
             )
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
         except BaseException:
-            future.cancel()  # Ctrl-C here cancels the call at the server
+            future.cancel()  # Ctrl-C here cancels the call on the server
             raise
 
     def __repr__(self) -> str:
@@ -161,8 +161,8 @@ class BlockingClient:
         return self._make_blocking(getattr(self._client, name))
 
     def _make_blocking(self, value: Any) -> Any:
-        """Return a method as a function that runs it in the event loop and waits for its result;
-        any other value as it is."""
+        """Wrap a method in a function that runs it in the event loop and waits for its result.
+        Return any other value unchanged."""
         if inspect.isasyncgenfunction(value):
             return partial(self._iterate, value)
         if inspect.iscoroutinefunction(value) or (callable(value) and self._loop is not None):
@@ -253,4 +253,4 @@ BLOCKING_TYPES: dict[type, type[_BlockingProxy]] = {
     TaskHandle: BlockingTask,
     Skill: BlockingSkill,
 }
-"""Types with coroutine methods, and the types that wait for them."""
+"""Types with coroutine methods, and their blocking wrappers."""

@@ -1,25 +1,29 @@
 """Cache a server's answers for as long as the server allows.
 
-Cached are discovery, lists and reads of the stateless era, each page and each resource by itself.
-The key is the method, the revision and the params, without the parts of `_meta` that differ with
-each request. Requests that carry answers to the server's questions are never cached. A response is
-kept as bytes and decoded each time it is served: no caller can change what others get, and its size
-is known.
+In the stateless era, discovery, lists and reads are cached, each page and each resource separately.
+The key is the method, the revision and the params, without the parts of `_meta` that differ between
+requests. Requests that carry answers to the server's questions are never cached. A response is
+stored as bytes and decoded each time it is served. So no caller can change what others get, and its
+size is known.
 
-A response is dropped before its time when a notification says that it changed, when a subscription
-starts (changes before it may have been missed), after an error that suggests an outdated list, and
-when a new connection opens, which may lead to another server. A response that was in flight while
-something was dropped is not cached: it may be older than the change.
+A response is dropped before it expires:
+
+- when a notification says that it changed;
+- when a subscription starts, because earlier changes may have been missed;
+- after an error that suggests an outdated list;
+- when a new connection opens, because it may lead to another server.
+
+A response that was in flight during a drop is not cached: it may be older than the change.
 
 Each client has its own cache, or shares one (`SharedCache`). In a shared cache, private responses
-belong to the client that asked, and are removed when it closes. Public ones are served to all
-clients that reach the same URL in the same way. An expired response is never served, not even if
-the server cannot be reached.
+belong to the client that requested them, and are removed when it closes. Public responses are
+served to all clients with the same URL, TLS settings, proxy and credentials. An expired response is
+never served, not even if the server cannot be reached.
 
 `Completer` saves requests while a user types. With a pause (`debounce`), calls for the same
 argument within that time become one: the latest is sent, and all waiting calls get its answer. An
-answer can be cached for a while (`cache`), by all that it depends on: what is completed, the
-argument, the text so far and the arguments chosen before.
+answer can be cached for some time (`cache`). Its key is everything that it depends on: the prompt
+or resource, the argument, the text so far and the arguments chosen before.
 https://modelcontextprotocol.io/specification/2026-07-28/server/utilities/caching
 """
 
@@ -52,18 +56,18 @@ STALE_AFTER_ERROR = {
     "prompts/get": ("prompts/list",),
     "resources/read": ("resources/list", "resources/templates/list"),
 }
-"""Lists that may be outdated if the server does not know what it was asked for."""
+"""Lists that may be outdated if the server rejects a request of this method."""
 PER_REQUEST_META = frozenset({*TRACE_CONTEXT, PROGRESS_TOKEN})
-"""Keys of `_meta` that differ with each request and that no answer depends on."""
+"""Keys of `_meta` that differ between requests and do not affect the answer."""
 MAX_TTL_SECONDS = 86400.0
-"""The longest time that a response is cached, whatever the server says."""
+"""The longest time that a response is cached, even if the server allows more."""
 
 
 class CacheKey(NamedTuple):
-    """What a response is found by."""
+    """The key of a cached response."""
 
     owner: Any
-    """The only client that may see it; None for all."""
+    """The only client that may use the response; None for all clients."""
     server: Any
     method: str
     revision: str
@@ -71,7 +75,7 @@ class CacheKey(NamedTuple):
 
 
 class CachedResponse(NamedTuple):
-    """A response, when it expires, and the resource it belongs to."""
+    """A response, its expiry time, and the URI of its resource."""
 
     data: bytes
     expires_at: float
@@ -79,13 +83,13 @@ class CachedResponse(NamedTuple):
 
 
 class SharedCache:
-    """A cache that several clients may share, on any threads: `Client(url, cache=shared)`.
+    """A cache that several clients may share, from any thread: `Client(url, cache=shared)`.
 
     Args:
-        entries: The most responses to keep (default: `Limits().cached`).
-        size: The most bytes to keep (default: `Limits().cached_bytes`).
+        entries: The maximum number of responses (default: `Limits().cached`).
+        size: The maximum size in bytes (default: `Limits().cached_bytes`).
 
-    If it is full, the responses that were not used for the longest time are dropped.
+    When it is full, the least recently used responses are dropped.
     """
 
     def __init__(self, entries: int = DEFAULT.cached, size: int = DEFAULT.cached_bytes) -> None:
@@ -94,7 +98,7 @@ class SharedCache:
         self._responses: OrderedDict[CacheKey, CachedResponse] = OrderedDict()
         self._bytes = 0
         self.drops = 0
-        """How often something was dropped because it may be old."""
+        """How often outdated responses were dropped."""
 
     def get(self, key: CacheKey) -> bytes | None:
         """Return the response under this key, if it has not expired.
@@ -113,8 +117,8 @@ class SharedCache:
             return kept.data
 
     def put(self, key: CacheKey, kept: CachedResponse, drops: int) -> None:
-        """Keep a response, unless something was dropped since it was requested, or it is larger
-        than the cache.
+        """Store a response, unless others were dropped since it was requested, or it is larger than
+        the cache.
 
         Args:
             key: The key of the request.
@@ -142,11 +146,10 @@ class SharedCache:
                 self._remove(key)
 
     def drop(self, old: Callable[[CacheKey, CachedResponse], bool]) -> int:
-        """Drop all responses for which `old(key, response)` is true, and return how many there
-        were.
+        """Drop all responses for which `old(key, response)` is true, and return their number.
 
         Args:
-            old: Whether a response is outdated.
+            old: Tells whether a response is outdated.
         """
         with self._lock:
             self.drops += 1
@@ -162,7 +165,7 @@ class SharedCache:
 
 
 class ResponseCache:
-    """The cache of one client: its own, or a part of one that it shares."""
+    """The cache of one client: its own, or its part of a shared cache."""
 
     def __init__(
         self, cache: bool | SharedCache, server: Any, limits: Limits, extensions: Extensions
@@ -180,8 +183,8 @@ class ResponseCache:
     async def request(
         self, session: ClientSession, fresh: bool, method: Method, params: Any, **options: Any
     ) -> Any:
-        """Return the cached response to a request, or the server's if there is none or it has to
-        be fresh."""
+        """Return the cached response to a request. Ask the server if there is none, or if `fresh`
+        is true."""
         if not session.agreed_revision.stateless or _carries_answers(params):
             return await session.request(method, params, **options)
         own = self._key(method.name, params, session.agreed_revision.name)
@@ -200,14 +203,14 @@ class ResponseCache:
         return result
 
     def find_completion(self, params: CompleteParams) -> CompleteResult | None:
-        """Return a completion that `fetch_completion` kept, or None."""
+        """Return a completion that `fetch_completion` cached, or None."""
         data = self._cache.get(self._key(COMPLETE, params))
         return None if data is None else decode(data, CompleteResult)
 
     async def fetch_completion(
         self, params: CompleteParams, ask: AskServer, ttl: float
     ) -> CompleteResult:
-        """Fetch a completion and keep it for `ttl` seconds."""
+        """Fetch a completion and cache it for `ttl` seconds."""
         drops = self._cache.drops
         result = await ask()
         if ttl > 0:
@@ -217,7 +220,7 @@ class ResponseCache:
     def _key(self, method: str, params: Any, revision: str = "") -> CacheKey:
         try:
             data = b"{}" if params is None else encode(_without_per_request_meta(params))
-        except UnicodeEncodeError:  # it is repaired when it is sent
+        except UnicodeEncodeError:  # invalid characters are replaced when it is sent
             data = repr(params).encode()
         return CacheKey(self, self._server, method, revision, data)
 
@@ -229,7 +232,7 @@ class ResponseCache:
     # dropping
 
     def on_notification(self, method: str, params: Any) -> None:
-        """Drop what a notification makes outdated."""
+        """Drop the responses that a notification makes outdated."""
         if method == UPDATED:
             self._drop_resource(params.uri)
         elif method == ACKNOWLEDGED:
@@ -242,13 +245,14 @@ class ResponseCache:
             self._drop_outdated_by(method)
 
     def drop_stale_lists(self, method: str) -> None:
-        """Drop the lists that may be outdated, because the server does not know what it was
-        asked for."""
+        """Drop the lists that may be outdated after the server rejected a request of this
+        method."""
         if method in STALE_AFTER_ERROR:
             self.drop(*STALE_AFTER_ERROR[method])
 
     def on_open(self) -> None:
-        """Drop everything if this is not the first connection: the server may be another one."""
+        """Drop everything if this is not the first connection: it may lead to a different
+        server."""
         if self._opened:
             self._drop(lambda key, kept: True)
         self._opened = True
@@ -282,7 +286,7 @@ class ResponseCache:
 
 
 class PendingCompletion(Struct, eq=False):
-    """Calls that wait for the same argument: when the request is due, and what sends it."""
+    """Calls that wait for the same completion, and the request that will be sent for them."""
 
     ask: AskServer
     due: float
@@ -300,7 +304,7 @@ class Completer:
     async def complete(
         self, params: CompleteParams, ask: AskServer, debounce: float, ttl: float
     ) -> CompleteResult:
-        """Return a cached answer, the answer of `ask`, or that of a later call for the same
+        """Return a cached answer, the answer from `ask`, or the answer to a later call for the same
         argument."""
         if ttl > 0 and (found := self._cache.find_completion(params)) is not None:
             return found
@@ -320,7 +324,7 @@ class Completer:
             return await asyncio.shield(pending.task)
         finally:
             pending.waiting -= 1
-            if not pending.waiting:  # nobody waits for it any more
+            if not pending.waiting:  # no call is waiting for it any more
                 pending.task.cancel()
                 self._remove(key, pending)
 
@@ -337,7 +341,7 @@ class Completer:
 
 
 def _ttl_seconds(hint: Any) -> float:
-    """Return how long the server allows to cache; 0 if it is not a number."""
+    """Return how long the server allows a response to be cached; 0 if its hint is not a number."""
     return min(hint, MAX_TTL_SECONDS * 1000) / 1000 if isinstance(hint, int | float) else 0.0
 
 
@@ -356,8 +360,8 @@ def _without_per_request_meta(params: Any) -> Any:
 
 
 def _carries_answers(params: Any) -> bool:
-    """Tell whether a request carries answers to the server's questions, on which its result
-    depends."""
+    """Return whether a request carries answers to the server's questions, which affect its
+    result."""
     return (
         getattr(params, "input_responses", None) is not None
         or getattr(params, "request_state", None) is not None

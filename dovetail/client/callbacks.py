@@ -1,19 +1,19 @@
-"""What a server may ask of a client: the user (`on_elicit`), the model (`on_sample`), the roots.
+"""Answer a server's questions: for the user (`on_elicit`), the model (`on_sample`) or the roots.
 
-Only features with a callback are declared, so nothing else is asked. `sampling.tools` and
-`sampling.context` are declared if the callback says that it supports them (`on_sample.tools =
-True`). A question arrives as a request in the handshake era and inside an `input_required` result
-in the stateless era. Either way it is handled the same:
+A client declares only the features that have a callback, so the server asks for nothing else.
+`sampling.tools` and `sampling.context` are declared if the callback says that it supports them
+(`on_sample.tools = True`). A question arrives as a request in the handshake era and inside an
+`input_required` result in the stateless era. Both are handled in the same way:
 
     is the question valid? -> on_ask -> on_elicit, on_sample or the roots -> on_answer
     -> is the answer valid? -> the server
 
-A callback sees the question as the server wrote it, and who asks: `.server` is what the server
-calls itself, `.target` what the user connected to. The two hooks are for consent: each returns what
-it was given, changed if it likes, or None to refuse. A form that is refused is declined. For the
-other questions the protocol has no such answer, so a refusal is error -1. An accepted form is
-completed with its defaults and must match its schema. If it does not, that is an error here, and
-nothing is sent.
+A callback receives the question as the server wrote it, and who asks: `.server` is the name that
+the server gives itself, `.target` is what the user connected to. The two hooks are for consent:
+`on_ask` returns the question and `on_answer` the answer, changed or not, or None to refuse. A
+refused form is declined. The protocol has no "decline" for the other questions, so a refusal is
+error -1. An accepted form is completed with its defaults and must match its schema. If it does not
+match, ConfigError is raised and the answer is not sent.
 """
 
 import asyncio
@@ -90,7 +90,7 @@ class _ServerRequest:
 
     @property
     def asked_by(self) -> str:
-        """The asking server, for display: the name it gives itself, which can be forged, and in
+        """The server that asks, for display: the name it gives itself, which can be forged, and in
         parentheses the target you connected to, which cannot."""
         name = (self.server.title or self.server.name) if self.server is not None else ""
         if name and self.target:
@@ -99,7 +99,7 @@ class _ServerRequest:
 
 
 class ElicitRequest(ElicitParams, _ServerRequest, kw_only=True):
-    """A question of a server for the user: a form to fill in, or a page to visit.
+    """A server's question for the user: a form to fill in, or a page to visit.
 
     Attributes:
         message: What the user is asked.
@@ -119,20 +119,21 @@ class ElicitRequest(ElicitParams, _ServerRequest, kw_only=True):
 
 
 class SampleRequest(CreateMessageParams, _ServerRequest, kw_only=True):
-    """A request of a server for a completion by your model.
+    """A server's request for a completion by your model.
 
     Attributes:
         messages: The conversation so far.
-        max_tokens: The most tokens to generate.
+        max_tokens: The maximum number of tokens to generate.
         system_prompt: The system prompt that the server suggests.
         model_preferences: Which models the server prefers; see `choose_model`.
         temperature: The sampling temperature.
         stop_sequences: Strings that end the generation.
-        include_context: Whether to add context of MCP servers to the prompt.
+        include_context: Which servers' context to add to the prompt: `none`, `thisServer` or
+            `allServers`.
         tools: The tools that the model may use.
         tool_choice: Whether the model may, must or must not use tools.
         metadata: Parameters for the provider of the model.
-        task: Whether the server wants the answer as a task; handled by the client.
+        task: Whether the server wants the answer as a task. The client handles that.
         meta: The `_meta` of the request.
         server: The name and version that the server gives itself.
         target: The server as you named it: the target of the client.
@@ -144,7 +145,7 @@ class SampleRequest(CreateMessageParams, _ServerRequest, kw_only=True):
 
 
 class RootsRequest(Params, _ServerRequest, kw_only=True):
-    """A request of a server for the roots."""
+    """A server's request for the roots."""
 
     method: ClassVar[str] = "roots/list"
     server: Implementation | None = None
@@ -158,7 +159,7 @@ REQUEST_TYPES: dict[str, Any] = {
 RequestType = TypeVar("RequestType", ElicitRequest, SampleRequest, RootsRequest)
 AnswerType = TypeVar("AnswerType", ElicitResult, CreateMessageResult, ListRootsResult)
 Questions = dict[str, dict[str, Any]]
-"""The questions of a round or of a task, in wire form, by their keys."""
+"""The questions of a round or of a task, in wire form, by key."""
 OnElicit = Callable[[ElicitRequest], Any]
 """Returns the content of the form, True to accept (a URL, or the defaults), None or False to
 decline, or an ElicitResult."""
@@ -171,7 +172,7 @@ OnAnswer = Callable[[AnyRequest, Result], Any]
 
 
 class Callbacks:
-    """Answers the questions of one client's server."""
+    """Answers the questions that a server asks one client."""
 
     def __init__(
         self,
@@ -211,7 +212,7 @@ class Callbacks:
     def set_roots(self, roots: Iterable[Any]) -> None:
         if self.roots is None:
             raise ConfigError(
-                "This client was made without roots=, so it did not declare that it has roots"
+                "This client was created without roots=, so it did not declare that it has roots"
             )
         self.roots.replace(roots)
 
@@ -262,7 +263,7 @@ class Callbacks:
         return replace(answer, roots=[parse_root(root) for root in answer.roots])
 
     def _accept(self, view: type[RequestType], call: Call) -> RequestType:
-        """Return the question as callbacks see it, unless there were too many in the last
+        """Return the question as callbacks receive it, unless there were too many in the last
         minute."""
         now = monotonic()
         max_per_minute = self._recent.maxlen
@@ -280,11 +281,12 @@ class Callbacks:
         return view(**fields, server=call.caller.info, target=self._target)
 
     def _require_declared(self, call: Call, capability: str, part: str) -> None:
-        """Refuse a question about something that this client did not declare in this revision."""
+        """Refuse a question that needs a capability this client did not declare in this
+        revision."""
         declared = call.revision.lower(self.capabilities).get(capability)
         parts = (
             {"form"} if capability == "elicitation" and not declared else set(declared or ())
-        )  # an empty object means forms
+        )  # an empty object means that only forms are supported
         if part not in parts:
             raise InvalidParams(f"This client did not declare {capability}.{part}")
 
@@ -294,7 +296,7 @@ class Callbacks:
         ask: Callable[[RequestType], Any],
         convert: Callable[[Any], AnswerType | None],
     ) -> AnswerType | None:
-        """Return the answer of the callback, or None if it or a hook refuses."""
+        """Return the callback's answer, or None if the callback or a hook refuses."""
         if self._on_ask is not None:
             request = _check_hook_result(
                 "on_ask", request, await _call_maybe_async(self._on_ask, request)
@@ -313,14 +315,14 @@ class Callbacks:
     def describe_requests(
         self, questions: Questions, session: ClientSession
     ) -> dict[str, AnyRequest]:
-        """Return questions by their keys, as callbacks would see them."""
+        """Return questions by key, as callbacks would receive them."""
         return {
             str(call.id): self._view(REQUEST_TYPES[call.method.name], call)
             for call in self._calls(questions, session)
         }
 
     def with_fixed_answer(self, value: Any) -> "Callbacks":
-        """Return callbacks that give this answer to any question, with the same checks."""
+        """Return callbacks that answer any question with this value, with the same checks."""
         callbacks = Callbacks(
             self._on_elicit and (lambda _: value),
             self._on_sample and (lambda _: value),
@@ -336,8 +338,7 @@ class Callbacks:
     async def answer_all(
         self, questions: Questions, session: ClientSession
     ) -> dict[str, msgspec.Raw]:
-        """Answer all questions of a round at once, by their keys. If one fails, none is
-        answered."""
+        """Answer all questions of a round concurrently, by key. If one fails, the round fails."""
         calls = self._calls(questions, session)
         answering = [asyncio.ensure_future(self.answers[call.method.name](call)) for call in calls]
         try:
@@ -345,7 +346,7 @@ class Callbacks:
         except BaseException:
             for task in answering:
                 task.cancel()
-            # No question outlives its round.
+            # Wait until all of them have stopped.
             await asyncio.gather(*answering, return_exceptions=True)
             raise
         lower = session.agreed_revision.lower
@@ -397,8 +398,8 @@ def _refusal(what: str) -> ProtocolError:
 
 
 def _check_elicit(request: ElicitRequest) -> Validator | None:
-    """Return the validator of a form; refuse a form that cannot be filled in, and a page that is
-    not on the web."""
+    """Return the validator of a form. Refuse a form with an invalid schema, and a URL that a
+    browser cannot open."""
     if request.mode != "form":
         if reason := why_not_openable(request.url or ""):
             raise InvalidParams(f"url: send the http or https URL of a page; {reason}")
@@ -412,9 +413,9 @@ def _check_elicit(request: ElicitRequest) -> Validator | None:
 def _check_sample(request: SampleRequest) -> None:
     """Refuse a request that no model can answer."""
     if request.max_tokens < 1:
-        raise InvalidParams(f"maxTokens: must be at least 1, not {request.max_tokens}")
+        raise InvalidParams(f"maxTokens must be at least 1, not {request.max_tokens}")
     if _tool_choice_mode(request) not in TOOL_CHOICE_MODES:
-        raise InvalidParams(f"toolChoice: mode must be one of {', '.join(TOOL_CHOICE_MODES)}")
+        raise InvalidParams(f"toolChoice.mode must be one of {', '.join(TOOL_CHOICE_MODES)}")
     problem = find_tool_mismatch(request.messages)
     if problem is not None:
         raise InvalidParams(f"messages: {problem}")
@@ -486,7 +487,7 @@ def _check_uses(request: SampleRequest, answer: CreateMessageResult) -> None:
     if used - offered:
         names = ", ".join(sorted(used - offered))
         raise ConfigError(
-            f"on_sample: {request.asked_by} did not offer {names}, so the model cannot use it"
+            f"on_sample: the model cannot use {names}, because {request.asked_by} did not offer it"
         )
     if mode == "required" and not used:
         log.warning(
@@ -497,8 +498,8 @@ def _check_uses(request: SampleRequest, answer: CreateMessageResult) -> None:
 def _complete_form(
     request: ElicitRequest, answer: ElicitResult, form: Validator | None
 ) -> ElicitResult:
-    """Return the answer as it may be sent: without content for a page; for a form, completed with
-    its defaults, except for fields that None clears."""
+    """Return the answer to send. The answer to a page has no content. A form is completed with its
+    defaults, except for fields that are set to None."""
     if answer.action != "accept" or form is None:
         return replace(answer, content=None)
     fields = (request.schema or {}).get("properties") or {}

@@ -1,9 +1,10 @@
 """The client: one class with a method for every request of the protocol.
 
-A client owns its connection (`reconnect.py`), not the task that opened it: you may open it in one
-task and close it in another. If the connection breaks, lists and reads are simply retried. A tool
-call that may have reached the server is not, unless the caller allows it, or the server is trusted
-and marks the tool as safe to repeat. `requests.py` holds the half that sends requests.
+The connection (`reconnect.py`) belongs to the client, not to the task that opened it: you may open
+it in one task and close it in another. If the connection breaks, lists and reads are retried. A
+tool call that may have reached the server is retried only if the caller allows it, or if the server
+is trusted and marks the tool as safe to repeat. `requests.py` contains the half that sends
+requests.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -107,31 +108,31 @@ class Client(Requester):
             own: `.progress`, `.total`, `.message`.
         on_stderr: Called with each line that a server process writes to stderr (default: it goes to
             this process's stderr).
-        middleware: Functions `(call, call_next)` around every request to the server; the first is
-            the outermost.
-        env: Environment variables of a server process, on top of a minimal set that is inherited.
+        middleware: Functions `(call, call_next)` that wrap every request to the server; the first
+            is the outermost.
+        env: Environment variables for a server process, in addition to a minimal inherited set.
         cwd: Working directory of a server process (default: this process's).
-        headers: HTTP headers of every request to a URL. They are sent to its origin only.
+        headers: HTTP headers for every request to a URL. They are sent only to its origin.
         auth: Credentials for a URL: a bearer token, `OAuth()` or other `Credentials`. They are sent
-            over TLS or to this machine only.
+            only over TLS or to this machine.
         verify: Which TLS certificates to trust: True for the system's authorities, a path to a CA
             file, an `ssl.SSLContext`, or False for any certificate.
-        proxy: URL of an HTTP proxy (default: as the environment says).
+        proxy: URL of an HTTP proxy (default: from the environment).
         long_polling: Poll for messages that the server sends on its own, instead of keeping a
-            stream open. For networks that cut long-lived responses.
+            stream open. Use it on networks that cut long-lived responses.
         timeout: Seconds to wait for each answer, and for the connection to open (default:
             `limits.timeout`, 60).
         limits: Bounds on sizes, counts and times; see `Limits`.
         cache: Whether to cache answers for as long as the server allows, or a `SharedCache` to
             share them among clients.
-        trusted: Whether to believe the server's tool annotations: a call of a tool that is marked
-            idempotent or read-only is then retried if the connection breaks.
+        trusted: Whether to trust the server's tool annotations. If so, a call to a tool that is
+            marked idempotent or read-only is retried if the connection breaks.
         validate: What to do if a tool's result does not match its output schema: `"warn"` logs,
             `"strict"` raises InvalidOutput, `"off"` does not check.
         experimental: Experimental capabilities to declare to the server.
         extensions: Protocol extensions to use.
         tasks: Whether the server may run tool calls as tasks.
-        info: The name and version that this client gives to servers (default: dovetail and its
+        info: The name and version that this client sends to servers (default: dovetail and its
             version).
 
     Raises:
@@ -236,7 +237,7 @@ class Client(Requester):
         await self._connector.get_session()
 
     async def close(self) -> None:
-        """Close the connection. May be called twice, and from any task."""
+        """Close the connection. You may call this twice, and from any task."""
         self._subscriptions.cancel_all()
         self._cache.close()
         await self._tasks.close()
@@ -335,31 +336,30 @@ class Client(Requester):
         retry: bool = False,
         meta: dict[str, Any] | None = None,
     ) -> ToolResult | TypedToolResult[Any]:
-        """Call a tool and wait for its result. Cancelling this call cancels it at the server.
+        """Call a tool and wait for its result. Cancelling this call cancels it on the server.
 
-        If the server makes the call a task, the task is waited for.
+        If the server turns the call into a task, this waits for the task.
 
         Args:
             name: The name of the tool.
             arguments: The arguments: a mapping, or any object that encodes as a JSON object, such
                 as a dataclass.
-            type: The type of `.data`: what the tool returned is converted to it, or InvalidOutput
-                is raised.
+            type: The type that `.data` is converted to. InvalidOutput is raised if that fails.
             timeout: Seconds to wait for the result (default: the client's `timeout`); progress
                 extends it, up to `limits.timeout_max`.
             on_progress: Called with each progress update of this call.
             raise_on_error: Whether to raise ToolError if the tool fails. Otherwise the result has
                 `.is_error` set.
             retry: Whether the call may be sent again if the connection breaks after it was sent.
-                Only for tools that are safe to repeat.
-            meta: Extra `_meta` of the request.
+                Use it only for tools that are safe to repeat.
+            meta: Extra `_meta` for the request.
 
         Returns:
             The result: `.data`, `.text`, `.content`, `.structured_content`, `.is_error`, `.meta`.
 
         Raises:
             ToolError: The tool failed.
-            InvalidParams: There is no such tool, or the server refuses the arguments.
+            InvalidParams: The tool does not exist, or the server rejected the arguments.
             InvalidOutput: The result does not match `type`, or its output schema if
                 `validate="strict"`.
         """
@@ -387,20 +387,21 @@ class Client(Requester):
         manual: bool = False,
         meta: dict[str, Any] | None = None,
     ) -> TaskHandle:
-        """Call a tool without waiting for its result, if the server makes the call a task.
+        """Call a tool without waiting for its result, if the server runs the call as a task.
 
-        If the server answers directly, this waits for the answer and the handle is already done.
+        If the server answers directly, wait for the answer and return a handle that is already
+        done.
 
         Args:
             name: The name of the tool.
             arguments: The arguments, as in `call_tool`.
-            ttl: Seconds that the server should keep the task, in revisions where the client may say
-                so.
+            ttl: Seconds that the server should keep the task, in revisions that let the client
+                choose.
             timeout: Seconds to wait for the server's first answer (default: the client's
                 `timeout`).
-            manual: Whether you answer the task's questions with `handle.answer`, instead of the
-                callbacks.
-            meta: Extra `_meta` of the request.
+            manual: Whether you answer the task's questions yourself, with `handle.answer`.
+                Otherwise the callbacks answer them.
+            meta: Extra `_meta` for the request.
         """
         await self._validation.ensure_known(name, self)
         await self._connector.get_session(timeout)
@@ -415,13 +416,12 @@ class Client(Requester):
         return handle
 
     def task(self, id: str, *, manual: bool = False) -> TaskHandle:
-        """Return the handle of a task that was started before, by this or another client of the
-        same user.
+        """Return the handle of a task that this or another client of the same user started earlier.
 
         Args:
             id: The id of the task (`TaskHandle.id`).
-            manual: Whether you answer the task's questions with `handle.answer`, instead of the
-                callbacks.
+            manual: Whether you answer the task's questions yourself, with `handle.answer`.
+                Otherwise the callbacks answer them.
         """
         return self._tasks.handle(id, manual)
 
@@ -435,10 +435,9 @@ class Client(Requester):
         ttl: float | None = None,
         manual: bool = False,
     ) -> tuple[Any, TaskHandle | None]:
-        """Make a call; return its result, or the task that it became.
+        """Call a tool; return its result, or the handle of the task that the call became.
 
-        `supports` lists the kinds of task support for which a tool is called as a task, in the core
-        form of tasks.
+        In the core form of tasks, a tool is called as a task if its task support is in `supports`.
         """
         for is_retry in (False, True):
             as_task = (
@@ -454,7 +453,7 @@ class Client(Requester):
                 mismatch = isinstance(refusal, HeaderMismatch)
                 if is_retry or not (mismatch or (self._tasks.supports_core and not as_task)):
                     raise
-                # What it wants, in headers or as a task, has changed, or was never known.
+                # The tool's header parameters or task support are outdated or not known yet.
                 await self.list_tools(fresh=True)
                 if not mismatch and self._validation.task_support(params.name) not in supports:
                     raise
@@ -488,7 +487,7 @@ class Client(Requester):
         return result.contents  # type: ignore[no-any-return]
 
     async def list_skills(self, *, fresh: bool = False) -> "list[SkillEntry]":
-        """Return the entries of all skills that the server lists. No skill is read.
+        """Return the entries of all skills that the server lists, without reading the skills.
 
         An entry with a `problem` cannot be used.
 
@@ -511,21 +510,20 @@ class Client(Requester):
         return await get_skill(self, uri, self._limits, fresh)
 
     async def read_skill(self, skill: "str | SkillEntry") -> "Skill":
-        """Read a skill and verify it against its entry. Its other files are read when you ask for
-        them.
+        """Read a skill and verify it against its entry. Its other files are read on request.
 
         Args:
             skill: The URI or the entry of the skill.
 
         Raises:
-            SkillRefused: The skill is not what its entry says.
+            SkillRefused: The skill does not match its entry.
         """
         from ..extensions.skill_reader import read_skill
 
         return await read_skill(self, skill, self._limits)
 
     async def read_app(self, target: str | Tool) -> "View":
-        """Return the view of an app, for a host to show.
+        """Return the view of an app, for a host to display.
 
         Args:
             target: A tool that has a view, or a `ui://` URI.
@@ -537,7 +535,7 @@ class Client(Requester):
     async def get_prompt(
         self, name: str, arguments: Mapping[str, Any] | None = None, *, timeout: float | None = None
     ) -> GetPromptResult:
-        """Return a prompt, filled in: `.description` and `.messages`.
+        """Fill in a prompt and return its `.description` and `.messages`.
 
         Args:
             name: The name of the prompt.
@@ -564,11 +562,11 @@ class Client(Requester):
         """Return completions for an argument of a prompt, or for a variable of a resource template.
 
         Args:
-            prompt: The name of a prompt. Give either this or `resource`.
+            prompt: The name of a prompt. Pass either this or `resource`.
             resource: The URI template of a resource.
             argument: The name of the argument or variable.
             value: What the user has typed so far.
-            context: The values of other arguments that are already known.
+            context: The values of the arguments that are already filled in.
             timeout: Seconds to wait for the answer (default: the client's `timeout`). TimedOut is
                 raised after that.
             debounce: Seconds to wait for a later call for the same argument. All waiting calls then
@@ -583,7 +581,7 @@ class Client(Requester):
         elif resource is not None and prompt is None:
             reference = ResourceReference(resource)
         else:
-            raise ConfigError("complete() takes either prompt= or resource=")
+            raise ConfigError("complete() needs either prompt= or resource=")
         params = CompleteParams(
             ref=reference,
             argument=CompletionArgument(argument, value),
@@ -609,20 +607,20 @@ class Client(Requester):
     # notifications
 
     async def set_roots(self, roots: Iterable[str | Path | Root]) -> None:
-        """Replace the roots, and notify the server if its revision has a way to.
+        """Replace the roots, and notify the server if its revision supports that.
 
         Args:
             roots: Paths, `file://` URIs or `Root` objects.
 
         Raises:
-            ConfigError: A root is not valid, or the client was made without `roots=`.
+            ConfigError: A root is not valid, or the client was created without `roots=`.
         """
         self._connector.callbacks.set_roots(roots)
         if self._connector.session is not None:
             self._connector.session.notify("notifications/roots/list_changed")
 
     async def subscribe(self, uri: str, callback: Callable[[str], Any]) -> Subscription:
-        """Subscribe to changes of a resource.
+        """Subscribe to changes to a resource.
 
         Args:
             uri: The URI of the resource.
@@ -642,7 +640,7 @@ class Client(Requester):
 
         Returns:
             A handle: close it, or use it with `async with`, to stop. Await it to wait until the
-            server has confirmed.
+            server has confirmed the subscription.
         """
         return self._subscriptions.on_change(kind, callback)
 
@@ -670,7 +668,8 @@ class Client(Requester):
             self._observe(state == "connected")
 
     def _observe(self, connected: bool) -> None:
-        """Report the end of a handshake-era session to the observers, and remember the next one."""
+        """Report the end of a handshake-era session to the observers, and record the start of the
+        next one."""
         if self._observed_session is not None:
             revision, network, began = self._observed_session
             for observer in self._observers:
@@ -681,7 +680,7 @@ class Client(Requester):
 
 
 def _with_auth_extensions(extensions: Sequence[Extension], auth: Any) -> Extensions:
-    """Return the extensions, and those that the credentials need."""
+    """Return the extensions plus those that the credentials need."""
     ids = {extension.id for extension in extensions}
     needed = [Extension(id=id) for id in getattr(auth, "extensions", ()) if id not in ids]
     return Extensions([*extensions, *needed])

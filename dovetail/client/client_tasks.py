@@ -1,10 +1,10 @@
-"""Tasks that a client runs for its server: questions whose answers may take their time, in the core
-form of tasks.
+"""Tasks that a client runs for its server, in the core form: questions that may take long to
+answer.
 
-A server that adds `task` to `elicitation/create` or `sampling/createMessage` is answered at once
-with a task. The question is then handled like any other, and its answer waits until the server
-fetches it (`tasks/result`) or its time to live is over. A client has one server, so all tasks
-belong to that server, across connections.
+If a server adds `task` to `elicitation/create` or `sampling/createMessage`, the client replies at
+once with a task. It then handles the question like any other, and keeps the answer until the server
+fetches it (`tasks/result`) or the task expires. A client has one server, so all tasks belong to
+that server, across connections.
 https://modelcontextprotocol.io/specification/2025-11-25/basic/utilities/tasks
 """
 
@@ -37,14 +37,14 @@ from ..protocol.tasks import (
 TASK_METHODS = ("elicitation/create", "sampling/createMessage")
 """The requests that can become tasks."""
 PAGE_SIZE = 100
-"""Tasks on a page of `tasks/list`."""
+"""The number of tasks on a page of `tasks/list`."""
 MAX_CURSOR_DIGITS = 19
 POLL_MILLISECONDS = 1000
 """The poll interval that is proposed to the server."""
 
 
 class ClientTask(Struct, eq=False):
-    """One question that is being answered, or was."""
+    """A question that is being answered, or has been answered."""
 
     number: int
     state: CoreTask
@@ -52,7 +52,7 @@ class ClientTask(Struct, eq=False):
     expires: float
 
     def set_status(self, status: Status, message: str | None = None) -> None:
-        """Change the status, and the time of the last change."""
+        """Set the status, and the time of the last change."""
         self.state = replace(
             self.state, status=status, status_message=message, last_updated_at=_now()
         )
@@ -82,7 +82,7 @@ class ClientTasks:
 
     @property
     def capability(self) -> dict[str, Any] | None:
-        """The `tasks` capability to declare; None if there is none."""
+        """The `tasks` capability to declare; None if no request can become a task."""
         if not self._handlers:
             return None
         requests: dict[str, Any] = {}
@@ -138,7 +138,7 @@ class ClientTasks:
             pass  # the connection is closed; the server may ask on another one
 
     def _lifetime(self, wanted: Any) -> float:
-        """Return how many seconds to keep a task: as the server wishes, within the limits."""
+        """Return how many seconds to keep a task: what the server requests, within the limits."""
         ttl = wanted.get("ttl") if isinstance(wanted, dict) else None
         if not isinstance(ttl, int | float) or isinstance(ttl, bool) or not ttl > 0:
             return self._limits.task_life
@@ -183,14 +183,14 @@ class ClientTasks:
         await asyncio.wait([task.answering])
         if task.answering.cancelled() or task.state.status == "cancelled":
             raise InvalidParams(f"Task {task.state.task_id} was cancelled")
-        result = task.answering.result()  # raises the error that it failed with
+        result = task.answering.result()  # raises the error of a failed task
         return replace(
             result, meta={**(result.meta or {}), RELATED_TASK: {"taskId": task.state.task_id}}
         )
 
 
 def _number_before(cursor: str | None) -> int:
-    """Return the number of the task that a page comes after; that task may be gone."""
+    """Return the number of the last task before a page. That task may no longer exist."""
     if cursor is None:
         return 0
     if not (cursor.isascii() and cursor.isdigit() and len(cursor) <= MAX_CURSOR_DIGITS):
@@ -199,7 +199,7 @@ def _number_before(cursor: str | None) -> int:
 
 
 def _public_message(problem: BaseException) -> str:
-    """Return what a server may know of a failure: no more than an error would say."""
+    """Return the description of a failure that is safe to send to the server."""
     return str(problem) if isinstance(problem, ProtocolError) else type(problem).__name__
 
 

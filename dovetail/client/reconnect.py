@@ -1,14 +1,14 @@
 """The connection to a server: opened when it is first needed, and opened again when it breaks.
 
 A `Connector` owns at most one session and at most one attempt to open one. The attempt is a
-separate task: code that needs the session waits for that task, and may be cancelled without harm to
-it. Consecutive losses are counted. The first is retried at once, the next after growing pauses, and
-after `Limits.restarts` of them the connector gives up until the next request. `state` is new,
-connecting, connected, reconnecting, disconnected or closed.
+separate task: code that needs the session waits for that task, and may be cancelled without
+affecting it. Consecutive losses are counted. After the first, the connector reconnects at once;
+after each further loss, it waits longer. After `Limits.restarts` losses it gives up until the next
+request. `state` is new, connecting, connected, reconnecting, disconnected or closed.
 
-**Logging in** can take a person some minutes, so it happens in a separate task and outside of every
+**Logging in** can take a user several minutes, so it happens in a separate task and outside any
 deadline (`with_login`). Requests that are refused in the meantime wait for the same login. A
-request that was refused had no effect, so it is sent again afterwards.
+refused request had no effect, so it is sent again afterwards.
 """
 
 import asyncio
@@ -48,11 +48,11 @@ log = logging.getLogger("dovetail.client")
 
 MAX_REMEMBERED_ERAS = 1000
 _handshake_servers: BoundedDict[str, bool] = BoundedDict(MAX_REMEMBERED_ERAS)
-"""Which servers use the handshake, by the target's `era_key`."""
+"""Whether a server uses the handshake, by the `era_key` of its target."""
 TRANSIENT_ERRORS = (ConnectionClosed, ConnectFailed, TimedOut, Overloaded)
-"""Errors that may be gone at the next attempt."""
+"""Errors after which the next attempt may succeed."""
 MAX_LOGINS_PER_CALL = 3
-"""How many logins one call may cause: the first, and others for scopes that turn out to be
+"""The maximum number of logins per call: the first, and more for scopes that turn out to be
 needed."""
 T = TypeVar("T")
 
@@ -79,7 +79,7 @@ class Connector:
         self.state = "new"
         self.session: ClientSession | None = None
         self.log_level: str | None = None
-        """The log level that a new conversation asks for."""
+        """The log level to request on a new connection."""
         self._revisions, self._info = revisions, info
         self._on_notification, self._on_open, self._on_state = on_notification, on_open, on_state
         self._opening: asyncio.Task[ClientSession] | None = None
@@ -112,7 +112,7 @@ class Connector:
             return await self._wait_for(self._opening or self._start_opening())
 
     async def _wait_for(self, task: "asyncio.Task[T]") -> T:
-        """Wait for a task of this connector, which goes on if the caller is cancelled."""
+        """Wait for a task of this connector. The task continues if the caller is cancelled."""
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
@@ -121,7 +121,7 @@ class Connector:
             raise
 
     async def with_login(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        """Make an attempt, and again after each login that it turns out to need."""
+        """Run `attempt`, and run it again after each login that it needs."""
         for _ in range(MAX_LOGINS_PER_CALL):
             logins = self._logins
             try:
@@ -129,7 +129,7 @@ class Connector:
             except Unauthorized as problem:
                 if not problem.curable or self.state == "closed":
                     raise
-            if logins == self._logins:  # else there was a login since this was sent
+            if logins == self._logins:  # otherwise another call has logged in meanwhile
                 await self._log_in()
         return await attempt()
 
@@ -144,26 +144,26 @@ class Connector:
         await self.target.credentials.authorize()
         self._logins += 1
         if self.session is not None:
-            self._restore(self.session)  # streams that were refused
+            self._restore(self.session)  # reopen the streams that were refused
 
     def _login_done(self, task: "asyncio.Task[None]") -> None:
         self._login = None
         if not task.cancelled():
-            task.exception()  # mark it as retrieved, in case nobody waits for it
+            task.exception()  # mark it as retrieved, in case nothing awaits it
 
     def register_tools(self, listed: Any) -> Any:
-        """Tell the channel about listed tools; return the list without those that it cannot
+        """Pass the listed tools to the channel; return the list without those that it cannot
         call."""
         channel = self.session and self.session.connection.channel
         learn = getattr(channel, "learn_tools", None)
         return listed if learn is None else replace(listed, tools=learn(listed.tools))
 
     def reset_losses(self) -> None:
-        """Forget the losses so far, because a request was answered."""
+        """Reset the count of losses, because a request was answered."""
         self._losses = 0
 
     async def close(self) -> None:
-        """Close for good. May be called twice, and from any task."""
+        """Close permanently. You may call this twice, and from any task."""
         self._set_state("closed")
         if self._heartbeat is not None:
             self._heartbeat.cancel()
@@ -199,7 +199,7 @@ class Connector:
         if task.exception() is not None:
             log.debug("Could not open %s: %s", self.target.name, task.exception())
         elif self.session is None and self.state == "reconnecting":
-            self._start_opening()  # it was lost again while it was being set up
+            self._start_opening()  # the session was lost again during setup
 
     async def _open_with_retries(self) -> ClientSession:
         """Open a session; if there was one before, retry with growing pauses."""
@@ -229,7 +229,7 @@ class Connector:
         return session
 
     async def _open(self) -> ClientSession:
-        # A fixed era says nothing about the server's preference.
+        # If the revisions fix the era, the outcome does not show which era the server prefers.
         undecided = len({revision.stateless for revision in self._revisions}) == 2
         key = self.target.era_key if undecided else None
         probe = not (key is not None and _handshake_servers.get(key))
@@ -238,13 +238,13 @@ class Connector:
         except Silent:
             if not self.target.can_reopen:
                 raise ConnectFailed(f"{self.target.name} does not answer") from None
-            # It died of the probe or ignores it: a server of the handshake era. Start a new one and
-            # shake hands.
+            # The server exited on the probe or ignored it, so it uses the handshake. Open a new
+            # channel for that.
             session = await self._open_session(probe=False)
         except (ProtocolError, NoCommonRevision) as problem:
             if probe or isinstance(problem, Overloaded):
                 raise
-            session = await self._open_session(probe=True)  # its era has changed meanwhile
+            session = await self._open_session(probe=True)  # the server's era has changed
         if key is not None:
             _handshake_servers[key] = not session.agreed_revision.stateless
         return session
@@ -284,8 +284,8 @@ class Connector:
         return session
 
     def _restore(self, session: ClientSession) -> None:
-        """Set the log level and subscribe again: the server may have restarted, and know the
-        session but not these."""
+        """Set the log level and subscribe again: a server that restarted may have kept the session
+        but not these."""
 
         async def restore() -> None:
             try:
@@ -312,7 +312,7 @@ class Connector:
             await session.request(METHODS["logging/setLevel"], params, timeout=self.timeout)
         except ProtocolError as problem:
             log.warning(
-                "%s offers logging, but refuses the log level: %s", self.target.name, problem
+                "%s offers logging, but rejected the log level: %s", self.target.name, problem
             )
 
     # ending
@@ -362,7 +362,7 @@ def ping_method(session: ClientSession) -> str:
 
 @asynccontextmanager
 async def time_limit(seconds: float, problem: str) -> AsyncIterator[None]:
-    """Raise TimedOut with this problem if the block takes longer."""
+    """Raise TimedOut with this problem if the block takes longer than `seconds`."""
     try:
         async with asyncio.timeout(seconds) as timeout:
             yield
@@ -373,7 +373,7 @@ async def time_limit(seconds: float, problem: str) -> AsyncIterator[None]:
 
 
 def backoff(failures: int) -> float:
-    """Return the seconds to wait after this many consecutive failures: none at first."""
+    """Return the seconds to wait after this many consecutive failures; 0 if there were none."""
     return aio.backoff(failures - 1, 0.1, 5.0) if failures > 0 else 0.0
 
 

@@ -1,11 +1,10 @@
-"""How a client sends a request, whatever its method, until it has an answer.
+"""The half of a client that sends requests of any method, until they are answered.
 
     request ─→ rounds ─→ attempts ─→ extensions, middleware ─→ the cache, or the server
                 │         └→ the connection broke: try again, if that is safe and time is left
-                └→ the server asks back: the callbacks answer, and the request is sent again
+                └→ the server asks a question: the callbacks answer, and the request is sent again
 
-The other half of a client, `client.py`, is what a user calls: a method for each request of the
-protocol.
+The other half, `client.py`, has the methods that users call: one for each request of the protocol.
 """
 
 import asyncio
@@ -37,7 +36,7 @@ ANY = Shape(Any)
 
 
 class Requester:
-    """What a client knows of its server, and the methods to send it any request."""
+    """The base class of `Client`: properties of the server, and methods that send any request."""
 
     def __init__(
         self,
@@ -50,7 +49,7 @@ class Requester:
         self.extensions, self._limits = connector.extensions, connector.limits
         self._send = compose(middleware, self._send_to_server) if middleware else None
 
-    # what is known of the server
+    # properties of the server
 
     @property
     def state(self) -> str:
@@ -60,7 +59,7 @@ class Requester:
 
     @property
     def revision(self) -> str:
-        """The protocol revision that was agreed on, as a date.
+        """The negotiated protocol revision, as a date.
 
         Raises:
             ConnectionClosed: The client is not connected.
@@ -97,7 +96,7 @@ class Requester:
 
     @property
     def instructions(self) -> str | None:
-        """How the server wants to be used, written for a model."""
+        """The server's instructions for a model."""
         session = self._connector.session
         return session.instructions if session else None
 
@@ -123,12 +122,12 @@ class Requester:
             on_progress: Called with each progress update of this request.
             safe: Whether the request may be sent again if the connection breaks after it was sent.
             fresh: Ask the server even if a cached answer is still valid.
-            manual: Whether you answer the server's questions yourself instead of the callbacks. You
-                then get an InputRequiredResult, and send the next request with `input_responses`
-                and `request_state`.
+            manual: Whether you answer the server's questions yourself, instead of the callbacks. If
+                so, you get an InputRequiredResult, and send the next request with
+                `input_responses` and `request_state`.
 
         Raises:
-            MethodNotFound: No revision and no extension of this client has such a method.
+            MethodNotFound: No revision and no extension of this client has this method.
         """
         row = self.extensions.extension_method(method, stateless=True) or METHODS.get(method)
         if row is None:
@@ -143,7 +142,7 @@ class Requester:
         return result if manual else await self._finish_extension_result(params, result)
 
     async def _finish_extension_result(self, params: Any, result: Any) -> Any:
-        """Resolve a result of a kind that an extension defines to the final result."""
+        """Resolve a result whose kind an extension defines to the final result."""
         kind = self.extensions.kind_of(result)
         return result if kind is None else await kind.finish(self, params, result)
 
@@ -175,7 +174,7 @@ class Requester:
                     "(Limits.rounds)"
                 )
             if not result.input_requests:
-                await asyncio.sleep(backoff(rounds))  # it only wants the request again
+                await asyncio.sleep(backoff(rounds))  # the server only asks for a repetition
             questions = result.input_requests or {}
             responses = await self._connector.callbacks.answer_all(questions, session)
             params = replace(
@@ -231,7 +230,7 @@ class Requester:
         if row is None:
             raise MethodNotFound(f"There is no {method} in revision {revision.version}")
         if row.params is CallToolParams and params.task is not None:
-            row, on_progress = CALL_AS_TASK, None  # its progress token outlives the call
+            row, on_progress = CALL_AS_TASK, None  # progress continues after the call
         ask = partial(self._cache.request, session, fresh) if row.cacheable else session.request
         wrapped = self.extensions.layers.get(method, ())
         if self._send is None and not wrapped:
@@ -257,7 +256,7 @@ class Requester:
             params: The params: a mapping in wire form, or the method's params type.
 
         Raises:
-            MethodNotFound: No extension of this client has such a notification, or the server does
+            MethodNotFound: No extension of this client has this notification, or the server does
                 not support the extension.
         """
         row = self.extensions.extension_method(method, stateless=True)

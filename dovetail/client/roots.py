@@ -1,10 +1,10 @@
 """The directories and files that a server may work in.
 
 A root is given as a path, as a `file://` URI or as a Root. A path is on this machine: links and
-`..` are resolved, and it must exist. A URI is passed on as it was written, because it may name a
-place that only the server sees; it must be an absolute path on this host, without `..`. Either way,
-a root that existed once and is gone is dropped, and the server is notified. Nothing polls: a client
-checks when it is asked for the roots, and now and then when it sends a request.
+`..` are resolved, and it must exist. A URI is passed on unchanged, because it may name a place that
+only the server can see; its path must be absolute, on this host and without `..`. In both cases, a
+root that existed and is gone is dropped, and the server is notified. There is no polling: a client
+checks the roots when the server asks for them, and occasionally when it sends a request.
 """
 
 import asyncio
@@ -30,9 +30,9 @@ _CONTROLS = re.compile(r"[\x00-\x20\x7f]")
 
 
 MIN_CHECK_INTERVAL_SECONDS = 5.0
-"""How often requests check the roots, at most."""
+"""The minimum time between two checks by requests."""
 CHECK_TIMEOUT_SECONDS = 1.0
-"""How long anything waits for a check: a mount may hang."""
+"""The maximum time to wait for a check: a mount may hang."""
 
 
 class Roots(list[Root]):
@@ -50,8 +50,8 @@ class Roots(list[Root]):
         self._seen = _existing({root.uri for root in self})
 
     async def drop_missing(self, changed: Callable[[], None], *, if_due: bool = False) -> None:
-        """Drop the roots that existed and are gone, and call `changed`. With `if_due`, check only
-        if the last check was a while ago."""
+        """Drop the roots that existed and are gone, and call `changed`. With `if_due`, do nothing
+        if the last check was recent."""
         pause = MIN_CHECK_INTERVAL_SECONDS if if_due else 0.0
         if self._check is None or (self._check.done() and monotonic() - self._checked_at >= pause):
             uris, self._checked_at = {root.uri for root in self}, monotonic()
@@ -97,7 +97,7 @@ def parse_root(value: Any) -> Root:
 
 
 def _check_uri(root: Root) -> Root:
-    """Return the root if its URI names a file, and the file that it seems to name."""
+    """Return the root if its URI names a file; raise ConfigError otherwise."""
     try:
         parts = urlsplit(root.uri)
     except ValueError as problem:

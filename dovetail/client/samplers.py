@@ -5,23 +5,22 @@ API.
     on_sample = anthropic_sampler("https://api.anthropic.com", api_key=key, models=[…])
     Client(target, on_sample=on_sample)
 
-Nearly every model is offered behind one of two APIs, OpenAI's or Anthropic's. A `ModelApi` is a
-value that says where to post, how the key travels, what a request looks like and how to read a
-reply. The rest is shared: `choose_model` picks the model, each content block is translated, and the
-reply is translated back, with the protocol's words for why the model stopped. Content that an API
-cannot represent, such as audio for a text-only model, is refused before anything is sent. A
-server's `metadata` is not passed on: it would let the server set any option of the API, at the
-expense of the user who pays for it.
+Nearly every model is available through one of two APIs, OpenAI's or Anthropic's. A `ModelApi`
+describes the endpoint, the header for the key, the format of a request and how to read a reply. The
+rest is shared: `choose_model` picks the model, each content block is translated, and the reply is
+translated back, with the protocol's stop reasons. Content that an API cannot represent, such as
+audio for a text-only model, is refused before anything is sent. A server's `metadata` is not passed
+on: it would let the server set any option of the API at the user's expense.
 
 The key is sent only to the API's own origin, over TLS or to this machine, and never appears in an
 error.
 
-**Choosing a model.** A server does not know which models there are; it can only state preferences.
-Hints come first, in the order the server gave them: a hint is a substring of a name, in any case,
-and the first hint that matches any model narrows the choice to the models it matches. Without a
-matching hint all models are considered. Among the remaining models the priorities decide: how much
-a low price, speed and intelligence matter, each from 0 to 1, weighed against the traits of each
-model. The best one wins, and of equals the one listed first. So the order of the list is the
+**Choosing a model.** A server does not know which models are available; it can only state
+preferences. Hints come first, in the server's order. A hint is a substring of a name, regardless of
+case. The first hint that matches any model narrows the choice to the models it matches. Without a
+matching hint, all models are considered. Among the remaining models, the priorities decide: how
+much a low price, speed and intelligence matter, each from 0 to 1, weighed against the traits of
+each model. The best model wins; in a tie, the one listed first. So the order of the list is the
 client's own preference, and the same request always gets the same model.
 https://modelcontextprotocol.io/specification/2026-07-28/client/sampling#model-preferences
 """
@@ -70,12 +69,12 @@ class Model(Struct, frozen=True):
     """A model that a sampler can use. Each trait is from 0 to 1.
 
     Args:
-        name: The name that the API knows it by.
+        name: The model's name in the API.
         cost: How expensive it is; 1 is the most expensive (default: 0.5).
         speed: How fast it is (default: 0.5).
         intelligence: How capable it is (default: 0.5).
-        aliases: Other names that a server's hint may match: of its family, or of another vendor's
-            model that it replaces.
+        aliases: Other names that a server's hint may match, such as its family or a model of
+            another vendor that it replaces.
     """
 
     name: str
@@ -106,7 +105,7 @@ def choose_model(
         if matching:
             candidates = matching
             break
-    # Of equals, max takes the first.
+    # In a tie, max returns the first.
     return max(candidates, key=lambda model: _score(model, parsed)).name
 
 
@@ -143,12 +142,13 @@ def _score(model: Model, preferences: ModelPreferences) -> float:
 
 
 def _clamp_priority(priority: float | None) -> float:
-    """Return a priority within 0 and 1; 0 if it is not a number."""
+    """Clamp a priority to the range from 0 to 1; return 0 if it is not a number."""
     return min(1.0, max(0.0, priority)) if priority is not None and priority == priority else 0.0
 
 
 class ModelError(DovetailError):
-    """The API of a model failed or refused. `.status` is the HTTP status, if there was one."""
+    """A model's API failed or refused the request. `.status` is the HTTP status, if there was
+    one."""
 
     def __init__(self, message: str, status: int | None = None) -> None:
         super().__init__(message)
@@ -156,7 +156,7 @@ class ModelError(DovetailError):
 
 
 class ModelApi(Struct, frozen=True, eq=False):
-    """How to talk to one kind of API."""
+    """The endpoint and the message format of one kind of API."""
 
     path: Callable[[str], str]
     """Returns the path of the endpoint, given the path of the base URL."""
@@ -203,11 +203,13 @@ class Sampler:
         try:
             return self._api.read(reply, model)
         except (msgspec.MsgspecError, ValueError) as problem:
-            raise ModelError(f"The answer of {self._url} is not valid: {problem}", status) from None
+            raise ModelError(
+                f"The answer from {self._url} is not valid: {problem}", status
+            ) from None
 
     def _error_text(self, reply: bytes) -> str:
-        """Return the API's error message in one bounded line, without the key, which some APIs
-        repeat."""
+        """Return the API's error message as one line of bounded length. The key, which some APIs
+        repeat, is removed."""
         try:
             text = str(msgspec.json.decode(reply)["error"]["message"])
         except (msgspec.MsgspecError, KeyError, TypeError, ValueError):
@@ -229,10 +231,10 @@ def openai_sampler(
 
     Args:
         base_url: The URL of the API, such as `http://127.0.0.1:11434/v1`.
-        api_key: The API key. It is sent over https or to this machine only.
+        api_key: The API key. It is sent only over https or to this machine.
         models: The models to choose from; see `choose_model`.
         timeout: Seconds to wait for the answer (default: 120).
-        max_tokens: What the API calls the token limit. OpenAI's newest models need
+        max_tokens: The API's name for the token limit. OpenAI's newest models need
             `"max_completion_tokens"`.
     """
 
@@ -251,7 +253,7 @@ def anthropic_sampler(
 
     Args:
         base_url: The URL of the API, such as `https://api.anthropic.com`.
-        api_key: The API key. It is sent over https or to this machine only.
+        api_key: The API key. It is sent only over https or to this machine.
         models: The models to choose from; see `choose_model`.
         timeout: Seconds to wait for the answer (default: 120).
     """
@@ -275,8 +277,8 @@ def _endpoint(base_url: str, path: Callable[[str], str], key: str | None) -> str
         or "@" in parts.netloc
     ):
         raise ConfigError(
-            "base_url= must look like https://host/v1, without a password or a query; give the "
-            "key as api_key="
+            "base_url= must look like https://host/v1, without a password or a query; pass "
+            "the key as api_key="
         )
     if key is not None and not is_confidential(base_url):
         raise ConfigError(
@@ -299,7 +301,7 @@ def _result(blocks: list[Any], model: str, stopped: str | None) -> CreateMessage
 
 
 def _as_text(block: Content) -> str:
-    """Return a block of a tool's result as text, for a model that only reads text."""
+    """Return a block of a tool result as text, for a model that reads only text."""
     match block:
         case TextContent():
             return block.text
@@ -307,7 +309,7 @@ def _as_text(block: Content) -> str:
             return f"{block.name}: {block.uri}"
         case EmbeddedResource() if block.resource.text is not None:
             return block.resource.text
-    raise _unsupported(block, "the result of a tool")
+    raise _unsupported(block, "a tool result")
 
 
 def _result_text(result: ToolResultContent) -> str:
@@ -389,7 +391,7 @@ def _described(tool: Any) -> Json:
 
 
 def _openai_messages(message: SamplingMessage) -> list[Json]:
-    """Translate one message; results of tools become separate messages."""
+    """Translate one message; tool results become separate messages."""
     sent: list[Json] = []
     rest: list[SamplingContent] = []
     for block in message.blocks:
@@ -425,14 +427,14 @@ def _openai_assistant_message(blocks: Sequence[SamplingContent]) -> Json:
                 function = {"name": block.name, "arguments": arguments}
                 calls.append({"id": block.id, "type": "function", "function": function})
             case _:
-                raise _unsupported(block, "a message of the model")
+                raise _unsupported(block, "a model message")
     message: Json = {"role": "assistant", "content": "\n".join(texts) if texts else None}
     return {**message, "tool_calls": calls} if calls else message
 
 
 def _openai_parts(blocks: Sequence[SamplingContent]) -> str | list[Json]:
-    """Translate what the user says. A single text stays a plain string, which the simplest of these
-    APIs need."""
+    """Translate a user message. A single text stays a plain string, because some of these APIs
+    accept nothing else."""
     if len(blocks) == 1 and isinstance(blocks[0], TextContent):
         return blocks[0].text
     return [_openai_part(block) for block in blocks]
@@ -458,7 +460,7 @@ def _openai_part(block: SamplingContent) -> Json:
         case AudioContent():
             formats = ", ".join(sorted(set(OPENAI_AUDIO_FORMATS.values())))
             raise InvalidParams(f"This model's API accepts {formats} audio, not {block.mime_type}")
-    raise _unsupported(block, "a message of the user")
+    raise _unsupported(block, "a user message")
 
 
 def _openai_read(reply: bytes, model: str) -> CreateMessageResult:

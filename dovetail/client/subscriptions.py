@@ -1,10 +1,10 @@
-"""What a client subscribes to, in both eras, behind one interface.
+"""The subscriptions of a client, in both eras, behind one interface.
 
-Handshake era: `resources/subscribe` once for each URI; list changes are sent anyway. Stateless era:
-one stream (`subscriptions/listen`) for each subscription, whose notifications carry the stream's
-id. When a new connection opens, everything is subscribed again. A stream that ends while the
-connection goes on, as it does over HTTP when a server restarts, is opened again too. A stream that
-fails repeatedly, or is refused, is given up.
+Handshake era: `resources/subscribe` once for each URI; list changes are sent without a request.
+Stateless era: one stream (`subscriptions/listen`) for each subscription, whose notifications carry
+the stream's id. When a new connection opens, everything is subscribed again. A stream that ends
+while the connection stays open, as happens over HTTP when a server restarts, is opened again too. A
+stream that fails repeatedly or is refused is abandoned.
 """
 
 import asyncio
@@ -43,25 +43,25 @@ KINDS = {f"notifications/{kind}/list_changed": kind for kind in LISTS}
 UPDATED = "notifications/resources/updated"
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 STABLE_SECONDS = 5.0
-"""A stream that lasted this long counts as having worked."""
+"""A stream that lasts this long resets the count of failures."""
 
 
 class Subscription(Struct, eq=False):
-    """A subscription. `await` it to wait until it is active; `await close()`, or `async with`,
-    ends it."""
+    """A subscription. Await it to wait until it is active. End it with `await close()`, or use it
+    with `async with`."""
 
     _owner: "Subscriptions"
     kind: str
     uri: str | None
     callback: Callable[[str], Any]
     stream: Id | None = None
-    """The id of its stream, in the stateless era."""
+    """The id of the stream, in the stateless era."""
     task: "asyncio.Task[None] | None" = None
     ready: "asyncio.Future[None] | None" = None
 
     @property
     def subject(self) -> str:
-        """What it is about, for messages: a URI, or the kind of list."""
+        """What is watched, for messages: a URI, or the kind of list."""
         return self.uri or self.kind
 
     def __await__(self) -> Generator[Any, None, "Subscription"]:
@@ -87,7 +87,7 @@ class Subscriptions:
         self._subscriptions: list[Subscription] = []
 
     async def subscribe(self, uri: str, callback: Callable[[str], Any]) -> Subscription:
-        """Subscribe to changes of a resource."""
+        """Subscribe to changes to a resource."""
         session = await self._connector.get_session()
         handle = Subscription(self, "resource", uri, callback)
         self._subscriptions.append(handle)
@@ -104,9 +104,9 @@ class Subscriptions:
         return handle
 
     def on_change(self, kind: str, callback: Callable[[str], Any]) -> Subscription:
-        """Subscribe to changes of a list, or of the client's state."""
+        """Subscribe to changes to a list, or to the client's state."""
         if kind not in LISTS and kind != "state":
-            raise ConfigError(f"on_change() takes {', '.join(LISTS)} or state, not {kind!r}")
+            raise ConfigError(f"on_change() accepts {', '.join(LISTS)} or state, not {kind!r}")
         handle = Subscription(self, kind, None, callback)
         self._subscriptions.append(handle)
         session = self._connector.session
@@ -115,8 +115,8 @@ class Subscriptions:
         return handle
 
     async def wait_until_active(self, handle: Subscription) -> Subscription:
-        """Wait until a subscription is active. Unless it is about the client's own state, this
-        connects first."""
+        """Wait until a subscription is active. Connect first, unless it watches the client's own
+        state."""
         if handle.kind != "state":
             await self._connector.get_session()
         if handle.ready is not None:
@@ -124,7 +124,7 @@ class Subscriptions:
         return handle
 
     async def close(self, handle: Subscription) -> None:
-        """End one subscription. May be called twice."""
+        """End one subscription. You may call this twice."""
         if handle not in self._subscriptions:
             return
         self._subscriptions.remove(handle)
@@ -179,15 +179,15 @@ class Subscriptions:
     def _acknowledged(
         self, handle: Subscription, ready: "asyncio.Future[None]", granted: SubscriptionFilter
     ) -> None:
-        """Mark a stream as active; fail if the server left out what it is for."""
+        """Mark a stream as active; fail if the server did not grant what was requested."""
         field = "resource_subscriptions" if handle.uri else f"{handle.kind}_list_changed"
         if getattr(granted, field):
             ready.set_result(None)
             return
-        problem = f"The server does not send changes of {handle.subject}"
+        problem = f"The server does not report changes to {handle.subject}"
         log.warning("%s", problem)
         ready.set_exception(MethodNotFound(problem))
-        ready.exception()  # mark it as retrieved, in case nobody waits for it
+        ready.exception()  # mark it as retrieved, in case nothing awaits it
         if handle.task is not None:
             handle.task.cancel()
 
@@ -218,7 +218,7 @@ class Subscriptions:
         assert ready is not None
         failures = 0
         ended: DovetailError = ConnectionClosed(
-            "The stream of changes ended before the server confirmed it"
+            "The subscription stream ended before the server confirmed it"
         )
         try:
             while failures <= self._connector.limits.restarts:
@@ -244,7 +244,7 @@ class Subscriptions:
         finally:
             if not ready.done():
                 ready.set_exception(ended)
-                ready.exception()  # mark it as retrieved, in case nobody waits for it
+                ready.exception()  # mark it as retrieved, in case nothing awaits it
 
     async def _listen(self, handle: Subscription, session: ClientSession) -> None:
         """Run one stream, from the request to its end."""
@@ -260,5 +260,5 @@ class Subscriptions:
 
 
 def is_within(uri: str, outer: str) -> bool:
-    """Tell whether a URI is another one, or below it."""
+    """Return whether a URI is equal to `outer` or below it."""
     return uri == outer or uri.startswith(outer.rstrip("/") + "/")

@@ -2,7 +2,7 @@
 
 A target is one of: a Server object, a channel, a URL, a command (list), a script (`server.py`), an
 `mcp.json` (path or dict). It becomes a `Target`: a name for messages, and a function that opens a
-new channel each time it is called, so that a server can be started or reached again after it died.
+new channel each time it is called. So a server that died can be started or reached again.
 """
 
 import logging
@@ -30,7 +30,7 @@ SCRIPT_RUNNERS = {
     ".mjs": ["node"],
     ".ts": ["npx", "tsx"],
 }
-"""What runs a script, by its suffix."""
+"""The command that runs a script, by its suffix."""
 
 
 class Target(Struct, frozen=True, eq=False):
@@ -39,14 +39,14 @@ class Target(Struct, frozen=True, eq=False):
     name: str
     open: Callable[[], Awaitable[Channel]]
     can_reopen: bool = True
-    """Whether a second channel can be opened. A channel that was given is the only one."""
+    """Whether the target can be opened again. A `Channel` as the target cannot."""
     era_key: str | None = None
-    """Identifies the server, to remember its era."""
+    """The key under which the server's era is remembered."""
     cache_key: Any = None
-    """Identifies a remote server to clients that share a cache: its URL, how it is trusted, and
-    who asks."""
+    """The key of a remote server in a shared cache: its URL, TLS settings, proxy and
+    credentials."""
     credentials: Credentials | None = None
-    """What the client authenticates with."""
+    """The credentials that the client authenticates with."""
 
 
 class ConnectOptions(Struct, frozen=True, eq=False):
@@ -59,14 +59,14 @@ class ConnectOptions(Struct, frozen=True, eq=False):
     cwd: str | Path | None
     on_stderr: Callable[[str], None] | None
     headers: Mapping[str, str] | None
-    """Sent with each request, to its origin only."""
+    """HTTP headers, which are sent only to the origin of the URL."""
     verify: Any
     """Which TLS certificates to trust: True for the system's authorities, a path, an SSLContext;
     False for any."""
     proxy: str | None
-    """Overrides the environment."""
+    """The URL of an HTTP proxy, which overrides the environment."""
     long_polling: bool
-    """Poll for messages instead of holding a stream open."""
+    """Whether to poll for messages instead of keeping a stream open."""
     auth: Any
     """Credentials, or a bearer token."""
 
@@ -93,7 +93,7 @@ def _resolve(target: Any, options: ConnectOptions) -> Target:
     if isinstance(target, str | Path):
         return _from_string(str(target), options)
     raise ConfigError(
-        f"{target!r} is not a target: give a URL, a script, a command as a list, an mcp.json, "
+        f"{target!r} is not a target: pass a URL, a script, a command as a list, an mcp.json, "
         "a Server or a channel"
     )
 
@@ -112,7 +112,7 @@ def _from_string(text: str, options: ConnectOptions) -> Target:
     if not text.strip():
         raise ConfigError("The target is empty")
     raise ConfigError(
-        f"{text!r} is not a URL, script or mcp.json; give a command as a list: {text.split()!r}"
+        f"{text!r} is not a URL, script or mcp.json; pass a command as a list: {text.split()!r}"
     )
 
 
@@ -147,7 +147,7 @@ def _from_command(command: Sequence[str], options: ConnectOptions) -> Target:
 
 
 def _auth_from_config(chosen: "str | config.AuthConfig | None") -> Any:
-    """Return the `auth` of a configuration as `Client(auth=…)` takes it."""
+    """Return the `auth` of a configuration in the form that `Client(auth=…)` accepts."""
     if chosen != "oauth" and not isinstance(chosen, config.AuthConfig):
         return chosen
     from ..auth import OAuth
@@ -174,7 +174,7 @@ def _bind_credentials(url: str, options: ConnectOptions, peers: Any) -> Credenti
         )
     elif not all(hasattr(auth, name) for name in ("bind", "headers", "on_refused")):
         raise ConfigError(
-            f"auth= takes a token, or credentials such as OAuth(), not a {type(auth).__name__}"
+            f"auth= must be a token or credentials such as OAuth(), not a {type(auth).__name__}"
         )
     if not is_confidential(url):
         raise ConfigError(
@@ -199,7 +199,7 @@ def _from_url(url: str, options: ConnectOptions) -> Target:
     peers = PeerAddresses(split_origin(url)[1])
     # A WebSocket starts as HTTP.
     credentials = _bind_credentials(url if is_http else f"http{url[2:]}", options, peers)
-    header_params = HeaderParams(MAX_TOOLS)  # known to the next channel too
+    header_params = HeaderParams(MAX_TOOLS)  # shared with the next channel
     shared: dict[str, Any] = {
         "headers": options.headers,
         "verify": options.verify,

@@ -1,9 +1,9 @@
-"""One task of a server, as somebody waits for it: poll, pause, poll again, until it is over.
+"""Wait for one task of a server: poll, pause and poll again until it is over.
 
 A poll that fails because the connection broke, or because the server is busy, is repeated: polling
-is safe. A question that was asked under a key is not asked again, however often the server shows
-it, and its answer is kept until it has arrived. A notification saves a poll, but nothing relies on
-it. The requests to the server are in `tasks.py`.
+is safe. A question is asked only once per key, however often the server repeats it, and its answer
+is kept until the server has accepted it. A notification saves a poll, but nothing relies on
+notifications. The requests to the server are in `tasks.py`.
 """
 
 import asyncio
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from .tasks import RemoteTasks
 
 MIN_POLL_SECONDS, MAX_POLL_SECONDS = 0.05, 86400.0
-"""Bounds of the interval that a server proposes. It is to be respected, so the upper bound is only
-what every timer can handle."""
+"""Bounds on the interval that a server proposes. Clients must respect it, so the upper bound is
+only the longest that every timer supports."""
 FIRST_POLL_SECONDS, POLL_GROWTH, SLOW_POLL_SECONDS = 0.1, 1.5, 5.0
-"""If a server proposes no interval: the first one, how intervals grow, and the longest one."""
+"""The first interval, the growth factor and the longest interval, if a server proposes none."""
 
 
 class TaskUpdate(Struct, frozen=True):
-    """The state of a task at one moment."""
+    """The state of a task at one point in time."""
 
     status: str
     """"working", "input_required", "completed", "failed" or "cancelled"."""
@@ -47,8 +47,8 @@ class TaskUpdate(Struct, frozen=True):
 
 
 class WaitDeadline:
-    """How long to wait for a task: so many seconds without news, and so many in total. Time that a
-    user takes to answer a question is not counted."""
+    """How long to wait for a task: seconds without news, and seconds in total. The time that a user
+    takes to answer a question does not count."""
 
     def __init__(self, silence: float | None, total: float | None) -> None:
         self._silence, self._total = silence, total
@@ -56,7 +56,7 @@ class WaitDeadline:
         self.timeout: asyncio.Timeout | None = None
 
     def extend(self, state: DetailedTask | None) -> None:
-        """Start the time without news again. It does not run while the task waits for answers."""
+        """Restart the time without news. It does not run while the task waits for answers."""
         if self.timeout is None:
             return
         ends = [] if self._end is None else [self._end]
@@ -66,7 +66,7 @@ class WaitDeadline:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Stop the time."""
+        """Pause both limits."""
         began = asyncio.get_running_loop().time()
         if self.timeout is not None:
             self.timeout.reschedule(None)
@@ -83,8 +83,8 @@ class WaitDeadline:
 class TaskHandle:
     """A task of a server, from `client.start_tool(…)` or `client.task(id)`.
 
-    Its `id` is all that is needed to return to the task later, also from another process. If the
-    server answered at once, there is no task: the id is empty, and the handle is over.
+    Its `id` is all you need to return to the task later, even from another process. If the server
+    answered at once, there is no task: the id is empty, and `over` is true.
 
     Args:
         tasks: The tasks of the client.
@@ -99,7 +99,7 @@ class TaskHandle:
         self.id = id
         """The id of the task; empty if the server answered at once."""
         self.tool = ""
-        """The name of the tool, if it is known, so that its result can be checked."""
+        """The name of the tool, if it is known, so that the result can be checked."""
         self.update = TaskUpdate("working" if result is None else "completed")
         """The last known state."""
         self.manual = manual
@@ -108,7 +108,7 @@ class TaskHandle:
         self._result = result
         self._state: DetailedTask | None = None
         self._version = 0
-        """Counts the changes of `update`."""
+        """The number of changes to `update`."""
         self._changed = asyncio.Event()
         self._polls = self._failures = self._rounds = 0
         self._retry_after = 0.0
@@ -131,8 +131,8 @@ class TaskHandle:
         return self.update
 
     async def updates(self) -> AsyncGenerator[TaskUpdate, None]:
-        """Yield the state of the task, then every change of it, until it is over. Its questions are
-        answered on the way."""
+        """Yield the state of the task, then each change until it is over. Its questions are
+        answered along the way."""
         last: TaskUpdate | None = None
         async with aclosing(self._follow(WaitDeadline(None, None))) as changes:
             async for update in changes:
@@ -146,27 +146,28 @@ class TaskHandle:
         """Wait for the result of the tool. The task continues if this is cancelled or times out.
 
         Args:
-            timeout: Seconds to wait; None waits without limit. Time that a user takes to answer a
-                question is not counted.
+            timeout: Seconds to wait; None waits without limit. The time that a user takes to answer
+                a question does not count.
             raise_on_error: Whether a tool that failed raises ToolError rather than returning a
                 result with `is_error`.
 
         Raises:
-            TimedOut: The task is not over in time.
+            TimedOut: The task did not end in time.
             TaskCancelled: The task was cancelled.
-            NotFound: The server does not know the task, or has deleted it.
+            NotFound: The task does not exist, or the server has deleted it.
         """
         result = await self._wait(WaitDeadline(None, timeout))
         return self._tasks.check_result(self.tool, result, raise_on_error)
 
     async def cancel(self) -> None:
-        """Ask the server to cancel the task. It may end in another way before that. Does nothing if
-        it is already over."""
+        """Ask the server to cancel the task, which may still end in another way. Do nothing if it
+        is already over."""
         if not self.over:
             await self._tasks.cancel(self.id)
 
     async def questions(self) -> dict[str, AnyRequest]:
-        """Return the unanswered questions of the task by key, as the callbacks would see them."""
+        """Return the unanswered questions of the task by key, as the callbacks would receive
+        them."""
         await self.status()
         session = await self._tasks.connector.get_session()
         return self._tasks.connector.callbacks.describe_requests(self._new_questions(), session)
@@ -179,7 +180,7 @@ class TaskHandle:
             value: What `on_elicit` or `on_sample` would return.
 
         Raises:
-            NotFound: The task has no such question.
+            NotFound: The task has no question with this key.
         """
         if key not in self._questions:
             await self.status()
@@ -207,7 +208,7 @@ class TaskHandle:
         return poll_interval(self._state, self._polls)
 
     def _on_state(self, state: DetailedTask) -> None:
-        """Take a new state, from a poll or a notification. A task that is over stays over."""
+        """Record a new state, from a poll or a notification, unless the task is already over."""
         if self.over:
             return
         before, self._state = self._state, state
@@ -223,7 +224,7 @@ class TaskHandle:
             )
 
     def _on_progress(self, params: ProgressParams) -> None:
-        """Take a progress notification, in the core form."""
+        """Record a progress notification, in the core form."""
         if not self.over:
             message = params.message or self.update.message
             self._set_update(TaskUpdate(self.update.status, message, params.progress, params.total))
@@ -236,7 +237,7 @@ class TaskHandle:
     async def _wait(
         self, deadline: WaitDeadline, report: Callable[[TaskUpdate], None] | None = None
     ) -> ToolResult:
-        """Return the result of the tool; raises the error that the task failed with."""
+        """Return the result of the tool, or raise the error that the task failed with."""
         if self._result is not None:
             return self._result
         try:
@@ -300,7 +301,7 @@ class TaskHandle:
                 await self._take_result(result)
 
     async def _take_result(self, tasks_result: "asyncio.Task[ToolResult]") -> None:
-        """Take the reply to `tasks/result`. If it is an error, a poll shows whether that is the
+        """Record the reply to `tasks/result`. If it is an error, poll to see whether it is the
         outcome of the task."""
         if (problem := tasks_result.exception()) is not None:
             await self._poll()

@@ -1,13 +1,13 @@
-"""Tasks of a server, as a client starts them and waits for them.
+"""Start tasks on a server, and wait for them.
 
     call ─→ result                                    most calls
          └→ task ─→ poll, wait, poll again ─→ over ─→ its result, or the error that it failed with
                      └→ it asks: the callbacks answer, as for any question, and the answers are sent
 
-Both forms work this way. In the form of the extension, a task shows its questions and its outcome,
-and is answered with `tasks/update`. In the core form of the handshake era, `tasks/result` stays
-open next to the polling, so that questions can arrive, and brings the result. A notification saves
-a poll, but nothing relies on it.
+Both forms work this way. In the form of the extension, the state of a task contains its questions
+and its outcome, and answers are sent with `tasks/update`. In the core form of the handshake era,
+`tasks/result` stays open during the polling, so that questions can arrive, and returns the result.
+A notification saves a poll, but nothing relies on notifications.
 
 `call_tool` cancels the task if it stops waiting. A `TaskHandle` (`task_handle.py`) leaves that to
 its user.
@@ -63,7 +63,7 @@ from .reconnect import TRANSIENT_ERRORS, Connector, backoff
 from .task_handle import TaskHandle, TaskUpdate, WaitDeadline
 
 LISTEN_SECONDS = 1.0
-"""From this poll interval on, the client subscribes to changes."""
+"""The shortest poll interval at which the client subscribes to changes."""
 
 
 class TaskOrResult(ToolResult, kw_only=True):
@@ -89,7 +89,7 @@ class RemoteTasks:
         self.connector, self.limits, self.check_result = connector, connector.limits, check_result
         self._request, self._enabled = request, enabled
         self._handles: WeakValueDictionary[str | int, TaskHandle] = WeakValueDictionary()
-        """By the id of the task, and by its progress token."""
+        """Handles by the id of the task, and by its progress token."""
         self._cancelling = TaskSet()
         self.extension = Extension(
             id=EXTENSION,
@@ -127,19 +127,19 @@ class RemoteTasks:
     def started(
         self, result: ToolResult | CreateTaskResult, token: str = "", manual: bool = False
     ) -> TaskHandle | None:
-        """Return the handle of the task that a call became; None if it did not."""
+        """Return the handle of the task that a call became; None if the call is not a task."""
         task = result.task if isinstance(result, TaskOrResult) else result
         if not isinstance(task, CoreTask | CreateTaskResult):
             return None
         handle = self.handle(task.task_id, manual)
-        if task.status not in TERMINAL:  # else a poll is needed to see its outcome
+        if task.status not in TERMINAL:  # otherwise a poll is needed to get its outcome
             handle._on_state(_as_detailed(task))
         if token:
             self._handles[token] = handle
         return handle
 
     def handle(self, id: str, manual: bool = False) -> TaskHandle:
-        """Return the handle of a task, the same one as long as somebody holds it."""
+        """Return the handle of a task: the same object for as long as it is in use."""
         handle = self._handles.get(id)
         if handle is None or handle.manual != manual:
             handle = self._handles[id] = TaskHandle(self, id, manual)
@@ -152,8 +152,8 @@ class RemoteTasks:
     ) -> ToolResult:
         """Wait for a task as for a call: cancel it if the wait ends early.
 
-        Every poll shows that the server is alive. So without a timeout the task may be silent for
-        as long as any call may take.
+        Every poll shows that the server is alive, so without a timeout a task may be silent for as
+        long as a call may take.
         """
         total = max(timeout or 0, self.limits.timeout_max)
         nothing: tuple[Any, ...] = (None, None, None)
@@ -175,13 +175,13 @@ class RemoteTasks:
 
     async def _finish_call(self, client: Any, params: Any, created: CreateTaskResult) -> ToolResult:
         if not isinstance(params, CallToolParams):
-            raise InvalidRequest("The server made a task of a request that cannot become one")
+            raise InvalidRequest("The server returned a task for a request that cannot become one")
         handle = self.started(created)
         assert handle is not None
         return await self.wait_as_call(handle, None, client._on_progress)
 
     def is_transient(self, problem: DovetailError) -> bool:
-        """Whether an error may be gone at the next poll."""
+        """Return whether the next poll may succeed after this error."""
         lost = isinstance(problem, ConnectionClosed | ConnectFailed)
         return isinstance(problem, TRANSIENT_ERRORS) and (self.connector.can_reconnect or not lost)
 
@@ -192,26 +192,26 @@ class RemoteTasks:
         except InvalidParams as unknown:
             raise NotFound(
                 unknown.code,
-                f"The server does not know task {id}, or has deleted it: {unknown.message}",
+                f"Task {id} does not exist, or the server has deleted it: {unknown.message}",
             ) from None
         if task.task_id != id:
-            raise InvalidRequest(f"Asked for task {id}, the server returned {task.task_id}")
+            raise InvalidRequest(f"The server returned task {task.task_id} instead of {id}")
         return _as_detailed(task)
 
     async def send_answers(self, id: str, answers: dict[str, Raw]) -> None:
-        """Send answers with `tasks/update`; raises if the server does not accept them."""
+        """Send answers with `tasks/update`; raise an error if the server does not accept them."""
         await self._request("tasks/update", UpdateTaskParams(task_id=id, input_responses=answers))
 
     @asynccontextmanager
     async def background_request(
         self, handle: TaskHandle
     ) -> "AsyncIterator[asyncio.Task[ToolResult] | None]":
-        """Run the request that accompanies polling: `tasks/result` in the core form, which is
-        yielded; else `subscriptions/listen`, if polls are far apart."""
+        """Run the request that accompanies polling. In the core form this is `tasks/result`, which
+        is yielded. Otherwise it is `subscriptions/listen`, if polls are far apart."""
 
         def on_done(task: "asyncio.Task[Any]") -> None:
             if not task.cancelled():
-                task.exception()  # mark it as retrieved: not everybody looks at it
+                task.exception()  # mark it as retrieved, in case nothing awaits it
                 handle._wake()
 
         is_core = not (await self.connector.get_session()).agreed_revision.stateless
@@ -238,7 +238,7 @@ class RemoteTasks:
         return await request()  # type: ignore[no-any-return]
 
     async def _listen(self, handle: TaskHandle) -> None:
-        """Subscribe to a task as soon as that saves polls. If it is not possible, polling is
+        """Subscribe to a task as soon as that saves polls. If that is not possible, polling is
         enough."""
         params = ListenParams(notifications=SubscriptionFilter(task_ids=[handle.id]))
         for _ in range(self.limits.restarts):
@@ -253,7 +253,8 @@ class RemoteTasks:
             await asyncio.sleep(LISTEN_SECONDS)
 
     async def fetch_outcome(self, state: DetailedTask | None) -> ToolResult:
-        """Return the result of a task that is over; raises if it failed or was cancelled."""
+        """Return the result of a task that is over; raise an error if it failed or was
+        cancelled."""
         assert state is not None
         if state.status == "cancelled":
             raise TaskCancelled(f"Task {state.task_id} was cancelled{_status_message(state)}")
@@ -272,7 +273,7 @@ class RemoteTasks:
     # cancelling
 
     async def cancel(self, id: str) -> None:
-        """Cancel a task; one that is over stays over."""
+        """Cancel a task, unless it is already over."""
         try:
             await self._request("tasks/cancel", TaskParams(task_id=id))
         except InvalidParams:
@@ -286,13 +287,13 @@ class RemoteTasks:
                     "tasks/cancel", TaskParams(task_id=id), timeout=self.limits.shutdown
                 )
             except DovetailError:
-                pass  # it was over before, or expires by itself
+                pass  # the task was already over, or expires on its own
 
         if self.connector.session is not None:
             self._cancelling.start(cancel())
 
     async def close(self) -> None:
-        """Wait for cancellations that are under way."""
+        """Wait for the cancellations that are in progress."""
         if self._cancelling:
             await asyncio.wait(self._cancelling, timeout=self.limits.shutdown)
 
@@ -302,7 +303,7 @@ class RemoteTasks:
         self.on_notification(call.method.name, call.params)
 
     def on_notification(self, method: str, params: Any) -> None:
-        """Take a notification about a task, or about its progress."""
+        """Handle a notification about a task or its progress."""
         if isinstance(params, ProgressParams):
             handle = self._handles.get(params.progress_token)
             if handle is not None:
@@ -311,11 +312,11 @@ class RemoteTasks:
             state = _as_detailed(params)
             if method != "notifications/tasks" or _is_complete(state):
                 handle._on_state(state)
-            handle._wake()  # if the notification says too little, poll
+            handle._wake()  # if the notification is incomplete, poll
 
 
 def _is_complete(state: DetailedTask) -> bool:
-    """Whether a notification says all that `tasks/get` would."""
+    """Return whether a notification contains everything that `tasks/get` would return."""
     required = {
         "completed": bytes(state.result),
         "failed": state.error,
@@ -329,11 +330,11 @@ def _status_message(state: DetailedTask) -> str:
 
 
 _EXTENSION_NAMES = {"ttl": "ttl_ms", "poll_interval": "poll_interval_ms"}
-"""The fields that the core form names differently."""
+"""The fields that have a different name in the core form."""
 
 
 def _as_detailed(task: Any) -> DetailedTask:
-    """Return a task of any form in that of the extension."""
+    """Convert a task of any form to the form of the extension."""
     if isinstance(task, DetailedTask):
         return task
     fields = {
@@ -349,12 +350,13 @@ def _failure(state: DetailedTask) -> DovetailError:
     code, message = fields.get("code"), fields.get("message")
     if not isinstance(code, int) or not isinstance(message, str):
         said = _status_message(state)
-        return InternalError(f"Task {state.task_id} failed without giving an error{said}")
+        return InternalError(f"Task {state.task_id} failed without an error{said}")
     return error_from_wire("tools/call", code, message, fields.get("data"))
 
 
 def _as_progress(id: str, update: TaskUpdate, count: int) -> ProgressParams:
-    """Return a change of a task as progress. A status message without a number is counted."""
+    """Convert an update of a task to progress. Without a number, the progress is the count of
+    updates."""
     return ProgressParams(
         progress_token=id,
         progress=float(count) if update.progress is None else update.progress,

@@ -1,9 +1,9 @@
 """Check a tool's results against its output schema, and convert their data to a Python type.
 
 `validate="strict"` raises InvalidOutput, `"warn"` (the default) logs, `"off"` skips the check. The
-result is never thrown away: the error carries it. `"strict"` also refuses tools whose schemas
-cannot be used, and lists the tools before the first call; `"warn"` checks only the tools that are
-already known. `call_tool("forecast", …, type=Forecast).data` is a `Forecast`.
+result is never lost: the error carries it. `"strict"` also refuses tools whose schemas cannot be
+used, and lists the tools before the first call; `"warn"` checks only the tools that are already
+known. `call_tool("forecast", …, type=Forecast).data` is a `Forecast`.
 """
 
 import logging
@@ -42,7 +42,7 @@ class ResultValidator:
                         self._compile(tool.name, schema)
 
     def clear(self) -> None:
-        """Forget the tools, because they may have changed."""
+        """Discard the tools, because they may have changed."""
         self._tools, self._validators = None, {}
 
     async def ensure_known(self, name: str, client: Any) -> None:
@@ -55,7 +55,7 @@ class ResultValidator:
         return (self._tools or {}).get(name)
 
     def is_repeatable(self, name: str) -> bool:
-        """Tell whether the server marks the tool as safe to call twice."""
+        """Return whether the server marks the tool as safe to call twice."""
         tool = self._find(name)
         hints = tool.annotations if tool else None
         return bool(hints and (hints.idempotent_hint or hints.read_only_hint))
@@ -68,8 +68,8 @@ class ResultValidator:
         return next(iter(get_close_matches(name, known, n=1)), None) if name not in known else None
 
     def task_support(self, name: str) -> str | None:
-        """Tell whether a tool can or must be called as a task, in the core form; None if the
-        tool is not known."""
+        """Return whether a tool can or must be called as a task, in the core form; None if the tool
+        is not known."""
         tool = self._find(name)
         if tool is None:
             return None
@@ -114,12 +114,13 @@ class TypedToolResult(ToolResult, Generic[T], kw_only=True):
 
     @property
     def data(self) -> T:
-        """What the tool returned, as the type that was asked for."""
+        """The data that the tool returned, as the requested type."""
         return self.converted  # type: ignore[no-any-return]
 
 
 def convert_result(result: ToolResult, type_: Any) -> TypedToolResult[Any]:
-    """Return the result with its data converted; InvalidOutput carries the result if that fails."""
+    """Return the result with its data converted. If that fails, raise InvalidOutput, which carries
+    the result."""
     shape = Shape.of(type_)
     try:
         if result.structured_content is None and type_ is not str:

@@ -184,7 +184,7 @@ async def test_a_task_that_is_cancelled_says_so_to_who_waits(talk: Talk) -> None
         with pytest.raises(TaskCancelled):
             await waiting
         await stage.cancelled.wait()
-        with pytest.raises(NotFound, match="not know"):
+        with pytest.raises(NotFound, match="does not exist"):
             await client.task("nonsense").result()
 
 

@@ -265,11 +265,11 @@ async def test_openai_the_reason_to_stop_is_told_in_the_words_of_the_protocol(
     ("message", "why"),
     [
         (user(AudioContent("c25k", "audio/midi")), "accepts mp3, wav audio, not audio/midi"),
-        (model(PIXEL), "does not support image content in a message of the model"),
+        (model(PIXEL), "does not support image content in a model message"),
         (user(ToolUseContent("u", "t", {})), "does not support tool_use content"),
         (
             user(ToolResultContent("u", [PIXEL])),
-            "does not support image content in the result of a tool",
+            "does not support image content in a tool result",
         ),
     ],
 )

@@ -248,7 +248,7 @@ async def test_https_and_this_machine_are_good_enough(url: str) -> None:
 
 @pytest.mark.parametrize("auth", [object(), 7, {"token": "x"}])
 async def test_what_are_no_credentials_is_refused(auth: Any) -> None:
-    with pytest.raises(ConfigError, match="auth= takes a token, or credentials such as OAuth"):
+    with pytest.raises(ConfigError, match="auth= must be a token or credentials such as OAuth"):
         Client("https://example.com/mcp", auth=auth)
 
 

@@ -339,7 +339,7 @@ def choosing(mode: Any) -> dict[str, Any]:
 async def test_a_model_uses_no_tool_that_it_was_not_given_or_may_not_use(
     name: str, mode: str
 ) -> None:
-    with pytest.raises(ConfigError, match=f"did not offer {name}"):
+    with pytest.raises(ConfigError, match=f"the model cannot use {name}"):
         await sampled(
             [TextContent("Well"), ToolUseContent("u", name, {})],
             choosing(mode),

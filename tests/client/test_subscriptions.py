@@ -38,7 +38,7 @@ async def test_a_stream_that_is_opened_again_is_held_to_its_own_acknowledgement(
         server.send(reply(first, complete()))
         second = await server.receive()
         server.send(acknowledged(second))
-        with pytest.raises(MethodNotFound, match="does not send changes of tools"):
+        with pytest.raises(MethodNotFound, match="does not report changes to tools"):
             await handle
         assert (await server.receive())["method"] == "notifications/cancelled"
 

@@ -166,14 +166,14 @@ async def test_what_a_task_came_to_is_what_the_caller_gets() -> None:
             "the disk is full",
         ),
         (task("failed", error={"code": -7, "message": "odd"}), ProtocolError, "odd"),
-        (task("failed", statusMessage="hm"), InternalError, "without giving an error: hm"),
+        (task("failed", statusMessage="hm"), InternalError, "without an error: hm"),
         (task("cancelled", statusMessage="night"), TaskCancelled, "t1 was cancelled: night"),
         (task("completed", result=said("broken", isError=True)), ToolError, "broken"),
         (task("completed"), InvalidRequest, "is not valid"),
         (task("completed", result={"content": 7}), InvalidRequest, "is not valid"),
         (task("dreaming"), InvalidRequest, "is malformed"),
         (task("working", taskId="t2"), InvalidRequest, "returned t2"),
-        (Refused(-32602, "Task has expired"), NotFound, "not know task t1.* expired"),
+        (Refused(-32602, "Task has expired"), NotFound, "Task t1 does not exist.* expired"),
         (Refused(-32603, "no store"), InternalError, "no store"),
     ]
     for outcome, kind, text in cases:
@@ -476,9 +476,9 @@ async def test_a_task_is_picked_up_again_by_its_id() -> None:
         assert await handle.status() == TaskUpdate("working", "half")
         assert (await handle.result()).text == "done"
     async with played({"tasks/get": Refused(-32602, "unknown")}) as (client, _):
-        with pytest.raises(NotFound, match="not know task t1"):
+        with pytest.raises(NotFound, match="Task t1 does not exist"):
             await client.task("t1").status()
-        with pytest.raises(NotFound, match="not know task t1"):
+        with pytest.raises(NotFound, match="Task t1 does not exist"):
             await client.task("t1").result()
 
 
@@ -759,7 +759,7 @@ async def test_what_a_core_task_came_to_is_what_the_caller_gets() -> None:
             Refused(-32602, "expired"),
             Refused(-32602, "expired"),
             NotFound,
-            "not know task t1.* expired",
+            "Task t1 does not exist.* expired",
         ),
         (core(), Refused(-32601, "what?"), MethodNotFound, "what?"),
     ]
