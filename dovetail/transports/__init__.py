@@ -1,1 +1,1 @@
-"""Channels: how messages travel as bytes. Nothing here knows about servers and clients."""
+"""Channels, which carry messages as bytes, independent of the server and client packages."""

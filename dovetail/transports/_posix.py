@@ -1,8 +1,9 @@
 """Pipes and process groups on Linux, macOS and other POSIX systems.
 
-`_windows.py` has the same names. The event loop polls the pipes, which do not block. It also polls
-the exit of a process, through a pidfd; without pidfds, a thread waits for it. Either way the leader
-of a group is only reaped after the group was killed: until then no other group can get its number.
+`_windows.py` defines the same names. The pipes are non-blocking, and the event loop polls them. It
+also polls a pidfd to notice when a process exits; without pidfds, a thread waits for the exit.
+Either way, the leader of a group is reaped only after the group has been killed: until then, no
+other group can get its ID.
 """
 
 import asyncio
@@ -25,21 +26,20 @@ INHERITED: frozenset[str] = frozenset()
 OPTIONS: dict[str, Any] = {"start_new_session": True}
 variable = str
 
-# A buffer of 256 KiB is requested from the kernel for each read (15 µs); one of 64 KiB is reused
-# (1 µs).
+# A large read requests a new buffer from the system (15 µs); a small buffer is reused (1 µs).
 SMALL_CHUNK_BYTES, LARGE_CHUNK_BYTES = 64 * KIB, 256 * KIB
 
 
 def resolve(argv: list[str], path: str | None) -> list[str]:
-    """Return the command as it can be executed."""
+    """Return the command unchanged: the system looks up the program itself."""
     return argv
 
 
 def read(
     loop: asyncio.AbstractEventLoop, pipe: IO[bytes], feed: Callable[[bytes], None]
 ) -> Callable[[], Any]:
-    """Pass what is read to `feed`: one chunk per loop iteration, and an empty chunk at the end.
-    Returns a function that stops it."""
+    """Pass each chunk read from the pipe to `feed`, one per loop iteration, and an empty chunk at
+    the end. Return a function that stops reading."""
     descriptor, size = pipe.fileno(), SMALL_CHUNK_BYTES
 
     def ready() -> None:
@@ -62,13 +62,14 @@ def read(
 
 
 def pollable(descriptor: int) -> bool:
-    """Tell whether the event loop can poll a descriptor: a pipe or a socket."""
+    """Return whether the event loop can poll a descriptor, that is, a pipe or a socket."""
     kind = os.fstat(descriptor).st_mode
     return stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind)
 
 
 def _enlarge(descriptor: int) -> None:
-    """Enlarge a pipe, for fewer and larger reads. The system may refuse; that does no harm."""
+    """Enlarge a pipe to allow fewer, larger reads. If the system refuses, the pipe keeps its
+    size."""
     if sys.platform == "linux":
         import fcntl
 
@@ -79,9 +80,12 @@ def _enlarge(descriptor: int) -> None:
 
 
 class PosixPipeWriter:
-    """Writes lines to a pipe. The first line of a loop iteration is written at once, which is all
-    there is if the peer sends one request at a time. The other lines of that iteration go out in
-    one block at its end, each byte copied once."""
+    """A line writer for a pipe.
+
+    The first line of a loop iteration is written at once; if the peer sends one request at a time,
+    it is the only line. The other lines of that iteration are written as one block at its end, and
+    each byte is copied once.
+    """
 
     def __init__(
         self,
@@ -90,7 +94,8 @@ class PosixPipeWriter:
         max_bytes: int,
         on_broken: Callable[[], Any],
     ) -> None:
-        # The modes of a terminal are shared with the shell, and a file never blocks.
+        # Terminals and files stay in blocking mode: a terminal shares its mode with the shell, and
+        # a file never blocks.
         if pollable(pipe.fileno()):
             os.set_blocking(pipe.fileno(), False)
         self._loop, self._pipe, self._max_bytes, self._on_broken = loop, pipe, max_bytes, on_broken
@@ -122,7 +127,7 @@ class PosixPipeWriter:
             self._flush()
 
     def close(self) -> None:
-        """Close the pipe when everything is written."""
+        """Close the pipe once everything has been written."""
         self._closing = True
         if not self._pending:
             self._pipe.close()
@@ -139,13 +144,13 @@ class PosixPipeWriter:
             self._emptied.set()
 
     async def empty(self) -> None:
-        """Wait until everything is written."""
+        """Wait until everything has been written."""
         if self._pending:
             self._emptied = asyncio.Event()
             await self._emptied.wait()
 
     def _flush(self) -> None:
-        if not self._pending:  # it was aborted
+        if not self._pending:  # the pipe was aborted
             return
         if not self._block:
             self._block = memoryview(b"".join(self._queue))
@@ -160,7 +165,7 @@ class PosixPipeWriter:
             return
         self._block = self._block[written:]
         self._pending -= written
-        if self._block and not self._large:  # a response of 2 MiB then takes 18 writes, not 28
+        if self._block and not self._large:  # so a 2 MiB response takes 18 writes, not 28
             self._large = True
             _enlarge(self._pipe.fileno())
         if self._pending <= self._max_bytes:
@@ -181,7 +186,7 @@ class PosixPipeWriter:
 
 
 class PosixProcessGroup:
-    """A process and its children, as a process group."""
+    """A process group: a process and its children."""
 
     def __init__(self, popen: "subprocess.Popen[bytes]") -> None:
         self._popen = popen
@@ -190,7 +195,7 @@ class PosixProcessGroup:
     def watch(
         self, loop: asyncio.AbstractEventLoop, exited: Callable[[], None]
     ) -> Callable[[], Any]:
-        """Call `exited` when the process exits, without reaping it. Returns a function that stops
+        """Call `exited` when the process exits, without reaping it. Return a function that stops
         watching."""
         self._pidfd = pidfd = _open_pidfd(self._popen.pid)
         if pidfd is None:
@@ -224,17 +229,17 @@ class PosixProcessGroup:
     def _signal(self, number: signal.Signals) -> None:
         try:
             os.killpg(self._popen.pid, number)
-        except (ProcessLookupError, PermissionError):  # none is left, or (macOS) only zombies
+        except (ProcessLookupError, PermissionError):  # no process is left, or only zombies (macOS)
             pass
 
     def _wait(self, loop: asyncio.AbstractEventLoop, exited: Callable[[], None]) -> None:
         try:
             if hasattr(os, "waitid"):
                 os.waitid(os.P_PID, self._popen.pid, os.WEXITED | os.WNOWAIT)
-            # macOS before Python 3.13: this reaps, so the number is free for a moment
+            # macOS before Python 3.13: this reaps the process, so its ID is free for a moment
             else:
                 self._popen.wait()
-        except ChildProcessError:  # something else has reaped it
+        except ChildProcessError:  # other code has already reaped it
             pass
         try:
             loop.call_soon_threadsafe(exited)
@@ -246,13 +251,13 @@ def _open_pidfd(pid: int) -> int | None:
     if sys.platform == "linux":
         try:
             return os.pidfd_open(pid)
-        except (AttributeError, OSError):  # an old library, an old kernel, a sandbox
+        except (AttributeError, OSError):  # an old C library, an old kernel or a sandbox
             pass
     return None
 
 
 def write_now(descriptor: int, data: bytes) -> None:
-    """Write as much as is possible without blocking."""
+    """Write as much as possible without blocking."""
     view = memoryview(data)
     while view and select.select((), (descriptor,), (), 0)[1]:
         view = view[os.write(descriptor, view[: select.PIPE_BUF]) :]

@@ -1,9 +1,10 @@
 """Pipes and process groups on Windows, where the event loop can poll neither.
 
-`_posix.py` has the same names. Each pipe is owned by a thread that waits for it: closing a pipe
-during a blocked read hangs. A reader continues only when the loop has processed its last chunk, so
-it is as bounded as a polled pipe. A job object holds the process and its children; the system kills
-them all when the job is closed, even if this process is killed.
+`_posix.py` defines the same names. Each pipe is read or written by a thread, which also closes it:
+closing a pipe during a blocked read hangs. A reading thread continues only after the loop has
+processed its last chunk, so it buffers no more than a polled pipe does. A job object holds the
+process and its children. When the job is closed, the system kills them all; killing this process
+closes the job, too.
 """
 
 import asyncio
@@ -52,15 +53,15 @@ CHUNK_BYTES = 64 * KIB
 
 
 def resolve(argv: list[str], path: str | None) -> list[str]:
-    """Return the command as it can be executed: `npx` is `npx.cmd` somewhere on the path."""
+    """Return the command with its program resolved on PATH: `npx` becomes the path of `npx.cmd`."""
     return [shutil.which(argv[0], path=path) or argv[0], *argv[1:]]
 
 
 def read(
     loop: asyncio.AbstractEventLoop, pipe: IO[bytes], feed: Callable[[bytes], None]
 ) -> Callable[[], Any]:
-    """Pass what is read to `feed`: one chunk per loop iteration, and an empty chunk at the end.
-    Returns a function that stops it."""
+    """Pass each chunk read from the pipe to `feed`, one per loop iteration, and an empty chunk at
+    the end. Return a function that stops reading."""
     taken = threading.Semaphore(0)
     stopped = threading.Event()
 
@@ -86,12 +87,12 @@ def read(
 
 
 def pollable(descriptor: int) -> bool:
-    """Return True: a thread reads everything here."""
+    """Return True: on Windows, a thread reads every descriptor."""
     return True
 
 
 class WindowsPipeWriter:
-    """Writes lines to a pipe: a thread takes all that are queued and writes them in one block."""
+    """A line writer for a pipe: a thread writes all queued lines as one block."""
 
     def __init__(
         self,
@@ -118,12 +119,12 @@ class WindowsPipeWriter:
             self._queue.put(data)
 
     def close(self) -> None:
-        """Close the pipe when everything is written."""
+        """Close the pipe once everything has been written."""
         self._closing = True
         self._queue.put(None)
 
     def abort(self) -> None:
-        """Close the pipe. Nobody reads any more, so nothing blocks the thread."""
+        """Close the pipe. Its reader is gone, so no write blocks the thread."""
         self.close()
         self._pending = 0
         self.room.set()
@@ -131,7 +132,7 @@ class WindowsPipeWriter:
             self._emptied.set()
 
     async def empty(self) -> None:
-        """Wait until everything is written."""
+        """Wait until everything has been written."""
         if self._pending:
             self._emptied = asyncio.Event()
             await self._emptied.wait()
@@ -167,7 +168,7 @@ class WindowsPipeWriter:
 
 
 class WindowsJob:
-    """A process and its children, as a job object."""
+    """A job object that holds a process and its children."""
 
     def __init__(self, popen: "subprocess.Popen[bytes]") -> None:
         self._popen = popen
@@ -176,7 +177,7 @@ class WindowsJob:
     def watch(
         self, loop: asyncio.AbstractEventLoop, exited: Callable[[], None]
     ) -> Callable[[], Any]:
-        """Call `exited` when the process exits. Returns a function that stops it."""
+        """Call `exited` when the process exits. Return a function that stops watching."""
 
         def run() -> None:
             self._popen.wait()
@@ -186,21 +187,22 @@ class WindowsJob:
         return lambda: None
 
     def terminate(self) -> None:
-        """Kill the job: a process without a window, on its own console, cannot be asked to end."""
+        """Kill the job: a process without a window, on its own console, cannot be asked to exit."""
         self.kill()
 
     def kill(self) -> None:
-        """Kill all processes of the job."""
+        """Kill all processes in the job."""
         self._popen.kill()
         self._kill()
 
     def release(self) -> None:
-        """Close the job. The pipes belong to their threads."""
+        """Close the job. The threads close the pipes."""
         self._close()
 
 
 def _job(pid: int) -> tuple[Callable[[], Any], Callable[[], Any]]:
-    """Put a process into a new job. Returns functions that kill the job and close it."""
+    """Put a process into a new job. Return one function that kills the job and one that closes
+    it."""
     if sys.platform != "win32":
         raise NotImplementedError
     import ctypes
@@ -240,7 +242,7 @@ def _job(pid: int) -> tuple[Callable[[], Any], Callable[[], Any]]:
 
 
 def write_now(descriptor: int, data: bytes) -> None:
-    """Write. A console or file does not block; whether a pipe would is not known here."""
+    """Write the data. This may block on a pipe, which cannot be checked beforehand on Windows."""
     os.write(descriptor, data)
 
 

@@ -1,5 +1,7 @@
-"""Two channels connected in memory, in one event loop. Messages travel as bytes, so they are
-encoded and decoded exactly as over a network."""
+"""Two channels connected in memory, in one event loop.
+
+Messages are passed as bytes, so they are encoded and decoded exactly as over a network.
+"""
 
 import asyncio
 
@@ -22,7 +24,7 @@ class MemoryChannel:
         self._loop = asyncio.get_running_loop()
 
     def start(self, receive: Receive, ended: OnClose) -> None:
-        """Start delivering messages, beginning with those that were sent before."""
+        """Start delivering messages, including those that were sent earlier."""
         self._receive, self._ended = receive, ended
         self._schedule()
 

@@ -1,23 +1,23 @@
 """The client side of stdio: a server that runs as a child process, with its pipes as a `Channel`.
 
 **Reading.** Each loop iteration reads one bounded chunk from each pipe, so a flood on stderr cannot
-starve the responses. The output is read even while messages wait to be written: a server may write
-a response before it reads the next request, and both sides would otherwise wait for each other.
+starve the responses. Output is read even while messages wait to be written. A server may write a
+response before it reads the next request; if reading paused, both sides would wait for each other.
 
-**Writing.** The messages of one loop iteration go out in one write. What the pipe does not accept
-follows when there is room. Senders wait in `drain`.
+**Writing.** The messages of one loop iteration are sent in one write. If the pipe does not accept
+all of them, the rest follows when there is room. Senders wait in `drain`.
 
-**The end.** Three things end, in any order: the output, stderr and the process itself. After the
-last of them, `ended` gets the reason, with the last lines of stderr. If only some have ended (a
-helper of the dead server still holds its pipes, or a live server closed its output), the others get
-a short grace period.
+**The end.** The output, stderr and the process itself end in any order. After the last of them,
+`ended` is called with the reason, which includes the last lines of stderr. If only some have ended,
+the others get a short grace period: a helper process of a dead server may still hold its pipes, or
+a live server may have closed its output.
 
 **Closing** is a sequence of timers: stdin is closed, then the whole process group gets SIGTERM,
-then SIGKILL. It goes on even if the tasks that wait for it are cancelled. A finalizer
-does the final clean-up after the end, for a process that was garbage-collected, or when the
-interpreter exits: it kills the rest of the group, reaps the leader and closes the pipes.
+then SIGKILL. The sequence continues even if the tasks that wait for it are cancelled. A finalizer
+kills the rest of the group, reaps the leader and closes the pipes. It runs after the end, when the
+channel is garbage-collected, or when the interpreter exits.
 
-`_posix.py` and `_windows.py` contain what depends on the operating system, under the same names.
+`_posix.py` and `_windows.py` contain the platform-specific code, under the same names.
 """
 
 import asyncio
@@ -47,9 +47,9 @@ else:
     from . import _posix as system
 
 GRACE_SECONDS = 0.25
-"""How long the rest may outlive the first of output and process that ends."""
+"""How long the other parts may continue after the output or the process has ended."""
 STDERR_TAIL_BYTES = 8 * KIB
-"""How much of stderr is kept for the error message; also the longest line of it."""
+"""How much of stderr is kept for error messages; also the maximum length of a stderr line."""
 
 INHERITED = system.INHERITED | {
     "PATH",
@@ -76,7 +76,8 @@ REMEDIES = {
 
 
 def safe_environment() -> dict[str, str]:
-    """Return the variables that a server inherits: the user and the system, but no secrets."""
+    """Return the environment variables that a server inherits: user and system settings, no
+    secrets."""
     return {
         name: value
         for name, value in os.environ.items()
@@ -93,9 +94,10 @@ async def spawn(
     limits: Limits = DEFAULT,
     on_stderr: Callable[[str], None] | None = None,
 ) -> "ProcessChannel":
-    """Start a server in a safe environment plus `env`.
+    """Start a server in a safe environment plus the variables in `env`.
 
-    Each line of its stderr goes to `on_stderr` (default: to stderr of this process).
+    Each line that it writes to stderr is passed to `on_stderr` (default: copied to this process's
+    stderr).
     """
     argv = list(command)
     shown = _command_line(argv)
@@ -112,7 +114,7 @@ async def spawn(
 
 
 class ProcessChannel:
-    """A running server. `command` is its command line, for messages."""
+    """A running server process. `command` is its command line, used in messages."""
 
     network = PIPE
 
@@ -142,11 +144,11 @@ class ProcessChannel:
         self._writer = system.PipeWriter(
             self._loop, popen.stdin, limits.write_buffer, partial(self._part_ended, "input")
         )
-        # The finalizer must not hold `self`, which would then never be garbage-collected.
+        # The finalizer must not reference `self`, or the channel would never be garbage-collected.
         self._release = weakref.finalize(self, _release, popen, self._group, os.getpid())
 
     def start(self, receive: Receive, ended: OnClose) -> None:
-        """Start delivering the messages of the server."""
+        """Start delivering the server's messages."""
         assert self._popen.stdout and self._popen.stderr
         self._started, self._receive, self._ended = True, receive, ended
         self._stops = [
@@ -156,7 +158,7 @@ class ProcessChannel:
         ]
 
     def send(self, data: bytes) -> None:
-        """Queue one message. All messages of one loop iteration go out together."""
+        """Queue one message. All messages of one loop iteration are sent together."""
         self._writer.send(data)
 
     async def drain(self) -> None:
@@ -164,7 +166,8 @@ class ProcessChannel:
         await self._writer.room.wait()
 
     async def close(self) -> None:
-        """Write what is queued, close stdin, and make sure that the server and its helpers end."""
+        """Write the queued messages, close stdin, and make sure that the server and its helper
+        processes exit."""
         if self._loop.is_closed():
             self._release()
         elif not self._done.is_set():
@@ -181,7 +184,7 @@ class ProcessChannel:
             self._shutdown_timers = [
                 later(1 * wait, self._group.terminate),
                 later(2 * wait, self._group.kill),
-                # Not even SIGKILL ends a process that hangs in the kernel.
+                # Even SIGKILL does not end a process that hangs in the kernel.
                 later(3 * wait, self._part_ended, "process"),
             ]
 
@@ -198,7 +201,8 @@ class ProcessChannel:
             self._part_ended("stderr")
 
     def _part_ended(self, part: str) -> None:
-        """Note that output, stderr, process or input has ended; stderr alone means nothing."""
+        """Record that the output, stderr, the process or the input has ended. The end of stderr
+        alone does not start the grace period."""
         self._running.discard(part)
         if not self._running:
             self._finish()
@@ -206,7 +210,7 @@ class ProcessChannel:
             self._grace = self._loop.call_later(GRACE_SECONDS, self._finish)
 
     def _finish(self) -> None:
-        """Report the end, and clean up after the process or begin its shutdown."""
+        """Clean up after the process or begin its shutdown, and report the end."""
         if self._done.is_set():
             return
         if self._grace is not None:
@@ -261,7 +265,7 @@ def _popen(
 
 
 def _release(popen: "subprocess.Popen[bytes]", group: system.ProcessGroup, owner: int) -> None:
-    """Kill what is left of the group and close the pipes, but not in a fork of the owner."""
+    """Kill the rest of the group and close the pipes, except in a fork of the owner."""
     if os.getpid() == owner:
         group.kill()
         try:
@@ -272,14 +276,15 @@ def _release(popen: "subprocess.Popen[bytes]", group: system.ProcessGroup, owner
 
 
 class _StderrReader:
-    """Passes the stderr of a server on line by line, and keeps its tail for error messages."""
+    """A reader that passes on a server's stderr line by line and keeps its tail for error
+    messages."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, on_line: Callable[[str], None]) -> None:
         self._loop, self._on_line = loop, on_line
         self._tail = self._line = b""
 
     def feed(self, chunk: bytes) -> None:
-        """Process a chunk; an empty chunk is the end."""
+        """Process a chunk. An empty chunk marks the end."""
         self._tail = (self._tail + chunk)[-STDERR_TAIL_BYTES:]
         *lines, self._line = (self._line + chunk).split(b"\n")
         if len(self._line) > STDERR_TAIL_BYTES or (self._line and not chunk):
@@ -294,7 +299,7 @@ class _StderrReader:
                 )
 
     def last_lines(self) -> str:
-        """Return the tail as the end of a sentence, starting with its first complete line."""
+        """Return the tail, from its first complete line, as the end of an error message."""
         text = self._tail.decode(errors="replace").strip()
         if len(self._tail) == STDERR_TAIL_BYTES and "\n" in text:
             text = text.partition("\n")[2]
@@ -303,14 +308,14 @@ class _StderrReader:
 
 
 def _echo(line: str) -> None:
-    """Write to stderr as if the server had inherited it, but without blocking: what cannot be
+    """Write to stderr as if the server had inherited it, but without blocking: text that cannot be
     written at once is dropped."""
     try:
         system.write_now(sys.stderr.fileno(), f"{line}\n".encode(errors="replace"))
     except (AttributeError, io.UnsupportedOperation):  # stderr is missing, or was replaced
         if sys.stderr is not None:
             sys.stderr.write(f"{line}\n")
-    except (OSError, ValueError):  # it is closed
+    except (OSError, ValueError):  # stderr is closed
         pass
 
 
@@ -329,7 +334,7 @@ def _explain_failure(
     why = (error.strerror or str(error)).lower()
     if cwd is not None and (error.filename == str(cwd) or not os.path.isdir(cwd)):
         return (
-            f"the working directory {str(cwd)!r} cannot be entered ({why}). Create it, or "
+            f"the working directory {str(cwd)!r} is not accessible ({why}). Create it, or "
             "change `cwd`."
         )
     if not isinstance(error, FileNotFoundError):

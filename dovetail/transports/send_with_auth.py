@@ -1,10 +1,10 @@
 """Send a request with credentials, over HTTP or as the opening handshake of a WebSocket.
 
-The credentials provide the headers. If the server refuses the request anyway, they are notified,
-and may have better headers now: with a renewed token, or the nonce that the server expects. A
-request that was refused had no effect, so it may be sent again, a few times. While the credentials
-are at work, which may take requests of their own, the deadline of the caller is paused (`pause`).
-What only a person can solve is raised as Unauthorized and handled by the client.
+The credentials provide the headers. If the server still refuses the request, they are notified and
+may provide better headers: with a renewed token, or with the nonce that the server expects. A
+refused request had no effect, so it may be sent again, up to `MAX_ATTEMPTS` times. Handling a
+refusal may take further requests; meanwhile the caller's deadline is paused (`pause`). A refusal
+that only a person can resolve is raised as `Unauthorized` and handled by the client.
 """
 
 import re
@@ -21,7 +21,8 @@ MAX_CHALLENGE_CHARS = 16 * 1024
 _API_KEY = re.compile(r"(?:^|,)\s*ApiKey\s", re.IGNORECASE)
 _PARAMETER = re.compile(r'\b(error_description|header)="((?:[^"\\]|\\.)*)"', re.IGNORECASE)
 MAX_ATTEMPTS = 4
-"""An expired token, a missing nonce and a nonce that expired too soon are three refusals."""
+"""Allows for three refusals: an expired token, a missing nonce, and a nonce that expired too
+soon."""
 
 
 async def send_with_auth(
@@ -33,9 +34,9 @@ async def send_with_auth(
     drop: Callable[[T], None],
     pause: Callable[[bool], None] = lambda paused: None,
 ) -> T:
-    """Call `send` with the headers of the credentials, again if need be, and return its result.
+    """Call `send` with the headers of the credentials, again if necessary, and return its result.
 
-    `head` returns the status and headers of such a result; `drop` releases one that is not used.
+    `head` returns the status and headers of a result; `drop` releases a result that is not used.
     """
     if auth is None:
         return await send({})
@@ -62,7 +63,7 @@ async def send_with_auth(
 
 
 def make_head(status: int, headers: Iterable[tuple[str, str]]) -> HttpResponse:
-    """Return a response without its body; headers that were repeated are joined."""
+    """Return a response without its body. Repeated headers are joined."""
     joined: dict[str, str] = {}
     for name, value in headers:
         key = name.lower()
@@ -73,10 +74,10 @@ def make_head(status: int, headers: Iterable[tuple[str, str]]) -> HttpResponse:
 def explain_refusal(
     url: str, answer: HttpResponse, user_headers: Iterable[str], explanation: str = ""
 ) -> Unauthorized:
-    """Return the error for a 401 or 403 that the credentials could not solve.
+    """Return the error for a 401 or 403 that the credentials could not resolve.
 
-    `user_headers` are the names of the user's own headers. `explanation` is what the server said,
-    used if its challenge says nothing.
+    `user_headers` are the names of the user's own headers. `explanation` is the server's own text,
+    used if its challenge contains no description.
     """
     challenge = answer.headers.get("www-authenticate", "")[:MAX_CHALLENGE_CHARS]
     parameters = {

@@ -1,13 +1,14 @@
 """The server side of stdio: one message per line, read from stdin and written to stdout.
 
-At the start the server claims the real streams. It duplicates stdout and puts stderr in its place,
+At startup, the server claims the real streams. It duplicates stdout and puts stderr in its place,
 so a stray `print` cannot break the protocol. It duplicates stdin and puts the null device in its
-place, so a child process cannot consume messages. Children do not inherit the duplicates, and
-forked children close them.
+place, so a child process cannot consume messages. Spawned child processes do not inherit the
+duplicates; forked ones close them.
 
-The event loop polls pipes and sockets itself, without a thread. One thread reads a terminal (its
-modes are shared with the shell), a regular file or the null device (neither can be polled). While
-the client does not read its responses, they are queued and reading pauses, so memory stays bounded.
+The event loop polls pipes and sockets itself, without a thread. A thread reads terminals, whose
+mode is shared with the shell, and regular files and the null device, which cannot be polled. While
+the client does not read its responses, they are queued and reading pauses, so memory use stays
+bounded.
 """
 
 import asyncio
@@ -32,7 +33,7 @@ CHUNK_BYTES = 64 * 1024
 
 
 class StdioChannel:
-    """stdin and stdout as a channel."""
+    """A channel over stdin and stdout."""
 
     network = PIPE
 
@@ -51,7 +52,7 @@ class StdioChannel:
         self._ended: OnClose
         kind = os.fstat(self._in.fileno()).st_mode
         self.endless = not stat.S_ISREG(kind)
-        """False if stdin is a file: its end does not mean that the client has gone."""
+        """False if stdin is a file, whose end does not mean that the client has disconnected."""
         self._polled = system.pollable(self._in.fileno())
 
     def start(self, receive: Receive, ended: OnClose) -> None:
@@ -89,7 +90,8 @@ class StdioChannel:
             proceed()
 
     def _read(self) -> None:
-        """Read what cannot be polled, in a thread: a chunk at a time, and no chunk ahead."""
+        """Read a stream that cannot be polled, in a thread: one chunk at a time, without reading
+        ahead."""
         while True:
             try:
                 chunk = os.read(self._in.fileno(), CHUNK_BYTES)
@@ -117,15 +119,15 @@ class StdioChannel:
 
     @property
     def full(self) -> bool:
-        """Whether the client has left too much unread."""
+        """Whether more than `Limits.write_buffer` bytes are queued."""
         return not self._writer.room.is_set()
 
     async def drain(self) -> None:
-        """Wait until the client has read enough."""
+        """Wait until at most `Limits.write_buffer` bytes are queued."""
         await self._writer.room.wait()
 
     async def close(self) -> None:
-        """Write what is queued, within `Limits.shutdown`, and release both streams."""
+        """Write the queued messages, within `Limits.shutdown` seconds, and release both streams."""
         if self._closed:
             return
         self._closed = True
@@ -149,12 +151,13 @@ class StdioChannel:
 
 
 def _claim() -> tuple[io.FileIO, io.FileIO]:
-    """Take stdin and stdout for the protocol, and put harmless streams in their place."""
+    """Claim stdin and stdout for the protocol, and put harmless streams in their place."""
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
         except OSError:
-            # It was closed from the start, so it is the lowest free number, which open() takes.
+            # The descriptor was closed from the start, so it is the lowest free one, which open()
+            # uses.
             os.open(os.devnull, os.O_RDWR)
     received, sent = os.dup(0), os.dup(1)
     null = os.open(os.devnull, os.O_RDONLY)
@@ -162,7 +165,7 @@ def _claim() -> tuple[io.FileIO, io.FileIO]:
     os.close(null)
     os.dup2(2, 1)
     if sys.stdout is not None:
-        sys.stdout.flush()  # what was printed so far is not for the client either
+        sys.stdout.flush()  # earlier output is not meant for the client either
     streams = io.FileIO(received, "r"), io.FileIO(sent, "w")
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=lambda: _close_streams(streams))
@@ -172,6 +175,6 @@ def _claim() -> tuple[io.FileIO, io.FileIO]:
 def _close_streams(streams: tuple[io.FileIO, io.FileIO]) -> None:
     for stream in streams:
         try:
-            stream.close()  # not os.close(): the number may belong to another file by now
+            stream.close()  # not os.close(): the descriptor may belong to another file by now
         except OSError:
             pass

@@ -1,12 +1,14 @@
-"""A `Channel` over something that can only be awaited: ASGI, the `websockets` library, an HTTP
-response. One task reads, another writes what `send` queues. A `MessageStream` has the part that
-differs between them.
+"""A `Channel` over an asynchronous stream: ASGI, the `websockets` library or an HTTP response.
 
-A server stops reading while its client leaves too much unread. A client never does: if both sides
-waited for the other to read, they would wait forever.
+One task reads, and another writes the messages that `send` queues. A `MessageStream` implements the
+part that differs between these streams.
 
-**The end** is reported by the reading task, since it sees the close code. If a write fails, the
-reading task usually fails a moment later, so the writing task waits for it and its reason is used.
+A server stops reading while its client leaves too much output unread. A client never stops: if each
+side waited for the other to read, both would wait forever.
+
+**The end** is reported by the reading task, because it sees the close code. If a write fails,
+reading usually fails a moment later, so the writing task waits for the reading task to report its
+reason.
 """
 
 import asyncio
@@ -30,20 +32,20 @@ Drain: TypeAlias = Callable[[], Awaitable[None]]
 
 
 class MessageStream(Protocol):
-    """What a `StreamAdapter` reads from and writes to."""
+    """The stream that a `StreamAdapter` reads from and writes to."""
 
     async def listen(self, receive: Receive, drain: Drain) -> None:
-        """Deliver messages until the peer closes the stream; raise if it breaks."""
+        """Deliver messages until the peer closes the stream. Raise an exception if it breaks."""
 
     async def write(self, data: bytes) -> None:
         """Write one message."""
 
     async def close(self) -> None:
-        """Close the stream, whatever state it is in."""
+        """Close the stream, whatever its state."""
 
 
 class StreamAdapter:
-    """A message stream as a channel."""
+    """A channel over a message stream."""
 
     def __init__(self, stream: MessageStream, limits: Limits) -> None:
         self._stream, self._limits = stream, limits
@@ -57,7 +59,8 @@ class StreamAdapter:
         self._is_discarding = self._has_ended = False
         self._ended: OnClose
         self.identity: RequestIdentity | None = None
-        """Who sent the message that is delivered next, if each message has its own credentials."""
+        """The sender of the next message to be delivered, if each message has its own
+        credentials."""
 
     def start(self, receive: Receive, ended: OnClose) -> None:
         """Start reading and writing."""
@@ -77,15 +80,15 @@ class StreamAdapter:
 
     @property
     def full(self) -> bool:
-        """Whether the peer has left too much unread."""
+        """Whether more than `Limits.write_buffer` bytes are queued."""
         return not self._room.is_set()
 
     async def drain(self) -> None:
-        """Wait until the peer has read enough."""
+        """Wait until at most `Limits.write_buffer` bytes are queued."""
         await self._room.wait()
 
     async def close(self) -> None:
-        """Write what is queued, within `Limits.shutdown`, and close the stream."""
+        """Write the queued messages, within `Limits.shutdown` seconds, and close the stream."""
         if self._closing is None:
             self._closing = asyncio.get_running_loop().create_task(self._close())
         await asyncio.shield(self._closing)
@@ -141,17 +144,19 @@ class StreamAdapter:
         self._ended(reason)
 
     def _discard_output(self) -> None:
-        """Drop what is queued and release who waits for room: nobody reads any more."""
+        """Drop the queue and wake waiting senders, because the peer no longer reads."""
         self._is_discarding = True
         self._queue.clear()
         self._room.set()
 
 
 def describe_os_error(problem: OSError) -> str:
-    """Return what went wrong on the network, as part of a message."""
+    """Return a description of a network error, for use in a message."""
     if reason := getattr(problem, "verify_message", ""):
         return f"its certificate is not trusted ({reason})"
-    found = re.search(r"\[Errno (\d+)\]", str(problem))  # of several addresses, the first
+    found = re.search(
+        r"\[Errno (\d+)\]", str(problem)
+    )  # if several addresses failed, use the first error
     number = problem.errno or (int(found[1]) if found else 0)
     known = number > 0 and not getattr(problem, "library", None)
     return (os.strerror(number) if known else problem.strerror or str(problem)).lower() or type(

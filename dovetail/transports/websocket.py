@@ -1,10 +1,11 @@
-"""WebSocket, for servers and clients: each message is a text frame, and the subprotocol is `mcp`.
-Binary frames are accepted too.
+"""WebSocket, for servers and clients. Each message is a text frame, and the subprotocol is `mcp`.
+Binary frames are accepted, too.
 
-**Pings** are sent by the WebSocket library (`PING_SECONDS` in the client) and by the ASGI server,
-so a peer that vanishes is noticed. Messages are not compressed. JSON of a few hundred bytes gains
-nothing from compression, each connection would need its own windows, and a small frame could grow
-into a large message before its size is known.
+**Pings** detect a peer that has vanished. In the client, the WebSocket library sends them every
+`PING_SECONDS`; in the server, the ASGI server sends them.
+
+**Compression** is off. JSON of a few hundred bytes gains nothing from it, each connection would
+need its own windows, and a small frame could expand into a large message before its size is known.
 """
 
 import logging
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 SUBPROTOCOL: Final = "mcp"
 PING_SECONDS: Final = 20.0
-"""Seconds between the client's pings, and how long it waits for a pong."""
+"""Seconds between the client's pings, and the time limit for a pong."""
 NORMAL, GOING_AWAY, POLICY_VIOLATION = 1000, 1001, 1008
 CLOSE_REASONS: Final = {
     1002: "protocol error",
@@ -41,17 +42,17 @@ CLOSE_REASONS: Final = {
     1012: "restarting",
     1013: "overloaded",
 }
-"""What a close code means, if it comes without a reason."""
+"""The meaning of a close code that comes without a reason."""
 
 
-# the server's side
+# server side
 
 
 async def accept(
     scope: Mapping[str, Any], receive: AsgiReceive, send: AsgiSend, limits: Limits
 ) -> Channel | None:
-    """Accept the opening handshake of an ASGI scope. Returns None if it was refused, or if the
-    client has already gone."""
+    """Accept the opening handshake of an ASGI scope. Return None if it was refused or if the client
+    has already disconnected."""
     if (await receive())["type"] != "websocket.connect":
         return None
     offered = scope.get("subprotocols") or ()
@@ -75,8 +76,8 @@ async def refuse(
     reason: str,
     more: Iterable[tuple[bytes, bytes]] = (),
 ) -> None:
-    """Refuse a client before `accept`, with an HTTP status and the reason if the ASGI server
-    supports that."""
+    """Refuse a client before `accept`: with an HTTP status if the ASGI server supports it,
+    otherwise with a close code."""
     if "websocket.http.response" not in (scope.get("extensions") or {}):
         await send(
             {
@@ -96,8 +97,8 @@ async def refuse(
 
 
 class _AsgiWebSocket:
-    """An accepted WebSocket of an ASGI server. The server's own limit for messages should be a
-    little above ours: it can only close the connection, while we can send an error."""
+    """An accepted WebSocket connection of an ASGI server. The ASGI server's message limit should be
+    slightly above ours: it can only close the connection, while we can send an error."""
 
     network = WEBSOCKET
 
@@ -124,16 +125,16 @@ class _AsgiWebSocket:
         await self._send({"type": "websocket.send", "text": data.decode()})
 
     async def close(self) -> None:
-        """Send a close frame, unless the client has already gone."""
+        """Send a close frame, unless the client has already disconnected."""
         if not self._gone:
             await self._send({"type": "websocket.close", "code": GOING_AWAY})
 
 
-# the client's side
+# client side
 
 
 _handshake_log = logging.getLogger("dovetail.transports.handshake")
-_handshake_log.setLevel(logging.INFO)  # at DEBUG the library logs all headers, with the token
+_handshake_log.setLevel(logging.INFO)  # at DEBUG, the library logs all headers, including the token
 
 
 async def connect(
@@ -147,10 +148,10 @@ async def connect(
     auth: Credentials | None = None,
     peers: "PeerAddresses | None" = None,
 ) -> Channel:
-    """Open a WebSocket.
+    """Open a WebSocket connection.
 
-    `verify` is an SSL context, the path of certificates to trust, or False. `proxy` replaces the
-    proxy of the environment. `peers` records the address of the server.
+    `verify` is True, False, an SSL context, or the path of trusted certificates. `proxy` overrides
+    the proxy of the environment. `peers` records the server's address.
     """
     from urllib.request import getproxies
 
@@ -165,9 +166,9 @@ async def connect(
 
     class ConnectWithoutRedirects(client.connect):
         def process_redirect(self, exc: Exception) -> Exception:
-            return exc  # the user's headers must not go wherever a server points
+            return exc  # the user's headers must not be sent to a URL that the server chooses
 
-    is_direct = proxy is None and not getproxies()  # else the peer may be a proxy
+    is_direct = proxy is None and not getproxies()  # otherwise the peer may be a proxy
 
     class RecordingConnection(client.ClientConnection):
         def connection_made(self, transport: Any) -> None:
@@ -209,7 +210,7 @@ async def connect(
 
 @contextmanager
 def _translate_errors(name: str, timeout: float) -> Iterator[None]:
-    """Turn the exceptions of the library into our own errors."""
+    """Translate the library's exceptions into our own."""
     from websockets.exceptions import InvalidURI, WebSocketException
 
     try:
@@ -217,7 +218,7 @@ def _translate_errors(name: str, timeout: float) -> Iterator[None]:
     except InvalidURI as problem:
         raise ConfigError(f"{name} is not a WebSocket URL: {problem.msg}") from None
     except DovetailError:
-        raise  # from the credentials, where TimedOut does not mean that we timed out
+        raise  # from the credentials, whose TimedOut does not mean that the handshake timed out
     except TimeoutError:
         raise ConnectFailed(f"{name}: no connection within {timeout:g} s") from None
     except OSError as problem:
@@ -257,7 +258,7 @@ class _ClientWebSocket:
             return f"the server did not answer a ping within {PING_SECONDS:g} s"
         if ours is not None:
             reason = _describe_close(ours.code, ours.reason)
-            return f"the server broke the WebSocket protocol ({reason})"
+            return f"the server violated the WebSocket protocol ({reason})"
         if closed.rcvd is None:
             return f"the server closed the connection ({CLOSE_REASONS[1006]})"
         reason = _describe_close(closed.rcvd.code, closed.rcvd.reason)
@@ -268,7 +269,7 @@ class _ClientWebSocket:
         await self._socket.send(data, text=True)
 
     async def close(self) -> None:
-        """Send a close frame; if the server does not answer it, abort the connection."""
+        """Send a close frame. If the server does not answer it, abort the connection."""
         try:
             await self._socket.close(NORMAL)
         finally:
@@ -286,7 +287,7 @@ def _head(result: Any) -> HttpResponse:
 
 
 def _refusal(name: str, refusal: "InvalidStatus", user_headers: Iterable[str]) -> DovetailError:
-    """Return the error for a handshake that was answered with an HTTP status."""
+    """Return the error for a handshake that the server refused with an HTTP status."""
     response = refusal.response
     text = (response.body or b"")[:200].decode(errors="replace").strip()
     if response.status_code in AUTH_STATUSES:

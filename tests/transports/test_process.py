@@ -833,7 +833,7 @@ def test_a_relative_program_is_named_with_the_directory_it_was_sought_in(tmp_pat
 def test_a_working_directory_that_does_not_exist_is_named(tmp_path: Path) -> None:
     text = refusal(sys.executable, cwd=tmp_path / "gone")
     where, remedy = (
-        f"the working directory '{tmp_path}/gone' cannot be entered",
+        f"the working directory '{tmp_path}/gone' is not accessible",
         "Create it, or change `cwd`.",
     )
     assert text.endswith(f"{where} (no such file or directory). {remedy}")

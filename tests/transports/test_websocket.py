@@ -763,7 +763,7 @@ async def test_a_server_that_breaks_the_protocol_is_named_as_the_culprit() -> No
         end = await Ear(channel).end
         assert isinstance(
             end, ConnectionClosed
-        ) and "broke the WebSocket protocol (code 1002" in str(end)
+        ) and "violated the WebSocket protocol (code 1002" in str(end)
         await channel.close()
 
 
