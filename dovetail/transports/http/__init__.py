@@ -1,1 +1,1 @@
-"""MCP over HTTP: one endpoint for every era, and its client."""
+"""MCP over HTTP: a server endpoint and a client, both for every era."""

@@ -1,12 +1,13 @@
 """Server-sent events: encode events, and parse them from chunks. No I/O.
 
-The parser ends a line at LF, CR or CRLF without delay: after a chunk that ends with CR, an LF at
-the start of the next chunk is skipped. It only searches new bytes and keeps an unfinished line in
-one growing buffer, so its time is linear in the length of the stream, however it is cut. Data over
-the limit is dropped while it arrives and replaced by a `TooLong`.
+The parser ends a line at LF, CR or CRLF without waiting for more data: after a chunk that ends with
+CR, an LF at the start of the next chunk is skipped. It searches only new bytes and keeps an
+unfinished line in one growing buffer. Its running time is therefore linear in the length of the
+stream, however the stream is split. Data over the limit is dropped as it arrives and replaced by a
+`TooLong`.
 
-An event counts if it has data, an id or a `retry`: an empty event with an id is how a server names
-the position from which a broken stream can be resumed. An event that is incomplete at the end of
+An event is returned if it has data, an id or a `retry`: a server sends an empty event with an id to
+mark a position from which a broken stream can be resumed. An event that is incomplete at the end of
 the stream is dropped, as the standard requires.
 https://html.spec.whatwg.org/multipage/server-sent-events.html
 """
@@ -19,9 +20,9 @@ from msgspec import Struct
 from ...jsonrpc.framing import HEAD_BYTES, TooLong
 
 MAX_ID_BYTES: Final = 4096
-"""Longer ids are ignored: an id is sent back in a header."""
+"""Longer ids are ignored, because an id is sent back in a header."""
 MAX_RETRY_DIGITS: Final = 9
-"""Longer values of `retry` are ignored; this is some days, in milliseconds."""
+"""Longer values of `retry` are ignored. Nine digits of milliseconds are about 11 days."""
 _FIELD_BYTES: Final = len(b"data: ")
 COMMENT: Final = b":\n\n"
 """A comment, which keeps an idle stream alive. Parsers skip it."""
@@ -39,8 +40,9 @@ class Event(Struct, frozen=True):
 def event(
     data: bytes, *, id: str | None = None, name: str | None = None, retry: int | None = None
 ) -> bytes:
-    """Encode one event. The data is JSON on a single line, in which a carriage return is only white
-    space. An empty event with an id lets a client resume a stream before its first message."""
+    """Encode one event. The data is JSON on a single line, in which a carriage return can only be
+    white space. An empty event with an id lets a client resume a stream before its first
+    message."""
     if b"\r" in data:
         data = data.replace(b"\r", b" ")
     head = ""
@@ -54,7 +56,8 @@ def event(
 
 
 class EventStreamParser:
-    """Parses an event stream chunk by chunk. Data over `limit` bytes becomes a `TooLong`."""
+    """A parser for an event stream that arrives in chunks. Data over `limit` bytes becomes a
+    `TooLong`."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -62,13 +65,13 @@ class EventStreamParser:
         self._after_return = False
         self._line = bytearray()
         self._cut = False
-        """Whether the unfinished line is cut, since it is too long."""
+        """Whether the unfinished line was cut because it is too long."""
         self._reset()
 
     def _reset(self) -> None:
         self._name = "message"
         self._data: list[bytes] = []
-        self._size = -1  # newlines between data lines count, and there is one fewer than lines
+        self._size = -1  # n data lines have n - 1 newlines between them, which count, too
         self._id: str | None = None
         self._retry: int | None = None
 
@@ -123,7 +126,7 @@ class EventStreamParser:
         if self._size <= self._limit:
             self._data.append(value)
         elif fitted:
-            # This is enough to find the id of the request that it answers.
+            # This prefix is enough to find the id of the request that the event answers.
             self._data = [b"\n".join([*self._data, value[:HEAD_BYTES]])[:HEAD_BYTES]]
 
     def _complete_event(self) -> Event | None:

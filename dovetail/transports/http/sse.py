@@ -1,17 +1,17 @@
-"""HTTP+SSE (2024-11-05), for servers and clients. Streamable HTTP has replaced this transport; no
-other code depends on this file.
+"""HTTP+SSE (2024-11-05), for servers and clients. Streamable HTTP has replaced this transport, and
+all code for it is in this file.
 
 A client opens an event stream with GET. The first event, `endpoint`, contains the URL for POST
-requests. All messages of the server arrive as `message` events. The session lasts as long as the
-stream: when the stream ends, the session ends, and nothing is resumed.
+requests. All messages from the server arrive as `message` events. The session ends with the stream,
+and nothing can be resumed.
 
     GET /sse          ──→  SseServer.open  ──→  event: endpoint, data: /message?session_id=…
     POST /message?…   ──→  SseServer.post  ──→  202; the message goes to the stream's process
 
-A POST may arrive at a process that does not have the stream, which then forwards it over the bus.
-Each POST has its own token: it must belong to the user who opened the stream, and its scopes apply
-to its message. The output that waits for a client is bounded: a client that sends but does not read
-has to wait, and then gets 503. Any revision can be spoken over this transport.
+A POST may arrive at a process that does not have the stream; that process forwards it over the bus.
+Each POST has its own token, which must belong to the user who opened the stream. The scopes of that
+token apply to the message. The output queued for a client is bounded: a client that sends but does
+not read has to wait, and then gets 503. This transport can carry any revision.
 https://modelcontextprotocol.io/specification/2024-11-05/basic/transports#http-with-sse
 """
 
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 Header: TypeAlias = tuple[bytes, bytes]
 
 SESSION_PARAMETER: Final = "session_id"
-"""The query parameter that names the session of a POST."""
+"""The query parameter of a POST that names its session."""
 SESSION_ID_BYTES: Final = 32
 SESSION_ID_CHARS: Final = len(token_urlsafe(SESSION_ID_BYTES))
 TOPIC: Final = "sse"
@@ -62,7 +62,7 @@ MAX_REDIRECTS: Final = 3
 ERRORS_BY_STATUS: Final[Mapping[int, type[DovetailError]]] = {
     401: Unauthorized, 403: Unauthorized, 413: TooLarge, 429: Overloaded, 503: Overloaded,
 }  # fmt: skip
-"""The error for a message that was refused; any other status is a failure of the server."""
+"""The error for a refused message, by status. Any other status is a failure of the server."""
 
 
 # server
@@ -93,8 +93,8 @@ class SseServer:
         headers: Sequence[Header],
         identity: RequestIdentity,
     ) -> None:
-        """Answer a GET: serve a session until the client disconnects. `message_path` is the path
-        for its POSTs."""
+        """Answer a GET by serving a session until the client disconnects. `message_path` is the
+        path for its POSTs."""
         from urllib.parse import quote
 
         if len(self._streams) >= self._limits.streams:
@@ -122,8 +122,8 @@ class SseServer:
         headers: Sequence[Header],
         identity: RequestIdentity,
     ) -> None:
-        """Answer a POST: pass its message to the session, in whichever process that is, if it
-        belongs to the same user."""
+        """Answer a POST by passing its message to the session, in this process or another. The
+        session must belong to the same user."""
         if session in self._streams:
             await self._wait_for_room(session)
         status = self._deliver(session, body, identity)
@@ -150,8 +150,8 @@ class SseServer:
         )
 
     def _deliver(self, session: str, body: bytes, identity: RequestIdentity) -> int | None:
-        """Deliver a message and return the status; None if its session is not here, or is another
-        user's."""
+        """Deliver a message and return the status. Return None if the session is not in this
+        process or belongs to another user."""
         if session not in self._streams:
             return None
         stream, channel, principal_digest = self._streams[session]
@@ -175,7 +175,7 @@ class SseServer:
 
 
 class _SseStream:
-    """An open event stream of an ASGI server."""
+    """The server's end of an event stream, over ASGI."""
 
     network = HTTP
 
@@ -190,10 +190,10 @@ class _SseStream:
         self._receive, self._send, self._endpoint = receive, send, endpoint
         self._keepalive, self._headers = keepalive, headers
         self.deliver: Receive | None = None
-        """Receives the messages that are posted; None if the client is not connected."""
+        """The receiver of posted messages; None while the client is not connected."""
 
     async def listen(self, receive: Receive, drain: Drain) -> None:
-        """Send the endpoint, then wait until the client disconnects."""
+        """Send the `endpoint` event, then wait until the client disconnects."""
         self.deliver = receive
         await begin_stream(self._send, list(self._headers))
         await self._send_chunk(event(self._endpoint.encode(), name="endpoint"))
@@ -222,14 +222,14 @@ class _SseStream:
                 await asyncio.sleep(self._keepalive)
                 await self._send_chunk(COMMENT)
         except Exception:
-            pass  # the client has disconnected, which `listen` notices too
+            pass  # the client has disconnected; `listen` notices it, too
 
 
 # client
 
 
 async def connect_sse(transport: "HttpTransport", limits: Limits, timeout: float) -> Channel:
-    """Open the event stream of a server. Headers and credentials only go to the origin of its
+    """Open a server's event stream. Headers and credentials are sent only to the origin of its
     URL."""
     from .client.http_transport import translate_errors
 
@@ -254,7 +254,7 @@ async def connect_sse(transport: "HttpTransport", limits: Limits, timeout: float
 
 
 async def _get(transport: "HttpTransport", name: str) -> "aiohttp.ClientResponse":
-    """Open the event stream. Redirects are followed within the origin only."""
+    """Open the event stream. Follow redirects only within the origin."""
     from aiohttp import ClientTimeout
     from yarl import URL
 
@@ -313,8 +313,8 @@ async def _endpoint(
 
 
 def _resolve_same_origin(base: Any, address: str, complaint: str) -> Any:
-    """Resolve a URL that the server sent. It must have the same origin: nobody else may see the
-    credentials or the messages."""
+    """Resolve a URL that the server sent. It must have the same origin, so that no other server
+    sees the credentials or the messages."""
     from yarl import URL
 
     try:
@@ -323,11 +323,11 @@ def _resolve_same_origin(base: Any, address: str, complaint: str) -> Any:
             return target
     except ValueError:
         pass
-    raise ConnectFailed(f"{complaint} {address[:200]!r}, which has another origin")
+    raise ConnectFailed(f"{complaint} {address[:200]!r}, which has a different origin")
 
 
 class _SseClientStream:
-    """An open event stream of aiohttp, and the URL for POSTs."""
+    """The client's end of an event stream, over aiohttp, with the URL for POSTs."""
 
     network = HTTP
 
@@ -363,8 +363,8 @@ class _SseClientStream:
                 self._receive(item.data)
 
     async def write(self, data: bytes) -> None:
-        """Post one message, after the one before is done. A message that the server refuses fails
-        alone, unless the session is lost."""
+        """Post one message; the adapter sends one at a time. A refusal affects only that message,
+        unless the session is lost."""
         try:
             async with asyncio.timeout(self._timeout):
                 while True:
@@ -378,12 +378,12 @@ class _SseClientStream:
             ) from None
         except ConnectionClosed:
             raise
-        except DovetailError as problem:  # from the credentials
+        except DovetailError as problem:  # raised by the credentials
             self._report_lost(data, problem)
             return
         if status in (404, 410):
             raise ConnectionClosed(
-                f"{self._name}: the server does not know this session any more: {outcome}"
+                f"{self._name}: this session no longer exists on the server: {outcome}"
             )
         if status >= 300:
             self._report_lost(
@@ -394,7 +394,8 @@ class _SseClientStream:
             )
 
     async def _post(self, data: bytes) -> tuple[int, str, float | None]:
-        """Post, and return the status, an explanation, and the seconds until a retry, if any."""
+        """Post the data. Return the status, an explanation, and the seconds to wait before a retry,
+        if any."""
         from .client.http_transport import (
             RETRY_AFTER_STATUSES,
             parse_retry_after,
@@ -406,7 +407,7 @@ class _SseClientStream:
         transport = self._transport
 
         async def send(auth_headers: Mapping[str, str]) -> "aiohttp.ClientResponse":
-            body = BytesIO(data)  # aiohttp then sends it in pieces
+            body = BytesIO(data)  # lets aiohttp send it in pieces
             headers = {**auth_headers, **transport.headers, "Content-Type": "application/json"}
             with translate_errors(self._name):
                 return await transport.session.post(
@@ -436,5 +437,5 @@ class _SseClientStream:
             self._receive(LostReply(message.id, error))
 
     async def close(self) -> None:
-        """Close the stream, which the server notices."""
+        """Close the stream. The server notices and ends the session."""
         self._response.close()

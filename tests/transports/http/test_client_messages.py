@@ -149,7 +149,7 @@ async def test_tools_with_headers_that_are_not_allowed_are_left_out(
                 "plain",
             ]
     (warning,) = {record.getMessage() for record in caplog.records if record.levelname == "WARNING"}
-    assert warning.startswith("The tool 'bad' is left out: ")
+    assert warning.startswith("Ignoring the tool 'bad': ")
     assert "Region" in warning
 
 

@@ -336,7 +336,7 @@ async def test_json_that_is_no_reply_is_said_so() -> None:
 
     async with Scripted(script) as server:
         with pytest.raises(
-            DovetailError, match=r"/mcp: the body of the response to initialize does not answer it"
+            DovetailError, match=r"/mcp: the body does not contain the response to initialize"
         ):
             await Client(server.url).connect()
 

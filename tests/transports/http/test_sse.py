@@ -693,7 +693,7 @@ async def test_a_server_that_has_forgotten_the_conversation_ends_it() -> None:
         end = await ear.end
         assert isinstance(
             end, ConnectionClosed
-        ) and "does not know this session any more: HTTP 404 Not Found: who?" in str(end)
+        ) and "this session no longer exists on the server: HTTP 404 Not Found: who?" in str(end)
 
 
 async def test_a_message_that_is_never_taken_ends_the_conversation() -> None:

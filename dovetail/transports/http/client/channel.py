@@ -1,24 +1,24 @@
-"""The channel of a client over HTTP, for every era.
+"""A client's HTTP channel, for every era.
 
-Each message is sent by its own POST, in its own task. The response, one JSON body or an event
-stream, is passed to `receive`. The eras differ as follows:
+Each message is sent in its own POST, by its own task. The response, either one JSON body or an
+event stream, is passed to `receive`. The eras differ as follows:
 
     stateless   Each request repeats its version, method, name and some arguments in headers.
                 Closing the connection cancels the request.
     handshake   `initialize` is sent first and alone; its response contains the version and the
-                session of all further requests. The server's own messages come on a separate
-                stream (GET). A stream that breaks is resumed from its last event.
-    HTTP+SSE    A server of the first revision is recognised by how it refuses `initialize`. From
-                then on `sse.py` does the work.
+                session of all later requests. The server's own messages arrive on a separate
+                stream (GET). A broken stream is resumed from its last event.
+    HTTP+SSE    A server of the first revision is recognised by its refusal of `initialize`. From
+                then on, `sse.py` handles the session.
 
 **A request without a response** fails at once (`LostReply`). The error says whether the request may
-have arrived (`sent`). If nothing can arrive any more, because the server cannot be reached or does
-not know the session, the channel ends and its owner opens another. Requests that are in flight then
-get a moment to finish or fail by themselves.
+have arrived (`sent`). If nothing more can arrive, because the server is unreachable or has ended
+the session, the channel ends and its owner opens another. Requests in flight then get a moment to
+finish or fail on their own.
 
-**Refusals** are errors by status (`error_for_status`). A body that is a JSON-RPC error is passed
-on, unless the status says that nobody examined the message (401, 403, 429 and 5xx during the
-handshake), since such a response tells nothing about the server's era.
+**Refusals** become errors according to their status (`error_for_status`). A body that is a JSON-RPC
+error is passed on, unless the status shows that the server did not examine the message (401, 403,
+429 and 5xx during the handshake). Such a response says nothing about the server's era.
 """
 
 import asyncio
@@ -75,24 +75,25 @@ HANDSHAKE = {INITIALIZE} | INITIALIZED
 STATELESS_ERROR_CODES = {
     error.code for error in (HeaderMismatch, MissingCapability, UnsupportedVersion, MethodNotFound)
 }
-"""Errors of servers of the stateless era for messages that they understood."""
+"""Codes of the errors that a server of the stateless era returns for messages that it
+understood."""
 UNEXAMINED_STATUSES = {401, 403, 429, *range(500, 600)}
-"""Statuses that say nothing about the era, since nobody has examined the message."""
+"""Statuses that say nothing about the era, because the server did not examine the message."""
 SSE_SERVER_STATUSES = {400, 404, 405}
-"""How an HTTP+SSE server refuses a POST."""
+"""The statuses with which an HTTP+SSE server refuses a POST."""
 TRANSIENT_STATUSES = {429, *range(500, 600)} - {501}
 """Statuses after which another attempt may succeed."""
 GRACE_SECONDS = 1.0
 """How long requests in flight may take to finish or fail after the session is lost."""
 CLOSE_SECONDS = 2.0
-"""How long ending a session may take."""
+"""How long it may take to end a session."""
 RETRY_SECONDS = 1.0
-"""How long to wait before a broken stream is resumed, if the server does not say."""
+"""How long to wait before resuming a broken stream, if the server does not say."""
 MIN_RETRY_SECONDS = 0.01
-"""The least time before that, whatever the server says."""
+"""The minimum wait before resuming a stream, whatever the server says."""
 MAX_RETRY_SECONDS = 30.0
 MAX_ATTEMPTS = 10
-"""How many attempts in a row may fail."""
+"""How many consecutive attempts may fail."""
 STABLE_SECONDS = 0.5
 """A stream that lasted this long counts as a successful attempt."""
 
@@ -100,8 +101,8 @@ STABLE_SECONDS = 0.5
 class HttpChannel:
     """One session over HTTP.
 
-    `header_params` are the header parameters of the server's tools, which earlier channels have
-    learned and this one adds to.
+    `header_params` maps the server's tools to their header parameters. Earlier channels have filled
+    it, and this channel adds to it.
     """
 
     network = HTTP
@@ -120,26 +121,26 @@ class HttpChannel:
         self._on_end: OnClose | None = None
         self._tasks = TaskSet()
         self._waiting: dict[Id, asyncio.Task[None]] = {}
-        """The requests that have no response yet."""
+        """The tasks of requests that have no response yet."""
         self._slots = asyncio.Semaphore(limits.in_flight)
         self._handshake: asyncio.Task[None] | None = None
-        """Sends the latest message of the handshake; all others wait for it."""
+        """The task that sends the latest handshake message; all other messages wait for it."""
         self._listener: asyncio.Task[None] | None = None
         self._opened = False
         self._unsent: list[Id] | None = None
-        """Requests that were made while the channel ends: they are never sent, and fail at the
-        end."""
+        """Requests made while the channel is ending. They are never sent, and fail when it has
+        ended."""
         self._sse: Channel | None = None
         self._time_left: Callable[[Id], float | None] = lambda id: None
         self._closed = False
         self._refused_initialized: bytes | None = None
-        """The last message of the handshake, if it was refused for lack of a login: it is sent
-        again before any other message."""
+        """The last message of the handshake, if the server refused it because the user must log in.
+        It is sent again before any other message."""
         self._listener_needs_login = False
-        """Whether the stream of notifications was refused for lack of a login: it is requested
-        again after the next request that is accepted."""
+        """Whether the server refused the notification stream because the user must log in. The
+        stream is requested again after the next request that is accepted."""
         self.on_stream_reopened: Callable[[], None] | None = None
-        """Called when the stream of notifications was opened again: the server may have lost the
+        """Called when the notification stream has been reopened: the server may have lost the
         subscriptions and the log level."""
 
     # the channel
@@ -174,16 +175,18 @@ class HttpChannel:
     def set_deadlines(
         self, pause: Callable[[bool], None], time_left: Callable[[Id], float | None]
     ) -> None:
-        """Call `pause` when the credentials start and stop working on a refusal. `time_left`
-        returns how many seconds a request has."""
+        """Set the deadline callbacks. `pause` is called when the credentials start and stop
+        handling a refusal; `time_left` returns the seconds that a request has left."""
         self._transport.pause, self._time_left = pause, time_left
 
     def set_methods(self, find: Callable[[str], Method | None]) -> None:
-        """Set how the row of a method is found: a client with extensions has more of them."""
+        """Set the function that looks up a method. A client with extensions supports more
+        methods."""
         self._headers.find_method = find
 
     def learn_tools(self, tools: list[Tool]) -> list[Tool]:
-        """Remember which parameters go into headers, and return the tools that can be called."""
+        """Remember which parameters are sent in headers, and return the tools that can be
+        called."""
         return self._headers.learn_tools(tools)
 
     async def drain(self) -> None:
@@ -194,7 +197,8 @@ class HttpChannel:
             await asyncio.wait(self._waiting.values(), return_when=asyncio.FIRST_COMPLETED)
 
     async def close(self) -> None:
-        """Drop requests that wait for a response, send the other messages, and end the session."""
+        """Cancel requests that wait for a response, send the other messages, and end the
+        session."""
         if self._closed:
             return
         self._closed = True
@@ -252,7 +256,8 @@ class HttpChannel:
             await asyncio.sleep(min(pause, self._limits.timeout_max))
 
     def _max_pause(self, message: OutgoingMessage) -> float:
-        """Return how long a busy server may postpone a message; beyond that it fails at once."""
+        """Return how long a busy server may postpone a message. If it asks for more, the message
+        fails at once."""
         left = None if message.request_id is None else self._time_left(message.request_id)
         opening = self._limits.probe_timeout / 2 if self._is_opening(message) else inf
         return min(opening, inf if left is None else left)
@@ -272,10 +277,10 @@ class HttpChannel:
             if message.method in INITIALIZED:
                 self._listener = self._tasks.start(self._listen())
         elif reply.status in (202, 204):
-            # Otherwise the response may come on the stream of notifications.
+            # If the listener is running, the response may arrive on its stream.
             if self._listener is None or self._listener.done():
                 raise ConnectionClosed(
-                    f"{reply.url}: the server accepted {message.method} without a response"
+                    f"{reply.url}: the server accepted {message.method} but sent no response"
                 )
         elif reply.content_type == JSON:
             await self._handle_body(message, reply)
@@ -299,29 +304,29 @@ class HttpChannel:
         self._receive_message(body)
         if message.request_id in self._waiting:
             raise InvalidRequest(
-                f"{reply.url}: the body of the response to {message.method} does not answer it"
+                f"{reply.url}: the body does not contain the response to {message.method}"
             )
 
     def _receive_message(self, data: bytes | TooLong) -> None:
-        """Deliver a message; a request that it answers waits no longer."""
+        """Deliver a message, and stop waiting for the requests that it answers."""
         for response in responses_in(data) if isinstance(data, bytes) else ():
             assert response.id is not None
             task = self._waiting.pop(response.id, None)
             if task is not None and task is not asyncio.current_task():
                 task.cancel()
-            if self._headers.version is None:  # then this is the response to `initialize`
+            if self._headers.version is None:  # this is the response to `initialize`
                 self._headers.version = agreed_version(response)
         self._receive(data)
 
     def _take(self, event: Event, position: "_StreamPosition") -> bool:
-        """Take an event of a stream; returns False, since the stream goes on."""
+        """Handle an event of a stream. Return False, because the stream continues."""
         position.advance(event)
         if event.name == "message" and event.data:
             self._receive_message(event.data)
         return False
 
     async def _follow(self, message: OutgoingMessage, reply: HttpReply) -> None:
-        """Read the stream that answers a request. A stream that breaks is resumed if possible."""
+        """Read the stream that answers a request, and resume it if it breaks and can be resumed."""
         position = _StreamPosition()
 
         def take(event: Event) -> bool:
@@ -357,8 +362,8 @@ class HttpChannel:
         position: "_StreamPosition",
         read: Callable[[HttpReply], Awaitable[None]],
     ) -> HttpReply | None:
-        """Request a stream from a position on, and read it. Returns the refusal if another attempt
-        would be useless."""
+        """Request a stream from the given position and read it. Return the refusal if another
+        attempt would be useless."""
         headers = {"Accept": content_type, **self._headers.for_session()}
         if position.last_event_id is not None:
             headers["Last-Event-ID"] = position.last_event_id
@@ -421,8 +426,8 @@ class HttpChannel:
     # notifications and requests of the server
 
     async def _listen(self) -> None:
-        """Keep the stream for messages that answer no request open, or poll for them. A server
-        that offers neither is not asked again."""
+        """Keep a stream open for messages that answer no request, or poll for them. Stop if the
+        server offers neither."""
         position, failures, opened = _StreamPosition(), 0, 0
 
         async def poll(reply: HttpReply) -> None:
@@ -444,13 +449,13 @@ class HttpChannel:
 
         content_type, read = (JSON, poll) if self._long_polling else (EVENT_STREAM, stream)
         if self._long_polling:
-            position.retry = 0.0  # the server does the waiting
+            position.retry = 0.0  # the server waits instead
         while failures < MAX_ATTEMPTS:
             began, events = self._loop.time(), position.events
             try:
                 refusal = await self._get(content_type, position, read)
             except Unauthorized as problem:
-                log.info("The stream of notifications was refused: %s", problem)
+                log.info("The server refused the notification stream: %s", problem)
                 self._listener_needs_login = problem.curable
                 return
             if refusal is not None:
@@ -463,7 +468,7 @@ class HttpChannel:
             position.failures = max(0, failures - 3)
             await position.pause()
         log.warning(
-            "%s: the stream of notifications failed %d times in a row, giving up",
+            "%s: the notification stream failed %d times in a row; giving up",
             self._transport.url,
             MAX_ATTEMPTS,
         )
@@ -471,7 +476,7 @@ class HttpChannel:
     # HTTP+SSE
 
     async def _try_sse(self, message: OutgoingMessage, data: bytes, timeout: float) -> bool:
-        """Try whether a server that does not accept a POST here is one of the first revision."""
+        """Try HTTP+SSE with a server that does not accept a POST here. Return whether it works."""
         from ..sse import connect_sse
 
         try:
@@ -500,8 +505,8 @@ class HttpChannel:
             task.cancel()
 
     def _break(self, reason: ConnectionClosed) -> None:
-        """End the channel, since nothing can arrive any more, after a moment for the requests that
-        are in flight."""
+        """End the channel, because nothing more can arrive, after a grace period for requests in
+        flight."""
         if self._unsent is not None or self._closed:
             return
         self._unsent = []
@@ -536,18 +541,18 @@ class HttpChannel:
 
 
 class _StreamPosition:
-    """The position in a stream, and the time until it is resumed."""
+    """The position in a stream, and the delay before the stream is resumed."""
 
     def __init__(self) -> None:
         self.last_event_id: str | None = None
         self.events = 0
         self.failures = 0
-        """Attempts that failed since the last event."""
+        """Failed attempts since the last event."""
         self.was_open = False
         self.retry = RETRY_SECONDS
 
     def advance(self, event: Event) -> None:
-        """Move on past an event."""
+        """Move past an event."""
         self.events += 1
         self.failures = 0
         if event.id is not None:
@@ -556,11 +561,13 @@ class _StreamPosition:
             self.retry = max(event.retry / 1000, MIN_RETRY_SECONDS)
 
     async def pause(self) -> None:
-        """Wait as long as the server asked for, and longer after each failure."""
+        """Wait as long as the server asked, and longer after each failure."""
         failures, self.failures = self.failures, self.failures + 1
         grown = backoff(failures - 1, RETRY_SECONDS, MAX_RETRY_SECONDS) if failures else 0.0
         await asyncio.sleep(max(self.retry, grown))
 
 
 def _session_lost(refusal: HttpReply) -> ConnectionClosed:
-    return ConnectionClosed(f"{refusal.url}: the server does not know the session", sent=False)
+    return ConnectionClosed(
+        f"{refusal.url}: the session no longer exists on the server", sent=False
+    )

@@ -1,14 +1,14 @@
-"""Single HTTP requests outside of a session.
+"""Single HTTP requests outside a session.
 
-Authorization flows use `fetch`. Some server has named the URL, so `fetch` is careful: it follows no
+Authorization flows use `fetch`. Its URL comes from a server, so `fetch` is careful. It follows no
 redirects, decompresses nothing, limits the size and time of the response, and refuses private
-addresses (`net.py`) unless they are allowed. Behind a proxy only the proxy knows the address, so
+addresses (`net.py`) unless they are allowed. Behind a proxy, only the proxy sees the address, so
 only a literal address in the URL can be checked.
 
-`post_json` sends one POST to a web API, with retries. If the service is busy (429 and some 5xx), it
-is asked again after its `Retry-After`, or else after a pause that doubles, but never beyond the
-deadline: if the next attempt would be too late, the last response is returned. The caller's headers
-are secret and only go to the origin of the URL (`http_transport.py`).
+`post_json` sends one POST to a web API, with retries. If the service is busy (429 and some 5xx),
+the request is repeated after the time in `Retry-After`, or after a pause that doubles each time. If
+the next attempt would miss the deadline, the last response is returned. The caller's headers are
+secret and are sent only to the origin of the URL (`http_transport.py`).
 """
 
 import asyncio
@@ -38,10 +38,10 @@ from .http_transport import (
 )
 
 BUSY_STATUSES = {429, 500, 502, 503, 504, 529}
-"""Statuses after which a request is sent again."""
+"""Statuses after which a request is repeated."""
 MIN_PAUSE_SECONDS, FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.2, 0.5, 8.0
 VERSION_HEADER = {"mcp-protocol-version": HANDSHAKE[-1].version}
-"""Sent with a request for metadata: older servers want it, which have metadata at their origin."""
+"""Sent with requests for metadata: older servers, with metadata at their origin, require it."""
 MAX_RESPONSE_BYTES, TIMEOUT_SECONDS = 1024 * KIB, 20.0
 
 
@@ -68,8 +68,8 @@ async def fetch(
 
 
 def fetcher(peers: PeerAddresses, trusted_urls: Collection[str] = (), **options: Any) -> Fetch:
-    """Return the `fetch` for a client of one server. A server on a private network may point to
-    others there, and the URLs that the user named (`trusted_urls`) may be anywhere."""
+    """Return the `fetch` function for a client of one server. A server on a private network may
+    refer to others there, and the URLs that the user named (`trusted_urls`) may be anywhere."""
 
     async def fetch_for_server(request: HttpRequest) -> HttpResponse:
         if request.method == "GET":
@@ -81,7 +81,7 @@ def fetcher(peers: PeerAddresses, trusted_urls: Collection[str] = (), **options:
 
 
 class _AddressCheck:
-    """Checks each address before it is connected to."""
+    """A check of each address before a connection to it is opened."""
 
     def __init__(self, private: bool) -> None:
         self._is_refused = is_forbidden if private else is_private
@@ -100,8 +100,8 @@ class _AddressCheck:
         if not self._refused:
             return ""
         return (
-            f"{name}: {self._refused} is a private address, which a server elsewhere must not "
-            "make this client request"
+            f"{name}: {self._refused} is a private address, and a server outside that network must "
+            "not make this client send requests to it"
         )
 
 
@@ -112,7 +112,7 @@ async def _exchange(
     aiohttp = import_aiohttp(url)
     check.check(urlsplit(url).hostname or "")
     proxy = proxy or proxy_for(url)
-    # A proxy may be on a private network: the user has chosen it.
+    # A proxy may be on a private network, because the user has chosen it.
     connector = aiohttp.TCPConnector(
         ssl=ssl_option(verify),
         socket_factory=None if proxy else check.open_socket,
@@ -142,7 +142,7 @@ async def _exchange(
 
 
 async def _all_private(host: str) -> bool:
-    """Tell whether all addresses of a name are private."""
+    """Return whether all addresses of a host name are private."""
     try:
         found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError:
@@ -181,7 +181,7 @@ async def post_json(
 
 
 def _pause(retry_after: str, attempt: int) -> float:
-    """Return the seconds until the next attempt: those of `Retry-After`, or a backoff."""
+    """Return the seconds until the next attempt, from `Retry-After` or by exponential backoff."""
     seconds = parse_retry_after(retry_after)
     if seconds is None:
         return backoff(attempt, FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS)

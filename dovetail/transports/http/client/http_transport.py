@@ -1,11 +1,11 @@
-"""HTTP for clients, on top of aiohttp, which only this file and `fetch.py` use: send a request,
-return the reply, and turn every failure into one line.
+"""HTTP for clients, on top of aiohttp: send a request, return the reply, and turn every failure
+into a one-line error.
 
-Failures are `ConnectionClosed`; its `sent` tells whether the request may have arrived. Redirects
-are followed if they keep the message (307 and 308), and remembered, so that a missing slash costs
-only one extra request. The user's headers, credentials (`send_with_auth.py`) and session ids never
-go to another origin. Only connecting has a timeout here: the caller knows how long to wait for a
-response. Proxies come from the environment; netrc files and cookies are not used.
+Failures are raised as `ConnectionClosed`, whose `sent` tells whether the request may have arrived.
+Redirects that keep the message (307 and 308) are followed and remembered, so a missing slash costs
+only one extra request. The user's headers, credentials (`send_with_auth.py`) and session ids are
+never sent to another origin. Only connecting has a timeout here: the caller decides how long to
+wait for a response. Proxies come from the environment; netrc files and cookies are not used.
 """
 
 import asyncio
@@ -44,13 +44,13 @@ if TYPE_CHECKING:
 CONNECT_SECONDS = 10.0
 """How long connecting may take, including the TLS handshake."""
 IDLE_SECONDS = 4.0
-"""How long an idle connection is kept: shorter than servers do, so that none is used while the
-server closes it."""
+"""How long an idle connection is kept. Servers keep theirs longer, so the client does not reuse a
+connection that the server is closing."""
 LARGE_BODY_BYTES = 64 * 1024
 """Larger bodies are sent in pieces, so that they do not block the event loop."""
 MAX_REDIRECTS = 5
 UNKNOWN_DISCOVER_STATUSES = {400, 404, 405, 406, 415}
-"""How servers refuse `server/discover` if they do not know it."""
+"""The statuses with which servers refuse `server/discover` if they do not support it."""
 RETRY_AFTER_STATUSES = {429, 503}
 METHOD_KEEPING_REDIRECTS = (307, 308)
 METHOD_CHANGING_REDIRECTS = (301, 302, 303)
@@ -59,7 +59,7 @@ _VALUE = re.compile(r"[\t\x20-\x7e\x80-\U0010ffff]*")
 
 
 def check_url(url: str) -> str:
-    """Return the URL without its fragment; ConfigError if no request can be sent to it."""
+    """Return the URL without its fragment. Raise ConfigError if no request can be sent to it."""
     try:
         parts = urlsplit(url)
         bad_port = parts.port is not None and not 0 < parts.port < 65536
@@ -93,14 +93,15 @@ class HttpTransport:
         for name, value in (headers or {}).items():
             if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
                 raise ConfigError(
-                    f"headers=: {name!r} has characters that are not allowed in headers"
+                    f"headers=: {name!r} contains characters that are not allowed in headers"
                 )
         self.url = url
         self.headers = dict(headers or {})
         """The user's own headers."""
         self.auth = auth
         self.pause: Callable[[bool], None] = lambda paused: None
-        """Called with True and False when the credentials start and stop working on a refusal."""
+        """Called with True when the credentials start handling a refusal, and with False when they
+        stop."""
         self._limits = limits
         proxy = proxy or proxy_for(url)
         socket_factory = peers.open_socket if peers is not None and proxy is None else None
@@ -120,11 +121,12 @@ class HttpTransport:
     async def request(
         self, method: str, headers: Mapping[str, str], body: bytes | None = None
     ) -> "HttpReply":
-        """Send one request. The reply has its status and headers; its body is not read yet."""
+        """Send one request and return the reply, whose body has not been read yet."""
         from multidict import CIMultiDict
 
         has_secrets = self.auth is not None or bool(self.headers) or "Mcp-Session-Id" in headers
-        # Let the loop notice connections that were closed while it was busy, so that none is used.
+        # Let the loop notice connections that were closed while it was busy, so that none is
+        # reused.
         await asyncio.sleep(0)
 
         async def send(auth_headers: Mapping[str, str]) -> "aiohttp.ClientResponse":
@@ -154,8 +156,8 @@ class HttpTransport:
 
 
 class HttpReply:
-    """The response to a request. Leaving its context before the end of the body closes the
-    connection, which the server notices."""
+    """The reply to a request. Leaving its context before the end of the body closes the connection,
+    which the server notices."""
 
     def __init__(self, response: "aiohttp.ClientResponse", url: str, limit: int) -> None:
         self._response, self.url, self._limit = response, url, limit
@@ -178,14 +180,14 @@ class HttpReply:
 
     @property
     def retry_after(self) -> float | None:
-        """The seconds after which a busy server accepts another attempt, if it says so."""
+        """The seconds that a busy server asks the client to wait before another attempt, if any."""
         if self.status not in RETRY_AFTER_STATUSES:
             return None
         return parse_retry_after(self.headers.get("Retry-After", ""))
 
     @property
     def status_text(self) -> str:
-        """The status as part of an error message."""
+        """The status, for use in an error message."""
         if self.status in METHOD_CHANGING_REDIRECTS:
             return (
                 f"redirects to {self.headers.get('Location')} with {self.status}, which would "
@@ -247,7 +249,8 @@ def error_for_status(
 
 
 def parse_retry_after(value: str) -> float | None:
-    """Return the seconds of a `Retry-After` header; None if it is missing or malformed."""
+    """Return the seconds to wait from a `Retry-After` header; None if it is missing or
+    malformed."""
     value = value.strip()
     if value.isdigit():
         return float(value)
@@ -259,7 +262,7 @@ def parse_retry_after(value: str) -> float | None:
 
 @contextmanager
 def translate_errors(url: str) -> Iterator[None]:
-    """Turn what aiohttp raises into an error of one line, which says whether the request may have
+    """Translate aiohttp's exceptions into one-line errors that say whether the request may have
     arrived."""
     import aiohttp
 
@@ -281,7 +284,9 @@ def translate_errors(url: str) -> Iterator[None]:
             f"{url}: the connection broke before the response was complete"
         ) from None
     except aiohttp.ClientError as error:
-        raise ConnectionClosed(f"{url}: the response is not HTTP: {str(error)[:200]}") from None
+        raise ConnectionClosed(
+            f"{url}: the response is not valid HTTP: {str(error)[:200]}"
+        ) from None
 
 
 def _describe_connect_error(error: Any) -> str:
@@ -295,14 +300,14 @@ def _describe_connect_error(error: Any) -> str:
             reason = getattr(cause, "verify_message", "") or getattr(cause, "reason", "")
             return f"TLS failed: {reason or cause}"
         case aiohttp.ClientHttpProxyError():
-            return f"the proxy refused: {error.status} {error.message}"
+            return f"the proxy refused the connection: {error.status} {error.message}"
         case aiohttp.ClientProxyConnectionError():
             return f"the proxy cannot be reached: {describe_os_error(error.os_error)}"
     return describe_os_error(error.os_error)
 
 
 def import_aiohttp(url: str) -> Any:
-    """Import aiohttp; ConfigError says how to install it."""
+    """Import aiohttp. If it is missing, raise a ConfigError that says how to install it."""
     try:
         import aiohttp
     except ImportError:
@@ -316,13 +321,13 @@ def response_head(response: "aiohttp.ClientResponse") -> HttpResponse:
 
 
 def release(response: "aiohttp.ClientResponse") -> None:
-    """Release the connection of a response, or close it if the body is not read."""
+    """Release the connection of a response, or close it if the body has not been read."""
     response.release() if response.content.at_eof() else response.close()
 
 
 def _follow_redirect(url: str, location: str, has_secrets: bool) -> str:
     if not location:
-        raise ConnectFailed(f"{url}: the redirect has no Location")
+        raise ConnectFailed(f"{url}: the redirect has no Location header")
     try:
         target = check_url(urljoin(url, location))
     except ValueError as problem:  # ConfigError is a ValueError
@@ -332,15 +337,15 @@ def _follow_redirect(url: str, location: str, has_secrets: bool) -> str:
         raise ConnectFailed(f"{url}: redirected to {target}, which is less secure")
     if here != there and has_secrets:
         raise ConnectFailed(
-            f"{url}: redirected to another origin, which must not see your headers. "
-            f"If it is right, use {target}."
+            f"{url}: redirected to another origin, which must not receive your headers. "
+            f"If you trust it, use {target}."
         )
     return target
 
 
 def ssl_option(verify: Any) -> ssl.SSLContext | bool:
-    """Return the `ssl=` of aiohttp and websockets for `verify=`: True, False, an SSL context, or
-    the path of certificates to trust."""
+    """Return the `ssl=` argument of aiohttp and websockets for `verify=`: True, False, an SSL
+    context, or the path of trusted certificates."""
     if verify is True or isinstance(verify, ssl.SSLContext):
         return verify
     if verify is False:
@@ -360,7 +365,7 @@ def ssl_option(verify: Any) -> ssl.SSLContext | bool:
 
 
 def proxy_for(url: str) -> str | None:
-    """Return the proxy that the environment sets for a URL."""
+    """Return the proxy that the environment sets for a URL, if any."""
     from urllib.request import getproxies, proxy_bypass
 
     proxies = getproxies()

@@ -1,9 +1,9 @@
-"""Messages as a client's transport sees them: the parts that it needs, and the headers that go with
+"""Messages in a client's transport: the parts that it needs, and the headers that it derives from
 them.
 
-Params and results are left undecoded except for those parts; the session above decodes them. In the
-stateless era each request repeats its version, method, name and some arguments in headers. In the
-handshake era it names the version and the session that `initialize` has agreed on.
+Only these parts of params and results are decoded; the session above decodes the rest. In the
+stateless era, each request repeats its version, method, name and some arguments in headers. In the
+handshake era, it names the version and the session that `initialize` established.
 """
 
 import logging
@@ -30,7 +30,7 @@ log = logging.getLogger("dovetail.transports")
 JSON, EVENT_STREAM = "application/json", "text/event-stream"
 INITIALIZE = "initialize"
 MAX_TOOLS = 10_000
-"""Tools whose header parameters are remembered."""
+"""How many tools' header parameters are remembered."""
 HeaderParams = BoundedDict[str, tuple[HeaderParam, ...]]
 
 
@@ -47,7 +47,7 @@ class OutgoingMessage(Struct):
         return self.id if self.method is not None else None
 
     def get_param(self, name: str) -> Any:
-        """Decode one of the params, by its name on the wire."""
+        """Decode one parameter, given its name on the wire."""
         return msgspec.json.decode(self.params.get(name, b"null"))
 
 
@@ -60,7 +60,7 @@ class PeekedError(Struct):
 
 
 class IncomingMessage(Struct):
-    """The parts of a received message that matter for transport."""
+    """The parts of a received message that the transport needs."""
 
     id: Id | None = None
     method: str | None = None
@@ -85,11 +85,11 @@ def peek(data: bytes) -> OutgoingMessage:
     try:
         return _outgoing(data)
     except DECODE_ERRORS:
-        return OutgoingMessage()  # a batch of responses, or something that only the server knows
+        return OutgoingMessage()  # a batch of responses, or data that only the server can judge
 
 
 def responses_in(data: bytes) -> list[IncomingMessage]:
-    """Return the responses in received data: none, one or a batch of them."""
+    """Return the responses in received data: none, one or a batch."""
     try:
         messages = _batch(data) if data.lstrip()[:1] == b"[" else [_incoming(data)]
     except DECODE_ERRORS:
@@ -106,7 +106,7 @@ def agreed_version(response: IncomingMessage) -> str | None:
 
 
 def error_in(body: bytes | TooLong) -> PeekedError | None:
-    """Return the JSON-RPC error in a body, if it is one."""
+    """Return the JSON-RPC error in a body, if any."""
     try:
         return _incoming(body).error if isinstance(body, bytes) else None
     except DECODE_ERRORS:
@@ -114,18 +114,18 @@ def error_in(body: bytes | TooLong) -> PeekedError | None:
 
 
 class RequestHeaders:
-    """What the headers of one session consist of."""
+    """The state from which the headers of one session are built."""
 
     def __init__(self, header_params: HeaderParams) -> None:
         self.version: str | None = None
         self.session: str | None = None
         self.is_stateless = False
         self.find_method: Callable[[str], Method | None] = METHODS.get
-        """Finds the row of a method; a client with extensions has more of them."""
+        """Looks up a method. A client with extensions supports more methods."""
         self._params = header_params
 
     def for_session(self) -> dict[str, str]:
-        """Return the headers that every request of the session has."""
+        """Return the headers that all requests of the session have in common."""
         headers = {}
         if self.version:
             headers["MCP-Protocol-Version"] = self.version
@@ -159,8 +159,8 @@ class RequestHeaders:
         return headers
 
     def learn_tools(self, tools: list[Tool]) -> list[Tool]:
-        """Remember which parameters go into headers. Returns the tools that can be called: a tool
-        whose header parameters are not valid is left out."""
+        """Remember which parameters are sent in headers. Return the tools that can be called,
+        without those whose header parameters are not valid."""
         if not self.is_stateless:
             return tools
         callable_tools: list[Tool] = []
@@ -168,14 +168,17 @@ class RequestHeaders:
             try:
                 self._params[tool.name] = find_header_params(tool.input_schema)
             except SchemaError as problem:
-                log.warning("The tool %r is left out: %s", tool.name, problem)
+                log.warning("Ignoring the tool %r: %s", tool.name, problem)
                 continue
             callable_tools.append(tool)
         return callable_tools
 
     def begin_session(self, reply: HttpReply) -> None:
-        """Use the session of the response to `initialize`. Its id is a secret, and never logged."""
+        """Use the session id in the response to `initialize`. The id is secret and is never
+        logged."""
         self.session = reply.headers.get("Mcp-Session-Id")
         if self.session is not None and not re.fullmatch(r"[\x21-\x7e]+", self.session):
-            log.warning("%s: the session id has invalid characters and is not used", reply.url)
+            log.warning(
+                "%s: ignoring the session id, because it contains invalid characters", reply.url
+            )
             self.session = None
