@@ -727,7 +727,7 @@ def test_what_could_not_be_printed_is_not_printed() -> None:
             request=False,
             mcp_method=None,
         )
-        refused(outcome, 400, HeaderMismatch, "a value that no header can have")
+        refused(outcome, 400, HeaderMismatch, "a value that cannot be sent in a header")
     while deep:  # let go of it a level at a time
         deep = deep[0]
 

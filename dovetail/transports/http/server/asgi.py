@@ -1,4 +1,4 @@
-"""HTTP over ASGI: read a body; send one body, a refusal or an event stream."""
+"""HTTP over ASGI: reading bodies, and sending bodies, refusals and event streams."""
 
 import asyncio
 import logging
@@ -34,7 +34,7 @@ EVENTS: Headers = [
 
 
 class RequestRefused(Exception):
-    """Ends the processing of a request, whose client gets the error."""
+    """The request is refused, and its client gets the error."""
 
     def __init__(self, reject: Rejection, id: Any = None, revision: Revision | None = None) -> None:
         super().__init__(reject.error.message)
@@ -44,23 +44,23 @@ class RequestRefused(Exception):
 def refuse(
     error: ProtocolError, id: Any = None, revision: Revision | None = None
 ) -> RequestRefused:
-    """Return the refusal for an error, with its status in the tables of `message_checks.py`."""
+    """Return the refusal for an error, with the status from the tables in `message_checks.py`."""
     stateless = revision is not None and revision.stateless
     return RequestRefused(rejection_for(error, stateless), id, revision)
 
 
 class ClientGone(Exception):
-    """The client disconnected before its request was complete: there is nobody to answer."""
+    """The client disconnected before its request was complete, so no response is sent."""
 
 
 class BodyTimeouts:
-    """Ends the wait for bodies that do not arrive. One timer watches all of them: a timer for each
-    request would cost more than reading most bodies."""
+    """A time limit for request bodies. One timer watches all of them: a timer for each request
+    would cost more than reading most bodies."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self.held = 0
-        """Bytes of bodies that are incomplete."""
+        """The number of bytes received for incomplete bodies."""
         self._waiting: dict[asyncio.Task[Any], float] = {}
         self._sweeper = Sweeper(limits.body_timeout / 4, self._cancel_late)
 
@@ -70,7 +70,7 @@ class BodyTimeouts:
         self._sweeper.start()
 
     def end(self, task: "asyncio.Task[Any]") -> bool:
-        """Stop watching a task. Returns whether it was cancelled because it took too long."""
+        """Stop watching a task. Return whether it was cancelled because it took too long."""
         return not self._waiting.pop(task)
 
     def _cancel_late(self) -> bool:
@@ -83,8 +83,8 @@ class BodyTimeouts:
 
 
 async def read_body(receive: Receive, limits: Limits, body_timeouts: BodyTimeouts) -> bytes:
-    """Read the whole body of a request; RequestRefused if it is too long or too slow, or if too
-    many bytes are arriving at once."""
+    """Read the whole body of a request. Raise RequestRefused if it is too long or too slow, or if
+    too many bytes are arriving at once."""
     task = asyncio.current_task()
     assert task is not None
     body_timeouts.begin(task)
@@ -129,7 +129,7 @@ async def _rest(
             body_timeouts.held += len(part)
             if body_timeouts.held > limits.bodies:
                 text = (
-                    f"The bodies that are arriving have more than {limits.bodies} bytes "
+                    f"The request bodies being received exceed {limits.bodies} bytes in total "
                     "(Limits.bodies). Try again later."
                 )
                 raise RequestRefused(
@@ -151,7 +151,8 @@ async def send_body(
     as_event: bool = False,
     kind: tuple[bytes, bytes] = JSON,
 ) -> None:
-    """Send one body, or none. `as_event` is for a client that only accepts an event stream."""
+    """Send a response with one body or none. `as_event` sends the body as an event, for a client
+    that accepts only an event stream."""
     if as_event:
         await begin_stream(send, list(headers))
         await send({"type": "http.response.body", "body": event(body)})
@@ -164,7 +165,7 @@ async def send_body(
 
 
 def encode_headers(headers: Mapping[str, str]) -> Headers:
-    """Return headers in the form of ASGI."""
+    """Return headers in ASGI format."""
     return [
         (name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()
     ]
@@ -184,7 +185,7 @@ async def send_response(
 
 
 def preflight(rules: Policy, head: RequestHead) -> Headers:
-    """Return the headers that answer the preflight request of a browser (CORS)."""
+    """Return the headers that answer a browser's preflight request (CORS)."""
     requested = head.headers.get(b"access-control-request-headers", b"*")
     return [
         *cors(rules, head),

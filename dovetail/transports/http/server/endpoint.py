@@ -1,16 +1,16 @@
-"""The MCP endpoint, as plain ASGI: one URL, every era.
+"""The MCP endpoint, as plain ASGI: one URL for every era.
 
     POST    a request (or a notification): checked by `policy.py` and `message_checks.py`,
             answered by the dispatcher
-    GET     handshake era: the stream for other messages, the rest of a broken stream,
+    GET     handshake era: a stream for other messages, the rest of a broken stream,
             or a long poll
-    DELETE  handshake era: the end of a session
+    DELETE  handshake era: ends a session
 
-The head of a request is checked before its body is read, and its params are decoded once. Each
-call runs in its own task. Most calls are done one loop iteration later and are answered with one
-JSON body, without a queue, a timer or a second task. Only for the others a watcher is started,
-which notices when the client disconnects. In the stateless era that cancels the call; in the
-handshake era it does not, and the client may resume the stream (`event_store.py`).
+The head of a request is checked before its body is read, and its params are decoded once. Each call
+runs in its own task. Most calls finish within one loop iteration and are answered with one JSON
+body, without a queue, a timer or a second task. For other calls, a watcher task notices when the
+client disconnects. In the stateless era, a disconnection cancels the call; in the handshake era,
+the call continues and the client may resume the stream (`event_store.py`).
 """
 
 import asyncio
@@ -83,18 +83,18 @@ if TYPE_CHECKING:
 LISTEN = "subscriptions/listen"
 SUBSCRIBING = ("resources/subscribe", "resources/unsubscribe")
 EARLY_REQUEST = "dovetail.early"
-"""The key of an ASGI scope for a request that was started before the scope was made."""
+"""The ASGI scope key of a request that was started before its scope was created."""
 
 
 class EarlyRequest(Struct, eq=False):
-    """A request that was started before there was an ASGI scope for it."""
+    """A request that was started before its ASGI scope was created."""
 
     post: PostResponse
     outcome: Call | Exception
 
     @property
     def answer(self) -> bytes | None:
-        """The whole response, head and body, if it is complete and plain."""
+        """The whole response, head and body, if the call has already succeeded without a stream."""
         post, call = self.post, self.outcome
         if (
             post.open
@@ -134,13 +134,13 @@ class Endpoint:
         self.loop = asyncio.get_running_loop()
         self.body_timeouts = BodyTimeouts(limits)
         self._listening: set[Call] = set()
-        """The calls of `subscriptions/listen`, which do not count as running."""
+        """The `subscriptions/listen` calls, which do not count as running."""
         self.revisions = {
             one.version: one for one in dispatcher.service.revisions if not one.dialects
         }
         """The supported revisions, by the value of the version header."""
         self.default_revision = HEADERLESS if HEADERLESS in dispatcher.service.revisions else None
-        """The revision of a request without a session and without that header."""
+        """The revision of a request that has neither a session nor that header."""
         self._verbs = {"POST": self._post, "GET": self._get, "DELETE": self._delete}
         self._closing = False
 
@@ -186,7 +186,7 @@ class Endpoint:
         return [] if self._gate is None else self._gate.challenge(identity, scopes)
 
     async def _preflight(self, scope: Scope, name: str | None, send: Send) -> None:
-        # A preflight request has no content.
+        # A preflight request has no content type, so add that of the actual request.
         headers = [pair for pair in scope["headers"] if pair[0] != b"content-type"]
         head = check_head(
             self.rules, "POST", [*headers, (b"content-type", b"application/json")], name
@@ -238,9 +238,9 @@ class Endpoint:
     def begin(
         self, headers: Headers, server: str | None, client: str | None, body: bytes
     ) -> EarlyRequest | None:
-        """Start an ordinary request, without ASGI and without waiting for anything. Returns None,
-        with no effect, for any other request. If it fails or is not done at once, the scope that is
-        made for it contains it."""
+        """Start an ordinary request, without ASGI and without waiting. Return None, with no effect,
+        for any other request. If the request fails or does not finish at once, it is passed on in
+        its ASGI scope."""
         head = check_head(self.rules, "POST", headers, server)
         if (
             isinstance(head, Rejection)
@@ -275,14 +275,15 @@ class Endpoint:
         session = self.sessions.find(head.session, identity.principal)
         if session is None or not (session.is_synced or await self.sessions.sync(session)):
             text = (
-                "This session has ended, or was never opened here: send `initialize` "
-                "again, without Mcp-Session-Id"
+                "This session has ended, or was never opened here. Send `initialize` "
+                "again, without Mcp-Session-Id."
             )
             raise RequestRefused(Rejection(404, InvalidRequest(text)))
         return session
 
     def _accept(self, request: Request, post: PostResponse) -> Call | bytes:
-        """Make a call of a request, or return its response; RequestRefused has the status."""
+        """Turn a request into a call, or return its response. RequestRefused contains the
+        status."""
         try:
             outcome = self.dispatcher.accept(request, post)
             if isinstance(outcome, bytes):
@@ -316,7 +317,7 @@ class Endpoint:
                 f"The server is busy with {running} requests (Limits.calls). Try again later."
             )
         if name in SUBSCRIBING and self.sessions is None:
-            raise MethodNotFound(f"{name} needs a session, and this server has none")
+            raise MethodNotFound(f"{name} needs a session, which this server does not support")
         if name == LISTEN and not post.streams:
             remedy = (
                 "this server is configured for JSON only"
@@ -343,7 +344,7 @@ class Endpoint:
             self.dispatcher.start(call, self._reply)
         try:
             if post.open:
-                await asyncio.sleep(0)  # most calls are done after this
+                await asyncio.sleep(0)  # most calls finish during this
         except asyncio.CancelledError:
             self._on_disconnect(calls, post)
             raise
@@ -366,7 +367,7 @@ class Endpoint:
                 await self._send_replies(calls, post, send)
         finally:
             overdue.cancel()
-            # this also ends what nobody waits for, if the ASGI server has cancelled us
+            # This runs `_on_disconnect`, even if the ASGI server has cancelled this task.
             watcher.cancel()
 
     def _reply(self, call: Call | None, data: bytes | None) -> None:
@@ -381,7 +382,7 @@ class Endpoint:
         post.finish(data)
 
     def _on_disconnect(self, calls: list[Call], post: PostResponse) -> None:
-        """Handle the disconnection of a client, which cancels the call in the stateless era."""
+        """Handle the disconnection of a client, which cancels its calls in the stateless era."""
         post.on_disconnect()
         for call in calls:
             if not call.finished and call.caller.revision.stateless:
@@ -390,7 +391,7 @@ class Endpoint:
     async def _send_replies(self, calls: list[Call], post: PostResponse, send: Send) -> None:
         headers = cors(self.rules, post.head)
         if not post.replies and post.streams:
-            # cancelled: there is no result, but the response must be JSON or a stream
+            # The call was cancelled. It has no result, but the response must be JSON or a stream.
             await begin_stream(send, headers)
             await send({"type": "http.response.body", "body": b""})
         elif not post.replies:
@@ -419,8 +420,8 @@ class Endpoint:
                 expiry.cancel()
 
     async def _expire(self, calls: list[Call], post: PostResponse) -> None:
-        """End the subscriptions when the access of the client expires. For the rest it comes back
-        with a new token."""
+        """End the subscriptions when the client's access expires, and close the connection. The
+        client resumes other streams with a new token."""
         assert self._gate is not None
         await self._gate.wait_expired(post.identity)
         for call in calls:
@@ -449,7 +450,7 @@ class Endpoint:
                 outcome = self._accept(message, post)
             except RequestRefused as refusal:
                 if not has_requests:
-                    raise  # there is no response that could contain it
+                    raise  # there is no response that could contain the refusal
                 outcome = self.dispatcher.encoder.encode_failure(
                     refusal.id, refusal.reject.error, revision
                 )
@@ -463,14 +464,14 @@ class Endpoint:
             await send_body(send, b"", 202, cors(self.rules, post.head))
 
     async def _accept_other(self, message: Message, post: PostResponse) -> None:
-        """Accept a notification, or the response to a request, which another process may have sent.
-        If nobody has, the client gets an error."""
+        """Accept a notification, or the response to a request of this process or another. Refuse a
+        response that no process waits for."""
         if isinstance(message, Notification):
             source = PostResponse(self, post.head, post.session, post.identity)
-            source.streams = False  # it has no response that could become a stream
+            source.streams = False  # a notification has no response that could become a stream
             try:
                 self.dispatcher.on_notification(message, source)
-            except InvalidParams as error:  # there is no response to report it, so the status must
+            except InvalidParams as error:  # no response can report it, so the status does
                 raise RequestRefused(Rejection(400, error), None, source.revision) from None
             except ProtocolError as error:
                 raise RequestRefused(rejection_for(error, stateless=True)) from None
@@ -482,8 +483,8 @@ class Endpoint:
             and await self.sessions.deliver_response(post.session, message)
         ):
             return
-        hint = " If another process does, use workers= or a shared bus." if self._bus.alone else ""
-        raise refuse(InvalidRequest(f"This server does not wait for this response.{hint}"))
+        hint = " If another process is, use workers= or a shared bus." if self._bus.alone else ""
+        raise refuse(InvalidRequest(f"This server is not waiting for this response.{hint}"))
 
     # GET and DELETE
 
@@ -525,7 +526,7 @@ class Endpoint:
     # the end
 
     async def close(self, grace: float) -> None:
-        """End all streams, give running calls some time, and cancel the rest."""
+        """End all streams, give running calls time to finish, and cancel the rest."""
         self._closing = True
         self._get_streams.close()
         calls = set(self.dispatcher.running)

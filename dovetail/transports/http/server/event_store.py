@@ -1,12 +1,12 @@
-"""Event streams, whose messages are kept so that a client can resume a broken stream.
+"""Event streams, which keep their messages so that a client can resume a broken stream.
 
-A stream is a bounded list of numbered messages with at most one reader. Senders push and never
-wait; the reader proceeds from number to number at its own pace. To resume, a reader passes the last
-number that it has seen. When the limit is reached, the oldest messages are dropped; a reader that
-needs them gets an error.
+A stream is a bounded list of numbered messages with at most one reader. Senders push messages and
+never wait; the reader proceeds from number to number at its own pace. To resume, a reader passes
+the last number that it has seen. When the limit is reached, the oldest messages are dropped; a
+reader that needs them gets an error.
 
-An event store finds streams by their id. The store in memory keeps the streams of this process, for
-a while and up to a limit; a store that several machines share has the same methods.
+An event store finds streams by their id. The in-memory store keeps the streams of this process, for
+a while and up to a limit. A store shared by several machines has the same methods.
 https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#resumability-and-redelivery
 """
 
@@ -24,7 +24,7 @@ from ....limits import Limits
 
 
 class MessagesDropped(Exception):
-    """The messages that a reader wants are no longer kept."""
+    """The messages that a reader needs are no longer kept."""
 
 
 class EventStream(Struct, eq=False):
@@ -33,7 +33,7 @@ class EventStream(Struct, eq=False):
     owner: str
     """The session that the stream belongs to; no other session may read it."""
     limit: int
-    """How many bytes are kept."""
+    """The number of bytes to keep."""
     id: str
     count: int = 0
     """The number of the last message."""
@@ -45,11 +45,12 @@ class EventStream(Struct, eq=False):
     detached_at: float | None = None
     """When the last reader left; None while there is a reader."""
     on_push: "Callable[[EventStream, bytes | None], None] | None" = None
-    """Called with each message, and with None at the end, for a reader in another process."""
+    """Called with each message, and with None at the end, if the reader is in another process."""
     on_drop: Callable[[], None] | None = None
     """Called when the stream is dropped before it is finished."""
     on_kept_bytes: "Callable[[EventStream, int], None] | None" = None
-    """Called when the number of bytes changes that are kept for a client that is not connected."""
+    """Called with the difference when the number of bytes kept for a disconnected client
+    changes."""
     _messages: deque[bytes] = field(default_factory=deque)
     _reader: "asyncio.Future[None] | None" = None
     _room: "asyncio.Future[None] | None" = None
@@ -69,7 +70,7 @@ class EventStream(Struct, eq=False):
         if self.done:
             return
         before = self.size
-        # The newest message does not count: a long response must not push out what came before.
+        # The newest message does not count: a long response must not push out earlier messages.
         while self.size > self.limit:
             self.size -= len(self._messages.popleft())
         self._messages.append(data)
@@ -80,23 +81,23 @@ class EventStream(Struct, eq=False):
         self._changed(data)
 
     def finish(self) -> None:
-        """End the stream: no message follows."""
+        """End the stream. No message follows."""
         if not self.done:
             self.done = True
             self._changed(None)
 
     def push_numbered(self, number: int, data: bytes) -> None:
-        """Add a message of the copy in another process, under the number that it has there."""
-        if self.count == 0:  # earlier messages are still on their way
+        """Add a message from the original stream in another process, with its number there."""
+        if self.count == 0:  # earlier messages have not arrived yet
             self.count = number - 1
         if number == self.count + 1:
             self.push(data)
         elif number > self.count:
-            self.finish()  # a message was lost on the way: the client resumes the stream
+            self.finish()  # a message was lost, so the client must resume the stream
 
     def refill(self, count: int, messages: list[bytes], done: bool) -> None:
-        """Start with the messages of another process, up to this number. Later messages that have
-        already arrived from there stay."""
+        """Insert the messages of another process, up to number `count`. Keep later messages that
+        have already arrived from there."""
         lost = self.dropped > count
         later = [] if lost else self.held[count - self.dropped :]
         self._messages = deque([*messages, *later])
@@ -110,11 +111,11 @@ class EventStream(Struct, eq=False):
         return list(self._messages)
 
     def since(self, number: int) -> list[bytes]:
-        """Return the messages after this number; MessagesDropped if some are no longer
+        """Return the messages after this number. Raise MessagesDropped if some are no longer
         kept."""
         if not self.dropped <= number <= self.count:
             raise MessagesDropped
-        # A deque is fast at its ends, and the messages that are read are at its end.
+        # A deque is fast at its ends, and readers need the messages at its end.
         later = list(islice(reversed(self._messages), self.count - number))
         later.reverse()
         return later
@@ -127,8 +128,8 @@ class EventStream(Struct, eq=False):
     # the reader
 
     def attach(self, after: int) -> "asyncio.Future[None]":
-        """Become the reader, from this number on, in place of another one. The future is done when
-        there is something to read."""
+        """Become the reader of the messages after this number, in place of any other reader. The
+        returned future is done when there is something to read."""
         self.wake()
         alone, self.detached_at = not self.attached, None
         self.sent = after
@@ -138,7 +139,7 @@ class EventStream(Struct, eq=False):
         return self._reader
 
     def next_wait(self, reader: "asyncio.Future[None]") -> "asyncio.Future[None] | None":
-        """Return the next future to wait for; None if there is another reader now."""
+        """Return the next future to wait for; None if another reader has taken over."""
         if self._reader is not reader:
             return None
         if reader.done():
@@ -156,11 +157,11 @@ class EventStream(Struct, eq=False):
             self.on_kept_bytes(self, self.size)
 
     def release(self) -> None:
-        """Make the current reader stop; its client may come back."""
+        """Make the current reader stop. Its client may reconnect."""
         self.detach(self.attach(self.sent))
 
     def mark_sent(self, number: int) -> None:
-        """Note that the reader has sent the messages up to this number."""
+        """Record that the reader has sent the messages up to this number."""
         self.sent = number
         if not self.owner:
             self.forget(number)  # no client can resume this stream
@@ -169,12 +170,12 @@ class EventStream(Struct, eq=False):
 
     @property
     def is_lagging(self) -> bool:
-        """Whether the reader lags behind by a quarter of the limit."""
+        """Whether the reader is behind by more than a quarter of the limit."""
         return self.attached and self.sent < self.count and self.size > self.limit // 4
 
     @property
     def has_missed(self) -> bool:
-        """Whether the reader has missed messages, which are no longer kept."""
+        """Whether the reader has missed messages that are no longer kept."""
         return self.attached and self.sent < self.dropped
 
     async def drain(self) -> None:
@@ -201,16 +202,16 @@ class EventStream(Struct, eq=False):
 
 
 class EventStore(Protocol):
-    """Finds the streams of sessions, so that clients can resume them."""
+    """A store that finds the streams of sessions, so that clients can resume them."""
 
     def open(self, owner: str, kind: str = "") -> EventStream:
-        """Open a stream of a session; its id begins with `kind`."""
+        """Open a stream for a session. Its id begins with `kind`."""
 
     def keep(self, stream: EventStream) -> None:
         """Keep a stream that another process has kept until now."""
 
     def find(self, owner: str, id: str) -> EventStream | None:
-        """Return the stream of a session with this id, if it is still kept."""
+        """Return the session's stream with this id, if it is still kept."""
 
     def drop(self, stream: EventStream) -> None:
         """Drop a stream that is no longer needed."""
@@ -220,8 +221,8 @@ class EventStore(Protocol):
 
 
 class MemoryEventStore:
-    """An event store in memory: the streams that are in use, and for a while (`Limits.event_life`)
-    those whose reader has left."""
+    """An event store in memory. It keeps the streams that are in use and, for `Limits.event_life`
+    seconds, those whose reader has left."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -229,16 +230,16 @@ class MemoryEventStore:
         self._owned: dict[str, set[str]] = {}
         """The ids of each session's streams."""
         self._unread: OrderedDict[str, EventStream] = OrderedDict()
-        """Streams without a reader, those that were left first in front."""
+        """Streams without a reader, in the order in which their readers left."""
         self._kept_bytes = 0
-        """Bytes that are kept for clients that are not connected."""
+        """The number of bytes kept for disconnected clients."""
         self._sweeper = Sweeper(limits.event_life / 4, self._sweep)
 
     def __len__(self) -> int:
         return len(self._streams)
 
     def open(self, owner: str, kind: str = "") -> EventStream:
-        """Open a stream of a session; its id begins with `kind`."""
+        """Open a stream for a session. Its id begins with `kind`."""
         stream = EventStream(owner, self._limits.events, kind + token_hex(8))
         self.keep(stream)
         return stream
@@ -255,7 +256,7 @@ class MemoryEventStore:
         self._sweeper.start()
 
     def find(self, owner: str, id: str) -> EventStream | None:
-        """Return the stream of a session with this id, if it is still kept."""
+        """Return the session's stream with this id, if it is still kept."""
         stream = self._streams.get(id)
         return stream if stream is not None and stream.owner == owner else None
 
@@ -291,14 +292,14 @@ class MemoryEventStore:
             pass
 
     def _make_room(self) -> bool:
-        """Drop the stream that was left first, if there is one."""
+        """Drop the stream whose reader left first. Return False if there is none."""
         if self._unread:
             self.drop(next(iter(self._unread.values())))
             return True
         return False
 
     def _sweep(self) -> bool:
-        """Drop streams that no client came back for."""
+        """Drop streams that no client has resumed in time."""
         oldest = asyncio.get_running_loop().time() - self._limits.event_life
         while (
             self._unread

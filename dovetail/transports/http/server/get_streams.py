@@ -1,13 +1,14 @@
-"""The streams that a client of the handshake era opens with GET, and its polls: for messages that
-belong to no request.
+"""The streams and polls that clients of the handshake era open with GET, for messages that belong
+to no request.
 
-A session may have several such streams. Each message is sent on the newest of them, in whichever
-process that is: a process that opens a stream tells the others, which then send nothing. A GET with
-the id of the last event resumes any stream of its session, even if another process has it. The
-stream of a call stays where the call runs: that process sends over the messages that it has kept,
-and forwards later ones. A stream that belongs to no call moves: every process gets its messages, so
-its old process drops it when another takes over. If a message or a process is lost, the stream
-ends, and the client resumes it.
+A session may have several GET streams. Each message is sent only on the newest one, in whichever
+process that is: a process that opens a stream notifies the others, which then send nothing. A GET
+with the id of the last event resumes any stream of its session, even if another process has it.
+
+The stream of a call stays where the call runs: that process sends the messages that it has kept and
+forwards later ones. A stream that belongs to no call moves to the new process. Every process gets
+its messages, so the old process drops it. If a message or a process is lost, the stream ends, and
+the client resumes it.
 """
 
 import asyncio
@@ -40,9 +41,9 @@ if TYPE_CHECKING:
 
 Wait: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 STANDALONE, POLL = "g", "p"
-"""The first letter of the ids of these streams."""
+"""The first letters of the ids of streams and of polls."""
 HANDOVER_SECONDS = 10.0
-"""How long another process may take to send over a stream, which may be large."""
+"""How long another process may take to hand over a stream, which may be large."""
 
 
 class GetStreams:
@@ -59,9 +60,9 @@ class GetStreams:
         self._dispatcher, self._limits, self._events = dispatcher, limits, events
         self._bus, self._poll_seconds = bus, poll_seconds
         self._sessions: dict[str, HttpSession] = {}
-        """The sessions that have such a stream in this process, by key."""
+        """The sessions that have a GET stream in this process, by key."""
         self._borrowed: dict[str, EventStream] = {}
-        """Streams of other processes that are read in this one, by id."""
+        """Streams of other processes that are read in this process, by id."""
         self.open = 0
         """The number of open event streams of the whole endpoint."""
         self._closing = False
@@ -78,7 +79,7 @@ class GetStreams:
         send: Send,
         wait_expired: Wait | None,
     ) -> None:
-        """Answer a GET with a stream, until the access of the client expires."""
+        """Answer a GET with a stream, which ends when the client's access expires."""
         self.enter(session)
         loop = asyncio.get_running_loop()
         watcher: asyncio.Task[None] | None = None
@@ -111,7 +112,7 @@ class GetStreams:
     async def poll(
         self, session: HttpSession, headers: Headers, receive: Receive, send: Send
     ) -> None:
-        """Answer a GET with all waiting messages; if there are none, wait for the first."""
+        """Answer a GET with all waiting messages. If there are none, wait for the first."""
         self.enter(session)
         stream = next((one for one in self._held(session) if one.id.startswith(POLL)), None)
         if stream is None:
@@ -124,7 +125,7 @@ class GetStreams:
             if not stream.held and not stream.done:
                 await asyncio.wait([reader], timeout=self._poll_seconds)
             held, last = stream.held, stream.count
-            if not watcher.done():  # otherwise they wait for the next poll
+            if not watcher.done():  # otherwise the messages wait for the next poll
                 await send_body(
                     send,
                     b"[" + b",".join(held) + b"]" if held else b"",
@@ -138,7 +139,7 @@ class GetStreams:
             self.leave(session)
 
     def enter(self, session: HttpSession | None) -> None:
-        """Count one more stream; RequestRefused if there are too many."""
+        """Count one more stream. Raise RequestRefused if there are too many."""
         if self._closing:
             raise refuse(Overloaded("This server is shutting down"))
         if self.open >= self._limits.streams:
@@ -147,13 +148,15 @@ class GetStreams:
             )
         if session is not None:
             if session.stream_count >= self._limits.session_streams:
-                text = f"This session already has {session.stream_count} event streams, the maximum"
+                text = (
+                    f"This session already has the maximum of {session.stream_count} event streams"
+                )
                 raise refuse(Overloaded(text))
             session.stream_count += 1
         self.open += 1
 
     def leave(self, session: HttpSession | None) -> None:
-        """Count one stream less."""
+        """Count one stream fewer."""
         self.open -= 1
         if session is not None:
             session.stream_count -= 1
@@ -161,14 +164,15 @@ class GetStreams:
     # finding and dropping streams
 
     async def _find(self, session: HttpSession, last: str | None) -> tuple[EventStream, int]:
-        """Return the stream for a GET, and the number of the last message that the client has."""
+        """Return the stream for a GET, and the number of the last message that the client has
+        received."""
         id, _, number = (last or "").rpartition("-")
         if not id:
             return self._events.open(session.key, STANDALONE), 0
         after = int(number) if number.isdigit() and len(number) < 16 else -1
         stream = self._events.find(session.key, id) or await self._borrow(session, id, after)
         if stream is None and id.startswith(STANDALONE):
-            # Its messages are lost, but the client can get later ones on a new stream.
+            # The kept messages are lost, but the client can get later ones on a new stream.
             return self._events.open(session.key, STANDALONE), 0
         try:
             if stream is None:
@@ -192,8 +196,7 @@ class GetStreams:
         self._bus.publish("stream/newest", (session.key, session.newest_stream_at, stream.id))
 
     def _held(self, session: HttpSession) -> tuple[EventStream, ...]:
-        """Return the streams of a session, without those whose client has not come back in
-        time."""
+        """Return the session's streams, without those that their client has not resumed in time."""
         session.get_streams = tuple(
             one for one in session.get_streams if self._events.find(session.key, one.id)
         )
@@ -203,7 +206,7 @@ class GetStreams:
         if not stream.id.startswith(STANDALONE):
             self._give_back(stream)
             return
-        if stream.done or stream.count == 0:  # it has no message that a client could resume from
+        if stream.done or stream.count == 0:  # there is no message that a client could resume from
             self._events.drop(stream)
             session.get_streams = tuple(one for one in session.get_streams if one is not stream)
         if session.newest_stream_at and not any(one.attached for one in session.get_streams):
@@ -212,10 +215,10 @@ class GetStreams:
         if not session.get_streams:
             self._sessions.pop(session.key, None)
 
-    # changes
+    # change notifications
 
     def notify(self, method: str, params: Params) -> None:
-        """Send a notification to each session that has a stream, on its newest one only."""
+        """Send a notification to each session that has a stream, only on the newest one."""
         encoded: dict[Revision, bytes | None] = {}
         for session in list(self._sessions.values()):
             if not self._held(session):
@@ -241,7 +244,7 @@ class GetStreams:
         self._events.end(key)
 
     def close(self) -> None:
-        """End all these streams, including those of other processes."""
+        """End all GET streams, including those of other processes that are read here."""
         self._closing = True
         for session in list(self._sessions.values()):
             for stream in session.get_streams:
@@ -252,8 +255,8 @@ class GetStreams:
     # other processes
 
     def on_bus_lost(self) -> None:
-        """Handle the loss of the bus: the processes may be gone whose streams are read here, or
-        that had the newest stream of a session."""
+        """Handle the loss of the bus. Other processes may be gone, including those whose
+        streams are read here or that had a session's newest stream."""
         for stream in self._borrowed.values():
             stream.finish()
         for key in list(self._sessions):
@@ -269,18 +272,18 @@ class GetStreams:
             moved.finish()
             self._on_left(session, moved)
         ours = session.newest_stream_at
-        # Messages may cross on the way.
+        # Messages of two processes may cross.
         session.has_remote_stream = when > ours or (session.has_remote_stream and when > 0)
-        if ours > when and not session.has_remote_stream:  # the other process may not know that
+        if ours > when and not session.has_remote_stream:  # the other process must know
             self._bus.publish("stream/newest", (key, ours, ""))
 
     async def _borrow(self, session: HttpSession, id: str, after: int) -> EventStream | None:
-        """Take over a stream from another process, to read it here."""
+        """Take over a stream from another process to read it here."""
         if self._bus.alone:
             return None
         stream, held = EventStream(session.key, self._limits.events, id), None
         if (before := self._borrowed.get(id)) is not None:
-            before.finish()  # its client has opened it again
+            before.finish()  # its client has reopened it
         self._borrowed[id] = stream
         try:
             held = await self._bus.ask("stream/resume", (session.key, id, after), HANDOVER_SECONDS)
@@ -308,7 +311,7 @@ class GetStreams:
         except MessagesDropped:
             return None
         stream.on_push = self._forward
-        stream.release()  # its reader here has lost the client
+        stream.release()  # the reader in this process has lost its client
         return stream.count, held, stream.done
 
     def _forward(self, stream: EventStream, data: bytes | None) -> None:

@@ -1,8 +1,8 @@
-"""Whether the headers of a message agree with its body, and with which errors it is refused if not:
-the second part of the ladder, whose first part is in `policy.py`. No I/O.
+"""Checks that the headers of a message agree with its body, and the errors if they do not. This is
+the second part of the ladder; the first part is in `policy.py`. No I/O.
 
-A message is checked by its era. It is of the stateless era if its version header names a
-stateless revision, or if its `_meta` names any version at all:
+The era of a message decides how it is checked. A message belongs to the stateless era if its
+version header names a stateless revision, or if its `_meta` names any version:
 
     STATELESS     status                   (* requests only)
     version       400  HeaderMismatch      no MCP-Protocol-Version
@@ -11,16 +11,16 @@ stateless revision, or if its `_meta` names any version at all:
     served        400  UnsupportedVersion  with the versions that are supported
     capabilities* 400  InvalidParams       _meta has no clientCapabilities
     missing     * 400  HeaderMismatch      no Mcp-Method
-    method        400  HeaderMismatch      Mcp-Method is not the method
-    name        * 400  HeaderMismatch      Mcp-Name is not the params' name or URI
-    (mirrors      400  HeaderMismatch      Mcp-Param-* is not the argument; checked later)
+    method        400  HeaderMismatch      Mcp-Method differs from the method
+    name        * 400  HeaderMismatch      Mcp-Name differs from the name or URI in the params
+    (mirrors      400  HeaderMismatch      Mcp-Param-* differs from the argument; checked later)
 
     HANDSHAKE     status
     era           400  HeaderMismatch      no version header, and only stateless revisions here
     revision      400  UnsupportedVersion  not supported; `initialize` negotiates instead
     session       400  InvalidRequest      no Mcp-Session-Id, and not `initialize`
 
-Errors that are found later get their status from the last table, STATUS. A client that sends too
+Errors that are detected later get their status from the last table, STATUS. A client that sends too
 many requests gets 429 with the time to wait.
 """
 
@@ -69,7 +69,7 @@ class MessageFacts(Struct, frozen=True, gc=False):
 
 
 def is_stateless(head: RequestHead, meta: Meta | None) -> bool:
-    """Tell whether a message is of the stateless era."""
+    """Return whether a message belongs to the stateless era."""
     return head.version in STATELESS_VERSIONS or (meta is not None and PROTOCOL_VERSION in meta)
 
 
@@ -100,8 +100,8 @@ def check_message(
 def _agrees(
     policy: Policy, head: RequestHead, method: str, params: Any, named: str, meta: Meta
 ) -> bool:
-    """Tell whether headers and body agree literally, so that no check can fail (0.9 µs instead of
-    1.8)."""
+    """Return whether headers and body agree literally, so that no check can fail. This takes 0.9 µs
+    instead of 1.8 µs."""
     version, headers = head.version, head.headers
     if (
         version not in policy.stateless
@@ -120,7 +120,7 @@ def _agrees(
 
 
 def check_bare(policy: Policy, head: RequestHead) -> Rejection | None:
-    """Check a GET or DELETE, which belong to the handshake era and have no message."""
+    """Check a GET or DELETE. Both belong to the handshake era and have no message."""
     return _climb(HANDSHAKE, policy, head, MessageFacts("", None, {}))
 
 
@@ -134,13 +134,15 @@ def _climb(
     return None
 
 
-# the checks of the tables: each returns what is wrong, or None
+# The checks in the tables. Each returns a description of the problem, or None.
 
 
 def _check_version_header(policy: Policy, head: RequestHead, facts: MessageFacts) -> str | None:
     if head.version is not None:
         return None
-    return f"The header {spell_header(names.VERSION)} is missing. Send the version of _meta."
+    return (
+        f"The header {spell_header(names.VERSION)} is missing. Send the same version as in _meta."
+    )
 
 
 def _check_meta_version(policy: Policy, head: RequestHead, facts: MessageFacts) -> str | None:
@@ -200,11 +202,11 @@ def _check_name_header(policy: Policy, head: RequestHead, facts: MessageFacts) -
 
 
 def _find_mismatch(head: RequestHead, header: bytes, field: str, value: Any) -> str | None:
-    """Return how a header differs from a field of the body, or None."""
+    """Return how a header differs from a field of the body, or None if they match."""
     sent = head.headers.get(header)
     if sent is None:
         if not is_encodable(value):
-            return None  # there is nothing to send
+            return None  # the client has nothing to send
         return f"The header {spell_header(header)} is missing. Send the value of {field}."
     text = sent.decode("latin-1")
     try:
@@ -224,11 +226,11 @@ def _describe_value(value: Any) -> str:
         return "has no value"
     if isinstance(value, str):
         return f"is {quote(value)}"
-    # A deeply nested value, or a number with many digits, could not even be printed.
+    # Other values are not printed: they may be deeply nested, or numbers with too many digits.
     return (
         f"is {value}"
         if is_encodable(value) and -MAX_SAFE_INTEGER <= value <= MAX_SAFE_INTEGER
-        else "is a value that no header can have"
+        else "is a value that cannot be sent in a header"
     )
 
 
@@ -251,8 +253,8 @@ def _check_session(policy: Policy, head: RequestHead, facts: MessageFacts) -> st
         return None
     return (
         f"The header {spell_header(names.SESSION)} is missing. Send `initialize` first, then the "
-        "id from its response in this header with each request; or send a stateless version in "
-        f"{spell_header(names.VERSION)} and _meta."
+        "id from its response in this header with each request. Alternatively, send a stateless "
+        f"version in {spell_header(names.VERSION)} and _meta."
     )
 
 
@@ -285,7 +287,7 @@ HANDSHAKE: Final = (
 def check_header_params(
     head: RequestHead, params: tuple[HeaderParam, ...], arguments: Raw
 ) -> Rejection | None:
-    """Check the arguments of a call against its `Mcp-Param-*` headers. Headers that belong to no
+    """Check the arguments of a call against its `Mcp-Param-*` headers. Headers that match no
     parameter are ignored."""
     try:
         decoded = msgspec.json.decode(arguments) if bytes(arguments) else {}
@@ -300,7 +302,7 @@ def check_header_params(
     return None
 
 
-# errors that are found later
+# errors that are detected later
 
 STATUS: Final[Mapping[type[ProtocolError], tuple[int, int, int, int]]] = {
     #                    stateless era      handshake era
@@ -318,24 +320,24 @@ STATUS: Final[Mapping[type[ProtocolError], tuple[int, int, int, int]]] = {
     TooLarge:           (413,     200,      413,     200),
     Forbidden:          (403,     403,      403,     403),
 }  # fmt: skip
-"""The status of an error, if the request was refused before a handler ran, and if the handler
-failed."""
+"""The HTTP status of an error: if the request is refused before a handler runs, and if the handler
+fails."""
 _OTHER: Final = (400, 200, 200, 200)
-"""The same for an error with a code of its own."""
+"""The statuses for any other error code."""
 
 
 def status_for(
     error: int | ProtocolError | type[ProtocolError], stateless: bool, refused: bool
 ) -> int:
-    """Return the HTTP status for an error, if nothing was sent yet."""
+    """Return the HTTP status for an error that occurs before anything is sent."""
     kind = BY_CODE.get(error if isinstance(error, int) else error.code)
     row = _OTHER if kind is None else STATUS.get(kind, _OTHER)
     return row[(0 if stateless else 2) + (0 if refused else 1)]
 
 
 def rejection_for(error: ProtocolError, stateless: bool) -> Rejection:
-    """Return the refusal for an error that was found later, but before a handler ran."""
-    # The caller has exceeded its own rate: RFC 6585, section 4.
+    """Return the refusal for an error that is detected later, but before a handler runs."""
+    # The caller has exceeded its own rate limit: RFC 6585, section 4.
     if isinstance(error, Overloaded) and error.retry_after is not None:
         return Rejection(429, error, ((b"retry-after", b"%d" % max(1, ceil(error.retry_after))),))
     number = status_for(error, stateless, refused=True)

@@ -1,9 +1,9 @@
-"""Which HTTP requests are accepted, and with which errors the others are refused: the ladder, as
-tables. No I/O, and no state except a small memo.
+"""The ladder: tables of checks that decide which HTTP requests are accepted, and which errors the
+others get. No I/O, and no state except a small cache.
 
-The rows of a table are checked from the top. The first check that finds something wrong ends the
-request, with the status and error of its row and a message that says what was sent and what to
-change. The head of a request is checked before its body is read:
+The rows of a table are checked from the top. The first check that fails ends the request, with the
+status and error of its row. The error message says what was sent and what to change. The head of a
+request is checked before its body is read:
 
     HEAD          status
     origin        403  InvalidRequest      from a web page of another origin  -> origins=[…]
@@ -17,11 +17,11 @@ change. The head of a request is checked before its body is read:
     encoding      415  InvalidRequest      a POST is compressed
     accept        406  InvalidRequest      POST: neither JSON nor events; GET: no events
 
-Then the message is checked, by the tables of `message_checks.py`.
+Then the message is checked with the tables of `message_checks.py`.
 
-Most clients send the same headers with every request, so the heads that were accepted are
-remembered as a whole: 1 µs instead of 12. If only the session, the length or the method and name
-differ, only they are checked: 5 µs.
+Most clients send the same headers with every request, so each accepted head is remembered as a
+whole. Checking it again takes 1 µs instead of 12 µs. If only the session, the length, or the method
+and name differ, only these are checked, which takes 5 µs.
 """
 
 import re
@@ -62,15 +62,15 @@ Headers: TypeAlias = Iterable[tuple[bytes, bytes]]
 JSON, EVENTS = "application/json", "text/event-stream"
 STATELESS_VERSIONS: Final = frozenset(one.version for one in OFFICIAL if one.stateless)
 MAX_REMEMBERED_HEADS, MAX_REMEMBERED_BYTES = 256, 4096
-"""How many heads are remembered, and the size of the largest."""
+"""How many heads are remembered, and the maximum size of each, in bytes."""
 
 
 # settings and types
 
 
 class Policy:
-    """The settings of one endpoint. `hosts` and `origins` are those that the configuration allows,
-    `bound` the server's own names."""
+    """The settings of one endpoint. `hosts` and `origins` are allowed by the configuration; `bound`
+    contains the server's own names."""
 
     def __init__(
         self,
@@ -96,21 +96,22 @@ class Policy:
         self.methods = ("GET", "POST", "DELETE") if self.sessions else ("POST",)
         self.poll = poll
         self.remembered = BoundedDict[tuple[object, ...], RequestHead](MAX_REMEMBERED_HEADS)
-        """Heads that were accepted lately, by all their parts."""
+        """Recently accepted heads, by all their parts."""
         self.known: BoundedDict[tuple[object, ...], tuple[bool, bool]] = BoundedDict(
             MAX_REMEMBERED_HEADS
         )
-        """What they accept, by those parts that hardly differ between requests."""
+        """What those heads accept, by the parts that rarely differ between requests."""
 
 
 class RequestHead(Struct, frozen=True, gc=False):
-    """The head of a request, parsed once."""
+    """The parsed head of a request."""
 
     method: str
     headers: dict[bytes, bytes]
     server: str | None
     json: bool
-    """Whether the client accepts one JSON document. A GET that accepts no stream is a poll."""
+    """Whether the client accepts one JSON document. A GET that does not accept a stream is a
+    poll."""
     streams: bool
     """Whether the client accepts an event stream."""
     version: str | None
@@ -129,19 +130,19 @@ class Rejection(Struct, frozen=True):
 
 
 class Rung(Struct, frozen=True):
-    """A row of the ladder. `check` returns what is wrong, or None."""
+    """A row of the ladder. `check` returns a description of the problem, or None."""
 
     name: str
     status: int
     error: type[ProtocolError]
     check: Callable[..., str | None]
     requests_only: bool = False
-    """Whether only requests are checked, not notifications."""
+    """Whether the row applies only to requests, not to notifications."""
     every_request: bool = False
-    """Whether it checks what differs from one request to the next."""
+    """Whether the row checks headers that differ from one request to the next."""
 
     def reject(self, policy: Policy, head: RequestHead, problem: str) -> Rejection:
-        """Return the refusal of this row."""
+        """Return the refusal that this row defines."""
         data = None
         if self.error is UnsupportedVersion:
             requested = (head.version or "")[:MAX_QUOTED_CHARS]
@@ -156,12 +157,12 @@ class Rung(Struct, frozen=True):
 def check_head(
     policy: Policy, method: str, headers: Sequence[tuple[bytes, bytes]], server: str | None = None
 ) -> RequestHead | Rejection:
-    """Check the head of a request, before its body is read. `server` is the name of the ASGI
-    server."""
+    """Check the head of a request before its body is read. `server` is the ASGI server's host
+    name."""
     key = (method, server, *headers)
     try:
         remembered = policy.remembered.get(key)
-    except TypeError:  # some ASGI servers use lists, which cannot be hashed
+    except TypeError:  # some ASGI servers use lists, which are not hashable
         return check_head(
             policy, method, [(bytes(name), bytes(value)) for name, value in headers], server
         )
@@ -200,7 +201,7 @@ def _text(value: bytes | None) -> str | None:
 
 
 def cors(policy: Policy, head: RequestHead) -> list[tuple[bytes, bytes]]:
-    """Return the headers that let a page with an allowed origin read the response (CORS)."""
+    """Return the headers that let a page from an allowed origin read the response (CORS)."""
     origin = head.headers.get(names.ORIGIN)
     if origin is None or not policy.origins:
         return []
@@ -213,7 +214,8 @@ def cors(policy: Policy, head: RequestHead) -> list[tuple[bytes, bytes]]:
 
 
 def _merge(headers: Headers) -> tuple[dict[bytes, bytes], tuple[bytes, ...]]:
-    """Join headers that were sent several times. Returns all headers, and which were repeated."""
+    """Join headers that were sent several times. Return all headers, and the names of repeated
+    ones."""
     lists: dict[bytes, list[bytes]] = {}
     for name, value in headers:
         lists.setdefault(name, []).append(value)
@@ -224,15 +226,16 @@ def _merge(headers: Headers) -> tuple[dict[bytes, bytes], tuple[bytes, ...]]:
 # Host and Origin, against DNS rebinding and foreign web pages
 #
 # Only browsers send an Origin. A page may talk to the server that it came from, and a page on this
-# machine to a server on this machine; a page from elsewhere needs permission (`origins=`). A page
-# may also point a name of its own at our address (DNS rebinding) and is then of our origin. So a
-# Host must be one of the server's names (`hosts=`) or an address, which nobody can point elsewhere.
+# machine may talk to a server on this machine. A page from elsewhere needs permission (`origins=`).
+# A page may also point its own host name at our address (DNS rebinding), so that it has our origin.
+# A Host must therefore be one of the server's names (`hosts=`) or an IP address, which cannot be
+# pointed elsewhere.
 
 _HTTP_PORTS = ("80", "443")
 
 
 def _check_origin(policy: Policy, head: RequestHead) -> str | None:
-    """Return what is wrong with the Origin, or None."""
+    """Return a description of the problem if the Origin is not allowed, or None."""
     value = head.headers.get(names.ORIGIN)
     if value is None or ANY_ORIGIN in policy.origins:
         return None
@@ -264,7 +267,7 @@ def _is_own_origin(policy: Policy, head: RequestHead, origin: HeaderOrigin) -> b
 
 
 def _check_host(policy: Policy, head: RequestHead) -> str | None:
-    """Return what is wrong with the Host, or None."""
+    """Return a description of the problem if the Host is not allowed, or None."""
     value = head.headers.get(names.HOST)
     if value is None or "*" in policy.hosts:
         return None
@@ -292,10 +295,10 @@ def _is_allowed_host(policy: Policy, name: str, server: str | None) -> bool:
 
 
 def is_own_host(policy: Policy, value: bytes, server: Sequence[Any] | None) -> bool:
-    """Tell whether a Host certainly means this server.
+    """Return whether a Host certainly refers to this server.
 
-    Either its whole name was configured, and its port is that of a proxy or of this server; or it
-    is the address and port at which the request arrived.
+    Either its full name is configured, and its port is that of a proxy or of this server; or it is
+    the address and port at which the request arrived.
     """
     host = parse_host(value)
     if host is None:
@@ -315,7 +318,7 @@ def _matches_wildcard(policy: Policy, name: str) -> bool:
 
 
 def _is_this_machine(name: str) -> bool:
-    """Tell whether a browser resolves a name to this machine without asking DNS."""
+    """Return whether a browser resolves a name to this machine without asking DNS."""
     return is_loopback(name) or is_localhost_name(name)
 
 
@@ -351,7 +354,7 @@ _VISIBLE = bytes(range(0x20, 0x7F)) + b"\t"
 
 def _characters(policy: Policy, head: RequestHead) -> str | None:
     if not b"".join(head.headers.values()).translate(None, _VISIBLE):
-        return None  # checking all of them at once is cheaper than finding ours
+        return None  # checking all headers at once is cheaper than finding ours
     for name, value in head.headers.items():
         if name.startswith(names.MCP) and value.translate(None, _VISIBLE):
             return (
@@ -422,12 +425,12 @@ HEAD: Final = (
 )
 EACH: Final = tuple(rung for rung in HEAD if rung.every_request)
 COMMON: Final = (names.HOST, names.ORIGIN, names.CONTENT_TYPE, names.CONTENT_ENCODING, names.ACCEPT)
-"""All headers that the other checks use."""
+"""The headers that the other checks use."""
 
 
 def parse_accept(value: bytes | None) -> tuple[bool, bool]:
     """Return whether an Accept header includes JSON, and whether it includes an event stream. The
-    more specific entry decides."""
+    most specific entry decides."""
     takes: dict[str, bool] = {}
     for entry in (value or b"").decode("latin-1").lower().split(","):
         kind, *parameters = (part.strip() for part in entry.split(";"))

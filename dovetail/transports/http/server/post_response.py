@@ -1,10 +1,10 @@
 """The response to one POST.
 
-The notifications and the result of a call are sent in the response to its POST. As long as nothing
-was sent, it can be one JSON body. With the first notification, or when the call has run for
-`Limits.stream_after`, it becomes an event stream. In the handshake era that stream belongs to the
-session and outlives its connection; in the stateless era it cannot be resumed and ends with the
-connection.
+The notifications and the result of a call are sent in the response to its POST. Until something has
+been sent, the response can be one JSON body. It becomes an event stream with the first
+notification, or when the call has run for `Limits.stream_after` seconds. In the handshake era, the
+stream belongs to the session and outlives its connection. In the stateless era, it ends with the
+connection and cannot be resumed.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class PostResponse:
-    """The response to one POST, and the source of its messages for the dispatcher."""
+    """The response to one POST, and the dispatcher's source of its messages."""
 
     network = HTTP
 
@@ -60,7 +60,7 @@ class PostResponse:
         self._events: EventStore | None = None
         if session is None:
             self.revision = endpoint.revisions.get(head.version or "")
-            """The revision in which a refusal is encoded."""
+            """The revision that is used to encode a refusal."""
             self.header_revision = (
                 endpoint.default_revision if head.version is None else self.revision
             )
@@ -72,14 +72,14 @@ class PostResponse:
         """The id of the session that this POST opened."""
         self.stream: EventStream | None = None
         self.open = 0
-        """Calls that have no result yet."""
+        """The number of calls that have no result yet."""
         self.batch = False
         """Whether the results are sent together, as a batch."""
         self.replies: list[bytes] = []
         self.gone = False
         """Whether the client has disconnected."""
         self.closing = False
-        """Whether to close the connection while the stream goes on."""
+        """Whether to close the connection while the stream continues."""
         self._changed: asyncio.Future[None] | None = None
         self._reader: asyncio.Future[None] | None = None
 
@@ -104,7 +104,7 @@ class PostResponse:
         self._endpoint.check_call(self, method, params, caller)
 
     def initialize(self, request: Request) -> bytes:
-        """Open a session, unless the endpoint has none."""
+        """Open a session, if the endpoint supports sessions."""
         if self.batch:
             raise InvalidRequest("initialize must not be part of a batch")
         sessions = self._endpoint.sessions
@@ -116,7 +116,7 @@ class PostResponse:
         return reply
 
     def missing_revision(self, method: str) -> ProtocolError:
-        """Return the refusal of a request without a revision."""
+        """Return the error for a request without a revision."""
         return InvalidRequest(
             "MCP-Protocol-Version is missing: each request must name its revision"
         )
@@ -127,18 +127,18 @@ class PostResponse:
             self._endpoint.sessions.cancel_request(self.session, id)
 
     def on_progress(self, params: ProgressParams) -> None:
-        """Do nothing: questions to the client have no deadline that progress could extend."""
+        """Do nothing: requests to the client have no deadline that progress could extend."""
 
     def on_roots_changed(self) -> None:
-        """Drop what is known of the client's roots, in every process."""
+        """Drop the cached roots of the client in every process."""
         if self.session is not None and self._endpoint.sessions is not None:
             self._endpoint.sessions.roots_changed(self.session)
 
     def on_initialized(self) -> None:
-        """Do nothing: a session gets notifications when it opens a stream."""
+        """Do nothing: a session gets notifications once it opens a stream."""
 
     def on_exit(self) -> None:
-        """End the session, as the draft dialect's `exit` asks."""
+        """End the session, as the `exit` message of the draft dialect requests."""
         if self.session is not None and self._endpoint.sessions is not None:
             self._endpoint.sessions.end(self.session)
 
@@ -156,7 +156,7 @@ class PostResponse:
 
     @property
     def primes(self) -> bool:
-        """Whether the client understands an empty event."""
+        """Whether the client understands an empty first event."""
         return self.session is not None and self.resumable and self.session.caller.revision.priming
 
     # for the call
@@ -184,8 +184,8 @@ class PostResponse:
         return self._dispatcher.service.redact
 
     async def ask(self, call: Call, method: Method, params: Any) -> Any:
-        """Send a request to the client, on the stream of the call. The response comes with another
-        POST, to any process."""
+        """Send a request to the client on the stream of the call. The response arrives in another
+        POST, in any process."""
         session = self.session
         if session is None or not self.streams or (self.stream is None and self.gone):
             raise CannotAsk(
@@ -202,7 +202,7 @@ class PostResponse:
         except asyncio.CancelledError:
             end = CancelledParams(
                 request_id=id,
-                reason="The question is not asked any more",
+                reason="The server no longer needs an answer",
                 meta=related_task_meta(params),
             )
             withdrawn = self._dispatcher.encode_notification(
@@ -224,13 +224,13 @@ class PostResponse:
         if not self.streams or not self.resumable or call.finished:
             return
         if not self.primes and (self.stream is None or self.stream.count == 0):
-            return  # it has no event id yet from which it could resume
+            return  # the client has no event id yet from which it could resume
         if not self.gone:
             self.closing = True
             self.begin().wake()
             self._wake()
         elif self.stream is not None:
-            self.stream.release()  # it has already resumed
+            self.stream.release()  # the client has already resumed
 
     # for the endpoint
 
@@ -242,20 +242,20 @@ class PostResponse:
                 self.stream.on_drop = self._dropped
             else:
                 self.stream = EventStream("", self.limits.events, "")
-            # Until the connection reads it, senders have to wait.
+            # Senders have to wait until the connection reads the stream.
             self._reader = self.stream.attach(0)
             for data in self.replies:
                 self.stream.push(data)
         return self.stream
 
     def overdue(self) -> None:
-        """Turn a response that takes long into a stream, if the client accepts one."""
+        """Turn a slow response into a stream, if the client accepts one."""
         if self.streams and not self.gone:
             self.begin()
             self._wake()
 
     def on_disconnect(self) -> None:
-        """Note that the client has disconnected."""
+        """Record that the client has disconnected."""
         self.gone = True
         if self.stream is not None:
             self.stream.wake()
@@ -263,18 +263,18 @@ class PostResponse:
         self._wake()
 
     def _dropped(self) -> None:
-        """Fail the requests to the client that were sent on this stream, which it has not
+        """Cancel the calls that wait for an answer on this stream, which the client has not
         resumed."""
         for call in list(self.session.open_calls.values()) if self.session is not None else ():
             if call.connection is self and call.open_questions:
                 self._dispatcher.cancel(call)
 
     def stops(self) -> bool:
-        """Tell whether this connection has nothing more to send."""
+        """Return whether this connection has nothing more to send."""
         return self.gone or self.closing
 
     def finish(self, data: bytes | None) -> None:
-        """Note that a call has its result, or was cancelled."""
+        """Record that a call has its result or was cancelled."""
         self.open -= 1
         if data is not None:
             if self.stream is None:
@@ -286,7 +286,7 @@ class PostResponse:
         self._wake()
 
     async def change(self) -> None:
-        """Wait until the response is complete, or has become a stream."""
+        """Wait until the response is complete or has become a stream."""
         if self.open and self.stream is None and not self.gone:
             self._changed = self.loop.create_future()
             await self._changed

@@ -1,10 +1,10 @@
 """Sessions without a store: a session id is a sealed token that contains the whole session.
 
-Any process with the keys can serve any request of a session, and opening a session costs the server
-no memory. Sessions in use are cached, so that their token is only opened once. A session ends at
-the expiry in its token, when it is idle for too long, or by DELETE; the latter two leave a
-tombstone in this process and on the bus. A request with an ended or unknown session gets 404, and
-the client then opens a new one.
+Any process that has the keys can serve any request of a session, and opening a session costs the
+server no memory. Sessions in use are cached, so each token is opened only once. A session
+ends when its token expires, when it has been idle for too long, or by DELETE. The latter two leave
+a tombstone in this process and on the bus. A request with an ended or unknown session gets 404, and
+the client then opens a new session.
 https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#session-management
 """
 
@@ -38,46 +38,46 @@ ENDED = "ended"
 MAX_ID_BYTES = 2048
 """Some proxies do not accept longer headers."""
 RECENT_SECONDS = 1.0
-"""The order of uses within this time does not matter."""
+"""A session used within this time keeps its place in the order of use."""
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(tuple[str, float, bytes, bytes, Any, Any]).decode
 
 
 class HttpSession(msgspec.Struct, eq=False):
-    """What this process knows about one session."""
+    """The state of one session in this process."""
 
     id: str
     key: str
-    """A digest of the id, which is secret, for logs and the bus."""
+    """A digest of the secret id, for logs and the bus."""
     caller: Caller
     principal_digest: bytes
-    """A digest of the principal that the session belongs to."""
+    """A digest of the principal that owns the session."""
     expires: float
     used_at: float
-    """When it was last used, by `time.monotonic()`."""
+    """When the session was last used, by `time.monotonic()`."""
     announced_at: float
-    """When the other processes were last notified that it is in use."""
+    """When the other processes were last notified that the session is in use."""
     is_synced: bool
-    """Whether the other processes were asked about it."""
+    """Whether the other processes have been asked about the session."""
     log_level_set_at: float = 0.0
     """When the client last set a log level, in any process."""
     open_calls: dict[Id, Call] = {}
-    """Its calls that are running, by request id."""
+    """The running calls, by request id."""
     open_requests: "dict[Id, asyncio.Future[Response | ErrorResponse]]" = {}
-    """The requests to its client that have no response yet."""
+    """The requests to the client that have no response yet."""
     get_streams: tuple[EventStream, ...] = ()
-    """Streams for messages that belong to no request, the newest last. The newest one with a
-    reader gets all messages, the others none."""
+    """Streams for messages that belong to no request, newest last. All messages are sent on the
+    newest stream that has a reader."""
     stream_count: int = 0
-    """The number of its open streams."""
+    """The number of open streams."""
     newest_stream_at: float = 0.0
-    """When the newest of its GET streams here was opened; 0 if none has a reader."""
+    """When the newest GET stream in this process was opened; 0 if none has a reader."""
     has_remote_stream: bool = False
-    """Whether another process has the newest of its GET streams."""
+    """Whether another process has the newest GET stream."""
 
     def on_response(self, message: Response | ErrorResponse) -> bool:
-        """Take a response; returns whether it answers a request of this process."""
+        """Handle a response. Return whether it answers a request of this process."""
         future = None if message.id is None else self.open_requests.get(message.id)
         if future is None or future.done():
             return False
@@ -86,12 +86,12 @@ class HttpSession(msgspec.Struct, eq=False):
 
     @property
     def busy(self) -> bool:
-        """Whether it has running calls, open requests or streams."""
+        """Whether the session has running calls or open streams."""
         return bool(self.stream_count or self.open_calls)
 
 
 class SessionTable:
-    """All sessions. Only those in use take memory."""
+    """All sessions. Only those in use take up memory."""
 
     def __init__(
         self,
@@ -104,9 +104,10 @@ class SessionTable:
         self._dispatcher, self._keys, self._limits = dispatcher, keys, limits
         self._bus, self._on_end = bus, on_end
         self._bound = dispatcher.service.info.name.encode()
-        """Other servers of the same program have the same keys, but not our sessions."""
+        """The name of this server: other servers in the same program share its keys, but not its
+        sessions."""
         self._open: dict[str, HttpSession] = {}
-        """By id, the most recently used last."""
+        """Sessions by id, the most recently used last."""
         self._by_key: dict[str, HttpSession] = {}
         self._tombstones: dict[str, float] = {}
         self._sweeper = Sweeper(limits.session_idle / 4, self._sweep)
@@ -123,8 +124,8 @@ class SessionTable:
         self._on_message("session/response", _on_remote_response)
 
     def _on_message(self, topic: str, handle: Callable[..., Any]) -> None:
-        """Handle the messages of other processes about sessions that this one knows too. A payload
-        consists of the key of a session and what else `handle` takes."""
+        """Register a handler for other processes' messages about sessions that are known here, too.
+        A payload consists of a session key and the remaining arguments of `handle`."""
 
         def receive(payload: Any) -> Any:
             key, *rest = payload
@@ -137,7 +138,7 @@ class SessionTable:
         return len(self._open)
 
     def mint(self, caller: Caller, principal: Principal | None) -> str:
-        """Return the id of a new session, which takes no memory until it is used."""
+        """Return the id of a new session, which takes up no memory until it is used."""
         revision = caller.revision
         expires = time.time() + self._limits.session_life
         content = (
@@ -151,12 +152,13 @@ class SessionTable:
         id = self._keys.seal(PURPOSE, _encode(content), bound=self._bound)
         if len(id) > MAX_ID_BYTES:
             raise InvalidParams(
-                f"clientInfo and capabilities are too long: the session id has {len(id)} bytes"
+                f"clientInfo and capabilities are too long: the session id needs {len(id)} bytes"
             )
         return id
 
     def find(self, id: str, principal: Principal | None = None) -> HttpSession | None:
-        """Return the session with this id; None if it is forged, expired, ended or foreign."""
+        """Return the session with this id; None if it is forged, expired, ended or another
+        user's."""
         now = time.monotonic()
         session = self._open.get(id)
         if (
@@ -171,7 +173,7 @@ class SessionTable:
         return session
 
     def _find(self, id: str) -> HttpSession | None:
-        """Return the session with this id, whichever user sent it."""
+        """Return the session with this id, regardless of the user."""
         session = self._open.pop(id, None)
         now = time.time()
         if session is None:
@@ -185,7 +187,7 @@ class SessionTable:
         return session
 
     def _mark_used(self, session: HttpSession, now: float) -> None:
-        """Mark a session as used, and notify the other processes now and then."""
+        """Mark a session as used, and notify the other processes from time to time."""
         session.used_at = now
         if now - session.announced_at > self._limits.session_idle / 4:
             session.announced_at = now
@@ -203,7 +205,7 @@ class SessionTable:
         )
 
     def share(self, session: HttpSession, call: Call) -> None:
-        """Apply the settings of a session in all processes."""
+        """Share a changed setting of a session with the other processes."""
         method, caller = call.method.name, session.caller
         if method == "logging/setLevel":
             now = session.log_level_set_at = time.time()
@@ -251,7 +253,7 @@ class SessionTable:
         return session
 
     def _evict(self) -> None:
-        """Make room: drop the session that was not used for longest and is not busy."""
+        """Make room by dropping the least recently used session that is not busy."""
         for session in self._open.values():
             if not session.busy:
                 self._forget(session)
@@ -274,7 +276,7 @@ class SessionTable:
         self._on_end(key)
 
     def _sweep(self) -> bool:
-        """End idle sessions, and drop the tombstones of sessions that have expired anyway."""
+        """End idle and expired sessions, and drop tombstones that are no longer needed."""
         now, ticks = time.time(), time.monotonic()
         for session in list(self._open.values()):
             if session.expires < now:
@@ -295,12 +297,13 @@ class SessionTable:
     # other processes
 
     def roots_changed(self, session: HttpSession) -> None:
-        """Drop the known roots of a session, in all processes."""
+        """Drop the cached roots of a session in all processes."""
         session.caller.invalidate_roots()
         self._bus.publish("session/roots", (session.key,))
 
     def _on_url_elicitation(self, key: str, id: str) -> None:
-        """Note that the user is sent to a page; any process may learn that they are done."""
+        """Share the id of a URL elicitation: any process may learn that the user has finished
+        it."""
         self._bus.publish("session/elicitation", (key, id))
 
     def cancel_request(self, session: HttpSession, id: Id | None) -> None:
@@ -317,20 +320,20 @@ class SessionTable:
     async def deliver_response(
         self, session: HttpSession, message: Response | ErrorResponse
     ) -> bool:
-        """Deliver a response to the process that waits for it; False if there is none."""
+        """Deliver a response to the process that waits for it. Return False if there is none."""
         return session.on_response(message) or bool(
             await self._bus.ask("session/response", (session.key, encode(message)))
         )
 
     def on_bus_lost(self) -> None:
-        """Handle the loss of the bus: messages of other processes may be missing, so what they
-        would have told is not relied on."""
+        """Handle the loss of the bus: messages from other processes may be missing, so ask them
+        again and drop the cached roots."""
         for session in self._by_key.values():
             session.is_synced = self._bus.alone
             session.caller.invalidate_roots()
 
     async def sync(self, session: HttpSession) -> bool:
-        """Ask the other processes about a session that is new to this one. Returns False if it has
+        """Ask the other processes about a session that is new to this one. Return False if it has
         ended."""
         session.is_synced = True
         known = await self._bus.ask("session/sync", session.key)
@@ -368,7 +371,7 @@ class SessionTable:
     def _on_log_level(self, payload: Any) -> None:
         id, level, when = payload
         session = self._find(id)
-        # Otherwise it was overtaken on its way by a later message.
+        # Otherwise, a later message has overtaken this one.
         if session is not None and when > session.log_level_set_at:
             session.caller.log_level, session.log_level_set_at = level, when
 
