@@ -558,7 +558,7 @@ async def test_an_endpoint_of_another_origin_is_refused(address: str) -> None:
             await ear.end
             raise AssertionError(f"{address} was taken for {channel._way._endpoint}")
     except ConnectFailed as failed:
-        assert "has another origin" in str(failed)
+        assert "has a different origin" in str(failed)
     assert server.posted == []
 
 
