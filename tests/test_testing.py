@@ -1,15 +1,16 @@
 """The test kit: what a forced replay shows of a tool that asks, and who is calling."""
 
 import asyncio
+import inspect
 from typing import Any
 
 import pytest
 
-from dovetail import Context, Server
+from dovetail import Client, Context, Server
 from dovetail.auth import Bearer, static_tokens
 from dovetail.errors import Forbidden, InternalError
 from dovetail.ports import Principal
-from dovetail.testing import pair
+from dovetail.testing import PairOptions, pair
 
 NEW = "2026-07-28"
 
@@ -101,3 +102,10 @@ async def test_a_pair_may_say_who_is_calling(revision: str) -> None:
         server, revision=revision, user=Principal("ada", scopes=("orders:cancel",))
     ) as ada:
         assert (await ada.call_tool("cancel")).data == "cancelled"
+
+
+def test_pair_takes_every_option_of_a_client_but_those_for_processes_and_http() -> None:
+    elsewhere = {"server", "on_stderr", "env", "cwd", "headers", "auth", "verify", "proxy"}
+    own = {"self", "target", "revision", "long_polling"}
+    options = inspect.signature(Client.__init__).parameters.keys() - elsewhere - own
+    assert PairOptions.__annotations__.keys() == options
