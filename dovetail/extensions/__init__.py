@@ -1,5 +1,5 @@
-"""Extensions of the protocol: what you need to write one, and those that come with Dovetail, which
-are written with the same.
+"""Protocol extensions: the API for writing one, and the extensions that come with Dovetail, which
+use the same API.
 
     from dovetail.extensions import Extension, Method, Params, Result, ResultKind
 

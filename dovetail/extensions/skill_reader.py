@@ -1,14 +1,15 @@
-"""Reading a skill: what a client verifies before anything of it is used.
+"""Read skills, and verify them before any part of them is used.
 
     entry       from a list, or requested by URI; checked as a whole, before anything is fetched
     SKILL.md    fetched when the skill is read; its size, digest and front matter must be those of
                 the entry
-    files       fetched one by one, on request; each must be listed in the entry, with that size and
-                digest
+    files       fetched one by one, on request; each must be listed in the entry and match its size
+                and digest
 
-If anything differs, `SkillRefused` says what. A skill of which one file was refused gives no other:
-it has changed, or somebody has changed it, and a new entry is needed. The digests come from the
-same server as the files: they show that the two belong together, not that either can be trusted.
+If anything differs, `SkillRefused` says what. Once one file of a skill has been refused, no other
+file can be read: the skill has changed or was tampered with, and a new entry is needed. The digests
+come from the same server as the files: they show that the two belong together, not that either can
+be trusted.
 https://github.com/modelcontextprotocol/ext-skills/blob/main/specification/stable/skills.mdx
 """
 
@@ -61,7 +62,7 @@ async def list_skills(client: "Client", limits: Limits, fresh: bool) -> list[Ski
         left -= sum(1 + len(entry.manifest) for entry in entries)
         if left < 0:
             raise InvalidRequest(
-                f"The server lists more than {limits.skills:,} skills and files of skills "
+                f"The server lists more than {limits.skills:,} skills and skill files "
                 "(Limits.skills)"
             )
         listed += entries
@@ -103,14 +104,14 @@ async def _pages(
 
 async def _ask(client: "Client", method: str, params: Any, fresh: bool) -> Any:
     if client.extensions.extension_method(method, stateless=True) is None:
-        client.extensions.add(CLIENT)  # clients do not declare it, so this is early enough
+        client.extensions.add(CLIENT)  # clients do not declare it, so it can be added late
     return await client.request(method, params, fresh=fresh)
 
 
 class Skill:
-    """A skill whose SKILL.md was read and verified, and which can read its other files.
+    """A skill whose SKILL.md was read and verified. Use it to read the other files.
 
-    `client.read_skill(…)` makes it.
+    Created by `client.read_skill(…)`.
 
     Args:
         client: The client that reads the files.
@@ -135,29 +136,29 @@ class Skill:
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The name of the skill."""
         return self.entry.name
 
     @property
     def description(self) -> str:
-        """What it does, and when to use it."""
+        """What the skill does and when to use it."""
         return self.entry.description
 
     @property
     def frontmatter(self) -> dict[str, Any]:
         """The front matter, the same in the entry and in the file.
 
-        What it requests (`allowed-tools`) is not granted by that.
+        Requests in it (`allowed-tools`) are not granted automatically.
         """
         return self.entry.frontmatter
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The paths of its files; empty if it is dynamic."""
+        """The paths of the files; empty if the skill is dynamic."""
         return tuple(sorted(self._files))
 
     async def read(self, path: str) -> "ResourceContents":
-        """Return the contents of a file: `.text`, or `.data` as bytes. It is fetched once.
+        """Return the contents of a file: `.text`, or `.data` as bytes. Each is fetched once.
 
         Args:
             path: The path of the file in the skill, or its URI.
@@ -171,7 +172,7 @@ class Skill:
             return known
         if self._refused is not None:
             raise SkillRefused(
-                f"{path} is not read, because {self._refused}",
+                f"{path} was not read, because {self._refused}",
                 self._refused.what,
                 self._refused.uri,
             )
@@ -189,7 +190,7 @@ class Skill:
         return self._read[skill_path]
 
     async def list(self, path: str = "") -> Sequence[str]:
-        """Return the names in a directory of the skill, directories with a slash at the end.
+        """Return the names in a directory of the skill; subdirectories have a trailing slash.
 
         Args:
             path: The path of the directory (default: the skill's folder).
@@ -246,9 +247,9 @@ class Skill:
     def _verified(
         self, contents: "Sequence[ResourceContents]", uri: str, file: SkillFile | None
     ) -> "ResourceContents":
-        """Return the contents of a file if they match the entry, or fit the limit if dynamic."""
+        """Return the contents of a file if they match the entry or, if dynamic, fit the limit."""
         if len(contents) != 1 or contents[0].uri != uri:
-            raise SkillRefused(f"{uri}: the server did not answer with this file", "contents", uri)
+            raise SkillRefused(f"{uri}: the server did not return this file", "contents", uri)
         try:
             data = contents[0].data
         except ValueError:
@@ -257,17 +258,17 @@ class Skill:
             self._left -= len(data)
             if self._left < 0:
                 raise SkillRefused(
-                    f"{uri}: the skill has more bytes than Limits.skill_bytes", "size", uri
+                    f"{uri}: the skill is larger than Limits.skill_bytes", "size", uri
                 )
         elif len(data) != file.size:
             raise SkillRefused(
-                f"{uri} has {len(data):,} bytes, its entry says {file.size:,}. {REMEDY}",
+                f"{uri} has {len(data):,} bytes, but its entry says {file.size:,}. {REMEDY}",
                 "size",
                 uri,
             )
         elif (found := digest(data)) != file.digest:
             raise SkillRefused(
-                f"{uri} has the digest {found}, its entry says {file.digest}. {REMEDY}",
+                f"{uri} has the digest {found}, but its entry says {file.digest}. {REMEDY}",
                 "digest",
                 uri,
             )

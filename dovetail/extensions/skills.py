@@ -1,7 +1,7 @@
-"""The messages of the skills extension, the checks that an entry has to pass, and front matter.
+"""The messages of the skills extension, the checks of entries, and the front matter parser.
 
-A skill is a folder of files with a SKILL.md. Its entry has the front matter of that file, and the
-digest and size of every file: all that a host needs to show the skill, to have it approved, and to
+A skill is a folder of files with a SKILL.md. Its entry holds the front matter of that file, and the
+digest and size of every file. That is all a host needs to show the skill, have it approved, and
 verify each file when it is read. The files themselves are ordinary resources. An entry is checked
 as a whole (`find_flaws`) before any of its files is fetched.
 https://github.com/modelcontextprotocol/ext-skills/blob/main/specification/stable/skills.mdx
@@ -34,7 +34,7 @@ MAX_DESCRIPTION_CHARS = 1024
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _FORBIDDEN_CHARS = re.compile(r"[\\\0-\x1f\x7f]")
 _FORBIDDEN_SEGMENTS = {"", ".", ".."}
-"""Segments that a path must not have."""
+"""Segments that a path must not contain."""
 
 
 class SkillFile(Wire):
@@ -45,18 +45,18 @@ class SkillFile(Wire):
     digest: str
     """`sha256:` and 64 hexadecimal digits."""
     size: int
-    """In bytes."""
+    """The size in bytes."""
 
 
 class SkillEntry(Wire, kw_only=True):
     """A skill, as a server lists it."""
 
     uri: str
-    """The URI of its SKILL.md."""
+    """The URI of the skill's SKILL.md."""
     frontmatter: dict[str, Any]
-    """The front matter of its SKILL.md."""
+    """The front matter of the SKILL.md."""
     resources: list[SkillFile] | Literal["dynamic"]
-    """Its files, or "dynamic" if they cannot be known in advance."""
+    """The files, or "dynamic" if they cannot be known in advance."""
     meta: Meta | None = field(name="_meta", default=None)
     """The `_meta` of the entry."""
     problem: str | None = None
@@ -64,35 +64,35 @@ class SkillEntry(Wire, kw_only=True):
 
     @property
     def name(self) -> str:
-        """Its name. It is a label: two skills may have the same."""
+        """The name of the skill. It is only a label: two skills may have the same name."""
         return str(self.frontmatter.get("name", ""))
 
     @property
     def description(self) -> str:
-        """What it does, and when to use it."""
+        """What the skill does and when to use it."""
         return str(self.frontmatter.get("description", ""))
 
     @property
     def root(self) -> str:
-        """The URI of its folder."""
+        """The URI of the skill's folder."""
         return self.uri.removesuffix(f"/{SKILL_MD}")
 
     @property
     def manifest(self) -> list[SkillFile]:
-        """Its files as they are listed; empty if it is dynamic."""
+        """The files as listed; empty if the skill is dynamic."""
         return [] if self.resources == DYNAMIC else self.resources
 
     @property
     def files(self) -> dict[str, SkillFile]:
-        """Its files, by path."""
+        """The files by path."""
         root = self.root
         return {path_within(root, file.uri) or "": file for file in self.manifest}
 
     @property
     def fingerprint(self) -> str | None:
-        """A hash to bind an approval to: it changes if a file is added, removed or changed.
+        """A hash to bind an approval to. It changes if a file is added, removed or changed.
 
-        None if the skill is dynamic: then it can change at any time.
+        None if the skill is dynamic, because it can then change at any time.
         """
         if self.resources == DYNAMIC:
             return None
@@ -101,7 +101,7 @@ class SkillEntry(Wire, kw_only=True):
 
 
 class ListSkillsResult(CacheHints, kw_only=True):
-    """One page of skills. Entries are checked one by one, so that a bad one hides no others."""
+    """One page of skills. Entries are checked one by one, so a bad one does not hide the others."""
 
     skills: list[Any]
     next_cursor: str | None = None
@@ -114,7 +114,7 @@ class GetSkillResult(CacheHints, kw_only=True):
 
 
 class ReadDirectoryParams(UriParams, kw_only=True):
-    """Requests the children of a directory."""
+    """The params of a request for the children of a directory."""
 
     cursor: str | None = None
 
@@ -139,7 +139,7 @@ READ_DIRECTORY = Method(
 METHODS = (LIST, GET, READ_DIRECTORY)
 
 CLIENT = Extension(id=ID, methods=METHODS, silent=True)
-"""The client's side. Only servers declare skills; every client may request them."""
+"""The client's side of the extension. Only servers declare skills; any client may request them."""
 
 
 def digest(data: bytes) -> str:
@@ -151,7 +151,7 @@ def uri_within(root: str, path: str) -> str:
 
 
 def path_within(root: str, uri: str) -> str | None:
-    """Return the path of a file in its skill; None if any reading of the URI leads out of it."""
+    """Return the path of a file in its skill; None if the URI may lead out of it."""
     below = uri[len(root) + 1 :]
     path = unquote(below) if "%" in below else below
     if (
@@ -168,10 +168,10 @@ def path_within(root: str, uri: str) -> str | None:
 
 
 def children(paths: Iterable[str], directory: str) -> set[str]:
-    """Return the names in a directory, those of directories with a slash at the end.
+    """Return the names in a directory; subdirectories have a trailing slash.
 
-    Empty if there is no such directory. If the path of the directory itself is among `paths`, with
-    its slash, the result has the empty name too.
+    The result is empty if there is no such directory. If `paths` contains the path of the directory
+    itself, with its slash, the result contains the empty name too.
     """
     start = f"{directory}/" if directory else ""
     below = (path[len(start) :] for path in paths if path.startswith(start))
@@ -179,7 +179,7 @@ def children(paths: Iterable[str], directory: str) -> set[str]:
 
 
 def check_entry(value: Any, limits: Limits) -> SkillEntry:
-    """Return an entry that was received, with its `problem` if it has one."""
+    """Return a received entry, with its `problem` set if it has one."""
     try:
         entry = msgspec.convert(value, SkillEntry)
     except msgspec.ValidationError as error:
@@ -195,10 +195,10 @@ def check_entry(value: Any, limits: Limits) -> SkillEntry:
 
 
 def find_flaws(entry: SkillEntry, limits: Limits) -> Iterator[str]:
-    """Yield what is wrong with an entry, the worst first."""
+    """Yield the flaws of an entry, the worst first."""
     name, description = (entry.frontmatter.get(key) for key in ("name", "description"))
     if not isinstance(name, str) or not NAME.fullmatch(name):
-        yield f"{name!r} is not a name: 1 to 64 characters of a-z, 0-9 and single hyphens"
+        yield f"{name!r} is not a name: use 1 to 64 characters (a-z, 0-9, single hyphens)"
     if not isinstance(description, str) or not description:
         yield "it has no description"
     if not entry.uri.endswith(f"/{name}/{SKILL_MD}") or "://" not in entry.uri:
@@ -218,7 +218,7 @@ def find_flaws(entry: SkillEntry, limits: Limits) -> Iterator[str]:
     paths = [path_within(root, file.uri) for file in entry.resources]
     for path, file in zip(paths, entry.resources, strict=True):
         if path is None:
-            yield f"{file.uri} is outside of it"
+            yield f"{file.uri} is outside the skill"
         if not _DIGEST.fullmatch(file.digest) or file.size < 0:
             yield f"{file.uri} has no valid digest and size"
     if len(set(paths)) < len(paths):
@@ -230,14 +230,15 @@ def find_flaws(entry: SkillEntry, limits: Limits) -> Iterator[str]:
 # The front matter of a SKILL.md: the YAML between its first line, `---`, and the next such line.
 #
 # A server reads its own files with `portable=True`, which refuses the few plain scalars that
-# versions of YAML disagree about; in quotes they are strings everywhere. A client reads what others
-# wrote, and compares it with the entry, field by field. https://agentskills.io/specification
+# versions of YAML interpret differently; in quotes they are strings everywhere. A client reads
+# files from others, and compares them with the entry, field by field.
+# https://agentskills.io/specification
 
 _OPEN, _CLOSE = re.compile(r"\ufeff?---\r?\n"), re.compile(r"^---[ \t]*\r?$\n?", re.MULTILINE)
 
 
 class FrontMatterError(ValueError):
-    """Front matter that is missing or cannot be read. The text names the line."""
+    """Front matter that is missing or cannot be read. The message names the line."""
 
 
 def parse_frontmatter(text: str, *, portable: bool = False) -> tuple[dict[str, Any], str]:
@@ -262,7 +263,7 @@ def parse_frontmatter(text: str, *, portable: bool = False) -> tuple[dict[str, A
 
 
 def differing_fields(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
-    """Return the fields in which two front matters differ. Null is the same as absent."""
+    """Return the names of the fields that differ. Null is the same as absent."""
     return sorted(
         key for key in one.keys() | other.keys() if not _equal(one.get(key), other.get(key))
     )

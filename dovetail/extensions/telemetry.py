@@ -1,19 +1,20 @@
-"""Spans and metrics for OpenTelemetry, on a server or a client that asks for them.
+"""OpenTelemetry spans and metrics for servers and clients.
 
     server = Server("shop", middleware=[telemetry()])
     client = Client(url, middleware=[telemetry()])
 
-Each call makes one span, named after its method and the tool or prompt that it is about, and is
-recorded in a histogram of durations (`connection/instrumentation.py`). The client puts the context
-of its span into the request's `_meta`, where the specification reserves three keys for it. The
-server's span becomes a child of that one, over every transport, and is linked to the span around it
-(such as one of the web server). What is recorded holds no argument, no result, no token and no text
-of an exception. The messages of errors, and names and URIs that the caller sent, go through the
-server's `redact`. A session is recorded under a name that cannot be used to access it.
+Each call creates one span, named after its method and its tool or prompt, and is recorded in a
+histogram of durations (`connection/instrumentation.py`). The client puts the context of its span
+into the request's `_meta`, where the specification reserves three keys for it. The server's span
+becomes a child of the client's, over every transport, and is linked to the span around it (such as
+the web server's). Arguments, results, tokens and the text of exceptions are never recorded. Error
+messages, and names and URIs that the caller sent, go through the server's `redact`. A session is
+recorded under a name that cannot be used to access it.
 
 It needs `opentelemetry-api` (extra `telemetry`), which is imported when `telemetry()` is called.
-The program configures an SDK that says where spans go. Without one, nothing is recorded, at little
-cost. https://github.com/open-telemetry/semantic-conventions-genai/blob/main/docs/gen-ai/mcp.md
+Your program configures an SDK that decides where spans go. Without an SDK, nothing is recorded and
+the cost is small.
+https://github.com/open-telemetry/semantic-conventions-genai/blob/main/docs/gen-ai/mcp.md
 """
 
 from typing import TYPE_CHECKING, Any
@@ -67,7 +68,7 @@ def telemetry(
         meter_provider: Where metrics go (default: the global provider of the program).
         incoming: Whether a server continues the caller's trace. If False, it starts a new trace
             that is linked to the caller's.
-        baggage: Whether baggage, which may hold anything about anyone, is sent and accepted too.
+        baggage: Whether baggage, which may contain personal data, is sent and accepted too.
 
     Raises:
         ConfigError: OpenTelemetry is not installed.
@@ -83,7 +84,7 @@ def telemetry(
 
     tracer = trace.get_tracer(SCOPE, __version__, tracer_provider)
     meter = metrics.get_meter(SCOPE, __version__, meter_provider)
-    # Not the propagators that the program configured for HTTP: `_meta` reserves only these keys.
+    # Do not use the propagators configured for HTTP: `_meta` reserves only these keys.
     propagators: list[TextMapPropagator] = [TraceContextTextMapPropagator()]
     if baggage:
         propagators.append(W3CBaggagePropagator())
@@ -123,7 +124,7 @@ class Telemetry(OperationObserver):
 
     async def _trace(self, call: Call, next: CallHandler, side: Side, links: "list[Link]") -> Any:
         target, common = target_of(call), _common_attributes(call)
-        # Until there is a result, the name may be anything.
+        # Before there is a result, the name may be any text.
         shown = _redact(call, target[1]) if target else None
         with self._tracer.start_as_current_span(
             f"{call.method.name} {shown}" if shown else call.method.name,
@@ -208,7 +209,7 @@ def _extract_carrier(meta: dict[str, Any] | None) -> dict[str, str]:
 
 
 def _common_attributes(call: Call) -> SpanAttributes:
-    """Return the attributes of both spans and metrics: each has only a few different values."""
+    """Return the attributes of both spans and metrics. Each has only a few distinct values."""
     attributes: SpanAttributes = {
         METHOD: call.method.name,
         "mcp.protocol.version": call.revision.version,
@@ -250,11 +251,11 @@ def _without_none(attributes: SpanAttributes) -> SpanAttributes:
 
 
 def _redact(call: Call, text: str | None) -> str | None:
-    """Return a text as the other side may see it, shortened."""
+    """Return a text redacted for the other side, and shortened."""
     redact = getattr(call.connection, "redact", None)
     if text is None or redact is None:
         return text and text[:MAX_TEXT_CHARS]
     try:
         return str(redact(text))[:MAX_TEXT_CHARS]
-    except Exception:  # as with a message that cannot be checked
+    except Exception:  # drop text that cannot be checked
         return None

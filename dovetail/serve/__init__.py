@@ -1,15 +1,15 @@
-"""Join a server to a transport: what `Server.run`, `Server.serve` and `Server.asgi` call.
+"""Connect a server to a transport: the code behind `Server.run`, `serve` and `asgi`.
 
-channel     one client over any channel: WebSocket, HTTP+SSE, memory, your own; and over stdin and
-            stdout, with signals and a parent that may die
-app         the ASGI application, its lifespan and its state in one event loop; a single request
-            of a serverless function
-routes      all paths but the endpoint: health, metrics, HTTP+SSE, WebSocket, pages
-auth_gate   between the server's guard and the requests
-http        a server that listens on a port; `uvicorn_server` is what we change in uvicorn
-workers     several processes of one server
-metrics     what they have counted, for Prometheus
-options     how a server is served over HTTP
+channel     one client over any channel (WebSocket, HTTP+SSE, memory, your own), and over stdin and
+            stdout, with signal handling and a watch on the parent process
+app         the ASGI application, its lifespan and its state in each event loop; single requests in
+            serverless functions
+routes      all paths except the endpoint: health, metrics, HTTP+SSE, WebSocket, pages
+auth_gate   authentication of requests by the server's guard
+http        a server that listens on a port; `uvicorn_server` holds our changes to uvicorn
+workers     several worker processes for one server
+metrics     Prometheus metrics, collected from all workers
+options     the options for serving over HTTP
 """
 
 from .channel import serve_channel

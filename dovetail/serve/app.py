@@ -1,10 +1,11 @@
-"""The ASGI application of a server: streamable HTTP in every era and, if switched on, HTTP+SSE
+"""The ASGI application of a server: streamable HTTP in every era and, if enabled, HTTP+SSE
 (2024-11-05) and WebSocket.
 
-`App` needs no ASGI lifespan. The first request in an event loop starts a `LoopLifespan`. It holds
-the server's lifespan until the loop ends, and makes the `LoopState`: everything that is bound to
-that loop. If the ASGI server does send lifespan events, the application starts and ends with them.
-One application may serve several loops at once. `routes.py` answers at all paths but the endpoint.
+`App` needs no ASGI lifespan. The first request in an event loop starts a `LoopLifespan`. It keeps
+the server's lifespan open until the loop ends, and creates the `LoopState`, which holds everything
+that is bound to that loop. If the ASGI server does send lifespan events, the application starts and
+ends with them. One application may serve several loops at once. `routes.py` answers requests to all
+other paths.
 """
 
 import asyncio
@@ -56,8 +57,8 @@ log = logging.getLogger("dovetail.http")
 Address = tuple[str, int | None] | None
 START_FAILED = "The server could not be started"
 _LIFESPANS = TaskSet()
-"""Strong references to the lifespan tasks: an event loop keeps only weak ones, and an application
-that nothing refers to any more still runs until its loop ends."""
+"""Strong references to the lifespan tasks. An event loop keeps only weak ones, and an application
+runs until its loop ends, even if nothing refers to it."""
 
 
 class App:
@@ -79,7 +80,7 @@ class App:
         self._routes = Routes(self)
         self._lifespans: dict[asyncio.AbstractEventLoop, LoopLifespan] = {}
         self._current: LoopState | None = None
-        """The state that was used last: nearly always that of the only loop."""
+        """The most recently used state. Usually there is only one loop."""
         needs_scope = self.gate is not None or self.paths.endpoint == self.paths.sse
         self.fast_path = None if needs_scope else self.paths.endpoint.encode()
         """The URL of requests that `begin` accepts; None if every request needs an ASGI scope."""
@@ -87,9 +88,9 @@ class App:
     def begin(
         self, headers: Headers, server: Address, client: Address, body: bytes
     ) -> EarlyRequest | None:
-        """Begin to answer a complete POST to the endpoint, before it has an ASGI scope.
+        """Start to answer a complete POST to the endpoint before it has an ASGI scope.
 
-        Returns None, without any effect, if the request needs the ordinary way.
+        Returns None, without side effects, if the request must be handled through ASGI.
         """
         current = self._current
         if current is None or current.loop is not asyncio.get_running_loop():
@@ -128,7 +129,7 @@ class App:
             await self._routes(current, path, scope, receive, send)
 
     async def start(self) -> "LoopState":
-        """Enter the server's lifespan, unless that has been done in this event loop."""
+        """Enter the server's lifespan, unless it is already open in this event loop."""
         loop = asyncio.get_running_loop()
         lifespan = self._lifespans.get(loop)
         if lifespan is None or lifespan.closing is not None:
@@ -138,7 +139,7 @@ class App:
         return state
 
     def _forget(self, lifespan: "LoopLifespan", task: "asyncio.Task[None]") -> None:
-        # Also if it failed to start: the next request tries again.
+        # Forget it even if it failed to start: the next request tries again.
         if self._lifespans.get(lifespan.loop) is lifespan:
             del self._lifespans[lifespan.loop]
         if self._current is not None and self._current.loop is lifespan.loop:
@@ -171,13 +172,13 @@ class App:
 class LoopLifespan:
     """The server's lifespan in one event loop.
 
-    A task of its own holds it, because the request that needed it first may be cancelled.
+    It runs in its own task, because the request that started it may be cancelled.
     """
 
     def __init__(self, app: App) -> None:
         self.loop = asyncio.get_running_loop()
         self.ready: asyncio.Future[LoopState] = self.loop.create_future()
-        """What the lifespan made, or the exception that it raised."""
+        """The state once the lifespan has started, or the exception that it raised."""
         self.closing: asyncio.Task[None] | None = None
         self._limits = app.service.limits
         self._stop = asyncio.Event()
@@ -196,22 +197,24 @@ class LoopLifespan:
                     await self._stop.wait()
                     grace = self._limits.shutdown / 2
                 except asyncio.CancelledError:
-                    pass  # the loop ends
+                    pass  # the loop is ending
                 await state.close(grace)
         except BaseException as error:
             ordinary = isinstance(error, Exception)
             if not self.ready.done():
                 self.ready.set_exception(
-                    error if ordinary else RuntimeError(f"The server's lifespan ended by {error!r}")
+                    error
+                    if ordinary
+                    else RuntimeError(f"The server's lifespan ended with {error!r}")
                 )
-                self.ready.exception()  # mark it as retrieved: the request may be gone
+                self.ready.exception()  # mark as retrieved: the request may be gone
             elif ordinary:
-                log.exception("The server's lifespan failed at its end")
+                log.exception("The server's lifespan failed during shutdown")
             if not ordinary:
                 raise
 
     async def close(self) -> None:
-        """End within `Limits.shutdown`, half of which is for the calls that still run."""
+        """Shut down within `Limits.shutdown`, half of which is reserved for running calls."""
         if self.closing is None:
             self.closing = self.loop.create_task(self._close())
         await asyncio.shield(self.closing)
@@ -229,16 +232,16 @@ class LoopLifespan:
 
 
 class LoopState:
-    """Everything of an application that is bound to one event loop."""
+    """The parts of an application that are bound to one event loop."""
 
     def __init__(self, app: App, state: Any, bus: Bus) -> None:
         service, options, limits = app.service, app.options, app.service.limits
         self.loop = asyncio.get_running_loop()
         self._app, self._state, self._bus = app, state, bus
         self._channels = TaskSet()
-        """One task for each client of WebSocket or HTTP+SSE."""
+        """One task for each WebSocket or HTTP+SSE client."""
         self._listeners: set[ChangeListener] = set()
-        """Called with changes in other processes, to notify those clients."""
+        """Functions that notify those clients of changes in other processes."""
         events = MemoryEventStore(limits) if options.events is None else options.events()
         self.dispatcher = Dispatcher(
             service,
@@ -274,11 +277,11 @@ class LoopState:
         )
         bus.on("change", self._on_remote_change)
         bus.on(MEMBERS_CHANGED, self._on_bus_lost)
-        # Each process watches the files by itself.
+        # Each process watches the files itself.
         self._stop_listening = service.add_listener(self._on_local_change, watched=False)
 
     async def close(self, grace: float) -> None:
-        """End all streams and sessions, and after `grace` seconds the calls that still run."""
+        """End all streams and sessions and, after `grace` seconds, the running calls."""
         self._stop_listening()
         self.dispatcher.close()
         for task in list(self._channels):
@@ -286,10 +289,10 @@ class LoopState:
         await self.endpoint.close(grace)
         await self._bus.close()
 
-    # clients of WebSocket and HTTP+SSE
+    # WebSocket and HTTP+SSE clients
 
     async def serve_channel(self, channel: Channel, identity: RequestIdentity) -> None:
-        """Serve a client of WebSocket or HTTP+SSE, until it leaves or may no longer stay."""
+        """Serve a WebSocket or HTTP+SSE client until it disconnects or its access ends."""
         gate, ring = self._app.gate, self._app.ring
         serving = serve_channel(
             self._app.service,
@@ -313,12 +316,12 @@ class LoopState:
 
     @property
     def is_full(self) -> bool:
-        """Whether no more clients of WebSocket are accepted (`Limits.streams`)."""
+        """Whether the limit on WebSocket clients is reached (`Limits.streams`)."""
         return len(self._channels) >= self._app.service.limits.streams
 
     @cached_property
     def sse(self) -> "SseServer":
-        """The clients of HTTP+SSE (2024-11-05)."""
+        """The endpoint for HTTP+SSE (2024-11-05) clients."""
         from ..transports.http.sse import SseServer
 
         return SseServer(self._app.service.limits, self.serve_channel, self._bus)
@@ -333,7 +336,7 @@ class LoopState:
     # changes, in this process and in the others
 
     def _on_local_change(self, method: str, params: Params) -> None:
-        """Publish a change in this process (on any thread) to the others."""
+        """Publish a change in this process, from any thread, to the other processes."""
         if self._bus.alone:
             return
         try:
@@ -345,7 +348,7 @@ class LoopState:
         method, raw = payload
         row = self.dispatcher.find_method(method, None)
         if row is None:
-            return  # of an extension that this process does not have
+            return  # from an extension that this process does not have
         params = decode(raw, row.params)
         for listener in (self.dispatcher.notify, *self._listeners):
             listener(method, params)
@@ -364,7 +367,7 @@ async def _refuse(scope: Scope, send: Send) -> None:
 
 
 def _path_below_mount(scope: Scope) -> str:
-    """The path relative to the mount point, without a slash at the end."""
+    """Return the path relative to the mount point, without a trailing slash."""
     path: str = scope["path"]
     root = scope.get("root_path", "").rstrip("/")
     if root and (path == root or path.startswith(f"{root}/")):
@@ -373,11 +376,11 @@ def _path_below_mount(scope: Scope) -> str:
 
 
 def _is_foreign_worker() -> bool:
-    """Whether this is probably one of several workers that another program started separately."""
+    """Whether this is probably one of several workers started separately by another program."""
     from multiprocessing import parent_process
 
     if parent_process() is not None:
-        return False  # a child of multiprocessing has its parent's key
+        return False  # a multiprocessing child has its parent's key
     return (
         "gunicorn" in os.environ.get("SERVER_SOFTWARE", "")
         or int(os.environ.get("WEB_CONCURRENCY", "1") or 1) > 1
@@ -390,10 +393,10 @@ def _is_foreign_worker() -> bool:
 async def handle(
     service: Service, lifespan: Lifespan, request: HttpRequest, options: Mapping[str, Any]
 ) -> HttpResponse:
-    """Answer a single request with JSON, keep no session and leave nothing running."""
+    """Answer a single request with JSON, without keeping a session or leaving anything running."""
     if options.get("metrics"):
         raise ConfigError(
-            "metrics= is not possible with `handle`: the counters would be lost after each "
+            "metrics= cannot be used with `handle`: the counters would be lost after each "
             "request. Use telemetry() instead"
         )
     response = HttpResponse()
@@ -415,7 +418,7 @@ async def handle(
     try:
         scope = _scope(request, fixed_path=bool(options.get("path")))
     except UnicodeEncodeError:
-        error = InvalidRequest("A header has characters that are not Latin-1")
+        error = InvalidRequest("A header contains characters outside Latin-1")
         await send_error(send, Rejection(400, error))
         return response
     try:
@@ -428,8 +431,8 @@ async def handle(
 def _scope(request: HttpRequest, fixed_path: bool) -> dict[str, Any]:
     """Return the ASGI scope of a request.
 
-    By default, the path at which the function is called is the endpoint, and its well-known
-    documents are below it.
+    By default, the endpoint is the path at which the function is called, and its well-known
+    documents are below that path.
     """
     headers = encode_headers(request.headers)
     url = urlsplit(request.url)

@@ -1,11 +1,12 @@
-"""Between a server's guard and its requests: public URL, identity of callers, pages of the guard.
+"""Apply a server's guard to its requests: public URL, caller identity, and the guard's own pages.
 
-A guard has to know the URL of the server, because tokens are issued for it. It is `public_url=` or,
-without that, taken from the request's Host header, which has been checked. But an attacker chooses
-the Host header too, and could choose the one that a stolen token is for. So a `PublicUrl` says
-whether it `is_configured`: it was given, or is the very address at which the request arrived.
+A guard needs the URL of the server, because tokens are issued for it. The URL is `public_url=` or,
+if that is not set, comes from the request's Host header, which has been checked. But an attacker
+can also set the Host header to the host that a stolen token was issued for. So
+`PublicUrl.is_configured` tells whether the URL was configured, or is the very address at which the
+request arrived.
 
-Callers with a long connection (a stream, a WebSocket) are authenticated again from time to time,
+Callers with long-lived connections (streams, WebSockets) are authenticated again periodically,
 because tokens expire and may be revoked.
 """
 
@@ -32,9 +33,9 @@ log = logging.getLogger("dovetail.http")
 
 MAX_CACHED_URLS = 256
 RECHECK_SECONDS = 60.0
-"""How often the callers of long connections are authenticated again."""
+"""The interval at which callers with long-lived connections are authenticated again."""
 SECRET_HEADERS = ("authorization", "cookie", "dpop", "proxy-authorization")
-"""Headers that handlers do not see: a token is for this server only."""
+"""Headers that are hidden from handlers: credentials are for the guard only."""
 GUARD_FAILED = HttpResponse(
     status=500,
     headers={"content-type": "text/plain"},
@@ -43,7 +44,7 @@ GUARD_FAILED = HttpResponse(
 
 
 class AuthGate:
-    """The guard of a server, as it is served."""
+    """The guard of a server, applied to its HTTP requests."""
 
     def __init__(
         self, service: Service, guard: Guard, rules: Policy, ring: KeyRing, options: ServeOptions
@@ -69,7 +70,7 @@ class AuthGate:
     async def admit(
         self, scope: Scope, path: str, headers: Mapping[bytes, bytes]
     ) -> RequestIdentity | HttpResponse:
-        """Return who sent a request, or its refusal. The path is relative to the mount point."""
+        """Return the caller's identity, or a refusal. The path is relative to the mount point."""
         public_url = self._public_url(scope, path, headers)
         request = _make_request(
             scope, public_url, path, headers, is_endpoint=self._paths.get(path) == path
@@ -86,7 +87,7 @@ class AuthGate:
         )
 
     async def wait_expired(self, identity: RequestIdentity) -> None:
-        """Wait until a caller may no longer stay connected."""
+        """Wait until a caller is no longer allowed to stay connected."""
         principal = identity.principal
         expires = inf if principal is None or principal.expires is None else principal.expires
         while (left := expires - time.time()) > 0:
@@ -95,7 +96,7 @@ class AuthGate:
                 return
 
     async def _is_still_admitted(self, identity: RequestIdentity) -> bool:
-        """Whether the guard would admit the same user again, or cannot tell at the moment."""
+        """Whether the guard still admits the same user, or cannot tell at the moment."""
         recheck: Callable[..., Awaitable[Principal | HttpResponse]] = getattr(
             self._guard, "recheck", self._guard.admit
         )
@@ -111,7 +112,7 @@ class AuthGate:
     async def respond(
         self, scope: Scope, path: str, headers: Mapping[bytes, bytes], body: bytes
     ) -> HttpResponse | None:
-        """Return a page of the guard, or None if it has none at this path."""
+        """Return the guard's page at this path, or None if there is none."""
         guarded = next((known for known in self._paths if known and path.endswith(known)), path)
         public_url = self._public_url(scope, guarded, headers)
         public_url = replace(public_url, scopes=self._service.scopes)
@@ -125,7 +126,7 @@ class AuthGate:
             return GUARD_FAILED
 
     def challenge(self, identity: RequestIdentity, scopes: tuple[str, ...]) -> Headers:
-        """Return the headers of a refusal because these scopes are missing."""
+        """Return the headers for refusing a request that lacks these scopes."""
         if identity.public_url is None or identity.principal is None:
             return []
         return encode_headers(
@@ -189,7 +190,7 @@ def _make_request(
     *,
     is_endpoint: bool,
 ) -> HttpRequest:
-    """Return the request for the guard, with the URL that its client used."""
+    """Return the request that the guard sees, with the URL that the client used."""
     client, query, full_path = scope.get("client"), scope.get("query_string"), scope["path"]
     url = public_url.url if is_endpoint else public_url.base + path
     if full_path[-1:] == "/" and len(full_path) > 1:

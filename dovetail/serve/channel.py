@@ -35,14 +35,15 @@ async def serve_channel(
     Args:
         service: The server.
         channel: The connection to the client.
-        lifespan: Entered before the first message, and left after the last.
-        grace: Seconds that running calls have to finish after that (default: no limit).
-        orderly: Whether cancelling this is an ordinary end, which the lifespan does not see as an
+        lifespan: Entered before the first message and exited after the last.
+        grace: Seconds that running calls have to finish after the client disconnects (default: no
+            limit).
+        orderly: Whether cancellation is a normal way to end, which the lifespan does not see as an
             exception.
-        listeners: Holds, while the client is connected, the function that notifies it of changes in
-            other processes.
+        listeners: Holds the function that notifies the client of changes in other processes, while
+            the client is connected.
         ring: Returns the keys that seal tokens.
-        identity: Who the client is.
+        identity: The identity of the client.
     """
     listeners = set() if listeners is None else listeners
     async with lifespan() as state:
@@ -70,17 +71,17 @@ async def serve_channel(
                 pinging.cancel()
             listeners.discard(session.dispatcher.notify)
             session.on_close(None)
-            await asyncio.sleep(0)  # let the streams that this ended send their last message
+            await asyncio.sleep(0)  # let the ended streams send their last message
             await connection.close()
 
 
-# stdin and stdout: the client is the parent, which may die, or send signals
+# stdin and stdout: the client is the parent process, which may die or send signals
 
 
 def run_stdio(service: Service, lifespan: Lifespan) -> None:
     """Serve on stdin and stdout until the client disconnects or a signal arrives."""
-    # With the default of 5 ms, threads that compute would keep the event loop waiting that long
-    # each time it needs the interpreter.
+    # With the default of 5 ms, a busy thread would delay the event loop that long each time it
+    # needs the interpreter.
     sys.setswitchinterval(0.001)
     channel = StdioChannel(service.limits)  # before the event loop opens file descriptors
     asyncio.run(_run(service, channel, lifespan)).cancel()
@@ -109,15 +110,15 @@ async def _run(service: Service, channel: StdioChannel, lifespan: Lifespan) -> t
     # signal handlers.
     if handles_signals:
         signal.set_wakeup_fd(-1)
-    # asyncio waits for every task, and one that ignores its cancellation would keep us for ever.
+    # asyncio waits for every task, and a task that ignores its cancellation would block it forever.
     return exit_after(timeout)
 
 
 def _handle_signals(task: "asyncio.Task[Any]", timeout: float) -> bool:
-    """Let the first signal stop the server in good order, and the second end the process at once.
+    """Let the first signal stop the server cleanly, and the second end the process at once.
 
     The process also ends if a tool blocks the event loop for `timeout` seconds after a signal.
-    Returns False if handlers cannot be set: then Ctrl-C raises KeyboardInterrupt as usual.
+    Returns False if handlers cannot be set; Ctrl-C then raises KeyboardInterrupt as usual.
     """
     loop = asyncio.get_running_loop()
     timers: list[threading.Timer] = []
@@ -141,7 +142,7 @@ def _handle_signals(task: "asyncio.Task[Any]", timeout: float) -> bool:
 
 
 def exit_after(seconds: float) -> threading.Timer:
-    """End the process after that many seconds, unless the timer is cancelled."""
+    """End the process after `seconds`, unless the returned timer is cancelled."""
     timer = threading.Timer(seconds, os._exit, (1,))
     timer.daemon = True
     timer.start()
@@ -149,9 +150,9 @@ def exit_after(seconds: float) -> threading.Timer:
 
 
 def _watch_parent(timeout: float, task: "asyncio.Task[Any]") -> None:
-    """End `timeout` seconds after the parent died, even if another process holds stdin open.
+    """End `timeout` seconds after the parent dies, even if another process holds stdin open.
 
-    Until then, the messages that the parent sent last are answered.
+    Until then, the last messages from the parent are answered.
     """
     parent = os.getppid() if hasattr(os, "getppid") else 1
     if parent <= 1 or not hasattr(os, "pidfd_open"):

@@ -1,17 +1,17 @@
-"""`/metrics` for Prometheus: what a server has done and is doing, without any library.
+"""`/metrics` for Prometheus, without a client library.
 
     server.run("http", metrics="/metrics")
 
-`Metrics` observes calls, counts in plain dictionaries, and writes the text only on request. It uses
-the instruments that OpenTelemetry uses too (`connection/instrumentation.py`), under the names that
-those have in Prometheus (`mcp_server_operation_duration_seconds`), so one dashboard fits both. The
-number of series is bounded, whatever callers send: methods are those that exist, tools those that
-have answered, codes those that are defined, and series above the bound are counted as `_OTHER`.
+`Metrics` observes calls, counts in plain dictionaries, and writes the text only on request. It
+shares its instruments with OpenTelemetry (`connection/instrumentation.py`) and uses their
+Prometheus names (`mcp_server_operation_duration_seconds`), so one dashboard fits both. The number
+of series is bounded, whatever callers send: labels are limited to existing methods, tools that have
+answered, and defined codes. Series above the bound are counted as `_OTHER`.
 
-With several workers, any of them may be asked. It asks the others over the bus and writes the
-series of all of them, each with its `worker` label, so that the counters of a worker that was
-started again begin at zero without those of the others. A worker that does not answer in time is
-left out. https://prometheus.io/docs/instrumenting/exposition_formats/
+With several workers, any of them can serve the page. It collects the series of the others over the
+bus and writes all series, each with its `worker` label. So if a worker is restarted, only its own
+counters begin at zero. A worker that does not answer in time is left out.
+https://prometheus.io/docs/instrumenting/exposition_formats/
 """
 
 import asyncio
@@ -41,28 +41,28 @@ from ..transports.http.server.asgi import Send
 
 CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
 MAX_SERIES = 2000
-"""Series of one instrument; more are counted as `_OTHER`."""
+"""The maximum number of series per instrument; further series are counted as `_OTHER`."""
 WORKERS_SECONDS = 0.5
-"""How long the other workers have to send what they have counted."""
+"""The time that the other workers have to send their counts."""
 WORKER_VARIABLE = "DOVETAIL_WORKER"
 """The environment variable with the number of a worker."""
 HTTP_METHODS = frozenset({"GET", "POST", "DELETE", "OPTIONS", "HEAD", "PUT", "PATCH"})
 Lines = dict[str, list[str]]
 """The lines of each instrument, by its name."""
 OVERFLOW: Attributes = ((ERROR_TYPE, OTHER),)
-"""The series that counts all that are above the bound."""
+"""The series that counts everything above the bound."""
 _ESCAPED = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
 class Metrics(OperationObserver):
-    """What one process has counted."""
+    """The metrics of one process."""
 
     def __init__(self) -> None:
         super().__init__()
         self._started = time()
         self._in_flight = 0
         self._durations: dict[Attributes, list[float]] = {}
-        """For each series, the count of each bucket, the last for the longest, and the sum."""
+        """For each series, the count in each bucket (the last has no upper bound), and the sum."""
         self._refusals: dict[Attributes, float] = {}
         self._responses: dict[Attributes, float] = {}
 
@@ -116,7 +116,7 @@ class Metrics(OperationObserver):
         )
 
     def lines(self, gauges: Mapping[str, float], worker: str = "") -> Lines:
-        """Return the lines of all instruments. Among several workers, give the name of this one."""
+        """Return the lines of all instruments. One of several workers passes its name."""
         series: dict[str, Mapping[Attributes, Any]] = {
             **{name: {(): value} for name, value in gauges.items()},
             "mcp.server.operation.duration": self._durations,
@@ -137,7 +137,7 @@ class Metrics(OperationObserver):
 
 
 class MetricsPage:
-    """The page in one event loop, which collects the lines of all workers."""
+    """The metrics page in one event loop; it collects the lines of all workers."""
 
     def __init__(
         self, metrics: Metrics, gauges: Callable[[], Mapping[str, float]], bus: Bus
@@ -154,7 +154,7 @@ class MetricsPage:
         bus.on("metrics/tell", self._on_answer)
 
     async def page(self) -> bytes:
-        """Return the text, with the series of all workers."""
+        """Return the text of the page, with the series of all workers."""
         workers = [self._own_lines(), *(await self._other_lines()).values()]
         text: list[str] = []
         for instrument in INSTRUMENTS:
@@ -199,7 +199,7 @@ class MetricsPage:
             self._collected[worker] = lines
             if self._expected and self._expected <= self._collected.keys():
                 self._complete.set()
-            self._expected.add(worker)  # also a worker that was too late this time
+            self._expected.add(worker)  # including a worker that was too late this time
 
 
 def _count(counts: dict[Attributes, float], attributes: Attributes) -> None:

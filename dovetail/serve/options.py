@@ -15,7 +15,7 @@ from ..transports.http.server.policy import Policy
 
 
 class ServePaths(Struct, frozen=True):
-    """The paths at which a server answers; None if it does not offer that transport."""
+    """The path of each transport; None if the server does not offer it."""
 
     endpoint: str
     sse: str | None
@@ -25,8 +25,8 @@ class ServePaths(Struct, frozen=True):
 
     @property
     def guarded(self) -> dict[str, str]:
-        """Each path that needs authentication, and that of its transport (`/message` belongs to
-        `/sse`); the endpoint comes first."""
+        """The paths that need authentication, each with the path of its transport (`/message`
+        belongs to `/sse`), the endpoint first."""
         transports = {
             self.endpoint: self.endpoint,
             self.sse: self.sse,
@@ -39,7 +39,7 @@ class ServePaths(Struct, frozen=True):
 
 
 class ServeOptions(Struct, frozen=True, kw_only=True):
-    """How a server is served over HTTP."""
+    """The options for serving over HTTP."""
 
     path: str = ""
     """The path of the endpoint, relative to the mount point of the application."""
@@ -52,8 +52,8 @@ class ServeOptions(Struct, frozen=True, kw_only=True):
     metrics: str | None = None
     """The path of the metrics for Prometheus (default: not offered)."""
     metrics_auth: str | bool | None = None
-    """Who may read the metrics of a server with `auth=`: callers with this scope, or anyone
-    (False). Such a server requires it, because the metrics cover all callers."""
+    """Who may read the metrics: callers with this scope, or anyone (False). Required if the server
+    has `auth=`, because the metrics cover all callers."""
     hosts: Sequence[str] = ()
     """Accepted values of the Host header, besides the bind address and localhost; "*" accepts
     all."""
@@ -63,8 +63,8 @@ class ServeOptions(Struct, frozen=True, kw_only=True):
     public_url: str | None = None
     """The URL under which clients reach the server; its host and origin are accepted."""
     sessions: bool = True
-    """Whether clients of the handshake era get a session. Without one they get no GET streams and
-    cannot resume a stream."""
+    """Whether clients of the handshake era get a session. Without a session, they get no GET
+    streams and cannot resume a stream."""
     json_only: bool = False
     """Whether a POST is always answered with a single JSON body. Progress and log messages of a
     call are then dropped."""
@@ -74,16 +74,16 @@ class ServeOptions(Struct, frozen=True, kw_only=True):
     """Keys that seal session ids, newest first (default: `DOVETAIL_KEYS`, or a random key that the
     processes of one program share)."""
     events: Callable[[], EventStore] | None = None
-    """Creates the store of event streams (default: a bounded store in memory)."""
+    """Creates the store for event streams (default: a bounded store in memory)."""
     bus: Callable[[], Awaitable[Bus]] | None = None
-    """Connects the processes of one server (default: the one of `run(workers=…)`)."""
+    """The bus between the processes of one server (default: the bus of `run(workers=…)`)."""
     routes: Callable[[Any, Any, Any], Awaitable[None]] | None = None
-    """Your own ASGI application, which answers at all other paths. It gets no lifespan events."""
+    """Your own ASGI application for all other paths. It gets no lifespan events."""
     bound: Sequence[str] = ()
 
     @classmethod
     def create(cls, **options: Any) -> "ServeOptions":
-        """Build the options from keywords; ConfigError if one is unknown or invalid."""
+        """Build the options from keywords; raise ConfigError if one is unknown or invalid."""
         _rename_beside(options)
         known = {field.name for field in fields(cls)}
         unknown = [name for name in options if name not in known]
@@ -136,7 +136,7 @@ class ServeOptions(Struct, frozen=True, kw_only=True):
         return ServePaths(self.path.rstrip("/"), sse, message, _path(self.websocket, "/ws"))
 
     def check_metrics_auth(self, guard: Guard | None) -> None:
-        """Raise ConfigError if it is not clear who may read the metrics, or cannot be checked."""
+        """Raise ConfigError if it is unclear or unenforceable who may read the metrics."""
         auth = self.metrics_auth
         is_scope = isinstance(auth, str) and auth.split() == [auth]
         if guard is None and auth:

@@ -1,8 +1,8 @@
-"""All paths of a server but its endpoint: the health check, metrics, HTTP+SSE (2024-11-05),
+"""All paths of a server except its endpoint: the health check, metrics, HTTP+SSE (2024-11-05),
 WebSocket, the pages of its guard, and your own application (`routes=`).
 
-The endpoint has its own checks (`transports/http/server/policy.py`). Requests to other paths go
-through those of these checks that apply to them: Host, Origin and authentication.
+The endpoint has its own checks (`transports/http/server/policy.py`). Requests to other paths
+undergo only the checks that apply to them: Host, Origin and authentication.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 
 BODILESS = ("GET", "HEAD", "OPTIONS")
 MAX_PAGE_BODY_BYTES = 64 * KIB
-"""The longest body of a request to a page of the guard."""
+"""The maximum size of a request body sent to one of the guard's pages."""
 CHECKED = (b"host", b"origin", b"authorization")
-"""The headers that are checked in a request without a body."""
+"""The headers that are checked on a request without a body."""
 
 
 class Routes:
-    """Answers requests to all paths but the endpoint."""
+    """The handler for all paths except the endpoint."""
 
     def __init__(self, app: "App") -> None:
         self._app, self._page_limits = app, app.service.limits
@@ -97,7 +97,7 @@ class Routes:
     ) -> None:
         """Let the guard answer, or else your application.
 
-        Only the Host is checked: browsers visit their pages, and other origins may read them.
+        Only the Host header is checked: browsers visit these pages, and any origin may read them.
         """
         head = self._check_head(scope, b"host")
         if isinstance(head, Rejection):
@@ -175,7 +175,7 @@ class Routes:
     async def _admit(
         self, scope: Scope, path: str, send: Send, *names: bytes, is_guarded: bool = True
     ) -> tuple[RequestIdentity, Headers] | None:
-        """Return who sent a request, and the headers of its response; None if it was refused."""
+        """Return the caller's identity and the response headers; None after a refusal."""
         head = self._check_head(scope, *names)
         if isinstance(head, Rejection):
             await send_error(send, head)
@@ -194,7 +194,7 @@ class Routes:
         return RequestIdentity(client[0] if client else None)
 
     def _check_head(self, scope: Scope, *names: bytes) -> RequestHead | Rejection:
-        """Check the headers of a POST; given names, only those headers, of any request."""
+        """Check the headers of a POST or, if names are given, only those headers of any request."""
         headers, server = scope["headers"], scope.get("server")
         if names:
             headers = [*(pair for pair in headers if pair[0] in names), JSON]
@@ -208,7 +208,7 @@ async def _read_body(
     limits: Limits,
     headers: Sequence[tuple[bytes, bytes]] = (),
 ) -> bytes | None:
-    """Read the body of a request; None if it was refused, or the client disconnected."""
+    """Return the body of a request; None if it was refused or the client disconnected."""
     try:
         return await read_body(receive, limits, state.endpoint.body_timeouts)
     except RequestRefused as refused:
@@ -228,7 +228,7 @@ async def send_error(
 
 
 def replay_body(body: bytes, receive: Callable[[], Awaitable[Any]]) -> Receive:
-    """Return a `receive` that yields a body which was read already."""
+    """Return a `receive` that yields a body that was already read."""
     messages = iter([{"type": "http.request", "body": body, "more_body": False}])
 
     async def replay() -> Any:
@@ -238,7 +238,7 @@ def replay_body(body: bytes, receive: Callable[[], Awaitable[Any]]) -> Receive:
 
 
 def _error_text(refusal: HttpResponse) -> str:
-    """Return the reason of a refusal: as OAuth has it, or the body of another guard."""
+    """Return the reason for a refusal: the OAuth error description, or the whole body."""
     try:
         return str(json.decode(refusal.body)["error_description"])
     except (MsgspecError, KeyError, TypeError):

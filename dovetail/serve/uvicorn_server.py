@@ -1,23 +1,22 @@
-"""uvicorn, with our own shutdown, with bounds on its connections, and with a fast path for the most
-common request.
+"""uvicorn with our own shutdown, bounded connections, and a fast path for the most common request.
 
 At shutdown the event streams end first, so that nothing waits for clients that have no reason to
-disconnect. A signal ends `run` and not the process that called it; only if something keeps `run`
-from ending (such as a tool that ignores its cancellation), or a second signal arrives, the process
-ends.
+disconnect. A signal ends `run` but not the process that called it. The process ends only if
+something keeps `run` from returning (such as a tool that ignores its cancellation), or if a second
+signal arrives.
 
-A connection that does not finish the head of its request, or whose head is too long, is closed. So
-is one whose client does not read the response. Trailers are dropped: they would be headers that no
-proxy has seen. A request to upgrade to HTTP/2 is answered with HTTP/1.1. When a connection is lost,
-every request on it is notified, not only the last.
+A connection is closed if the head of its request is too slow or too long, or if its client does not
+read the response. Trailers are dropped: they would be headers that no proxy has seen. A request to
+upgrade to HTTP/2 is answered with HTTP/1.1. When a connection is lost, every request on it is
+notified, not only the last.
 
 The most common request arrives complete, in one piece, alone on its connection, and is answered
-after one iteration of the event loop with one JSON body. It needs nothing that ASGI is for: no task
-that waits for a body, no events for what comes next. So it is held back from uvicorn until it is
-complete, and the application starts it directly (`App.begin`). If it is done in the next iteration,
-the response is written in one piece. Every other request, as soon as it turns out to be one, is
-handed over to uvicorn as if it came now, with what was begun in its scope. `python -m bench.costs`:
-36 µs of CPU per call instead of 59.
+after one iteration of the event loop with one JSON body. It needs none of the machinery of ASGI: no
+task that waits for a body, no further events. So it is held back from uvicorn until it is complete,
+and the application starts it directly (`App.begin`). If it is done in the next iteration, the
+response is written in one piece. Any other request is handed over to uvicorn as soon as it is
+recognized, as if it had just arrived. Work that was already started is passed on in its scope.
+`python -m bench.costs`: 36 µs of CPU per call instead of 59.
 """
 
 import asyncio
@@ -45,7 +44,7 @@ UPGRADE_HEADERS = (b"upgrade", b"http2-settings")
 
 
 class _HeldRequestParser:
-    """Speaks for the parser about the request that was held back; it may be at the next."""
+    """The parser's state for a held-back request; the parser may be at the next one."""
 
     get_method = staticmethod(lambda: b"POST")
     get_http_version = staticmethod(lambda: "1.1")
@@ -59,13 +58,13 @@ class UvicornProtocol(HttpToolsProtocol):
     served: App
     limits: Limits
     head_timer: asyncio.TimerHandle | None = None
-    """Closes a connection whose request does not arrive, or does not end."""
+    """Closes a connection whose request does not arrive or is not completed."""
     write_timer: asyncio.TimerHandle | None = None
     """Closes a connection whose client does not read."""
     received = 0
-    """Bytes of the current request since its first packet, or since the last piece of its body."""
+    """Bytes received since the first packet of the request, or since the last piece of its body."""
     in_head = in_request = False
-    """Whether a head, and a request, has begun to arrive and is not complete."""
+    """Whether a head, or a request, has begun to arrive but is not complete."""
     ignores_upgrade = False
     """Whether the request asks for another protocol, which we do not speak."""
     cycles: tuple[Any, ...] = ()
@@ -101,7 +100,7 @@ class UvicornProtocol(HttpToolsProtocol):
             self._check_incomplete()
 
     def _check_incomplete(self) -> None:
-        """Bound the time and size of a head, and of the rest of a request that was refused."""
+        """Limit the time and size of a head, and of the rest of a refused request."""
         if self.transport.is_closing():
             return
         refused = self.cycle is not None and self.cycle.response_complete
@@ -138,7 +137,7 @@ class UvicornProtocol(HttpToolsProtocol):
     # callbacks of the parser
 
     def on_message_begin(self) -> None:
-        """Hand over the request before this one, as they are answered in order."""
+        """Hand over the previous request, because requests are answered in order."""
         if self.held is not None or self.begun is not None:
             self._hand_over()
         self.in_head = self.in_request = True
@@ -170,7 +169,7 @@ class UvicornProtocol(HttpToolsProtocol):
             self._start_in_uvicorn()
 
     def on_body(self, body: bytes) -> None:
-        """Take a piece of the body."""
+        """Process a piece of the body."""
         self.received = 0
         if self.held is None:
             super().on_body(body)
@@ -220,7 +219,7 @@ class UvicornProtocol(HttpToolsProtocol):
         self.loop.call_soon(self._write_answer, begun)
 
     def _write_answer(self, begun: EarlyRequest) -> None:
-        """Write the response, if the call is done by now, as most are."""
+        """Write the response if the call is done, as most calls are by now."""
         if self.begun is not begun:
             return  # it was handed over
         answer = begun.answer
@@ -233,7 +232,7 @@ class UvicornProtocol(HttpToolsProtocol):
         self.on_response_complete()
 
     def _hand_over(self) -> None:
-        """Give uvicorn the request that was held back."""
+        """Hand the held-back request over to uvicorn."""
         body, begun, self.held, self.begun = self.held, self.begun, None, None
         if begun is not None:
             cast(dict[str, Any], self.scope)[EARLY_REQUEST] = begun
@@ -256,7 +255,7 @@ class UvicornProtocol(HttpToolsProtocol):
         super().shutdown()
 
     def pause_writing(self) -> None:
-        """Give a client that reads too slowly some time to read anything at all."""
+        """Start a timeout for a client that reads too slowly."""
         super().pause_writing()
         self._check_progress()
 
@@ -270,7 +269,7 @@ class UvicornProtocol(HttpToolsProtocol):
             )
 
     def resume_writing(self) -> None:
-        """Stop the timeout: the client reads again."""
+        """Stop the timeout: the client is reading again."""
         if self.write_timer is not None:
             self.write_timer.cancel()
         super().resume_writing()
@@ -339,28 +338,28 @@ class HttpServer(uvicorn.Server):
                 self.exit_timer.cancel()
 
     def handle_exit(self, sig: int, frame: Any) -> None:
-        """Begin to shut down; at the second signal, end the process."""
+        """Start the shutdown; on the second signal, end the process."""
         if self.exit_timer is not None:
             os._exit(130)
         timeout = max(1, self._app.service.limits.shutdown)
-        self.exit_timer = exit_after(2 * timeout)  # twice what `shutdown` may take
+        self.exit_timer = exit_after(2 * timeout)  # twice as long as `shutdown` may take
         super().handle_exit(sig, frame)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End the streams, and so the connections, then everything else."""
+        """End the streams, and thereby the connections, then everything else."""
         closing = asyncio.create_task(self._app.close())
         await super().shutdown(sockets)
         await closing
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Do nothing: `run` has done it. uvicorn would raise the signal again at the end, and so
-        end the caller of `run`."""
+        """Do nothing: `run` has done it. uvicorn would raise the signal again at the end, and
+        thereby end the caller of `run`."""
         yield
 
 
 def make_server(app: App, tls: Mapping[str, str | None]) -> HttpServer:
-    """Return the server of an application; ConfigError if its options are not valid."""
+    """Return the server for an application; raise ConfigError if its options are invalid."""
     limits = app.service.limits
     try:
         config = uvicorn.Config(
@@ -383,12 +382,12 @@ def make_server(app: App, tls: Mapping[str, str | None]) -> HttpServer:
         )
         config.load()
     except (OSError, ValueError) as error:
-        raise ConfigError(f"HTTP could not be set up: {error}") from None
+        raise ConfigError(f"Cannot set up HTTP: {error}") from None
     return HttpServer(config, app)
 
 
 def websocket_protocol() -> Any:
-    """Return uvicorn's WebSocket protocol without an error for each refused handshake.
+    """Return uvicorn's WebSocket protocol, changed to log no error for a refused handshake.
 
     uvicorn logs a refused handshake as if it had not been answered at all.
     """

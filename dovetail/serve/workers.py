@@ -1,20 +1,20 @@
 """Several processes that serve one port, and the parent that supervises them.
 
-The parent forks and from then on only waits, in plain blocking code without a thread or an event
-loop. So it can fork again at any time, and a new child starts from the same clean state as the
-first. Its children are the workers, which accept connections from the sockets that they all
-inherited, and the hub of their bus. If the hub dies, the next one takes over the same listening
-socket, to which the workers are already connecting again.
+After it has forked, the parent only waits, in plain blocking code without threads or an event loop.
+So it can fork again at any time, and a new child starts from the same clean state as the first. Its
+children are the workers, which accept connections from the sockets that they inherited, and the hub
+of their bus. If the hub dies, the next hub takes over its listening socket, to which the workers
+are already reconnecting.
 
-    SIGCHLD             a child that died is started again, after a pause that grows; if one dies
-                        too early too often, everything ends
+    SIGCHLD             a child that died is restarted after a growing pause; if one dies early too
+                        often, everything ends
     SIGTERM, SIGINT     the workers get SIGTERM and `grace` seconds, then SIGKILL; a second signal
                         cuts the wait short
     the parent died     every child reads a pipe whose other end only the parent holds, and stops
-                        when that is closed
+                        when it is closed
 
 Children leave the terminal's process group, so that Ctrl-C reaches them only through the parent. If
-no key for sealing tokens is configured, they share a random one that is drawn before the first
+no key for sealing tokens is configured, they share a random key that is generated before the first
 fork.
 """
 
@@ -39,13 +39,13 @@ from ..errors import ConfigError
 from .metrics import WORKER_VARIABLE
 
 EARLY_DEATH_SECONDS = 5.0
-"""A process that ends sooner than this after its start died early."""
+"""A process that ends within this time after its start has died early."""
 MAX_EARLY_DEATHS = 5
 """Early deaths in a row before the server gives up."""
 RESTART_PAUSE_SECONDS = 0.05
-"""The pause before a process is started again; doubles with each early death."""
+"""The pause before a process is restarted; it doubles with each early death."""
 KILL_SECONDS = 0.5
-"""How long a killed process may take to be gone."""
+"""How long to wait for a killed process to disappear."""
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 HANDLED_SIGNALS = [
@@ -63,10 +63,10 @@ def run_workers(
         count: The number of workers.
         sockets: The listening sockets, which all workers inherit.
         work: Called in each worker with the path of their bus.
-        grace: Seconds that the workers have to end after a signal.
+        grace: Seconds that the workers have to exit after a signal.
 
     Returns:
-        None after an orderly end, an exit code if the workers could not be kept alive.
+        None after a clean shutdown, or an exit code if the workers could not be kept alive.
     """
     if not hasattr(os, "fork"):
         raise ConfigError(
@@ -113,7 +113,7 @@ def run_workers(
 
 
 class ChildProcess(Struct, eq=False):
-    """A process that should be running: its current pid, if any, and when to start the next."""
+    """A process that should be running: its current pid, if any, and when to restart it."""
 
     name: str
     run: Callable[[], None]
@@ -123,7 +123,7 @@ class ChildProcess(Struct, eq=False):
     early_deaths: int = 0
 
     def on_death(self, how: str) -> None:
-        """Log how the process ended, and set when it is started again."""
+        """Log how the process ended, and schedule its restart."""
         now = time.monotonic()
         died_early = now - self.started < EARLY_DEATH_SECONDS
         self.early_deaths = self.early_deaths + 1 if died_early else 0
@@ -133,7 +133,7 @@ class ChildProcess(Struct, eq=False):
 
 
 class Supervisor:
-    """Starts children, waits for signals, ends children."""
+    """The parent's side: start children, wait for signals, stop children."""
 
     def __init__(self, grace: float) -> None:
         self._grace = grace
@@ -167,7 +167,7 @@ class Supervisor:
                     return 1
 
     def stop(self, children: list[ChildProcess], grace: float) -> None:
-        """Ask the children to end, wait, and kill those that did not."""
+        """Ask the children to exit, wait, and kill those that did not."""
         for number, timeout in ((signal.SIGTERM, grace), (signal.SIGKILL, KILL_SECONDS)):
             deadline = time.monotonic() + timeout
             for child in children:
@@ -195,7 +195,7 @@ class Supervisor:
         os.close(self.lifeline)
 
     def _start(self, child: ChildProcess) -> None:
-        _flush()  # or the child would write the buffered output again
+        _flush()  # otherwise the child would write the buffered output again
         child.started = time.monotonic()
         # Hold signals back until parent and child have set up their handlers.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED_SIGNALS)
@@ -241,7 +241,7 @@ class Supervisor:
             os._exit(code)
 
     def _watch_parent(self) -> None:
-        """In a child: end when the parent has died, in good order if possible."""
+        """In a child, exit when the parent has died, cleanly if possible."""
         os.read(self.lifeline, 1)
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
         time.sleep(self._grace)
@@ -249,7 +249,7 @@ class Supervisor:
 
 
 class SignalWaiter:
-    """Receives signals through a socket, so that one can wait for them with a timeout."""
+    """A receiver of signals through a socket, so that waiting for them can time out."""
 
     def __init__(self) -> None:
         self._receiver, self._sender = socket.socketpair()
@@ -260,7 +260,7 @@ class SignalWaiter:
         self._wakeup = signal.set_wakeup_fd(self._sender.fileno(), warn_on_full_buffer=False)
 
     def wait(self, seconds: float | None) -> bool:
-        """Sleep until a signal arrives, or for that long. Return whether it says to stop."""
+        """Wait up to `seconds` for a signal. Return whether the signal says to stop."""
         self._receiver.settimeout(seconds)
         try:
             return any(number in STOP_SIGNALS for number in self._receiver.recv(4096))
@@ -284,7 +284,7 @@ async def _run_hub(listening: socket.socket, lifeline: int, path: str, grace: fl
     await Hub().start(listening)
     await orphaned.wait()
     loop.remove_reader(lifeline)
-    _remove(path)  # the parent cannot do it any more
+    _remove(path)  # the parent can no longer do it
     await asyncio.sleep(grace)
 
 

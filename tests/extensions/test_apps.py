@@ -190,10 +190,10 @@ async def test_a_server_without_apps_declares_nothing() -> None:
             "https://weather",
             HTML,
             {},
-            "'https://weather' is not a URI of an app; it has the form 'ui://weather/view'",
+            "'https://weather' is not the URI of an app; use the form 'ui://weather/view'",
         ),
-        ("ui://", HTML, {}, "is not a URI of an app"),
-        ("ui://{city}", HTML, {}, "is not a URI of an app; .* without variables"),
+        ("ui://", HTML, {}, "is not the URI of an app"),
+        ("ui://{city}", HTML, {}, "is not the URI of an app; .* without variables"),
         (URI, "", {}, "'' is not an HTML document, which starts with <!doctype html>"),
         (URI, "view.html", {}, r"'view.html' is not an HTML document, .* pass Path\(…\)"),
         (URI, Path("nowhere.html"), {}, "the file /.*/nowhere.html does not exist"),
@@ -207,7 +207,7 @@ async def test_a_server_without_apps_declares_nothing() -> None:
             URI,
             HTML,
             {"connect_domains": ["api.example.com"]},
-            "write https:// or wss:// and a host",
+            "write https:// or wss:// followed by a host",
         ),
         (
             URI,
@@ -219,7 +219,7 @@ async def test_a_server_without_apps_declares_nothing() -> None:
             URI,
             HTML,
             {"resource_domains": ["wss://cdn.example.com"]},
-            "is not an origin; write https:// and a host",
+            "is not an origin; write https:// followed by a host",
         ),
         (URI, HTML, {"resource_domains": ["https://cdn.example.com/lib"]}, "is not an origin"),
         (URI, HTML, {"frame_domains": ["*"]}, "is not an origin"),
@@ -228,7 +228,7 @@ async def test_a_server_without_apps_declares_nothing() -> None:
             URI,
             HTML,
             {"base_uri_domains": "https://a.example.com"},
-            r"base_uri_domains= takes a list, such as \['https",
+            r"base_uri_domains= must be a list, such as \['https",
         ),
         (
             URI,
@@ -236,7 +236,7 @@ async def test_a_server_without_apps_declares_nothing() -> None:
             {"permissions": ["bluetooth"]},
             "unknown permission 'bluetooth'; the permissions are camera, microphone",
         ),
-        (URI, HTML, {"permissions": "camera"}, "permissions= takes a list"),
+        (URI, HTML, {"permissions": "camera"}, "permissions= must be a list"),
         (URI, HTML, {"mime_type": "text/html"}, "remove mime_type="),
     ],
 )
@@ -252,20 +252,20 @@ def test_an_app_that_makes_no_sense_is_refused_when_it_is_registered(
     [
         (
             {"ui": "https://weather"},
-            "'https://weather' is not a URI of an app, which starts with ui://",
+            "'https://weather' is not the URI of an app; it must start with ui://",
         ),
         ({"ui": "ui://other"}, "there is no app 'ui://other' yet; register it before its tools"),
-        ({"visibility": ["user"]}, "a tool is for 'model', for 'app', or both"),
-        ({"visibility": []}, "a tool is for 'model'"),
-        ({"ui": URI, "meta": {"ui": {}}}, "its meta= has a 'ui' already"),
+        ({"visibility": ["user"]}, "must be a list of 'model', 'app', or both"),
+        ({"visibility": []}, "must be a list of 'model'"),
+        ({"ui": URI, "meta": {"ui": {}}}, "its meta= already has a 'ui'"),
         (
             {"meta": {"ui": URI}},
             "its meta= has a 'ui' that is not an object; use ui= and visibility= instead",
         ),
         ({"meta": {"ui": {"resourceUri": "ui://other"}}}, "there is no app 'ui://other' yet"),
-        ({"meta": {"ui": {"resourceUri": 1}}}, "ui=1 is not a URI of an app"),
-        ({"meta": {"ui": {"visibility": "app"}}}, "visibility='app'; a tool is for 'model'"),
-        ({"meta": {"ui": {"visibility": ["app", "user"]}}}, "a tool is for 'model'"),
+        ({"meta": {"ui": {"resourceUri": 1}}}, "ui=1 is not the URI of an app"),
+        ({"meta": {"ui": {"visibility": "app"}}}, "visibility='app' must be a list"),
+        ({"meta": {"ui": {"visibility": ["app", "user"]}}}, "must be a list of 'model'"),
     ],
 )
 def test_a_tool_that_makes_no_sense_is_refused_when_it_is_registered(
@@ -722,19 +722,19 @@ REQUESTS = {
         "on_link",
         {"url": "https://example.com/"},
         ("https://example.com/",),
-        "Link opening denied",
+        "Opening the link was denied",
     ),
     "ui/message": (
         "on_message",
         {"role": "user", "content": {"type": "text", "text": "Hello"}},
         ("user", {"type": "text", "text": "Hello"}),
-        "Message sending denied",
+        "Sending the message was denied",
     ),
     "ui/update-model-context": (
         "on_model_context",
         {"structuredContent": {"day": "Mon"}},
         ({"structuredContent": {"day": "Mon"}},),
-        "Context update denied",
+        "Updating the context was denied",
     ),
 }
 
@@ -894,7 +894,7 @@ async def test_a_host_that_fails_says_so_to_the_view_and_the_details_to_its_log(
     async with shown(on_link=fail, on_size=fail) as window:
         await window.begin()
         failed = await window.ask("ui/open-link", url="https://example.com")
-        assert failed == {"code": -32603, "message": "The host failed at ui/open-link"}
+        assert failed == {"code": -32603, "message": "The host failed to handle ui/open-link"}
         await window.tell("ui/notifications/size-changed", height=1)
     assert caplog.text.count("RuntimeError: secret") == 2
 

@@ -338,7 +338,7 @@ async def test_a_skill_within_another_is_one_of_its_own_whichever_came_first(
         assert (await inner.read("y.md")).text == "new"
         assert (await whole.read("inner/SKILL.md")).text == inner.text
         with pytest.raises(
-            SkillRefused, match="3 bytes, its entry says 4"
+            SkillRefused, match="3 bytes, but its entry says 4"
         ):  # a change of the one is a change of the other
             await whole.read("inner/y.md")
 
@@ -730,7 +730,7 @@ class Liar:
 @pytest.mark.parametrize(
     ("served", "entry", "what", "words"),
     [
-        (SKILL_MD + b"x", listing(), "size", "has 49 bytes, its entry says 48"),
+        (SKILL_MD + b"x", listing(), "size", "has 49 bytes, but its entry says 48"),
         (SKILL_MD.replace(b"Do", b"Du"), listing(), "digest", "its entry says sha256:"),
         (
             SKILL_MD,
@@ -864,7 +864,7 @@ FLAWED: list[tuple[Any, str]] = [
     (listing(resources=[{**manifest()[0], "size": 2**24 + 1}]), "16,777,217 bytes"),
     (listing(resources=[manifest()[0]] * 513), "it has 513 files"),
     *(
-        (listing(resources=[*manifest(), {"uri": uri, **GOOD}]), "is outside of it")
+        (listing(resources=[*manifest(), {"uri": uri, **GOOD}]), "is outside the skill")
         for uri in (
             "skill://other/x.md",
             "skill://pdfx/x.md",
@@ -934,7 +934,7 @@ async def test_contents_that_are_not_of_the_one_file_are_refused(given: list[Any
         return result
 
     async with Client(Liar(listing()).server, middleware=[contents]) as client:
-        with pytest.raises(SkillRefused, match="did not answer with this file") as refusal:
+        with pytest.raises(SkillRefused, match="did not return this file") as refusal:
             await client.read_skill(AT)
         assert refusal.value.what == "contents"
 
@@ -951,7 +951,7 @@ async def test_a_list_without_end_is_not_followed_for_ever() -> None:
     server = Server("endless", extensions=[part])
     async with Client(server) as client:
         with pytest.raises(
-            InvalidRequest, match=r"more than 100,000 skills and files of skills \(Limits.skills\)"
+            InvalidRequest, match=r"more than 100,000 skills and skill files \(Limits.skills\)"
         ):
             await client.list_skills()
     assert pages == 34  # 1,000 entries of 1 + 2 each

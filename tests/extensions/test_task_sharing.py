@@ -139,7 +139,7 @@ async def test_a_server_starts_though_another_one_writes_and_takes_up_later_what
     other.execute("BEGIN IMMEDIATE")
     async with client(server(path), EXTENDED) as one:
         assert (await one.request("tasks/get", {"taskId": "left"})).status == "working"
-        assert "Orphaned tasks cannot be resumed now" in caplog.text
+        assert "Orphaned tasks could not be resumed" in caplog.text
         other.execute("ROLLBACK")
         other.close()
         assert (await reached(one, "left", "failed")).status_message.startswith(

@@ -390,14 +390,14 @@ async def test_a_server_starts_though_its_store_fails_and_takes_up_what_was_left
     )
     site = Site(tasks=store)
     async with site.server.lifespan():
-        assert "cannot be resumed now: gone for a while" in caplog.text
+        assert "could not be resumed: gone for a while" in caplog.text
     assert not manager(site.server).busy
     async with Client(site.server, revision=form) as client:
         assert (await client.request("tasks/get", {"taskId": "left"})).status == "failed"
 
 
 async def test_a_server_whose_file_cannot_be_used_does_not_start(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="tasks cannot be stored there"):
+    with pytest.raises(ConfigError, match="Tasks cannot be stored in"):
         async with Site(tasks=SqliteStore(tmp_path)).server.lifespan():
             pass
 

@@ -168,7 +168,9 @@ async def test_what_cannot_be_resumed_says_so_and_what_was_over_is_still_there(
     with shop.started() as program:
         async with shop.client(program, form) as client:
             assert (await client.task(whole.id).result()).text == "done"
-            with pytest.raises(InternalError, match="The server stopped while this task ran"):
+            with pytest.raises(
+                InternalError, match="The server stopped while this task was running"
+            ):
                 await client.task(broken.id).result()
             task = await client.request("tasks/get", {"taskId": broken.id})
             assert task.status == "failed" and "stopped" in task.status_message
@@ -327,7 +329,7 @@ async def test_a_task_that_takes_its_server_down_each_time_is_given_up(
         async with shop.client(program, EXTENDED) as client:
             with pytest.raises(
                 InternalError,
-                match="stopped 3 times while this task ran, and the task made no progress",
+                match="stopped 3 times while this task was running, and the task made no progress",
             ):
                 await client.task(handle.id).result()
     assert shop.lines() == ["begun"] * runs

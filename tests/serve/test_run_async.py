@@ -82,7 +82,7 @@ async def test_on_stdio_it_ends_with_its_client_and_the_program_goes_on() -> Non
 async def test_what_cannot_be_is_said_at_once() -> None:
     server = Server("inside")
     for transport, options, said in (
-        ("http", {"workers": 2}, "only possible with `run`"),
+        ("http", {"workers": 2}, "works only with `run`"),
         ("stdio", {"port": 1}, "stdio has no options"),
         ("pigeon", {}, "no transport 'pigeon'"),
     ):

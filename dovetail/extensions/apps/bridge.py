@@ -1,13 +1,13 @@
-"""The host's end of the conversation with a view, without the window in between.
+"""The host's side of the conversation with a view, independent of the window that shows it.
 
     bridge = Bridge(client, view, send, ViewHost(name="chat", on_link=ask_the_user))
     reply = await bridge.handle(message)        # from the view's window; post the reply
     result = await bridge.call({"city": "Oslo"})   # also notifies the view
 
-A view runs code of the server's author. It may call the tools of that server that are meant for
-apps, and read its resources. Everything else is up to the host, which grants it by giving
-`ViewHost` a function. Nothing that a view sends makes `handle` raise, and nothing is sent to a view
-before it says that it is ready. The policy of each view, and every request it makes, is logged to
+A view runs code written by the server's author. It may call the tools of that server that are meant
+for apps, and read its resources. The host grants everything else by passing functions to
+`ViewHost`. `handle` never raises, whatever a view sends, and nothing is sent to a view before it
+reports that it is ready. The policy of each view, and every request it makes, is logged to
 `dovetail.extensions`.
 https://github.com/modelcontextprotocol/ext-apps/blob/main/specification/2026-01-26/apps.mdx#communication-protocol
 """
@@ -45,10 +45,10 @@ log = logging.getLogger("dovetail.extensions")
 Json: TypeAlias = dict[str, Any]
 Mode = Literal["inline", "fullscreen", "pip"]
 DENIED = -32000
-"""The code of errors for what the host or its user denies."""
+"""The error code for requests that the host or its user denies."""
 MAX_IN_FLIGHT = 64
-"""Messages of one view that are handled at once. More requests are refused, and more notifications
-are dropped."""
+"""How many messages of one view are handled at the same time. Further requests are refused, and
+further notifications are dropped."""
 MAX_PIXELS = 100_000
 """The largest width and height that a view may request."""
 TEARDOWN_ID = 1
@@ -56,15 +56,16 @@ TEARDOWN_ID = 1
 
 
 class ViewHost(Struct, frozen=True, kw_only=True, eq=False):
-    """What a host offers to its views, as functions that may be async.
+    """The features that a host offers to its views, as functions that may be async.
 
-    A view cannot use what has no function. Functions that allow something return whether they do.
+    A view cannot use a feature without a function. Functions that grant a request return whether
+    they did.
     """
 
     name: str
-    """The name of the host, which views see."""
+    """The name of the host, as shown to views."""
     version: str = "0.0.0"
-    """The version of the host, which views see."""
+    """The version of the host, as shown to views."""
     context: Mapping[str, Any] = {}
     """The initial `hostContext` of a view, in wire form: `theme`, `locale`,
     `containerDimensions`, …"""
@@ -72,13 +73,13 @@ class ViewHost(Struct, frozen=True, kw_only=True, eq=False):
     """Returns whether a view may call this tool with these arguments (default: all calls that the
     tool's visibility allows)."""
     on_link: Callable[[str], Any] | None = None
-    """Asks the user about a URL, opens it, and returns whether it did."""
+    """Asks the user whether to open a URL, opens it, and returns whether it did."""
     on_message: Callable[[str, Any], Any] | None = None
     """Adds a message of the view (role and content) to the conversation, and returns whether it
     did."""
     on_model_context: Callable[[Json], Any] | None = None
-    """Stores what the model should know about the view's state, replaces what was stored before,
-    and returns whether it did."""
+    """Stores the view's state for the model, replaces the state stored before, and returns whether
+    it did."""
     on_display_mode: Callable[[Mode], Any] | None = None
     """Shows the view inline, fullscreen or as picture-in-picture, and returns the new mode if it
     has changed."""
@@ -118,13 +119,13 @@ class _Size(Struct):
 
 
 class Bridge:
-    """The host's end of the conversation with one view.
+    """The host's side of the conversation with one view.
 
     Args:
         client: The connected `Client` of the view's server.
         view: The view, from `client.read_app`.
         send: Posts a message to the view's window.
-        host: What the host offers to the view.
+        host: The features that the host offers to the view.
     """
 
     def __init__(
@@ -132,10 +133,10 @@ class Bridge:
     ) -> None:
         self.view, self.host = view, host
         self.context: Json = {"displayMode": "inline", **host.context}
-        """The `hostContext` that the view knows."""
+        """The view's current `hostContext`."""
         self._client, self._send = client, send
         self._view_modes: list[Any] | None = None
-        """The display modes that the view supports; None if it does not say."""
+        """The display modes that the view supports; None if it does not declare any."""
         self._initialized = self._ready = False
         self._sent: list[str] = []
         """The notifications about the tool call that were sent."""
@@ -206,8 +207,10 @@ class Bridge:
         except DovetailError as error:
             return ErrorResponse(request.id, Error(DENIED, str(error)))
         except Exception:
-            log.exception("The host failed at %s", request.method)
-            return ErrorResponse(request.id, Error(-32603, f"The host failed at {request.method}"))
+            log.exception("The host failed to handle %s", request.method)
+            return ErrorResponse(
+                request.id, Error(-32603, f"The host failed to handle {request.method}")
+            )
 
     async def _receive(self, notification: Notification) -> None:
         if notification.method not in _NOTIFICATIONS or self._in_flight > MAX_IN_FLIGHT:
@@ -218,7 +221,7 @@ class Bridge:
         except ProtocolError:
             pass  # a notification has no answer
         except Exception:
-            log.exception("The host failed at %s", notification.method)
+            log.exception("The host failed to handle %s", notification.method)
 
     async def _initialize(self, params: _Initialize) -> Json:
         self._initialized = True
@@ -248,7 +251,7 @@ class Bridge:
         return {}
 
     async def _call_tool(self, params: CallToolParams) -> ToolResult:
-        # List them each time (the client may have them cached): a tool may have changed since.
+        # List the tools each time (the client may have cached them): one may have changed since.
         tools: list[Tool] = await self._client.list_tools()
         tool = next((tool for tool in tools if tool.name == params.name), None)
         if tool is None or not visible(tool, "app"):
@@ -271,16 +274,18 @@ class Bridge:
     async def _open_link(self, params: _Link) -> Json:
         if why_not_openable(params.url) is not None:
             raise ProtocolError(DENIED, "Invalid URL")
-        return await self._allowed(self.host.on_link, "Link opening denied", params.url)
+        return await self._allowed(self.host.on_link, "Opening the link was denied", params.url)
 
     async def _message(self, params: _ViewMessage) -> Json:
         return await self._allowed(
-            self.host.on_message, "Message sending denied", params.role, params.content
+            self.host.on_message, "Sending the message was denied", params.role, params.content
         )
 
     async def _model_context(self, params: _ModelContext) -> Json:
         return await self._allowed(
-            self.host.on_model_context, "Context update denied", msgspec.to_builtins(params)
+            self.host.on_model_context,
+            "Updating the context was denied",
+            msgspec.to_builtins(params),
         )
 
     async def _allowed(self, function: Callable[..., Any] | None, refusal: str, *args: Any) -> Json:
@@ -319,7 +324,7 @@ class Bridge:
     def modes(self) -> list[Any]:
         """The display modes in which the view may be shown.
 
-        These are the `availableDisplayModes` of the host's context that the view supports too.
+        These are the `availableDisplayModes` of the host's context that the view also supports.
         """
         offered = self.context.get("availableDisplayModes", ())
         return [mode for mode in offered if self._view_modes is None or mode in self._view_modes]
@@ -370,7 +375,7 @@ class Bridge:
         """Notify the view of the result of that call.
 
         Args:
-            result: The result, also if it is an error.
+            result: The result, even if it is an error.
         """
         self._notify_once("tool-result", _wire(HANDSHAKE[-1].lower(result)), after=["tool-input"])
 
@@ -378,7 +383,7 @@ class Bridge:
         """Notify the view that the call has no result.
 
         Args:
-            reason: Why, in words.
+            reason: The reason, in words.
         """
         self._notify_once("tool-cancelled", {"reason": reason}, after=["tool-input"])
 
@@ -401,10 +406,10 @@ class Bridge:
             self._notify("host-context-changed", changes)
 
     async def teardown(self, reason: str = "", timeout: float = 2.0) -> None:
-        """Notify the view that it will be removed, and wait until it is done.
+        """Notify the view that it will be removed, and wait until it is ready for that.
 
         Args:
-            reason: Why, in words.
+            reason: The reason, in words.
             timeout: Seconds to wait.
         """
         if not self._ready:

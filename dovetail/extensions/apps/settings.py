@@ -1,14 +1,14 @@
-"""What an app and its tools declare in `_meta.ui`, and how a server with apps answers calls.
+"""The settings of apps and their tools in `_meta.ui`, and how a server with apps answers calls.
 
 An app is a resource with its settings in `_meta.ui`: the origins and permissions that its view
-needs. Tools point to it, and say who may call them. A server's author gives these settings, and
-invalid ones raise ConfigError at once. A host gets them from a server that it need not trust. A
-text that is not exactly an origin could end one directive of a policy and begin another, so the
-host leaves it out.
+needs. Tools point to the app, and declare who may call them. On the server, invalid settings raise
+ConfigError at once. A host receives the settings from a server that it need not trust. A string
+that is not exactly an origin could end one directive of a policy and begin another, so the host
+drops it.
 
-A client that does not show apps, or only of other types, sees neither the views nor the tools that
-are for views only. The rest are plain tools. A tool with a view always answers with text too, made
-from its data if its author gave none.
+A client that does not show apps of this type sees neither the views nor the tools that are only for
+views. All other tools are plain tools to it. A tool with a view always returns text too; if its
+author provides none, the text is made from the data.
 https://github.com/modelcontextprotocol/ext-apps/blob/main/specification/2026-01-26/apps.mdx#ui-resource-format
 """
 
@@ -56,26 +56,26 @@ class Csp(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True)
     """The origins that a view may reach (default: none)."""
 
     connect_domains: tuple[str, ...] = ()
-    """For requests and WebSockets."""
+    """Origins for requests and WebSockets."""
     resource_domains: tuple[str, ...] = ()
-    """For scripts, styles, images, fonts and media."""
+    """Origins for scripts, styles, images, fonts and media."""
     frame_domains: tuple[str, ...] = ()
-    """For frames inside the view."""
+    """Origins for frames inside the view."""
     base_uri_domains: tuple[str, ...] = ()
-    """For the base of relative URLs."""
+    """Origins for the base of relative URLs."""
 
 
 _WIRE = dict(zip(Csp.__struct_fields__, Csp.__struct_encode_fields__, strict=True))
 
 
 def is_origin(text: Any, field: str) -> bool:
-    """Whether this is an origin for a field of `Csp`: `https://…`, or `wss://…` to connect to."""
+    """Whether this is a valid origin in `Csp`: `https://…`, or `wss://…` for connections."""
     found = _ORIGIN.fullmatch(text) if isinstance(text, str) else None
     return found is not None and (field == "connect_domains" or found[1].lower() == "https")
 
 
 def is_document(html: str) -> bool:
-    """Whether this is a complete HTML document, not a fragment or the name of a file."""
+    """Whether this is a complete HTML document, not a fragment or a file name."""
     return _DOCUMENT.match(html) is not None
 
 
@@ -90,11 +90,10 @@ def app_meta(
     prefers_border: bool | None = None,
     **domains: Sequence[str],
 ) -> Meta:
-    """Return the `_meta` of an app's resource; ConfigError if a setting is invalid."""
+    """Return the `_meta` of an app's resource; raise ConfigError if a setting is invalid."""
     if not uri.startswith(SCHEME) or uri == SCHEME or "{" in uri:
         raise ConfigError(
-            f"{uri!r} is not a URI of an app; it has the form 'ui://weather/view', without "
-            "variables"
+            f"{uri!r} is not the URI of an app; use the form 'ui://weather/view', without variables"
         )
     origins = {field: _check_list(uri, field, values) for field, values in domains.items()}
     for field, values in origins.items():
@@ -103,7 +102,7 @@ def app_meta(
                 schemes = "https:// or wss://" if field == "connect_domains" else "https://"
                 raise ConfigError(
                     f"App {uri}: {field}= has {value!r}, which is not an origin; write {schemes} "
-                    "and a host"
+                    "followed by a host"
                 )
     permissions = _check_list(uri, "permissions", permissions)
     if unknown := [permission for permission in permissions if permission not in PERMISSIONS]:
@@ -124,7 +123,8 @@ def app_meta(
 def tool_meta(
     name: str, meta: Meta, ui: str | None, visibility: Sequence[str] | str | None
 ) -> Meta:
-    """Return the `_meta` of a tool with `ui=` or `visibility=`; ConfigError if they are invalid."""
+    """Return the `_meta` of a tool with `ui=` or `visibility=`; raise ConfigError if it is
+    invalid."""
     settings: Any = meta.get("ui")
     if settings is None:
         settings = {} if ui is None else {"resourceUri": ui}
@@ -133,7 +133,7 @@ def tool_meta(
             settings["visibility"] = audiences
     elif ui is not None or visibility is not None:
         raise ConfigError(
-            f"Tool {name!r}: its meta= has a 'ui' already; give either that or ui= and visibility="
+            f"Tool {name!r}: its meta= already has a 'ui'; use either that or ui= and visibility="
         )
     elif not isinstance(settings, dict):
         raise ConfigError(
@@ -143,19 +143,19 @@ def tool_meta(
     uri, audiences = settings.get("resourceUri", SCHEME), settings.get("visibility", AUDIENCES)
     if not isinstance(uri, str) or not uri.startswith(SCHEME):
         raise ConfigError(
-            f"Tool {name!r}: ui={uri!r} is not a URI of an app, which starts with {SCHEME}"
+            f"Tool {name!r}: ui={uri!r} is not the URI of an app; it must start with {SCHEME}"
         )
     is_list = isinstance(audiences, list | tuple) and len(audiences) > 0
     if not is_list or any(audience not in AUDIENCES for audience in audiences):
         raise ConfigError(
-            f"Tool {name!r}: visibility={audiences!r}; a tool is for 'model', for 'app', or both"
+            f"Tool {name!r}: visibility={audiences!r} must be a list of 'model', 'app', or both"
         )
     return {**meta, "ui": settings}
 
 
 def _check_list(uri: str, field: str, values: Sequence[str]) -> tuple[str, ...]:
     if isinstance(values, str):
-        raise ConfigError(f"App {uri}: {field}= takes a list, such as [{values!r}]")
+        raise ConfigError(f"App {uri}: {field}= must be a list, such as [{values!r}]")
     return tuple(dict.fromkeys(values))
 
 
@@ -207,7 +207,7 @@ def shows_apps(peer: ClientCapabilities) -> bool:
 
 
 def parse_csp(csp: Any) -> Csp:
-    """Return the origins that a server requests, without what is not an origin."""
+    """Return the origins that a server requests, without any value that is not an origin."""
     requested: Mapping[str, Any] = csp if isinstance(csp, dict) else {}
     lists = {field: requested.get(name) for field, name in _WIRE.items()}
     return Csp(
@@ -219,7 +219,7 @@ def parse_csp(csp: Any) -> Csp:
     )
 
 
-# what a server does
+# the server's side
 
 
 def apps_extension(tool_lookup: MetaLookup, app_lookup: MetaLookup) -> Extension:
@@ -272,7 +272,7 @@ def _without_view(tool: Tool) -> Tool:
 
 
 def _with_text(result: Any) -> Any:
-    """Add text for the model: there "MUST" be "meaningful content" even if there is a view."""
+    """Add text for the model, because "meaningful content" is required even if there is a view."""
     if (
         isinstance(result, ToolResult)
         and not result.content
@@ -289,7 +289,7 @@ def _with_settings(part: ResourceContents, meta: Meta | None) -> ResourceContent
         return part
     if not is_document(part.data.decode(errors="replace")):
         raise InternalError(
-            f"App {part.uri}: its function did not return an HTML document, which starts with "
+            f"App {part.uri}: its function did not return an HTML document; it must start with "
             "<!doctype html>"
         )
     ui = get_ui(part.meta) or get_ui(meta)

@@ -1,14 +1,14 @@
-"""A view as a host shows it: the document of an app, and the policies that keep a browser from
-letting it do more than it requested.
+"""A view for a host to show: the document of an app, and the browser policies that keep it from
+doing more than it requested.
 
     view = await client.read_app("forecast")
     view.html, view.content_security_policy, view.sandbox, view.allow
 
 A web page shows a view in two nested frames. The outer one is the *proxy*, our own page on an
 origin other than the host's. It holds the view's document in a frame that has no origin at all, and
-forwards messages. `view.proxy(host)` is the response to a request for that page, with the policy as
-a header. The view inherits the policy, since its document has no address. And since a policy also
-limits where frames may navigate, the view cannot leak anything by leaving.
+forwards messages. `view.proxy(host)` returns the response to a request for that page, with the
+policy as a header. The view inherits the policy, because its document has no address. A policy also
+limits where frames may navigate, so the view cannot leak anything by navigating away.
 https://github.com/modelcontextprotocol/ext-apps/blob/main/specification/2026-01-26/apps.mdx#sandbox-proxy
 """
 
@@ -63,13 +63,13 @@ class View(Struct, frozen=True, kw_only=True):
     tool: Tool | None = None
     """The tool that the view belongs to; None if it was read by its URI."""
     csp: Csp = Csp()
-    """The origins that it requests to reach."""
+    """The origins that the view asks to reach."""
     permissions: tuple[str, ...] = ()
-    """The permissions that it requests, such as "camera"."""
+    """The permissions that the view requests, such as "camera"."""
     domain: str | None = None
-    """The origin that it would like to have; the host decides what that means."""
+    """The origin that the view asks for; the host decides what that means."""
     prefers_border: bool | None = None
-    """Whether it would like a border around it; None if it does not say."""
+    """Whether the view prefers a border; None if it does not say."""
 
     @property
     def content_security_policy(self) -> str:
@@ -82,7 +82,7 @@ class View(Struct, frozen=True, kw_only=True):
 
     @property
     def origins(self) -> tuple[str, ...]:
-        """All origins that it may reach. A host "SHOULD" warn its user if there are any."""
+        """All origins that the view may reach. A host "SHOULD" warn its user if there are any."""
         return tuple(
             dict.fromkeys(
                 origin
@@ -98,11 +98,11 @@ class View(Struct, frozen=True, kw_only=True):
 
     @property
     def allow(self) -> str:
-        """The `allow` attribute of both frames: its permissions."""
+        """The `allow` attribute of both frames: the view's permissions."""
         return "; ".join(PERMISSIONS[name] for name in self.permissions)
 
     def proxy(self, host: str) -> HttpResponse:
-        """Return the page of the outer frame, to be served from another origin than the host's.
+        """Return the page of the outer frame, to be served from an origin other than the host's.
 
         Args:
             host: The origin of the host's page.
@@ -125,7 +125,7 @@ class View(Struct, frozen=True, kw_only=True):
         return HttpResponse(headers=headers, body=_PROXY.replace(b"SETTINGS", settings))
 
     def resource_ready(self) -> dict[str, Any]:
-        """Return the message with the document, for a proxy that says it is ready."""
+        """Return the message with the document, to send once the proxy reports that it is ready."""
         params = {"html": self.html, "sandbox": self.sandbox, **self.granted}
         return {
             "jsonrpc": "2.0",
@@ -135,7 +135,7 @@ class View(Struct, frozen=True, kw_only=True):
 
     @property
     def granted(self) -> dict[str, Any]:
-        """Its origins and permissions, in wire form."""
+        """The granted origins and permissions, in wire form."""
         return {
             "csp": to_builtins(self.csp),
             "permissions": {name: {} for name in self.permissions},
@@ -172,7 +172,7 @@ async def _find_tool(client: Any, name: str) -> Tool:
 
 
 def _make_view(uri: str, html: str, tool: Tool | None, ui: dict[str, Any]) -> View:
-    """Return a view with those of its settings that are valid."""
+    """Return a view with its valid settings."""
     requested, domain, border = ui.get("permissions"), ui.get("domain"), ui.get("prefersBorder")
     return View(
         uri=uri,

@@ -1,9 +1,9 @@
-"""Tasks: work that outlives the call that started it, in both forms (`protocol/tasks.py`).
+"""Tasks: work that outlives the call that started it, in both protocol forms (`protocol/tasks.py`).
 
     from dovetail.extensions.tasks import SqliteStore
     server = Server("shop", tasks=SqliteStore("tasks.db"))
 
-`settings.py` holds what a server's author decides, `api.py` answers requests, `manager.py` runs
+`settings.py` holds the options for authors of servers, `api.py` answers requests, `manager.py` runs
 tasks (`running_task.py` is one of them), `store.py` and `sqlite.py` keep their records, and
 `wire.py` turns calls into records and records into messages. To write a store, implement
 `TaskStore`; to plug in a queue, see `Engine`. Each module is imported when it is first used.

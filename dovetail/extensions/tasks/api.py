@@ -1,22 +1,22 @@
 """Tasks on a server, in both forms: the extension, and the handlers of its requests.
 
-A call of a tool that may run as a task (`TaskSupport`) becomes one if the caller can deal with it:
-in the form of the extension, if the caller declared the extension; in the core form, if the call
-itself asks for a task. The record is in the store before the call is answered with the task. Then
-the tool runs, the same function with the same context (`RunningTask`). In the form of the
-extension, a tool that detaches itself runs as a plain call until then, with everything that a plain
-call can do; its answers and `ctx.once` results so far move to the task. In the core form, a caller
-that asks for a task always gets one.
+A call to a tool that may run as a task (`TaskSupport`) becomes a task if the caller supports tasks.
+The extension form is used if the caller declared the extension, the core form if the call itself
+asks for a task. The record is in the store before the call is answered with the task. Then the tool
+runs: the same function, with the same context (`RunningTask`). In the extension form, a tool that
+detaches itself runs as a plain call until then, with everything that a plain call can do. Its
+answers and `ctx.once` results so far move to the task. In the core form, a caller that asks for a
+task always gets one.
 
-A task belongs to the principal that started it, and does not exist for anybody else. If callers are
-anonymous, a task is protected by its id alone, so the id cannot be guessed. Tasks are listed only
-for callers that can be told apart, by principal or by session. So `tasks/get` may find a task of
+A task belongs to the principal that started it, and is invisible to all others. If callers are
+anonymous, a task is protected only by its id, which cannot be guessed. Tasks are listed only for
+callers that can be told apart, by principal or by session. So `tasks/get` may find a task of
 another session that `tasks/list` does not show. This departs from a MUST of the core form on
-purpose: if the id were not enough, nobody could come back to a task after a restart, when its
-session is gone.
+purpose: if the id were not enough, nobody could return to a task after a restart, when its session
+is gone.
 
-After a crash, the next process that starts takes over the tasks that were running: a resumable task
-runs again from its beginning, with its answers and `ctx.once` results; any other task has failed.
+After a crash, the next process that starts takes over the tasks that were running. A resumable task
+runs again from the beginning, with its answers and `ctx.once` results. Any other task fails.
 https://modelcontextprotocol.io/seps/2663-tasks-extension
 https://modelcontextprotocol.io/specification/2025-11-25/basic/utilities/tasks
 """
@@ -62,14 +62,14 @@ from .wire import (
 log = logging.getLogger("dovetail.tasks")
 
 PAGE_SIZE = 100
-"""Tasks on a page of `tasks/list`."""
+"""The number of tasks per page of `tasks/list`."""
 POLL_SECONDS = 0.25
-"""How often `tasks/result` looks at a task that runs in another process."""
+"""The interval at which `tasks/result` checks a task that runs in another process."""
 CORE_CAPABILITY: dict[str, Any] = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
-"""What a server declares of tasks in the core form."""
+"""The capability that a server declares for tasks in the core form."""
 
 TasksOption: TypeAlias = "str | os.PathLike[str] | TaskStore | TaskSettings | None"
-"""What `Server(tasks=…)` takes."""
+"""The values that `Server(tasks=…)` accepts."""
 
 
 class ServerTasks:
@@ -92,13 +92,15 @@ class ServerTasks:
             "tasks/result": self.result,
             "tasks/list": self.list,
         }
-        """The methods that only the core form has. Those of the extension answer in both forms."""
+        """The methods that exist only in the core form. Those of the extension work in both
+        forms."""
 
     async def perform(self, id: str) -> None:
-        """Run a stored task to its end: for an engine that runs tasks in other processes.
+        """Run a stored task to completion. Called by an engine that runs tasks in other processes.
 
         Args:
-            id: The id of the task. Nothing happens if it is over, or if a process runs it already.
+            id: The id of the task. Nothing happens if it is over, or if a process is already
+                running it.
         """
         await self.manager.perform(id)
 
@@ -157,7 +159,7 @@ class ServerTasks:
         return make_core_task(CoreTaskResult, record, self._limits)
 
     async def update(self, call: Call) -> EmptyResult:
-        """Take the answers in `tasks/update`. Those to questions that were not asked are
+        """Accept the answers in `tasks/update`. Answers to questions that were not asked are
         ignored."""
         record = await self._own_task(call)
         if not record.over:
@@ -199,7 +201,7 @@ class ServerTasks:
         )
 
     async def listen(self, call: Call, next: CallHandler) -> Any:
-        """Limit the tasks that a `subscriptions/listen` names to those of the caller."""
+        """Limit the tasks in a `subscriptions/listen` request to those of the caller."""
         wanted = call.params.notifications
         if wanted.task_ids is None:
             return await next(call)
@@ -223,7 +225,7 @@ class ServerTasks:
             raise InvalidParams(f"There is no task {call.params.task_id!r}; it may have expired")
         return record
 
-    # the core form: the result, and the questions on the way
+    # the core form: the result, and the questions before it
 
     async def result(self, call: Call) -> Any:
         """Answer `tasks/result`: wait until the task is over, put its questions to the client in
@@ -244,7 +246,7 @@ class ServerTasks:
                     asking.pop(key).cancel()
                 for question in asking.values():
                     if question.done():
-                        question.result()  # a question that cannot be asked is why it fails
+                        question.result()  # raises if a question cannot be asked
                 await self.manager.wait_for_change(record.id, POLL_SECONDS)
                 record = await self._own_task(call)
         finally:
@@ -269,12 +271,12 @@ class ServerTasks:
             await self.manager.deliver(record, TaskMessage(record.id, refused={key: str(error)}))
         finally:
             self.manager.asking.discard((record.id, key))
-            # If it was not answered, another client that waits may be asked.
+            # If it was not answered, another waiting client may be asked.
             self.manager.signal_change(record.id)
 
 
 def task_settings(option: TasksOption) -> TaskSettings:
-    """Return the settings for a value of `Server(tasks=…)`; ConfigError if it is not one."""
+    """Return the settings for a value of `Server(tasks=…)`; raise ConfigError if it is invalid."""
     if isinstance(option, TaskSettings):
         return option
     if isinstance(option, str | os.PathLike):
@@ -290,7 +292,7 @@ def task_settings(option: TasksOption) -> TaskSettings:
 
 
 def _becomes_task(call: Call, support: TaskSupport) -> bool:
-    """Whether this call becomes a task; raises if the caller and the tool do not agree."""
+    """Return whether this call becomes a task; raise if the caller and the tool do not agree."""
     name, required, forbidden = (
         call.params.name,
         support.mode == "required",

@@ -1,8 +1,8 @@
-"""Runs tasks and keeps the store in step with them.
+"""Run tasks, and keep the store in step with them.
 
 The tasks that this process runs are in `running`, and their records there are the newest: a client
 may see a question or an answer a moment before it is stored. All other records are read from the
-store. The start and the end of a task are stored before anybody can learn of them. A task that is
+store. The start and the end of a task are stored before anyone can learn of them. A task that is
 over never changes again.
 
 If several processes share a store, answers and cancellations for a task of another process are sent
@@ -59,16 +59,16 @@ from .wire import (
 log = logging.getLogger("dovetail.tasks")
 
 SAVE_RETRY_SECONDS = (0.1, 1.0, 10.0, 30.0)
-"""Pauses between attempts to store the end of a task; the last one repeats."""
+"""The pauses between attempts to store the end of a task; the last one repeats."""
 SWEEP_SECONDS = 60.0
-"""How often expired tasks are deleted and orphaned tasks looked for."""
+"""The interval at which expired tasks are deleted and orphaned tasks are resumed."""
 MAILBOX_SECONDS = 0.25
-"""How often messages are looked for while a task runs here."""
-STOPPED = "The server stopped while this task ran, and the task cannot be resumed"
-GIVEN_UP = "The server stopped {} times while this task ran, and the task made no progress"
+"""The interval at which this process checks for messages while it runs a task."""
+STOPPED = "The server stopped while this task was running, and the task cannot be resumed"
+GIVEN_UP = "The server stopped {} times while this task was running, and the task made no progress"
 NOT_SAVED = "The task is over, but its outcome could not be saved"
-NOT_RESUMED = "The server stopped while this task ran, and the task could not be resumed"
-EXPIRED = "The task ran longer than it may be kept"
+NOT_RESUMED = "The server stopped while this task was running, and the task could not be resumed"
+EXPIRED = "The task ran longer than its time to live"
 
 
 class TaskManager:
@@ -79,8 +79,9 @@ class TaskManager:
         settings: Where tasks are stored and what schedules them.
         support_of: Returns the task support of a tool; None if there is no such tool.
         handler: Runs the tool of a task whose original call is gone.
-        notify: Sends a notification to the clients that it concerns.
-        stop_with_lifespan: Whether tasks stop with the server's lifespan, as tools may rely on it.
+        notify: Sends a notification to the clients concerned.
+        stop_with_lifespan: Whether tasks stop with the server's lifespan, because tools may rely on
+            it.
     """
 
     def __init__(
@@ -107,9 +108,9 @@ class TaskManager:
         self.running: dict[str, RunningTask] = {}
         """The tasks that this process runs, by id."""
         self._listened_ids: dict[object, frozenset[str]] = {}
-        """The tasks whose changes are sent to each stream of this process."""
+        """For each stream of this process, the tasks whose changes it receives."""
         self.asking: set[tuple[str, str]] = set()
-        """The questions that are being put to a client in the core form, by task and key."""
+        """The questions that a client is being asked in the core form, by task and key."""
         self._lifespans: dict[asyncio.AbstractEventLoop, int] = {}
         """How many lifespans are open, by loop."""
         self._states: dict[asyncio.AbstractEventLoop, Any] = {}
@@ -119,7 +120,7 @@ class TaskManager:
     # beginning
 
     async def begin(self, call: Call, support: TaskSupport, handler: CallHandler) -> TaskRecord:
-        """Make a call a task before its tool runs."""
+        """Turn a call into a task before its tool runs."""
         record = record_from_call(call, support.resumable, self.limits)
         async with self._stored(record, call):
             await self._schedule(record, call, handler)
@@ -141,7 +142,7 @@ class TaskManager:
         handler: CallHandler,
         asyncio_task: "asyncio.Task[Any]",
     ) -> RunningTask:
-        """Make a call a task while its tool runs, with its answers and `ctx.once` results."""
+        """Turn a call into a task while its tool runs, with its answers and `ctx.once` results."""
         record = record_from_call(call, support.resumable, self.limits)
         record.answers = dict(call.run.answers) if call.run is not None else {}
         record.once_results = {
@@ -154,7 +155,8 @@ class TaskManager:
 
     @asynccontextmanager
     async def _stored(self, record: TaskRecord, call: Call) -> AsyncIterator[None]:
-        """Add a record to the store, and remove it if the call fails or is cancelled meanwhile."""
+        """Add a record to the store; remove it if the call fails or is cancelled in the
+        meantime."""
         try:
             await self.store.add(record)
             yield
@@ -178,7 +180,7 @@ class TaskManager:
     # running
 
     async def perform(self, id: str) -> None:
-        """Run a task to its end: one that began here, or any that is in the store."""
+        """Run a task to completion, whether it began here or is only in the store."""
         task = self._local(id)
         if task is None:
             record = await self.store.claim(id)
@@ -189,7 +191,7 @@ class TaskManager:
         elif task.asyncio_task is not None:
             return  # it is running already
         task.asyncio_task, outcome = asyncio.current_task(), None
-        if not task.record.over:  # it may have been cancelled before it was its turn
+        if not task.record.over:  # it may have been cancelled before its turn
             try:
                 outcome = await task.handler(task.call)
             except BaseException as error:
@@ -197,8 +199,8 @@ class TaskManager:
         await self.end(id, outcome)
 
     async def end(self, id: str, outcome: Any) -> None:
-        """Store the outcome of a tool: what it returned or raised. A tool that returns questions is
-        called again with the answers first."""
+        """Store the outcome of a tool: its result or its exception. A tool that returns questions
+        is first called again with the answers."""
         task = self.running[id]
         try:
             if isinstance(outcome, InputRequired | UrlRequired):
@@ -214,7 +216,7 @@ class TaskManager:
                 task.expiry_timer.cancel()
             if self.running.get(id) is task:
                 del self.running[id]
-            task.signal_change()  # even if nothing was saved: who waits now reads the store
+            task.signal_change()  # even if nothing was saved: waiting callers now read the store
 
     async def _call_again(self, task: RunningTask, returned: InputRequired | UrlRequired) -> Any:
         async def handle(call: Call) -> Any:
@@ -320,7 +322,7 @@ class TaskManager:
         return None if record is None else self.newest(record)
 
     def newest(self, record: TaskRecord) -> TaskRecord:
-        """Return the record of a task that runs here, unless the stored one says it is over."""
+        """Return the local record of a task that runs here, unless the stored record is over."""
         task = self._local(record.id)
         return record if task is None or record.over else task.record
 
@@ -329,7 +331,7 @@ class TaskManager:
         return None if task is None or task.loop.is_closed() else task
 
     async def wait_for_change(self, id: str, seconds: float) -> None:
-        """Wait until a task changes; if it runs elsewhere, for so many seconds."""
+        """Wait until a task changes or, if it runs elsewhere, for `seconds`."""
         task = self.running.get(id)
         if task is None or task.loop is not asyncio.get_running_loop():
             await asyncio.sleep(seconds)
@@ -337,17 +339,17 @@ class TaskManager:
             await task.wait_for_change()
 
     def signal_change(self, id: str) -> None:
-        """Wake up everything that waits for a change of a task. May be called from any thread."""
+        """Wake everything that waits for a task to change. May be called from any thread."""
         if (task := self._local(id)) is not None:
             task.loop.call_soon_threadsafe(task.signal_change)
 
     def is_listened(self, id: str) -> bool:
-        """Whether a stream of this process gets notifications of a task."""
+        """Whether a stream of this process gets notifications about a task."""
         return any(id in ids for ids in list(self._listened_ids.values()))  # other threads write
 
     @contextmanager
     def listening(self, ids: list[str]) -> Iterator[None]:
-        """Send notifications of these tasks to a stream of this process."""
+        """Send notifications about these tasks to a stream of this process."""
         stream = object()
         self._listened_ids[stream] = frozenset(ids)
         try:
@@ -356,7 +358,8 @@ class TaskManager:
             self._listened_ids.pop(stream, None)  # a forked child has forgotten it
 
     async def deliver(self, record: TaskRecord, message: TaskMessage) -> None:
-        """Bring a message to a task in any process; InvalidParams if an answer does not fit."""
+        """Deliver a message to a task in any process; raise InvalidParams if an answer does not
+        fit."""
         task = self._local(record.id)
         if task is None:
             await self._mailbox.send(record, message)
@@ -381,7 +384,7 @@ class TaskManager:
 
     @property
     def busy(self) -> bool:
-        """Whether a task runs here, or may start to."""
+        """Whether a task is running here or may start."""
         loops = (*self._lifespans, *(task.loop for task in list(self.running.values())))
         return not all(loop.is_closed() for loop in loops)
 
@@ -442,7 +445,7 @@ class TaskManager:
             raise  # there is no store at all
         except Exception as error:
             log.warning(
-                "Orphaned tasks cannot be resumed now: %s",
+                "Orphaned tasks could not be resumed: %s",
                 error,
                 exc_info=not isinstance(error, Overloaded),
             )
@@ -453,10 +456,11 @@ class TaskManager:
             try:
                 await self._resume(record, state)
             except Exception:  # it must not harm other tasks, or the server
-                log.exception("The orphaned task %s cannot be resumed", describe(record))
+                log.exception("The orphaned task %s could not be resumed", describe(record))
 
     def _can_run(self, record: TaskRecord) -> bool:
-        """Whether to take over an orphan. A resumable one is left to a server that has its tool."""
+        """Whether to take over an orphan. A resumable task is left to a server that has its
+        tool."""
         return not record.resumable or self.support_of(record.tool) not in (None, FORBIDDEN)
 
     async def _resume(self, record: TaskRecord, state: Any) -> None:
@@ -480,14 +484,14 @@ class TaskManager:
         log.warning("Task %s has failed: %s", describe(record), reason)
 
     async def _sweep(self, state: Any) -> None:
-        """Delete expired tasks and resume orphans of other processes, once in a while."""
+        """Periodically delete expired tasks and resume orphans of other processes."""
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
             try:
                 await self.store.delete_expired()
                 await self._recover(state, include_own=False)
             except Exception as error:  # it is tried again
-                log.warning("Expired or orphaned tasks could not be dealt with: %s", error)
+                log.warning("Expired or orphaned tasks could not be handled: %s", error)
 
 
 _last_managers: WeakValueDictionary[int, TaskManager] = WeakValueDictionary()
@@ -495,21 +499,21 @@ _last_managers: WeakValueDictionary[int, TaskManager] = WeakValueDictionary()
 
 
 class Mailbox:
-    """Sends messages to the tasks of other processes, and delivers those to tasks of this one.
+    """Messages to the tasks of other processes, and from them to the tasks of this process.
 
-    A message waits in the store until the process that runs the task has read it, also after a
-    crash. Each process looks for messages while it runs a task. An answer is checked as far as
-    possible before it is sent, because its sender gets no reply. If the task refuses it all the
-    same, the question ends as if the client had refused it: nobody will answer it again.
+    A message waits in the store until the process that runs the task has read it, even after a
+    crash. Each process checks for messages while it runs a task. An answer is checked as far as
+    possible before it is sent, because its sender gets no reply. If the task still refuses the
+    answer, the question ends as if the client had refused it, because nobody will answer it again.
     """
 
     def __init__(self, manager: TaskManager) -> None:
         self._manager, self._store = manager, manager.store
         self._polled: set[asyncio.AbstractEventLoop] = set()
-        """The loops that look for messages."""
+        """The loops that check for messages."""
 
     async def send(self, record: TaskRecord, message: TaskMessage) -> None:
-        """Send what matters of a message; InvalidParams if an answer does not fit."""
+        """Send the relevant part of a message; raise InvalidParams if an answer does not fit."""
         limit = self._manager.limits.journal
         answers = fitting_answers(record, message.answers, self._manager.service.make_form)
         if (size := sum(map(len, answers.values()))) > limit:
@@ -523,7 +527,7 @@ class Mailbox:
             await self._store.send_message(replace(message, answers=answers, refused=refused))
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Look for messages for as long as a task runs in this loop."""
+        """Check for messages for as long as a task runs in this loop."""
         if self._store.shared and loop not in self._polled:
             self._polled.add(loop)
             background.start(self._poll(loop))
@@ -545,7 +549,7 @@ class Mailbox:
     async def _deliver(
         self, number: int, message: TaskMessage, loop: asyncio.AbstractEventLoop
     ) -> None:
-        """Deliver a message, unless its task runs in another loop or is not resumed yet."""
+        """Deliver a message, unless its task runs in another loop or has not been resumed yet."""
         task = self._manager.running.get(message.id)
         if task is None or task.loop.is_closed():
             record = await self._store.get(message.id)
@@ -558,7 +562,7 @@ class Mailbox:
                 await task.receive(message)
             except Overloaded:
                 raise
-            except Exception as error:  # the next message may be better
+            except Exception as error:  # the next message may be valid
                 log.warning("A message to task %s was refused: %s", describe(task.record), error)
                 for key in message.answers:
                     task.refuse(key, ToolError(f"The answer to this question was refused: {error}"))

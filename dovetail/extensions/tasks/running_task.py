@@ -1,16 +1,16 @@
-"""One tool that runs as a task in this process.
+"""A tool call that runs as a task in this process.
 
-To its call, a `RunningTask` takes the place of the connection (`notify`), of the suspended call
-that asks questions (`ask`, `save_once_result`), and of the progress reporter (`update`).
+For its call, a `RunningTask` replaces the connection (`notify`), the suspended call that asks
+questions (`ask`, `save_once_result`), and the progress reporter (`update`).
 
 A question makes the task wait: the question is saved in the record, and the tool continues when an
 answer arrives, through `tasks/update` or on the stream of `tasks/result`. Questions and answers are
-saved before anybody is notified, and the tool continues after that. A client that looks in the
+saved before anyone is notified, and only then does the tool continue. A client that checks in the
 meantime finds them in the record.
 
-In the form of the extension, a client is sent nothing but the status of a task. So progress becomes
-its status message, and log messages are dropped. In the core form, progress and log messages are
-sent as usual, marked with the task that they belong to.
+In the extension form, a client receives only the status of a task. So progress becomes the status
+message, and log messages are dropped. In the core form, progress and log messages are sent as
+usual, marked with the task to which they belong.
 """
 
 import asyncio
@@ -51,9 +51,9 @@ class RunningTask:
 
     asyncio_task: asyncio.Task[Any] | None = None
     detached_call: Call | None = None
-    """The plain call that it began as, if it detached."""
+    """The plain call that the task began as, if it detached."""
     result_call: Call | None = None
-    """The `tasks/result` that is waiting for it, in the core form."""
+    """The `tasks/result` request that is waiting for the task, in the core form."""
     once_running = 0
     """How many functions of `ctx.once` are running."""
     expiry_timer: asyncio.TimerHandle | None = None
@@ -72,7 +72,7 @@ class RunningTask:
         self._connection = (
             call.connection if getattr(call.connection, "outlives_requests", False) else None
         )
-        """The connection that it began on, if that outlives the call."""
+        """The connection on which the task began, if it outlives the call."""
         self.call = replace(
             call,
             connection=self,
@@ -137,7 +137,7 @@ class RunningTask:
 
     async def receive(self, message: TaskMessage) -> None:
         """Act on a message: cancel the task, refuse questions or answer them. Answers to questions
-        that were not asked are ignored; an unfitting answer raises InvalidParams."""
+        that were not asked are ignored; an answer that does not fit raises InvalidParams."""
         if message.cancel:
             await self._manager.save(self, mark_cancelled(self.record))
             self.stop()
@@ -159,7 +159,7 @@ class RunningTask:
                     question.set_result(Raw(answer))
 
     def refuse(self, key: str, error: ToolError) -> None:
-        """Raise an error from a question that the client refused to answer."""
+        """Make a question that the client refused to answer raise an error in the tool."""
         question = self._open_questions.get(key)
         if question is not None and not question.done():
             self._remove_question(key)
@@ -168,7 +168,7 @@ class RunningTask:
 
     def _withdraw_question(self, key: str) -> None:
         """Remove a question that the tool no longer waits for. If the tool is being stopped, the
-        question stays: the task may be resumed, and then asks again."""
+        question stays, because a resumed task asks it again."""
         task = self.asyncio_task
         continues = task is not None and not task.done() and not task.cancelling()
         if continues and key in self.record.questions and key not in self._open_questions:
@@ -211,7 +211,7 @@ class RunningTask:
         """Do nothing: a task has no stream."""
 
     def update(self, params: ProgressParams) -> None:
-        """Make progress the status message, which is saved once in a while."""
+        """Turn progress into the status message, which is saved periodically."""
         record = self.record
         if record.over:
             return
@@ -260,7 +260,7 @@ class RunningTask:
         await asyncio.shield(self._change)
 
     def signal_change(self) -> None:
-        """Wake up everything that waits for a change."""
+        """Wake everything that waits for a change."""
         if self._change is not None:
             self._change.set_result(None)
             self._change = None
@@ -277,11 +277,11 @@ class RunningTask:
 def fitting_answers(
     record: TaskRecord, answers: Mapping[str, bytes], form: "Callable[..., Form]"
 ) -> dict[str, bytes]:
-    """Return the answers to questions that the task asked; InvalidParams if one does not fit its
-    question.
+    """Return the answers to questions that the task asked; raise InvalidParams if one does not fit
+    its question.
 
-    The record holds all there is to know of a question. So the check gives the same result in every
-    process, even before a resumed task has asked the question again.
+    The record holds everything about a question. So the check has the same result in every process,
+    even before a resumed task has asked the question again.
     """
     known = {
         key: answer

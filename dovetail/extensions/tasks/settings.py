@@ -1,5 +1,5 @@
-"""What the author of a server decides about tasks: for the server as a whole (`TaskSettings`), and
-for each tool (`TaskSupport`)."""
+"""Options for tasks: of the server as a whole (`TaskSettings`), and of each tool
+(`TaskSupport`)."""
 
 from collections.abc import Callable, Coroutine
 from functools import partial
@@ -15,19 +15,18 @@ if TYPE_CHECKING:
     from .store import TaskStore
 
 Perform: TypeAlias = Callable[[str], Coroutine[Any, Any, None]]
-"""Runs the task with this id to its end: `server.tasks.perform`."""
+"""Runs the task with this id to completion: `server.tasks.perform`."""
 Engine: TypeAlias = Callable[[str, Perform], None]
 """Schedules a task: the place to plug in a distributed queue.
 
-An engine is called with the id of a task, which is in the store by then, and with the function that
-runs it. To spread work over machines, put the id into a queue and have
-`await server.tasks.perform(id)` called by any process that has the same tools registered, uses the
-same store and, if the tools need one, has a lifespan open.
+An engine is called with the id of a stored task, and with the function that runs it. To spread work
+over machines, put the id into a queue. Any process can then call `await server.tasks.perform(id)`
+if it has the same tools and the same store and, if the tools need a lifespan, has it open.
 
-Until then the task waits. Clients can look at it and cancel it as usual, and the engine must not
-lose it. The process that performs a task claims it first, so an id may be delivered twice. If the
-engine raises, the task is refused and the call fails; if the task was left behind by another
-process, it is marked as failed.
+Until then, the task waits. Clients can check and cancel it as usual, and the engine must not lose
+it. The process that performs a task claims it first, so an id may be delivered twice. If the engine
+raises, the task is refused and the call fails; if the task was left behind by another process, it
+is marked as failed.
 """
 
 
@@ -47,9 +46,9 @@ class TaskSupport(Struct, frozen=True, eq=False):
     """"optional": as a task for clients that support tasks, as a plain call for all others;
     "required": only as a task; "forbidden": only as a plain call."""
     resumable: bool
-    """Whether it runs again, from its beginning, if its process ended before it did."""
+    """Whether the task runs again from the beginning if its process ended before it did."""
     detaches: bool
-    """Whether it begins as a plain call and becomes a task when it calls `ctx.detach()`."""
+    """Whether the tool begins as a plain call and becomes a task when it calls `ctx.detach()`."""
 
 
 FORBIDDEN = TaskSupport("forbidden", False, False)

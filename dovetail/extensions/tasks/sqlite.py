@@ -1,18 +1,19 @@
-"""A task store in a file, which several processes of one machine may share.
+"""A task store in a file, which several processes on one machine may share.
 
 The file is an SQLite database with a write-ahead log. A read takes about ten microseconds and never
 waits for a writer, and a write of a few KiB hardly ever waits for the disk. So both are done in the
 event loop. Slow work is done in a thread: a large result, a write while another process writes, and
-the deletion of expired tasks, which goes in batches so that others get their turn. A commit
-survives a crash of the process; the last commits before a power cut may be lost
-(`synchronous = NORMAL`).
+the deletion of expired tasks, which runs in batches so that others get their turn. A commit
+survives a crash of the process; the last commits before a power cut may be lost (`synchronous =
+NORMAL`).
 
-A process that runs tasks holds a lock on its own file beside the database. A process that can take
-that lock knows that nobody runs those tasks any more. The system releases the lock however the
+A process that runs tasks holds a lock on its own file beside the database. If another process can
+take that lock, no process runs those tasks any more. The system releases the lock however the
 process ends.
 
 Only the owner of the file may read it, because it holds the arguments and answers of tasks. It does
-not grow beyond `Limits.task_bytes`. Free pages are used again, and returned from time to time.
+not grow beyond `Limits.task_bytes`. Free pages are reused, and periodically returned to the file
+system.
 """
 
 import asyncio
@@ -52,14 +53,14 @@ log = logging.getLogger("dovetail.tasks")
 LARGE_BYTES = 64 * KIB
 """Larger records are written in a thread."""
 BUSY_SECONDS = 2.0
-"""How long a write waits for one of another process."""
+"""How long a write waits for a write of another process."""
 BATCH_SIZE = 250
-"""Expired tasks, and free pages, that are removed at once."""
+"""How many expired tasks, or free pages, are removed in one batch."""
 PAGE_BYTES = 4096
 MAX_NAME_ATTEMPTS = 10
 
 SCHEMA_VERSION = int.from_bytes(b"tsk1", "big")
-"""Marks a file that has the schema already, because creating it takes a lock."""
+"""Marks a file that already has the schema, because creating the schema takes a lock."""
 # Existing files have these names: `letters` are task messages, a `payer` is a quota key.
 SCHEMA = f"""
 PRAGMA page_size = {PAGE_BYTES};
@@ -137,7 +138,7 @@ class _Busy(Overloaded):
 
 
 class SqliteStore(TaskStore):
-    """Keeps tasks in an SQLite file, also after the process ends.
+    """A task store in an SQLite file, which outlives the process.
 
     Several processes may share the file. Each server needs its own `SqliteStore` object.
 
@@ -158,7 +159,7 @@ class SqliteStore(TaskStore):
         self._runner, self._lock_fd = "", -1
         """The name of this process in the database until the store is closed, and its lock."""
         self._unreadable: set[str] = set()
-        """What was already logged as unreadable."""
+        """The rows that were already logged as unreadable."""
         close_before_fork(self)
 
     def bind(self, limits: Limits) -> None:
@@ -244,8 +245,8 @@ class SqliteStore(TaskStore):
         return self._decode(f"task {id[:8]}…", unpack, data, result)
 
     def _decode(self, what: str, decode: Callable[..., T], *row: Any) -> T | None:
-        """Decode a row. One that cannot be decoded is skipped, so that the others can be read, and
-        logged once."""
+        """Decode a row. A row that cannot be decoded is logged once and skipped, so that the others
+        can be read."""
         try:
             return decode(*row)
         except Exception as error:
@@ -263,7 +264,8 @@ class SqliteStore(TaskStore):
         return self._read(statement, *values)
 
     async def _write(self, function: Callable[..., T], *args: Any, size: int = 0) -> T:
-        """Write at once if that is quick; in a thread if it is large or another process writes."""
+        """Write at once if that is quick, or in a thread if the data is large or another process is
+        writing."""
         if size < LARGE_BYTES and self._write_lock.acquire(blocking=False):
             try:
                 self._open()
@@ -305,14 +307,15 @@ class SqliteStore(TaskStore):
             raise kind(f"The task store is not available: {error}") from None
 
     def _full_error(self, connection: sqlite3.Connection, values: tuple[Any, ...]) -> ProtocolError:
-        """Tell our bound from a full disk: SQLite reports the same error for both."""
+        """Return the error for a full file or a full disk, which SQLite reports as the same
+        error."""
         names = "page_count", "freelist_count", "max_page_count"
         pages, free, limit = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in names)
         size = sum(len(value) for value in values if isinstance(value, bytes | str))
         if pages - free + size // PAGE_BYTES + 8 >= limit:
             return out_of_room(self._limits)
         return Overloaded(
-            "The disk of the task store is full; try again when its operator has made room"
+            "The disk of the task store is full; try again when the operator has freed space"
         )
 
     # with the write lock held
@@ -357,7 +360,7 @@ class SqliteStore(TaskStore):
         return int(self._execute("PRAGMA freelist_count").fetchone()[0])
 
     def _claim(self, id: str, runner: str) -> TaskRecord | None:
-        """Take over a task of this runner; an empty one means a released task."""
+        """Take over a task of this runner; an empty runner means a released task."""
         now = time.time()
         if not self._execute(CLAIM, self._runner, id, runner, now).rowcount:
             return None
@@ -374,7 +377,7 @@ class SqliteStore(TaskStore):
                 if (lock := _lock_file(path)) is not None:  # else that process is alive
                     try:
                         claimed += self._claim_all_of(runner, can_run)
-                    finally:  # else nobody could claim the rest while we live
+                    finally:  # else nobody could claim the rest while this process runs
                         _remove_lock(lock, path)
         return claimed
 
@@ -411,7 +414,7 @@ class SqliteStore(TaskStore):
                 opening.pop_all()
         except (OSError, sqlite3.Error) as error:
             raise ConfigError(
-                f"{self.path}: tasks cannot be stored there ({error}); name a file that this "
+                f"Tasks cannot be stored in {self.path} ({error}); choose a file that this "
                 "user may write"
             ) from None
         self._reader, self._writer = reader, writer
@@ -439,7 +442,7 @@ class SqliteStore(TaskStore):
     # forks (`databases.py`)
 
     def before_fork(self) -> None:
-        """Close the file, and let nobody open it."""
+        """Close the file, and keep it from being opened."""
         self._write_lock.acquire()
         self._read_lock.acquire()
         self._disconnect()
@@ -454,7 +457,7 @@ class SqliteStore(TaskStore):
 
 
 def _lock_file(path: str, *, create: bool = True) -> int | None:
-    """Open and lock a file, until it is closed or the process ends; None if another has it."""
+    """Open and lock a file until it is closed or the process ends; None if it is already locked."""
     try:
         fd = os.open(path, os.O_RDWR | (os.O_CREAT if create else 0), 0o600)
     except FileNotFoundError:

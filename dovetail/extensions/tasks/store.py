@@ -1,19 +1,19 @@
 """The record of a task, and the stores that keep records.
 
-A `TaskRecord` is all that is known of a task: what was called and by whom, its status, what it
-asked and was answered, the results of `ctx.once`, and its outcome. A process that has the record
-and the server's functions can continue the task. That is how a task is resumed after a crash, and
-how an engine can run it on another machine.
+A `TaskRecord` holds everything about a task: the call and its caller, the status, questions and
+answers, the results of `ctx.once`, and the outcome. A process that has the record and the server's
+functions can continue the task. That is how a task is resumed after a crash, and how an engine can
+run it on another machine.
 
-A `TaskStore` keeps records. `InMemoryTaskStore` is the default and ends with the process;
-`SqliteStore` (`sqlite.py`) does not. A store that is `shared` among processes knows which process
-runs a task. It also carries task messages: answers and cancellations for a task that runs in
+A `TaskStore` keeps records. `InMemoryTaskStore`, the default, loses them when the process ends;
+`SqliteStore` (`sqlite.py`) does not. A store that is `shared` among processes records which process
+runs each task. It also carries task messages: answers and cancellations for a task that runs in
 another process. A message is addressed to the task, so the process that runs it finds the message
 even if it took the task over after a crash.
 
-Expired tasks are never returned. Stores are bounded in number and in bytes (`Limits.tasks`,
-`tasks_each`, `task_bytes`). Beyond a bound, new tasks are refused: a task that was accepted is kept
-for as long as was promised.
+Expired tasks are never returned. Stores are bounded in tasks and in bytes (`Limits.tasks`,
+`tasks_each`, `task_bytes`). Beyond a bound, new tasks are refused: an accepted task is kept for as
+long as promised.
 """
 
 import os
@@ -34,7 +34,7 @@ from ...protocol.tasks import TERMINAL, Status
 
 
 class TaskOrigin(Struct, omit_defaults=True):
-    """Who started a task, as far as it matters when the task runs again."""
+    """The details about a task's caller that are needed to run the task again."""
 
     revision: str
     """The name of the protocol revision."""
@@ -45,17 +45,17 @@ class TaskOrigin(Struct, omit_defaults=True):
     principal: Any = None
     """The authenticated principal; None if there is none."""
     log_level: int | None = field(default=None, name="level")
-    """The lowest rank of log message that the client wants."""
+    """The lowest rank of the log messages that the client wants."""
 
 
 class TaskRecord(Struct, kw_only=True, omit_defaults=True):
-    """All that is known of a task. Times are in seconds since the epoch, as `time.time()`.
+    """Everything about a task. Times are in seconds since the epoch, as in `time.time()`.
 
     The names in `field(name=…)` are those of stored records: changing one breaks existing files.
     """
 
     id: str
-    """Random, and hard to guess: anonymous callers are identified by it alone."""
+    """Random and hard to guess: it alone identifies anonymous callers."""
     created: float
     """When the task was created."""
     updated: float
@@ -63,19 +63,19 @@ class TaskRecord(Struct, kw_only=True, omit_defaults=True):
     ttl: float | None
     """Seconds after `created` for which the task is kept; None keeps it without limit."""
     owner: str = ""
-    """The id of the principal that it belongs to; empty if callers are anonymous."""
+    """The id of the principal that owns the task; empty if callers are anonymous."""
     session: str = ""
-    """The session that it was started in; empty if there is none."""
+    """The session in which the task was started; empty if there is none."""
     tool: str
     """The name of the tool."""
     params: bytes
     """The params of the call, as JSON; empty once the task is over."""
     origin: TaskOrigin
-    """Who started it."""
+    """The caller that started the task."""
     resumable: bool = False
-    """Whether it runs again if its process ended before it did."""
+    """Whether the task runs again if its process ended before it did."""
     attempts: int = 0
-    """How often it was resumed after a crash since it last made progress."""
+    """How often the task was resumed after a crash since it last made progress."""
     status: Status = "working"
     """The status, as on the wire."""
     message: str | None = None
@@ -105,7 +105,7 @@ class TaskRecord(Struct, kw_only=True, omit_defaults=True):
 
 
 class TaskMessage(Struct, omit_defaults=True):
-    """What another process sends to the process that runs a task."""
+    """A message from another process to the process that runs a task."""
 
     id: str
     """The id of the task."""
@@ -127,7 +127,7 @@ def can_run_all(record: TaskRecord) -> bool:
 
 
 class TaskStore(Protocol):
-    """Keeps the records of tasks. Methods may be called from several event loops at once."""
+    """A store of task records. Its methods may be called from several event loops at once."""
 
     shared: bool
     """Whether other processes, and this one after a restart, find the same tasks in it."""
@@ -140,7 +140,7 @@ class TaskStore(Protocol):
 
         Raises:
             Overloaded: There are too many tasks.
-            TooLarge: There is not enough room for it.
+            TooLarge: There is not enough room for the record.
         """
 
     async def get(self, id: str) -> TaskRecord | None:
@@ -151,7 +151,7 @@ class TaskStore(Protocol):
         gone or already over.
 
         Raises:
-            TooLarge: There is not enough room for it.
+            TooLarge: There is not enough room for the record.
             Overloaded: The write failed and can be tried again.
         """
 
@@ -167,7 +167,7 @@ class TaskStore(Protocol):
             owner: The owner of the tasks; empty for those of anonymous callers.
             session: The session of the tasks; empty for those of any session.
             after: The number of the last task on the previous page; 0 for the first page.
-            count: The highest number of tasks to return.
+            count: The maximum number of tasks to return.
 
         Returns:
             Pairs of the task's number and its record, without the result.
@@ -177,7 +177,7 @@ class TaskStore(Protocol):
         """Give up a task of this process. Until a process claims it, it is not an orphan."""
 
     async def claim(self, id: str) -> TaskRecord | None:
-        """Make a released task one of this process; None if there is no such task."""
+        """Claim a released task for this process; return None if there is no such task."""
 
     async def claim_orphans(
         self, *, include_own: bool, can_run: CanRun = can_run_all
@@ -185,7 +185,8 @@ class TaskStore(Protocol):
         """Claim and return the tasks that are not over and that no living process runs.
 
         Args:
-            include_own: Also return the tasks of this process. It knows which of them it runs.
+            include_own: Whether to return the tasks of this process too. It knows which of them it
+                runs.
             can_run: Decides which tasks to claim; the others are left to another process.
         """
 
@@ -197,8 +198,8 @@ class TaskStore(Protocol):
         """
 
     async def receive_messages(self) -> list[tuple[int, TaskMessage]]:
-        """Return the messages to the tasks of this process, oldest first, with their numbers. They
-        stay until they are deleted."""
+        """Return the messages to the tasks of this process, oldest first, with their numbers.
+        Messages stay until they are deleted."""
 
     async def delete_message(self, number: int) -> None:
         """Delete a message that was delivered."""
@@ -207,7 +208,7 @@ class TaskStore(Protocol):
         """Delete tasks that have expired."""
 
     async def close(self) -> None:
-        """Release what this process holds. The store may be used again later."""
+        """Release the resources of this process. The store may be used again later."""
 
 
 # what every store needs
@@ -262,8 +263,8 @@ def out_of_room(limits: Limits) -> TooLarge:
 
 
 reset_when_forked: WeakSet[Any] = WeakSet()
-"""What describes the tasks that this process runs. In a forked child, `reset_after_fork` is called
-on each of them first thing: the tasks belong to the parent."""
+"""The objects that track the tasks of this process. In a forked child, `reset_after_fork` is called
+on each of them first, because the tasks belong to the parent."""
 
 
 def _reset_all() -> None:
@@ -276,7 +277,7 @@ if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
 
 
 class StoredTask(Struct):
-    """A task in memory, encoded, so that nobody changes it by accident."""
+    """A task in memory, encoded, so that it is not changed by accident."""
 
     number: int
     expires: float
@@ -294,7 +295,7 @@ class StoredTask(Struct):
 
 
 class InMemoryTaskStore(TaskStore):
-    """Keeps tasks in memory, for one process, until it ends."""
+    """A task store in memory, for one process, until it ends."""
 
     shared = False
 

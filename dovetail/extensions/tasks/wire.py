@@ -1,7 +1,7 @@
-"""Calls to records, records back to calls, and records as clients see them, in both forms.
+"""Convert calls to records, and records back to calls and to the messages of both forms.
 
-The two forms differ in more than words. To the extension, a tool that failed is a completed task
-with an error in its result. To the core form it is a failed task, and `tasks/result` returns the
+The two forms differ in more than names. In the extension, a tool that failed is a completed task
+with an error in its result. In the core form, it is a failed task, and `tasks/result` returns the
 error.
 """
 
@@ -37,7 +37,7 @@ from .store import TaskOrigin, TaskRecord
 
 MIN_POLL_SECONDS = 0.1
 MAX_MESSAGE_LENGTH = 1000
-"""Characters of a status message."""
+"""The maximum length of a status message, in characters."""
 CALL = METHODS["tools/call"]
 
 T = TypeVar("T")
@@ -78,7 +78,7 @@ def _ttl(task: dict[str, Any] | None, limits: Limits) -> float:
 
 
 def call_from_record(record: TaskRecord, lifespan_state: Any) -> Call:
-    """Return the call that a task began with, made from its record alone."""
+    """Return the call that started a task, rebuilt from its record alone."""
     origin = record.origin
     info = None if origin.info is None else msgspec.convert(origin.info, Implementation)
     caller = Caller(
@@ -96,20 +96,20 @@ def call_from_record(record: TaskRecord, lifespan_state: Any) -> Call:
 
 
 def owner_of(call: Call) -> str:
-    """Return the id of the principal that the tasks of a call belong to; empty if anonymous."""
+    """Return the id of the principal that owns the tasks of a call; empty if anonymous."""
     principal = call.principal or call.caller.principal
     return "" if principal is None else principal.id
 
 
 def describe(record: TaskRecord) -> str:
-    """Name a task in a log, without its full id: who knows the id may have access to the task."""
+    """Return a name of a task for logs, without its full id, which may grant access to the task."""
     return f"{record.id[:8]}… ({record.tool}, owner: {record.owner or 'anonymous'})"
 
 
 # ends
 #
-# A task that is over does not run again, so everything that was kept for that is dropped. The
-# record takes less room than before and can always be stored.
+# A task that is over does not run again, so everything that was kept for another run is dropped.
+# The record becomes smaller and can always be stored.
 
 
 def mark_cancelled(record: TaskRecord) -> TaskRecord:
@@ -118,7 +118,7 @@ def mark_cancelled(record: TaskRecord) -> TaskRecord:
 
 
 def mark_completed(record: TaskRecord, result: Any, limits: Limits) -> TaskRecord:
-    """Return the record of a task with its result; raises if that cannot be encoded."""
+    """Return the record of a task with its result; raise if the result cannot be encoded."""
     if not isinstance(result, ToolResult):
         raise InternalError(
             f"Tool {record.tool!r}: a middleware or extension returned a {type(result).__name__}, "
@@ -136,11 +136,11 @@ def mark_completed(record: TaskRecord, result: Any, limits: Limits) -> TaskRecor
 def mark_failed(
     record: TaskRecord, error: ProtocolError, revision: Revision, limits: Limits
 ) -> TaskRecord:
-    """Return the record of a failed task; raises if the error cannot be encoded."""
+    """Return the record of a failed task; raise if the error cannot be encoded."""
     fields: dict[str, Any] = {"code": revision.code(error), "message": str(error.message)}
     if error.data is not None:
         fields["data"] = error.data
-    # Through JSON and back: a store need not keep what cannot be sent.
+    # Convert to JSON and back: a store need not keep values that cannot be sent.
     fields = msgspec.json.decode(MessageEncoder(limits.outgoing).encode(fields))
     return _ended(record, "failed", message=fields["message"][:MAX_MESSAGE_LENGTH], error=fields)
 
@@ -173,7 +173,7 @@ def make_created_result(
 def make_detailed_task(
     type: Callable[..., T], record: TaskRecord, limits: Limits, revision: Revision
 ) -> T:
-    """Return a task with its questions or outcome, in the form of the extension."""
+    """Return a task with its questions or outcome, in the extension form."""
     fields = _fields(record, limits, "_ms")
     if record.status == "input_required":
         fields["input_requests"] = {
@@ -196,7 +196,7 @@ def make_core_task(type: Callable[..., T], record: TaskRecord, limits: Limits) -
 
 
 def get_outcome(record: TaskRecord, revision: Revision) -> Raw:
-    """Return what the call would have returned if it had waited; raises if that was an error."""
+    """Return the result of the tool, as a plain call would have; raise if it was an error."""
     if record.error is not None:
         code = record.error["code"]
         raise BY_CODE.get(code, ProtocolError)(
@@ -215,7 +215,7 @@ def _tool_result(record: TaskRecord, revision: Revision) -> Any:
 
 def _fields(record: TaskRecord, limits: Limits, unit: str) -> dict[str, Any]:
     """Return the fields of a task. In the extension, the names of durations end in their unit."""
-    # The longer a task takes, the longer the pauses that we suggest.
+    # The longer a task takes, the longer the poll interval that we suggest.
     poll = max(MIN_POLL_SECONDS, min(limits.task_poll, (time.time() - record.created) / 2))
     return {
         "task_id": record.id,
@@ -242,7 +242,7 @@ def encode_cursor(number: int) -> str:
 
 
 def decode_cursor(cursor: str | None) -> int:
-    """Return the number of the task that a page comes after; InvalidParams for other cursors."""
+    """Return the number of the task before a page; raise InvalidParams for an invalid cursor."""
     if cursor is None:
         return 0
     try:
