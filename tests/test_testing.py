@@ -62,7 +62,7 @@ async def test_a_replay_shows_a_handler_that_does_not_ask_the_same_each_time() -
     async with pair(server, revision=NEW, on_elicit=yes) as client:
         await client.call_tool("fickle")
     async with pair(server, revision=NEW, replay=True, on_elicit=yes) as client:
-        with pytest.raises(InternalError, match="did not ask what it had asked before"):
+        with pytest.raises(InternalError, match="did not repeat its earlier questions"):
             await client.call_tool("fickle")
 
 

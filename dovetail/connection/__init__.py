@@ -1,2 +1,2 @@
-"""One live conversation. asyncio starts here; nothing in this folder knows how bytes travel or what
-a tool is."""
+"""Live sessions: requests, replies and notifications over any transport. This is the lowest layer
+that uses asyncio. Nothing in this folder depends on a transport or on tools."""

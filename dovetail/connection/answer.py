@@ -1,8 +1,8 @@
-"""The one function that answers a request, for every transport.
+"""The function that answers requests, for every transport.
 
-Whatever a handler does (raise anything, even SystemExit; await something that was cancelled; return
-something that JSON cannot represent), the outcome is one reply, or None if nobody waits for it. No
-exception escapes.
+Whatever a handler does (raise any exception, even SystemExit; await something that was cancelled;
+return a value that JSON cannot represent), the outcome is one reply, or None if nobody is waiting
+for it. No exception escapes.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ log = logging.getLogger("dovetail.connection")
 
 
 async def answer(call: Call, handle: CallHandler, outgoing: MessageEncoder) -> bytes | None:
-    """Return the reply to a call; None if it was cancelled."""
+    """Return the reply to a call, or None if the call was cancelled."""
     failure: BaseException | None = None
     revision = call.caller.revision
     try:
@@ -59,8 +59,8 @@ async def answer(call: Call, handle: CallHandler, outgoing: MessageEncoder) -> b
 
 
 def as_protocol_error(error: BaseException, call: Call) -> ProtocolError:
-    """Return the error that the caller sees. An unexpected exception is logged here, and reported
-    without details."""
+    """Return the error to send to the caller. An unexpected exception is logged, and the caller
+    gets no details of it."""
     refusal = intended_error(error)
     if refusal is not None:
         return refusal
@@ -71,7 +71,8 @@ def as_protocol_error(error: BaseException, call: Call) -> ProtocolError:
 
 
 def intended_error(error: BaseException) -> ProtocolError | None:
-    """Return the error for an exception that was meant for the caller; None for any other."""
+    """Return the error for an exception that was meant for the caller, or None for any other
+    exception."""
     if isinstance(error, ProtocolError):
         return error
     if isinstance(error, ToolError):
@@ -84,11 +85,12 @@ def intended_error(error: BaseException) -> ProtocolError | None:
 
 
 EAGER: dict[str, Any] = {"eager_start": True} if sys.version_info >= (3, 12) else {}
-"""Run the first step of a task immediately, if Python can; most need no second one."""
+"""Task options: run the first step immediately, if this Python version can. Most tasks need only
+one."""
 
 
 def check_in_flight(calls: Mapping[Id, Call], id: Id, limit: int | None) -> None:
-    """Raise if a session is answering a request with this id, or `limit` requests, already."""
+    """Raise if a session already has a request with this id, or `limit` requests, in flight."""
     if id in calls:
         raise InvalidRequest(f"Request id {id!r} is still in flight")
     if limit is not None and len(calls) >= limit:
@@ -98,14 +100,14 @@ def check_in_flight(calls: Mapping[Id, Call], id: Id, limit: int | None) -> None
 def start_task(
     call: Call, work: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop
 ) -> None:
-    """Answer a call in its own task, as loop.create_task would, without its checks."""
+    """Answer a call in its own task. Like loop.create_task, but without its checks."""
     call.task = asyncio.Task(work, loop=loop, **EAGER)
 
 
 def cancel(call: Call) -> None:
-    """Cancel a call, but only once: a second time would interrupt the handler's clean-up."""
+    """Cancel a call, but only once: a second cancellation would interrupt the handler's cleanup."""
     if call.task is not None and not call.cancelled:
-        # Not immediately: a task that is cancelled before its first step never takes it, and would
-        # stay in the in-flight table.
+        # Not immediately: a task that is cancelled before its first step never runs, and its call
+        # would stay in the in-flight table.
         call.task.get_loop().call_soon(call.task.cancel)
     call.cancelled = call.finished = True

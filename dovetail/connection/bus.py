@@ -1,23 +1,24 @@
-"""How the processes of one server reach each other: the implementations of `ports.Bus`.
+"""The implementations of `ports.Bus`, which connects the processes of one server.
 
-`NoBus` is for a server of one process. Otherwise a `Hub` listens on a Unix socket, in a directory
-that only this user can enter, and each process is a member (`join`). A frame is a length of four
-bytes and the MessagePack of
+`NoBus` is for a server with one process. Otherwise a `Hub` listens on a Unix socket, in a directory
+that only this user can enter, and each process joins it as a member (`join`). A frame is a length
+of four bytes, followed by the MessagePack encoding of
 
     kind      topic    payload   number
-    PUBLISH   a topic  anything  0             the hub passes it on to all others
-    ASK       a topic  anything  of the asker  passed on to all others under a number of the hub
-    ANSWER    ""       or nil    of the ask    the first that is not nil, or the last, goes back to
-                                               the asker
+    PUBLISH   a topic  anything  0             the hub sends it to all other members
+    ASK       a topic  anything  of the asker  the hub sends it to all other members, with a number
+                                               of its own
+    ANSWER    ""       or nil    of the hub    the hub sends the asker the first answer that is not
+                                               nil; if all are nil, the last
 
-The hub does not read payloads. It counts who has yet to answer, so that "nobody knows" takes as
-long as the slowest member, not until the deadline. A member that leaves counts as "no". The others
-are notified that it left (`ports.MEMBERS_CHANGED`).
+The hub does not read payloads. It counts the members that have yet to answer. So if none of them
+knows the answer, the asker waits for the slowest member, not until the deadline. A member that
+leaves counts as having no answer, and the others are notified (`ports.MEMBERS_CHANGED`).
 
-Nothing here waits for a peer. A member that does not read is dropped when its backlog is full, and
-so is one that sends garbage; the others are not affected. A member that lost its hub is alone for a
-while, and reconnects by itself. It misses what was published in between, so the bus carries only
-news, never the only copy of something.
+Nothing here blocks on a peer. A member that does not read is dropped when its backlog is full, and
+so is a member that sends garbage; the others are not affected. A member that loses its hub works
+alone until it has reconnected. It misses everything published in the meantime, so the bus must
+never carry the only copy of anything.
 """
 
 import asyncio
@@ -37,27 +38,29 @@ from ..limits import DEFAULT
 from ..ports import MEMBERS_CHANGED
 
 MAX_FRAME_BYTES = DEFAULT.outgoing + 4 * DEFAULT.events
-"""The longest frame in bytes: one message, with all that a stream held before it."""
+"""The maximum size of a frame: one message, plus everything that its stream had buffered before
+it."""
 MAX_BACKLOG_BYTES = 2 * MAX_FRAME_BYTES
-"""Bytes that may wait for one member: while it reads one such frame, others may follow."""
+"""The maximum number of bytes queued for one member: while it reads a frame, others may follow."""
 DEFAULT_TIMEOUT = 1.0
 """The default timeout of a question, in seconds."""
 RELAYED_BYTES_PER_SECOND = MAX_FRAME_BYTES // 8
-"""Bytes per second that the slowest machine relays; the deadline of a long question is extended by
-its size."""
+"""The slowest speed that is expected of a hub. The deadline of a question allows for relaying it at
+this speed."""
 QUESTION_LIFE = 60.0
 """Seconds after which the hub forgets a question that a member never answered."""
 MAX_QUESTIONS = 4096
-"""The open questions that one member may have."""
+"""The maximum number of open questions of one member."""
 MAX_HANDLERS = 4096
-"""The handlers that may run as tasks in one member at once."""
+"""The maximum number of handlers that run as tasks in one member at once."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
-"""Seconds between two attempts to reach the hub; the pause doubles."""
+"""The shortest and longest pause between two attempts to reach the hub, in seconds. The pause
+doubles after each attempt."""
 
 PUBLISH, ASK, ANSWER = range(3)
 NIL = msgspec.Raw(encode(None))
 HUB_NUMBER_BYTES = 64
-"""Room in a frame, since the numbers of the hub are longer than those of its members."""
+"""Bytes reserved in each frame, because the hub's numbers are longer than those of its members."""
 
 Handler = Callable[[Any], Any]
 log = getLogger("dovetail.bus")
@@ -82,7 +85,7 @@ class NoBus:
     alone = True
 
     def on(self, topic: str, handler: Handler) -> None:
-        """Do nothing: no other process will ever call it."""
+        """Do nothing: there is no other process to call the handler."""
 
     def publish(self, topic: str, payload: Any) -> None:
         """Do nothing."""
@@ -96,9 +99,9 @@ class NoBus:
 
 
 class BusConnection(asyncio.Protocol):
-    """One end of the connection between hub and member: whole frames in, whole frames out. What is
-    sent in one turn of the loop goes out as one piece; what is not read waits here, as asyncio
-    restarts the count of its own backlog with each write."""
+    """One end of the connection between the hub and a member, which sends and receives whole
+    frames. Frames sent in one turn of the loop are written together. Unread frames are queued here,
+    because asyncio restarts the count of its own backlog with each write."""
 
     def __init__(
         self,
@@ -133,21 +136,21 @@ class BusConnection(asyncio.Protocol):
                 frame = _decode(bytes(memoryview(buffer)[body : body + size]))
                 start = body + size
                 self._handle(frame)
-        except (ValueError, RecursionError) as error:  # msgspec's are of the first kind
-            self.drop(f"sends garbage ({error})")
+        except (ValueError, RecursionError) as error:  # msgspec raises ValueErrors
+            self.drop(f"sent garbage ({error})")
         del buffer[:start]
 
     def _handle(self, frame: Frame) -> None:
         try:
             self._on_frame(self, frame)
-        except Exception:  # our own, or that of a third process: not the sender's fault
+        except Exception:  # our own error, or a third process's: not the sender's fault
             log.exception("Could not handle a frame on the bus")
 
     def connection_lost(self, error: Exception | None) -> None:
         self._on_disconnect(self)
 
     def send(self, data: bytes) -> bool:
-        """Queue a frame; False if there is no room, or the connection is closing."""
+        """Queue a frame. Return False if there is no room, or if the connection is closing."""
         if self._transport.is_closing() or self._size > MAX_BACKLOG_BYTES:
             return False
         if not self._queue:
@@ -170,13 +173,13 @@ class BusConnection(asyncio.Protocol):
         self._flush()
 
     def drop(self, why: str) -> None:
-        """Close the connection immediately, and log why."""
+        """Close the connection immediately and log the reason."""
         if not self._transport.is_closing():
             log.warning("Dropping a process from the bus: it %s", why)
             self._transport.abort()
 
     def close(self) -> None:
-        """Close the connection when everything is written."""
+        """Close the connection once everything is written."""
         self._flush()
         self._transport.close()
 
@@ -191,14 +194,14 @@ class RelayedQuestion(msgspec.Struct, eq=False):
 
     asker: BusConnection
     number: int
-    """Its number at the asker."""
+    """The asker's number for it."""
     until: float
     waiting: set[BusConnection]
     """The members that have not answered."""
 
 
 class Hub:
-    """Relays frames between the members."""
+    """The relay of frames between the members."""
 
     def __init__(self) -> None:
         self._members: set[BusConnection] = set()
@@ -207,10 +210,10 @@ class Hub:
         self._server: asyncio.AbstractServer | None = None
 
     async def start(self, listening: socket.socket) -> None:
-        """Start to accept members."""
+        """Start accepting members."""
         loop = asyncio.get_running_loop()
-        # Not create_unix_server, which from Python 3.13 on takes the address away with it: the next
-        # hub will need it.
+        # Not create_unix_server: from Python 3.13 on, it removes the address when it closes, and
+        # the next hub needs that address.
         self._server = await loop.create_server(self._joined, sock=listening)
 
     async def close(self) -> None:
@@ -238,10 +241,10 @@ class Hub:
         elif frame.kind == ANSWER:
             self._answered(member, frame.number, frame.payload)
         else:
-            member.drop(f"sends garbage (kind {frame.kind})")
+            member.drop(f"sent garbage (kind {frame.kind})")
 
     def _send_to_others(self, sender: BusConnection, data: bytes) -> set[BusConnection]:
-        """Send a frame to all others, and return those that can receive it."""
+        """Send a frame to all other members, and return the members that can receive it."""
         reached = set()
         for member in self._members - {sender}:
             if member.send(data):
@@ -265,7 +268,7 @@ class Hub:
     def _answered(self, member: BusConnection, number: int, payload: msgspec.Raw) -> None:
         question = self._questions.get(number)
         if question is None:
-            return  # somebody else was first, or it is too late
+            return  # another member answered first, or the question expired
         question.waiting.discard(member)
         if payload != NIL or not question.waiting:
             del self._questions[number]
@@ -273,7 +276,7 @@ class Hub:
 
 
 class LocalBus:
-    """A member of the bus, in one process."""
+    """One process's connection to the bus."""
 
     def __init__(self, path: str) -> None:
         self.alone = True
@@ -289,7 +292,7 @@ class LocalBus:
         self._reconnecting = asyncio.create_task(self._stay_connected())
 
     def on(self, topic: str, handler: Handler) -> None:
-        """Handle what others publish or ask under a topic; replaces an earlier handler."""
+        """Set the handler for messages and questions on a topic, replacing any earlier handler."""
         self._handlers[topic] = handler
 
     def publish(self, topic: str, payload: Any) -> None:
@@ -297,8 +300,8 @@ class LocalBus:
         self._send(PUBLISH, topic, payload, 0)
 
     async def ask(self, topic: str, payload: Any, timeout: float = DEFAULT_TIMEOUT) -> Any:
-        """Ask all other processes, and return the first answer that is not None; None if none comes
-        in time."""
+        """Ask all other processes. Return the first answer that is not None, or None if there is
+        none in time."""
         if len(self._asks) >= MAX_QUESTIONS:
             log.warning("Not asking %r: %d questions are already open", topic, MAX_QUESTIONS)
             return None
@@ -326,7 +329,7 @@ class LocalBus:
             self._gone(self._connection)
 
     async def _stay_connected(self) -> None:
-        """Stay connected to the hub; reconnect whenever it is lost."""
+        """Connect to the hub, and reconnect whenever the connection is lost."""
         loop, attempt = asyncio.get_running_loop(), 0
         while True:
             self._lost.clear()
@@ -341,7 +344,7 @@ class LocalBus:
                 attempt = 0
                 self.tried.set()
                 await self._lost.wait()
-                log.info("Lost the bus at %s, reconnecting", self._path)
+                log.info("Lost the connection to the bus at %s; reconnecting", self._path)
             self.tried.set()
             await asyncio.sleep(backoff(attempt, FIRST_PAUSE, LONGEST_PAUSE))
             attempt += 1
@@ -359,7 +362,7 @@ class LocalBus:
                 answer.set_result(None)
 
     def _send(self, kind: int, topic: str, payload: Any, number: int) -> int:
-        """Send a frame, and return its size in bytes; 0 if it cannot be sent."""
+        """Send a frame and return its size in bytes, or 0 if it cannot be sent."""
         if self._connection is None:
             log.debug("Not sending %r: no hub is connected", topic)
             return 0
@@ -370,7 +373,7 @@ class LocalBus:
             return 0
         if len(data) > MAX_FRAME_BYTES - HUB_NUMBER_BYTES:
             log.error(
-                "Cannot send %r over the bus: it has %d bytes, and the limit is %d",
+                "Cannot send %r over the bus: it is %d bytes long; the limit is %d",
                 topic,
                 len(data),
                 MAX_FRAME_BYTES - HUB_NUMBER_BYTES,
@@ -389,7 +392,7 @@ class LocalBus:
             answer.set_result(payload)
 
     def _handle(self, topic: str, payload: Any, number: int) -> None:
-        """Call the handler of a topic; with a number, send its answer."""
+        """Call the handler of a topic. If there is a number, send back the answer."""
         answer = None
         try:
             if (handler := self._handlers.get(topic)) is not None:
@@ -420,19 +423,20 @@ class LocalBus:
 
 
 async def join(path: str) -> LocalBus:
-    """Join the bus whose hub listens at this path; if none does yet, be alone until then."""
+    """Join the bus whose hub listens at this path. Until a hub listens there, the member is
+    alone."""
     bus = LocalBus(path)
     await bus.tried.wait()
     return bus
 
 
 def private_socket() -> tuple[str, socket.socket]:
-    """Return a socket for a hub, in a new directory that only this user can enter. The caller
-    removes the directory."""
+    """Return a socket for a hub, in a new directory that only this user can enter. The caller must
+    remove the directory."""
     temporary = tempfile.gettempdir()
     directory = tempfile.mkdtemp(
         prefix="dovetail-", dir=temporary if len(temporary) < 64 else "/tmp"
-    )  # addresses are short
+    )  # the path of a Unix socket must be short
     path = os.path.join(directory, "bus")
     listening = socket.socket(socket.AF_UNIX)
     listening.bind(path)

@@ -1,8 +1,9 @@
-"""A client's session: how it opens, typed requests, and what a server may request and notify.
+"""The client's side of a session: opening it, typed requests, and messages from the server.
 
-Opening finds out the era of the server. `server/discover` is the probe: a result or a version error
-means stateless; *any* other error means that the server expects `initialize`, whatever the code. If
-a server dies or stays silent on the probe, the caller restarts it and opens it with `initialize`.
+Opening a session determines the era of the server. The probe is `server/discover`: a result or a
+version error means stateless; *any* other error, whatever its code, means that the server expects
+`initialize`. If a server dies or does not answer the probe, the caller restarts it and sends
+`initialize`.
 https://modelcontextprotocol.io/specification/2026-07-28/basic/transports/stdio#backward-compatibility
 """
 
@@ -51,11 +52,11 @@ log = logging.getLogger("dovetail.connection")
 MODERN = {HeaderMismatch.code, MissingCapability.code, UnsupportedVersion.code, Overloaded.code}
 """Errors that only a stateless server sends, or that say nothing about the era."""
 OnNotification = Callable[[str, Any], None]
-"""Takes a notification: method name and params."""
+"""A function that receives the method name and the params of a notification."""
 
 
 class Silent(DovetailError):
-    """The server did not answer the era probe; it may have to be started again."""
+    """The server did not answer the era probe; it may need a restart."""
 
 
 class ClientSession:
@@ -78,9 +79,9 @@ class ClientSession:
         self.server_capabilities = ServerCapabilities()
         self.instructions: str | None = None
         self.log_level: str | None = None
-        """The log level that each request of the stateless era carries."""
+        """The log level sent with each request in the stateless era."""
         self.revision: Revision | None = None
-        """The revision agreed on, once there is one."""
+        """The agreed revision; None before there is one."""
         self._info = info
         self._capabilities = capabilities
         self._answers = answers
@@ -93,12 +94,12 @@ class ClientSession:
 
     @property
     def answers_requests(self) -> bool:
-        """Whether the server may send requests: not in the stateless era."""
+        """Whether the server may send requests. In the stateless era it may not."""
         return self.revision is None or not self.revision.stateless
 
     @property
     def agreed_revision(self) -> Revision:
-        """The revision agreed on, which must be known by now."""
+        """The agreed revision. The session must be open."""
         assert self.revision is not None
         return self.revision
 
@@ -107,7 +108,8 @@ class ClientSession:
     async def open(
         self, wanted: tuple[Revision, ...], *, probe: bool, probe_timeout: float, timeout: float
     ) -> None:
-        """Agree on one of the revisions wanted. Raises Silent if the probe got no answer."""
+        """Agree with the server on one of the wanted revisions. Raise Silent if the probe gets no
+        answer."""
         modern = [revision for revision in wanted if revision.stateless]
         old = tuple(revision for revision in wanted if not revision.stateless)
         if probe and modern:
@@ -124,8 +126,8 @@ class ClientSession:
     async def _discover(
         self, newest: Revision, wanted: tuple[Revision, ...], timeout: float, fall_back: bool
     ) -> Revision | None:
-        """Return the revision that discovery agrees on; None if the server is of the handshake
-        era."""
+        """Return the revision agreed on by discovery, or None if the server belongs to the
+        handshake era."""
         self._use_revision(newest)
         method = METHODS["server/discover"]
         for _ in range(2):
@@ -150,7 +152,7 @@ class ClientSession:
                     return self.revision
                 continue
             except Overloaded:
-                raise  # which says nothing about the era
+                raise  # this error says nothing about the era
             except (msgspec.MsgspecError, ProtocolError):
                 return None
             except (TimedOut, ConnectionClosed) as problem:
@@ -163,7 +165,7 @@ class ClientSession:
             self.instructions = found.instructions
             return self.revision
         raise NoCommonRevision(
-            f"The server refuses revision {newest.version}, which it says it supports"
+            f"The server refused revision {newest.version}, which it claims to support"
         )
 
     def _common(self, supported: list[str], wanted: tuple[Revision, ...]) -> Revision:
@@ -232,8 +234,8 @@ class ClientSession:
         on_progress: OnProgress | None = None,
         started: Callable[[Id], None] | None = None,
     ) -> Any:
-        """Send a request and return its typed result. The server's error is raised, with its own
-        exception type."""
+        """Send a request and return its typed result. An error from the server is raised as the
+        matching exception type."""
         revision = self.revision
         assert revision is not None
         self._check(method, revision)
@@ -281,7 +283,7 @@ class ClientSession:
             ) from None
 
     def _check(self, method: Method, revision: Revision) -> None:
-        """Raise if the revision lacks a method or the server did not declare it."""
+        """Raise if the revision lacks a method, or if the server did not declare it."""
         if self.extensions.extension_method(method.name, revision.stateless) is method:
             self.extensions.check(method, self.server_capabilities)
             return
@@ -298,7 +300,7 @@ class ClientSession:
                 raise MethodNotFound(f"{method.name}: the server does not offer {capability}")
 
     def notify(self, method: str, params: Any = None) -> None:
-        """Send a notification, if the revision or an extension has it."""
+        """Send a notification, if the revision or an extension defines it."""
         assert self.revision is not None
         added = self.extensions.extension_method(method, self.revision.stateless)
         if added is not None:
@@ -311,7 +313,8 @@ class ClientSession:
     # messages from the server
 
     def on_request(self, request: Request) -> Call | bytes:
-        """Make a call of a server's request: a ping, or what the client declared."""
+        """Turn a server's request into a call. It must be a ping or use a feature that the client
+        declared."""
         revision = self.revision
         method = self._method(request.method)
         if method is None or method.result is None or method.sender == "client":
@@ -323,7 +326,7 @@ class ClientSession:
         ) or self._answers.get(method.name)
         if handler is None or revision is None:
             raise MethodNotFound(
-                f"This client did not declare {method.capability or f'what {method.name} needs'}"
+                f"This client did not declare {method.capability or f'support for {method.name}'}"
             )
         try:
             params = revision.lift_params(method, request.params)
@@ -348,7 +351,7 @@ class ClientSession:
         reply(call, data)
 
     def _call(self, id: Id, method: Method, params: Any) -> Call:
-        """Make a call whose other side is the server, with what it declared."""
+        """Return a call from the server, with the capabilities that the server declared."""
         return Call(
             id,
             method,
@@ -359,14 +362,14 @@ class ClientSession:
 
     @property
     def peer_capabilities(self) -> ClientCapabilities:
-        """The server's capabilities, as those of a caller."""
+        """The server's capabilities, in the type used for callers."""
         return ClientCapabilities.of(self.server_capabilities)
 
     async def _answer(self, call: Call) -> Result:
-        """Let the callback answer. The answer to a question of a task names that task:
+        """Answer with the client's callback. An answer to a task's question names the task:
         https://modelcontextprotocol.io/specification/2025-11-25/basic/utilities/tasks#related-task-metadata"""
         assert call.protocol_handler is not None
-        self.connection.pause_deadlines(True)  # while a person thinks, the server is not slow
+        self.connection.pause_deadlines(True)  # the server is not slow while the user thinks
         try:
             result: Result = await call.protocol_handler(call)
         finally:
@@ -388,7 +391,7 @@ class ClientSession:
         )
         if method.name == "notifications/progress":
             if not self.connection.on_progress(params):
-                self._deliver(method.name, params)  # of a task, which outlives its request
+                self._deliver(method.name, params)  # progress of a task, which outlives its request
         elif method.name == "notifications/cancelled":
             self.connection.cancel(params.request_id, params.reason)
             ended = ConnectionClosed(
@@ -410,12 +413,12 @@ class ClientSession:
         return self.extensions.find_method(name, revision)
 
     def on_close(self, reason: Exception | None) -> None:
-        """The conversation is over."""
+        """End the session."""
         self._on_close(self, reason)
 
 
 def choose_revisions(choice: str | None) -> tuple[Revision, ...]:
-    """Return the revisions that a user's `revision=` means, oldest first."""
+    """Return the revisions that a `revision=` argument selects, oldest first."""
     groups = {None: HANDSHAKE + STATELESS, "handshake": HANDSHAKE, "stateless": STATELESS}
     if choice in groups:
         return groups[choice]
@@ -429,8 +432,8 @@ def choose_revisions(choice: str | None) -> tuple[Revision, ...]:
 
 
 def _supported(refusal: PeerError) -> list[str] | None:
-    """Return the versions that a stateless server offers instead; None if this is another
-    refusal."""
+    """Return the versions that a stateless server offers instead, or None if it refused for another
+    reason."""
     if refusal.code != UnsupportedVersion.code or not isinstance(refusal.data, dict):
         return None
     supported = refusal.data.get("supported")

@@ -1,10 +1,10 @@
-"""A channel, and the exchange of requests and replies over it: typed calls both ways, deadlines,
-cancellation, progress.
+"""The exchange of requests and replies over a channel: typed calls in both directions, deadlines,
+cancellation and progress.
 
-The channel pushes each message in. Everything up to the start of a handler happens in that same
-call, without a queue in between. A request is then answered in its own task; a reply sets the
-result of the future that waits for it. What the messages mean is up to the `MessageHandler`: a
-`ServerSession` or a `ClientSession`.
+The channel passes each message to `receive`. Everything up to the start of a handler happens in
+that call, without a queue. A request is then answered in its own task; a reply sets the result of
+the future that waits for it. The `MessageHandler`, which is a `ServerSession` or a `ClientSession`,
+interprets the messages.
 
     channel ─→ receive ─→ request       ─→ handler.on_request ─→ task: answer ─→ channel.send
                         ├→ notification ─→ handler.on_notification
@@ -60,17 +60,17 @@ from .notifications import run_callback
 log = logging.getLogger("dovetail.connection")
 
 Reply = Callable[[Call | None, bytes | None], None]
-"""Sends the reply to a call, or to a request that never became one."""
+"""A function that sends the reply to a call, or to a request that never became a call."""
 OnProgress = Callable[[ProgressParams], Any]
 CANCELLED = METHODS["notifications/cancelled"]
 
 
 class MessageHandler(Protocol):
-    """One side of a session: what requests and notifications mean to it."""
+    """One side of a session, which interprets requests and notifications."""
 
     reports_malformed: bool
-    """Whether what is not a message at all is answered with an error. A server must do so; a client
-    that did would answer a stray `print` of its server."""
+    """Whether to answer malformed input with an error. A server must; a client must not, because a
+    stray `print` in its server also arrives as input."""
 
     @property
     def answers_requests(self) -> bool:
@@ -78,23 +78,23 @@ class MessageHandler(Protocol):
 
     @property
     def revision(self) -> Revision | None:
-        """The revision agreed on, once there is one."""
+        """The agreed revision; None before there is one."""
 
     def on_request(self, request: Request) -> Call | bytes:
-        """Make a call of a request, or return its reply; a ProtocolError refuses it."""
+        """Turn a request into a call, or return its reply. Raise ProtocolError to refuse it."""
 
     def start(self, call: Call, reply: Reply) -> None:
         """Answer a call in its own task."""
 
     def on_notification(self, notification: Notification) -> None:
-        """Act on a notification."""
+        """Handle a notification."""
 
     def on_close(self, reason: Exception | None) -> None:
         """End the session."""
 
 
 class PendingRequest(Struct, eq=False):
-    """A request that waits for its reply."""
+    """A request that is waiting for its reply."""
 
     method: Method
     future: "asyncio.Future[Any]"
@@ -102,27 +102,27 @@ class PendingRequest(Struct, eq=False):
     timer: asyncio.TimerHandle | None = None
     timeout: float = 0.0
     latest_end: float = 0.0
-    """When it times out at the latest, however much progress it reports."""
+    """When it times out even if it keeps reporting progress."""
     seconds_left: float | None = None
-    """The seconds that were left when its deadline was paused."""
+    """The seconds left when its deadline was paused."""
     progress: float = float("-inf")
 
 
 class Connection:
-    """A channel with its open requests, in both directions."""
+    """A channel and the open requests on it, in both directions."""
 
     def __init__(self, channel: Channel, limits: Limits, encoder: MessageEncoder) -> None:
         self.channel = channel
         self.limits = limits
         self.encoder = encoder
         self.open_calls: dict[Id, Call] = {}
-        """What the peer waits for. Its ids may be the same as ours."""
+        """The peer's open requests. Their ids may coincide with ours."""
         self._pending: dict[Id | None, PendingRequest] = {}
-        """What we wait for. A reply that is late, forged or repeated, or has no id, finds nothing
-        here."""
+        """Our open requests. A reply that is late, forged or repeated, or has no id, matches none
+        of them."""
         self._ids = count(1)
         self.closed: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
-        """Done when the channel has ended; the result is the reason."""
+        """Done when the channel has closed; the result is the reason."""
         self._loop = asyncio.get_running_loop()
         self._idle: asyncio.Event | None = None
         self._pauses, self._paused_at = 0, 0.0
@@ -130,7 +130,7 @@ class Connection:
         self._handler: MessageHandler
 
     def start(self, handler: MessageHandler) -> None:
-        """Start to receive."""
+        """Start receiving messages."""
         self._handler = handler
         self.channel.start(self.receive, self._on_close)
 
@@ -174,7 +174,9 @@ class Connection:
     def _on_request(self, request: Request, reply: Reply) -> None:
         handler = self._handler
         if not handler.answers_requests:
-            self._warn("Ignored a request for %s: this client answers no requests", request.method)
+            self._warn(
+                "Ignored a request for %s: this client does not answer requests", request.method
+            )
             return
         try:
             call = handler.on_request(request)
@@ -236,12 +238,12 @@ class Connection:
                 self._warn("Ignored a malformed reply: %s", malformed)
                 return
         if not handler.answers_requests or (failure.id is None and not handler.reports_malformed):
-            self._warn("Ignored something that is not a message: %s", malformed)
+            self._warn("Ignored input that is not a message: %s", malformed)
             return
         self.channel.send(self.encoder.encode_failure(failure.id, error, handler.revision))
 
     def _warn(self, text: str, *args: Any) -> None:
-        """Log a mistake of the peer: as a warning only once, since it may repeat it at will."""
+        """Log a mistake of the peer: as a warning the first time, then as debug output."""
         log.log(logging.DEBUG if text in self._warned else logging.WARNING, text, *args)
         self._warned.add(text)
 
@@ -258,8 +260,8 @@ class Connection:
         cancellable: bool = True,
         started: Callable[[Id], None] | None = None,
     ) -> Any:
-        """Send a request and wait for its result, as raw bytes. A timeout or a cancellation is
-        passed on to the peer. `started` is called with the id of the request."""
+        """Send a request and return its result as raw bytes. If it times out or is cancelled, the
+        peer is notified. `started` is called with the id of the request."""
         if self.closed.done():
             raise _closed(self.closed.result())
         loop = self._loop
@@ -279,7 +281,7 @@ class Connection:
             return await pending.future
         except (asyncio.CancelledError, TimedOut) as error:
             if cancellable and id in self._pending:
-                reason = str(error) or "The caller no longer waits"
+                reason = str(error) or "The caller is no longer waiting"
                 self._cancel_at_peer(revision, id, reason, related_task_meta(params))
             raise
         finally:
@@ -324,7 +326,7 @@ class Connection:
         self._fail(pending, TimedOut(f"{pending.method.name}: no answer within {allowed:g} s"))
 
     def time_left(self, id: Id) -> float | None:
-        """Return how many seconds a request still has; None if it has no deadline."""
+        """Return the seconds left until a request times out, or None if it has no deadline."""
         pending = self._pending.get(id)
         if pending is None or pending.timer is None:
             return None
@@ -354,8 +356,8 @@ class Connection:
         self._paused_at = now
 
     def on_progress(self, update: ProgressParams) -> bool:
-        """Pass the progress of a request on, and extend its deadline. False if no such request is
-        open."""
+        """Pass on the progress of a request and extend its deadline. Return False if no such
+        request is open."""
         pending = self._pending.get(update.progress_token)
         if pending is None or pending.future.done():
             return False
@@ -369,13 +371,13 @@ class Connection:
         return True
 
     def fail_request(self, id: Id | None, method: str, reason: Exception) -> None:
-        """End a request that the peer will not answer, if it is one of this method."""
+        """End a request that the peer will not answer, if it is for this method."""
         pending = self._pending.get(id)
         if pending is not None and pending.method.name == method:
             self._fail(pending, reason)
 
     def cancel(self, id: Id | None, reason: str | None) -> None:
-        """Cancel a call, because the peer no longer waits for it."""
+        """Cancel a call that the peer is no longer waiting for."""
         call = None if id is None else self.open_calls.get(id)
         if call is None or call.method.name == "initialize":
             return
@@ -397,7 +399,7 @@ class Connection:
         self._on_close(None)
 
     async def finish_calls(self, grace: float | None) -> None:
-        """Wait until all calls are answered; after `grace` seconds cancel the rest."""
+        """Wait until all calls are answered; after `grace` seconds, cancel the rest."""
         if self.open_calls:
             self._idle = asyncio.Event()
             try:
@@ -412,7 +414,7 @@ class Connection:
             cancel(call)
 
     async def close(self, reason: Exception | None = None) -> None:
-        """Close the channel. May be called twice, and from any task."""
+        """Close the channel. You may call this twice, and from any task."""
         tasks = [call.task for call in self.open_calls.values() if call.task is not None]
         self.cancel_calls()
         if reason is not None:
@@ -420,12 +422,12 @@ class Connection:
         await self.channel.close()
         self._on_close(None)
         others = [task for task in tasks if task is not asyncio.current_task()]
-        if others:  # what was cancelled may clean up
+        if others:  # let cancelled calls clean up
             await asyncio.wait(others, timeout=self.limits.shutdown)
 
 
 class PeerError(DovetailError):
-    """The peer answered with an error. The caller, who knows the method, translates it."""
+    """An error that the peer answered with. The caller, which knows the method, translates it."""
 
     def __init__(self, code: int, message: str, data: Any) -> None:
         super().__init__(message)
@@ -455,9 +457,9 @@ async def send_heartbeats(
     on_timeout: Callable[[], Awaitable[None]],
     limits: Limits,
 ) -> None:
-    """Ping at an interval, so that a peer that disappeared silently is noticed.
+    """Ping the peer at an interval, to detect that it disappeared silently.
 
-    Runs until cancelled. If a ping is not answered in time, `on_timeout` is called.
+    Run until cancelled. If a ping is not answered in time, call `on_timeout`.
     """
     assert limits.ping_interval is not None
     while True:

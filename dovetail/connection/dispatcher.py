@@ -1,17 +1,17 @@
-"""The one way into a server: every message of every transport is accepted here.
+"""The entry point of a server, which accepts every message from every transport.
 
-A transport hands each request and each notification to `accept` or `on_notification`, together
-with the `MessageSource` that it came from: a `ServerSession` (stdio, WebSocket, HTTP+SSE, memory)
-or the `PostResponse` of one HTTP POST. The source knows what the message itself does not say: the
-session's caller, who sent it, the revision that a header names, and the table of calls in flight.
-HTTP has more to check (its headers), and provides hooks for that.
+A transport hands each request and each notification to `accept` or `on_notification`, together with
+the `MessageSource` that it came from: a `ServerSession` (stdio, WebSocket, HTTP+SSE, memory) or the
+`PostResponse` of one HTTP POST. The source provides what the message itself does not contain: the
+session's caller, the sender's identity, the revision named in a header, and the table of calls in
+flight. HTTP must also check its headers, and provides hooks for that.
 
     message ─→ find the method ─→ decode the params ─→ the source's header checks ─→ era and caller
             ─→ limits of the in-flight table ─→ service.admit ─→ Call ─→ task: answer ─→ reply
 
-The dispatcher answers what belongs to the protocol (discovery, log levels, subscriptions) and lets
-the `Service` answer the rest. It also sends the server's notifications: the changes of one turn of
-the loop are coalesced, then sent to each `subscriptions/listen` stream and, through
+The dispatcher answers requests about the protocol itself (discovery, log levels, subscriptions) and
+lets the `Service` answer the rest. It also sends the server's notifications: it coalesces the
+changes of one turn of the loop, then sends them to each `subscriptions/listen` stream and, through
 `notify_sessions`, to the sessions of the handshake era.
 """
 
@@ -64,69 +64,71 @@ Notify = Callable[[str, Params], None]
 
 
 class MessageSource(Protocol):
-    """Where a message came from, and where the output of its call goes.
+    """The source of a message, which also receives the output of its call.
 
-    A handler's context reaches it as `call.connection`, which has more members than listed here
-    (`notify`, `ask`, `drain`, `headers`, `limits`, …).
+    A handler's context accesses it as `call.connection`, which has more members than are listed
+    here (`notify`, `ask`, `drain`, `headers`, `limits`, …).
     """
 
     revision: Revision | None
-    """The revision in which a refusal is encoded. The dispatcher sets it when a message names its
-    own."""
+    """The revision in which to encode a refusal. The dispatcher sets it when a message names a
+    revision."""
 
     @property
     def header_revision(self) -> Revision | None:
-        """The revision of a request without a session, as the transport knows it."""
+        """The revision of a request without a session, if the transport knows it."""
 
     @property
     def open_calls(self) -> dict[Id, Call] | None:
-        """The in-flight table of the session; None without one, when ids need not be unique."""
+        """The session's table of calls in flight. None without a session, when ids need not be
+        unique."""
 
     @property
     def max_notifications(self) -> int:
-        """How many handlers of extension notifications may run at once."""
+        """The maximum number of handlers of extension notifications that run at once."""
 
     @property
     def check_headers(self) -> Callable[[str, Method | None, Any, bool], None] | None:
-        """Raises if the headers do not fit the message: takes the method's name, the method if it
-        is known, the params, and whether it is a request."""
+        """A function that raises if the headers do not match the message. It is called with the
+        method's name, the method if known, the params, and whether the message is a request."""
 
     @property
     def check_call(self) -> Callable[[Method, Any, Caller], None] | None:
-        """Raises if the transport cannot take this call."""
+        """A function that raises if the transport cannot accept a call."""
 
     @property
     def caller(self) -> Caller | None:
-        """The caller of the session, once there is one."""
+        """The session's caller; None before there is one."""
 
     @property
     def identity(self) -> RequestIdentity:
-        """Who sent the message."""
+        """The identity of the sender."""
 
     def initialize(self, request: Request) -> bytes:
-        """Open a session; returns the reply."""
+        """Open a session and return the reply."""
 
     def missing_revision(self, method: str) -> ProtocolError:
-        """Return the refusal of a request that belongs to no session and names no revision."""
+        """Return the error for a request that belongs to no session and names no revision."""
 
     def cancel_request(self, id: Id | None, reason: str | None) -> None:
         """Cancel a call of this session."""
 
     def on_progress(self, params: ProgressParams) -> None:
-        """Take note of the progress of a request that the server sent."""
+        """Handle the progress of a request that the server sent."""
 
     def on_roots_changed(self) -> None:
-        """Drop what is known of the client's roots."""
+        """Discard the cached roots of the client."""
 
     def on_initialized(self) -> None:
-        """Start to send notifications."""
+        """Start sending notifications."""
 
     def on_exit(self) -> None:
         """End the session."""
 
 
 class Dispatcher:
-    """Accepts messages and sends notifications on behalf of one server, in one event loop."""
+    """The dispatcher of one server in one event loop. It accepts messages and sends
+    notifications."""
 
     def __init__(
         self,
@@ -146,7 +148,7 @@ class Dispatcher:
         self._stateless = {one.version: one for one in service.revisions if one.stateless}
         self._notify_sessions = notify_sessions
         self.running: set[Call] = set()
-        """The calls that are being answered, of all sources."""
+        """The calls that are being answered, from all sources."""
         self._max_in_flight = service.limits.in_flight
         self._changes: dict[tuple[str, str], Params] = {}
         self._notification_runner = NotificationRunner(service.limits.in_flight)
@@ -163,20 +165,20 @@ class Dispatcher:
     # requests
 
     def accept(self, request: Request, source: MessageSource) -> Call | bytes:
-        """Make a call of a request, or return its reply if there is nothing to run.
+        """Turn a request into a call, or return its reply if there is nothing to run.
 
-        The call is in flight from now on: `start` has to follow, or `forget`. A refusal is raised,
-        as a ProtocolError or as what a hook of the source raises.
+        The call is in flight from now on: follow with `start` or `forget`. A refusal is raised as a
+        ProtocolError, or as the exception of one of the source's hooks.
         """
         name, caller = request.method, source.caller
         known = source.header_revision if caller is None else caller.revision
         row = self.find_method(name, known)
         check_headers = source.check_headers
-        if check_headers is None:  # inline, as it is on the path of every request
+        if check_headers is None:  # inlined, because every request passes here
             found = row or self.find_method(name, None)
             if found is None or found.result is None or found.sender == "server":
                 raise _no_method(name)
-        # `initialize` is decoded where it is handled: it may be in a dialect.
+        # `initialize` is decoded where it is handled: it may be written in a dialect.
         params = _lift(request, None if name == "initialize" else row, caller)
         if check_headers is not None:
             check_headers(name, row, params, True)
@@ -196,7 +198,7 @@ class Dispatcher:
             caller = Caller(known, state=self.state)
         if caller.revision is not known:
             found = self.find_method(name, caller.revision)
-            if found is not row and found is not None:  # both eras have one of that name
+            if found is not row and found is not None:  # both eras have a method of that name
                 params = _lift(request, found, caller)
             row = found
         if row is None or row.result is None or row.sender == "server":
@@ -237,7 +239,7 @@ class Dispatcher:
         return call
 
     def start(self, call: Call, reply: Reply) -> None:
-        """Answer a call in its own task, then pass the reply on."""
+        """Answer a call in its own task, then pass on the reply."""
         start_task(call, self._run(call, reply), self.loop)
 
     async def _run(self, call: Call, reply: Reply) -> None:
@@ -250,7 +252,7 @@ class Dispatcher:
         reply(call, data)
 
     def forget(self, call: Call) -> None:
-        """Take a call that was not started out of the in-flight tables."""
+        """Remove an unstarted call from the in-flight tables."""
         self.running.discard(call)
         if (calls := call.connection.open_calls) is not None:
             del calls[call.id]
@@ -262,10 +264,10 @@ class Dispatcher:
     def initialize(
         self, request: Request, identity: RequestIdentity, *, can_notify: bool = True
     ) -> tuple[Caller, bytes]:
-        """Return the caller that an `initialize` describes, and the reply to it.
+        """Return the caller that an `initialize` request describes, and the reply to it.
 
-        `can_notify` says whether this client can be sent notifications outside of a request; if
-        not, the reply does not offer any.
+        `can_notify` says whether notifications can reach this client outside a request. If not, the
+        reply does not offer any.
         """
         caller, result = handshake.accept_initialize(
             request.params, self.service, self.state, can_notify=can_notify
@@ -276,7 +278,8 @@ class Dispatcher:
         return caller, self.encoder.encode_result(request.id, lowered)
 
     async def answer(self, call: Call) -> Any:
-        """Let the server answer; in the stateless era, name the server in the result."""
+        """Answer a call with the server's handler. In the stateless era, name the server in the
+        result."""
         handle = self.service.answer
         if self.round_trips.applies_to(call):
             result = await self.round_trips.answer(call, handle)
@@ -312,11 +315,12 @@ class Dispatcher:
         return answer.result
 
     def cancel(self, call: Call) -> None:
-        """Cancel a call whose client no longer waits for the reply."""
+        """Cancel a call whose client is no longer waiting for the reply."""
         cancel(call)
 
     def abort(self, call: Call, reason: ProtocolError) -> None:
-        """End a call whose client still waits for the reply. The client gets this error."""
+        """End a call whose client is still waiting for the reply, and send this error to the
+        client."""
         if call.task is not None and call.abort_error is None and not call.cancelled:
             call.abort_error = reason
             self.loop.call_soon(call.task.cancel)
@@ -355,7 +359,7 @@ class Dispatcher:
 
     def on_notification(self, notification: Notification, source: MessageSource) -> None:
         """Handle a notification. Raise if the source's checks fail, or if an extension's handler
-        may not run; no reply is sent."""
+        cannot run. No reply is sent."""
         name, caller = notification.method, source.caller
         row = None if caller is None else self.find_method(name, caller.revision)
         row = row or self.find_method(name, None)
@@ -378,7 +382,7 @@ class Dispatcher:
             source.on_exit()
 
     def _run_notification_handler(self, method: Method, params: Any, source: MessageSource) -> None:
-        """Run an extension's handler. In the stateless era the notification itself names its
+        """Run an extension's handler. In the stateless era the notification itself describes its
         caller, as a request does."""
         caller, meta = source.caller, params.meta
         if meta is not None and PROTOCOL_VERSION in meta:
@@ -427,7 +431,7 @@ class Dispatcher:
                     call.connection.notify(call, method, tagged)
 
     def is_subscribed(self, caller: Caller, method: str, params: Params) -> bool:
-        """Whether a caller of the handshake era gets notifications of this change."""
+        """Return whether a caller of the handshake era is notified of this change."""
         if method not in METHODS:
             row = self.find_method(method, caller.revision)
             return row is not None and self.service.extensions.is_offered_to(

@@ -1,8 +1,8 @@
-"""Encoding of every outgoing message: it must be valid JSON and UTF-8, within the size limit, and
-without secrets.
+"""The encoding of outgoing messages: valid JSON in UTF-8, within the size limit and without
+secrets.
 
-The common case is one encode and one comparison. Only if that fails, or a `redact` rule is set, is
-the message taken apart: a lone surrogate becomes U+FFFD, and each string what the rule returns.
+The common case is one encode and one comparison. Only if that fails, or if a `redact` rule is set,
+is each string of the message processed: lone surrogates become U+FFFD, and the rule is applied.
 """
 
 import logging
@@ -31,14 +31,14 @@ _plain = msgspec.json.Decoder().decode
 
 
 class MessageEncoder:
-    """Encodes messages by the rules of one server or client."""
+    """An encoder that follows the rules of one server or client."""
 
     def __init__(self, limit: int, redact: Redact | None = None) -> None:
         self._limit = limit
         self._redact = redact
 
     def encode(self, message: Any) -> bytes:
-        """Return the message as bytes; InternalError or TooLarge if that is impossible."""
+        """Return the message as bytes. Raise InternalError or TooLarge if that is impossible."""
         try:
             try:
                 data = encode(message)
@@ -51,35 +51,36 @@ class MessageEncoder:
         if self._redact is not None:
             data = _redacted(data, self._redact)
         if b"\n" in data:
-            # Between tokens of raw JSON; inside a string it would be escaped.
+            # The newline is between tokens of raw JSON; inside a string it would be escaped.
             data = data.replace(b"\n", b" ")
         if len(data) > self._limit:
             raise TooLarge(f"The message would be {len(data)} bytes; the limit is {self._limit}")
         return data
 
     def encode_result(self, id: Id, result: Any) -> bytes:
-        """Return the reply with a lowered result, or with the error of encoding it."""
+        """Return the reply with a lowered result, or with the error if it cannot be encoded."""
         try:
             if self._redact is None:
                 data = encode(Response(id, result))
                 if len(data) <= self._limit and b"\n" not in data:
                     return data
         except Exception:
-            pass  # the slow path below meets the same error and reports it
+            pass  # the slow path below hits the same error and reports it
         try:
             return self.encode(Response(id, result))
         except ProtocolError as error:
             return self.encode_failure(id, error, None)
 
     def encode_request(self, id: Id, revision: Revision, method: Method, params: Any) -> bytes:
-        """Return a request as bytes; InternalError or TooLarge if that is impossible."""
+        """Return a request as bytes. Raise InternalError or TooLarge if that is impossible."""
         wire = revision.lower_params(method, params)
         return self.encode(
             Request(id, revision.wire_name(method.name), NO_PARAMS if wire is None else wire)
         )
 
     def encode_notification(self, revision: Revision, method: Method, params: Any) -> bytes | None:
-        """Return a notification as bytes; None if it cannot be encoded, which is logged."""
+        """Return a notification as bytes. If it cannot be encoded, log the error and return
+        None."""
         try:
             wire = revision.lower_params(method, params)
             return self.encode(
@@ -92,7 +93,7 @@ class MessageEncoder:
     def encode_failure(
         self, id: Id | None, error: ProtocolError, revision: Revision | None
     ) -> bytes:
-        """Return the reply with an error, with the code that it has in this revision."""
+        """Return the reply with an error, using the code that the error has in this revision."""
         code = error.code if revision is None else revision.code(error)
         try:
             return self.encode(_reply(id, Error(code, error.message, error.data), revision))
@@ -128,7 +129,7 @@ def replace_surrogates(value: Any) -> Any:
 
 
 def _valid(text: str) -> str:
-    """Replace pairs of surrogates by their character, and lone ones by U+FFFD."""
+    """Replace surrogate pairs with their character, and lone surrogates with U+FFFD."""
     return (
         text
         if text.isascii()

@@ -1,4 +1,4 @@
-"""Extensions of the protocol: values that a server and a client are given, one for each side.
+"""Extensions of the protocol: values that you pass to a server and a client, one for each side.
 
     say = Method("greetings/say", "client", SayParams, SayResult)
     greetings = Extension(
@@ -7,27 +7,27 @@
     server = Server("demo", extensions=[greetings])
     client = Client(server, extensions=[Extension(id="com.example/greetings", methods=[say])])
 
-An extension is declared in the capabilities by its identifier and its `settings`. The other side
-does the same; `settings_of` returns what it declared. An extension may have
+Each side declares an extension in its capabilities, with its identifier and its `settings`;
+`settings_of` returns what the other side declared. An extension may have
 
     methods     its own requests and notifications, with the types of their params and results
     handlers    the functions that answer requests and receive notifications on this side
-    around      middleware for single methods of the core. It is nearer to the core than the
-                middleware of a server, and nearer to the caller than that of a client. The first
-                extension is the outermost
+    around      middleware for single methods of the core. It runs inside the middleware of a
+                server, and outside the middleware of a client. The first extension is the
+                outermost
     instead     middleware that passes a call on, or answers it with something else, such as a
-                task. It is outside of everything in `around`, which therefore always gets the
-                result of the core, in whatever order extensions were added. It does not look into
-                the results that it passes on, so they need not be decoded for it
-    kinds       further kinds of result (`resultType`) that a client accepts for calls of the core,
-                and functions that turn them into the result that the caller waits for
+                task. It runs outside everything in `around`, which therefore always gets the
+                result of the core, in whatever order extensions were added. It does not inspect
+                the results that it passes on, so they are not decoded for it
+    kinds       additional kinds of result (`resultType`) that a client accepts for calls of the
+                core, and functions that convert them into the result that the caller expects
 
-A method of an extension is only for peers that declared the extension, unless `mutual` is false;
-for others, the error names the extension. Everything else falls back by itself: middleware that
-finds the extension undeclared calls the next one.
+Only peers that declared the extension may use its methods, unless `mutual` is false; for others,
+the error names the extension. Everything else falls back by itself: if the peer did not declare the
+extension, its middleware passes the call on.
 
-Every request looks up its method in its revision. The table of a revision, with the methods of
-extensions, is built once; then a lookup costs the same with and without extensions.
+The method of each request is looked up in its revision. The table of a revision, with the methods
+of extensions, is built once, so a lookup costs the same with and without extensions.
 https://modelcontextprotocol.io/specification/2026-07-28/basic/versioning#extension-negotiation
 """
 
@@ -46,8 +46,8 @@ from ..revisions import STATELESS, Revision
 from .middleware import Middleware
 
 Finish: TypeAlias = Callable[[Any, Any, Any], Awaitable[Any]]
-"""Takes the client, the params of the request and the result of that kind; returns the result for
-the caller."""
+"""A function that receives the client, the params of the request and the result of that kind, and
+returns the result for the caller."""
 # Labels, a slash, and the name of a `_meta` key:
 # https://modelcontextprotocol.io/specification/2026-07-28/basic#meta
 _LABEL = r"[a-z]([a-z0-9-]*[a-z0-9])?"
@@ -59,12 +59,12 @@ CORE_KINDS = ("complete", "input_required")
 
 
 class ResultKind(Struct, frozen=True, eq=False):
-    """A further kind of result (`resultType`), on the client's side."""
+    """An additional kind of result (`resultType`), on the client's side."""
 
     type: type[Result]
     """The type that the result is decoded into."""
     finish: Finish
-    """Turns it into the result for the caller."""
+    """The function that converts it into the result for the caller."""
     of: tuple[str, ...] = ()
     """The methods that may have this kind of result; empty for all."""
 
@@ -75,23 +75,23 @@ class Extension(Struct, frozen=True, kw_only=True, eq=False):
     id: str
     """The identifier, such as "com.example/name"."""
     settings: Mapping[str, Any] = {}
-    """What this side declares with it."""
+    """The settings that this side declares."""
     methods: Sequence[Method] = ()
     """Its requests and notifications, in both directions."""
     handlers: Mapping[str, CallHandler] = {}
-    """What answers requests, or receives notifications, of the other side, by method."""
+    """The functions that handle requests and notifications from the other side, by method."""
     around: Mapping[str, Middleware] = {}
     """Middleware for requests of the core, by method."""
     instead: Mapping[str, Middleware] = {}
     """Middleware that may answer requests of the core with another kind of result, by method."""
     kinds: Mapping[str, ResultKind] = {}
-    """Further kinds of result that a client accepts, by `resultType`."""
+    """Additional kinds of result that a client accepts, by `resultType`."""
     mutual: bool = True
-    """Whether its methods are only for peers that declare it too."""
+    """Whether only peers that declare it too may use its methods."""
     handshake: bool = True
     """Whether it exists in the handshake era."""
     silent: bool = False
-    """Whether this side does not declare it, because only the other side is to."""
+    """Whether this side does not declare it, because only the other side must."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.id, str) or not _ID.fullmatch(self.id):
@@ -142,11 +142,11 @@ class Extensions:
             self.add(extension)
 
     def add(self, extension: Extension) -> None:
-        """Add an extension; ConfigError if it conflicts with another."""
+        """Add an extension. Raise ConfigError if it conflicts with another."""
         for other in self._all:
             if other.id == extension.id:
                 raise ConfigError(
-                    f"The extension {extension.id} is given twice; a server adds those for "
+                    f"The extension {extension.id} was added twice; a server adds those for "
                     "tasks, skills and apps itself"
                 )
             for kind in sorted(other.kinds.keys() & extension.kinds.keys()):
@@ -178,11 +178,11 @@ class Extensions:
 
     @property
     def declared(self) -> dict[str, Any] | None:
-        """The `extensions` capability, for the stateless era; None if it is empty."""
+        """The `extensions` capability for the stateless era, or None if it is empty."""
         return self.declared_for(stateless=True)
 
     def declared_for(self, stateless: bool) -> dict[str, Any] | None:
-        """Return the `extensions` capability for a peer of this era; None if it is empty."""
+        """Return the `extensions` capability for a peer of this era, or None if it is empty."""
         return {
             extension.id: dict(extension.settings)
             for extension in self._all
@@ -190,17 +190,17 @@ class Extensions:
         } or None
 
     def admit(self, method: Method, params: Any, caller: Caller) -> None:
-        """Raise an error if this is a method of an extension that the caller did not declare."""
+        """Raise an error if a method belongs to an extension that the caller did not declare."""
         if self.is_offered_to(method, caller.capabilities):
             return
         refusal = missing_extension(method.name, self._methods[method.name][1].id)
         if caller.revision.stateless:
             raise refusal
-        # The handshake era has no such code: what was not negotiated does not exist.
+        # The handshake era has no code for this: a method that was not negotiated does not exist.
         raise MethodNotFound(refusal.message, data=refusal.data)
 
     def check(self, method: Method, peer: ServerCapabilities) -> None:
-        """Raise MethodNotFound if this is a method of an extension that the server did not
+        """Raise MethodNotFound if a method belongs to an extension that the server did not
         declare."""
         _, extension = self._methods[method.name]
         if not extension.is_for(peer):
@@ -209,16 +209,16 @@ class Extensions:
             )
 
     def is_offered_to(self, method: Method, peer: ClientCapabilities | ServerCapabilities) -> bool:
-        """Return whether a peer may use a method: one of the core, or of an extension that it
-        declared."""
+        """Return whether a peer may use a method: it must belong to the core or to an extension
+        that the peer declared."""
         found = self._methods.get(method.name)
         return found is None or found[0] is not method or found[1].is_for(peer)
 
     # methods
 
     def find_method(self, name: str, revision: Revision | None) -> Method | None:
-        """Return a method of a revision, or of an extension in the era of that revision; without a
-        revision, a method of any of them."""
+        """Return a method of a revision, or of an extension in the era of that revision. Without a
+        revision, search all of them."""
         try:
             return self._tables[revision].get(name)
         except KeyError:
@@ -243,15 +243,15 @@ class Extensions:
         }
 
     def extension_method(self, name: str, stateless: bool) -> Method | None:
-        """Return the method of an extension in this era; None if there is none."""
+        """Return an extension's method in this era, or None if there is none."""
         found = self._methods.get(name)
         return found[0] if found is not None and (stateless or found[1].handshake) else None
 
     def find_handler(
         self, method: Method, peer: ClientCapabilities | ServerCapabilities
     ) -> CallHandler | None:
-        """Return the handler of an extension for this method; None if there is none, or if the peer
-        may not use or send it."""
+        """Return an extension's handler for this method, or None if there is none, or if the peer
+        may not send this method."""
         found = self._methods.get(method.name)
         this_side = "server" if isinstance(peer, ClientCapabilities) else "client"
         if found is None or method.sender == this_side or not self.is_offered_to(method, peer):
@@ -259,8 +259,8 @@ class Extensions:
         return found[1].handlers.get(method.name)
 
     def layers_inside(self, extension: Extension, name: str) -> tuple[Middleware, ...]:
-        """Return the middleware that a call still goes through after the `instead` of this
-        extension has passed it on."""
+        """Return the middleware that a call still has to pass once this extension's `instead` has
+        passed it on."""
         layers = self.layers[name]
         return layers[layers.index(extension.instead[name]) + 1 :]
 
@@ -270,7 +270,7 @@ class Extensions:
         return kind if kind is not None and (not kind.of or method.name in kind.of) else None
 
     def kind_of(self, result: Any) -> ResultKind | None:
-        """Return the kind of a result; None if it is one of the core."""
+        """Return the kind of a result, or None if the core defines it."""
         if not self.kinds or not isinstance(result, Result):
             return None
         kind = self.kinds.get(result.result_type or "")
@@ -278,8 +278,8 @@ class Extensions:
 
 
 def settings_of(id: str, peer: ClientCapabilities | ServerCapabilities) -> dict[str, Any] | None:
-    """Return the settings that the other side declared for an extension; None if it did not declare
-    it.
+    """Return the settings that the other side declared for an extension, or None if it did not
+    declare the extension.
 
     Args:
         id: The identifier of the extension.
@@ -294,7 +294,7 @@ def missing_extension(what: str, id: str) -> MissingCapability:
     """Return the error for a client that did not declare an extension.
 
     Args:
-        what: What needs the extension; the subject of the message.
+        what: The feature that needs the extension, as the subject of the message.
         id: The identifier of the extension.
     """
     return MissingCapability(
@@ -315,8 +315,8 @@ def has_declared(call: Call, id: str) -> bool:
 
 
 def notify(call: Call, method: str, params: Any) -> None:
-    """Send a notification of an extension as part of a call, on a server. Does nothing if nobody
-    waits for the call any more, or if the caller did not declare the extension.
+    """Send a notification of an extension as part of a call, on a server. Do nothing if nobody is
+    waiting for the call any more, or if the caller did not declare the extension.
 
     Args:
         call: The call that the notification belongs to.
@@ -327,7 +327,7 @@ def notify(call: Call, method: str, params: Any) -> None:
 
 
 def _is_core_method(name: str, handshake: bool) -> bool:
-    """Whether the core has this method in an era of the extension."""
+    """Return whether the core has this method in an era of the extension."""
     return name in METHODS if handshake else any(name in revision.methods for revision in STATELESS)
 
 

@@ -1,7 +1,6 @@
-"""How a conversation opens in the handshake era: `initialize`, its answer,
-`notifications/initialized`.
+"""Opening a session in the handshake era: `initialize`, its answer and `notifications/initialized`.
 
-Nothing here waits or sends.
+The functions here neither wait nor send messages.
 https://modelcontextprotocol.io/specification/2025-11-25/basic/lifecycle
 """
 
@@ -23,8 +22,8 @@ INITIALIZE = METHODS["initialize"]
 
 
 def dialect_of(raw: Any) -> Revision:
-    """Return the revision to decode an `initialize` with. The draft dialect is recognised by its
-    `mcpVersion`."""
+    """Return the revision for decoding an `initialize` request. The draft dialect is recognised by
+    its `mcpVersion`."""
     try:
         params = msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -37,7 +36,7 @@ def dialect_of(raw: Any) -> Revision:
 def accept_initialize(
     raw: Any, service: Service, state: Any, *, can_notify: bool = True
 ) -> tuple[Caller, InitializeResult]:
-    """Return the caller that an `initialize` describes, and the result to answer it with."""
+    """Return the caller that an `initialize` request describes, and the result to reply with."""
     dialect = dialect_of(raw)
     try:
         params: InitializeParams = dialect.lift_params(INITIALIZE, raw)
@@ -60,7 +59,7 @@ def accept_initialize(
 
 
 def without_notifications(capabilities: ServerCapabilities) -> ServerCapabilities:
-    """Return the capabilities of a server that has no way to send notifications."""
+    """Return the capabilities of a server that cannot send notifications."""
     changed = {
         name: {
             word: value for word, value in part.items() if word not in ("subscribe", "listChanged")
@@ -77,7 +76,7 @@ def without_notifications(capabilities: ServerCapabilities) -> ServerCapabilitie
 
 
 def negotiate(requested: str, served: tuple[Revision, ...]) -> Revision:
-    """Return the revision to answer with: the requested one, or else the newest with a
+    """Return the revision to reply with: the requested one, or else the newest that has a
     handshake."""
     handshake = [
         revision for revision in served if not revision.stateless and not revision.dialects
@@ -95,16 +94,16 @@ def negotiate(requested: str, served: tuple[Revision, ...]) -> Revision:
 
 
 def version_names(served: tuple[Revision, ...]) -> list[str]:
-    """Return the versions that a server declares, newest first. A dialect has the version of
-    another revision, and is not listed."""
+    """Return the versions that a server declares, newest first. A dialect shares its version with
+    another revision, so it is not listed."""
     return [revision.version for revision in reversed(served) if not revision.dialects]
 
 
 def agreed_revision(
     requested: Revision, answer: InitializeResult, wanted: tuple[Revision, ...]
 ) -> Revision:
-    """Return the revision that the server chose; NoCommonRevision if the client does not support
-    it."""
+    """Return the revision that the server chose. Raise NoCommonRevision if the client does not
+    support it."""
     if requested is DRAFT_DIALECT:
         return requested
     chosen = BY_NAME.get(answer.protocol_version)

@@ -1,16 +1,16 @@
 """Requests from a server to its client: elicitation, sampling and roots.
 
-`ask` is the one way to ask, so a handler never needs to know the era.
+They all go through `ask`, so a handler never needs to know the era.
 
-**Handshake era**: `ask` sends a request down the back channel of the call (`call.connection.ask`)
+**Handshake era**: `ask` sends a request over the back channel of the call (`call.connection.ask`)
 and waits for the reply.
 
 **Stateless era**: a server cannot send requests. It can only reply "send this again, with these
 answers" (`input_required`). So a handler that may ask runs as a `SuspendableCall`, which outlives
 the request that started it. `multi_round_trip.py` carries its questions to the client and back.
 
-A question that the client did not declare, or that its revision does not have, is never sent:
-`ask` raises CannotAsk first.
+If the client did not declare the capability for a question, or its revision lacks it, the question
+is never sent: `ask` raises CannotAsk.
 https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/mrtr
 """
 
@@ -50,7 +50,7 @@ QUESTIONS = {
 }
 
 
-# what may be asked
+# checks
 
 
 def required_capabilities(params: Any, method: str) -> dict[str, dict[str, Any]]:
@@ -69,7 +69,7 @@ def required_capabilities(params: Any, method: str) -> dict[str, dict[str, Any]]
 
 
 def _uses_tools(params: CreateMessageParams) -> bool:
-    """Whether the messages mention tools, even if none are offered."""
+    """Return whether the messages mention tools, even if none are offered."""
     blocks = (block for message in params.messages for block in message.blocks)
     return any(isinstance(block, ToolUseContent | ToolResultContent) for block in blocks)
 
@@ -77,8 +77,8 @@ def _uses_tools(params: CreateMessageParams) -> bool:
 def has_capabilities(
     capabilities: ClientCapabilities, wanted: dict[str, dict[str, Any]], revision: Revision
 ) -> bool:
-    """Whether a client has all of these. An empty `elicitation` means forms; forms and context are
-    older than their capabilities."""
+    """Return whether a client has all wanted capabilities. An empty `elicitation` means forms.
+    Revisions that have forms or context without a capability for them imply it."""
     for name, parts in wanted.items():
         has = capabilities.get(name)
         if not isinstance(has, dict):
@@ -93,7 +93,7 @@ def has_capabilities(
 
 
 def find_flaw(params: Any) -> str | None:
-    """Return what is wrong with a question for any client; None if nothing is."""
+    """Return why a question is invalid for every client, or None if it is valid."""
     if isinstance(params, ElicitParams) and params.mode == "url":
         reason = why_not_openable(params.url or "")
         return reason and f"{params.url!r} is not a URL that a browser can open: {reason}"
@@ -104,7 +104,7 @@ def find_flaw(params: Any) -> str | None:
 
 
 def check(call: Call, method: str, params: Any) -> None:
-    """Raise CannotAsk if this client cannot be asked, ConfigError if no client can."""
+    """Raise CannotAsk if this client cannot be asked, or ConfigError if no client can."""
     caller = call.caller
     revision = caller.revision
     wanted = required_capabilities(params, method)
@@ -118,17 +118,18 @@ def check(call: Call, method: str, params: Any) -> None:
     ):
         raise CannotAsk(f"There is no {what} in revision {revision.name}")
     if not has_capabilities(caller.capabilities, wanted, revision):
-        raise CannotAsk(f"The client did not declare that it can be asked: {what}", wanted)
+        raise CannotAsk(f"The client did not declare support for {what}", wanted)
     if problem := find_flaw(params):
         raise ConfigError(problem)
 
 
 async def ask(call: Call, method: str, params: Any, key: str | None = None) -> Raw:
-    """Ask the client of a call and return the raw answer. The tool's timeout pauses meanwhile."""
+    """Ask the client of a call and return the raw answer. The tool's timeout is paused until
+    then."""
     check(call, method, params)
     if _inside_once.get():
         raise ConfigError(
-            "The function of ctx.once cannot ask the client; ask before, and use the answer in it"
+            "The function passed to ctx.once cannot ask the client; ask before calling ctx.once"
         )
     if isinstance(params, ElicitParams) and params.elicitation_id is not None:
         remember_elicitation(call.caller, params.elicitation_id)
@@ -140,7 +141,7 @@ async def ask(call: Call, method: str, params: Any, key: str | None = None) -> R
             return answer
         if call.caller.revision.stateless:
             raise CannotAsk(
-                f"{method}: the handler of this {call.name} was started as one that does not ask"
+                f"{method}: the handler of this {call.name} was started without support for asking"
             )
         return await ask_over_back_channel(call, method, params)
     finally:
@@ -149,7 +150,7 @@ async def ask(call: Call, method: str, params: Any, key: str | None = None) -> R
 
 
 async def ask_over_back_channel(call: Call, method: str, params: Any) -> Raw:
-    """Send a question over the back channel. Questions that are open at the same time are one
+    """Send a question over the back channel. Questions that are open at the same time count as one
     round, as in the stateless era."""
     limits: Limits = call.connection.limits
     call.rounds += not call.open_questions
@@ -169,7 +170,7 @@ async def ask_over_back_channel(call: Call, method: str, params: Any) -> Raw:
 
 
 def too_many_rounds(call: Call, limits: Limits) -> InternalError:
-    """Return the error of a handler that never stops asking."""
+    """Return the error for a handler that never stops asking."""
     return InternalError(f"{call.name} asked {limits.asks} times in a row, which is the limit")
 
 
@@ -186,8 +187,8 @@ def client_refused(method: str, code: int, message: str) -> ToolError:
 
 
 async def once(call: Call, key: str, function: Callable[[], Any]) -> Any:
-    """Call a function once per chain of rounds and record its result. Returns the result as decoded
-    from JSON, each time."""
+    """Call a function once per chain of rounds and record its result. Every call returns that
+    result, decoded from JSON."""
     results = call.once_results = {} if call.once_results is None else call.once_results
     while isinstance(done := results.get(key), asyncio.Future):
         await asyncio.wait([done])  # it is running; if it fails, it is our turn
@@ -206,7 +207,8 @@ async def once(call: Call, key: str, function: Callable[[], Any]) -> Any:
 
 
 async def _run_once(run: Any, function: Callable[[], Any]) -> Any:
-    """Run it. No round ends meanwhile, because its state would lack the result."""
+    """Run the function. No round ends while it runs, because the round's state would lack the
+    result."""
     inside = _inside_once.set(True)
     if run is not None:
         run.once_running += 1
@@ -221,12 +223,12 @@ async def _run_once(run: Any, function: Callable[[], Any]) -> Any:
 
 
 _inside_once: ContextVar[bool] = ContextVar("inside", default=False)
-"""Whether this runs inside of a `once`, where nothing can be asked: a replay would skip the
+"""Whether this code runs inside `once`, where nothing can be asked: a replay would skip the
 question."""
 
 
 def as_tool_error(call: Call, error: CannotAsk | ToolError) -> ToolResult:
-    """Return the result for a question that failed, as if the handler itself had asked."""
+    """Return the tool result for a failed question, as if the handler itself had asked it."""
     if call.method.result is not ToolResult or (
         isinstance(error, CannotAsk) and call.caller.revision.stateless
     ):
@@ -242,7 +244,7 @@ def question_method(params: Params | None) -> str:
 
 
 def decode_answer(raw: Raw | bytes, method: str) -> Any:
-    """Decode an answer; InvalidParams if it does not fit the question."""
+    """Decode an answer. Raise InvalidParams if it does not fit the question."""
     try:
         return decode(raw, QUESTIONS[method].result)
     except msgspec.MsgspecError as error:
@@ -252,19 +254,20 @@ def decode_answer(raw: Raw | bytes, method: str) -> Any:
 # suspended calls
 
 RequestKey = tuple[Any, ...]
-"""Identifies the caller and the request, as it came: middleware may change the request later."""
+"""The identity of the caller and of the request as received: middleware may change the request
+later."""
 encode_sorted = msgspec.json.Encoder(order="sorted").encode
 
 
 class OpenQuestion(Struct, eq=False):
-    """A question without an answer so far."""
+    """A question that has no answer yet."""
 
     method: Method
     params: Any
     future: "asyncio.Future[Raw] | None" = None
-    """Gets the answer; None if the handler is called again with it."""
+    """The future that receives the answer; None if the handler is called again with the answer."""
     form: "Form | None" = None
-    """What the answer must fit, if no future checks it."""
+    """The form that the answer must match, if the question has no future."""
 
     def settle(self, answer: "Raw | CannotAsk") -> None:
         """Set the answer, or the error."""
@@ -276,14 +279,14 @@ class OpenQuestion(Struct, eq=False):
             self.future.set_result(answer)
 
     def check_answer(self, answer: Raw | bytes) -> None:
-        """Raise InvalidParams if an answer does not fit."""
+        """Raise InvalidParams if an answer does not fit the question."""
         result = decode_answer(answer, self.method.name)
         if self.form is not None and result.action == "accept":
             self.form.accept(result.content)
 
 
 class Journal(Struct, array_like=True):
-    """What the client carries from round to round, sealed."""
+    """The state that the client carries from round to round. It is sealed."""
 
     call_id: str
     expires: float
@@ -291,21 +294,21 @@ class Journal(Struct, array_like=True):
     request_digest: bytes
     """Binds the journal to its caller and request."""
     open_questions: dict[str, tuple[str, dict[str, Any] | None]]
-    """The open questions by key: the method of each, and the form that its answer must fit."""
+    """The open questions by key: the method of each, and the form that its answer must match."""
     answers: dict[str, bytes]
     once_results: dict[str, bytes]
     request_state: str | None = None
     """The state that a handler returned with its questions."""
     diverging: bool = False
-    """Whether the last run asked none of the earlier questions. The first time, other questions may
-    just have been faster."""
+    """Whether the last run asked none of the earlier questions. This is an error only the second
+    time: at first, other questions may just have been faster."""
     awaits_consent: bool = False
-    """Whether it raised UrlRequired: then the answers are the consent to visit its pages, and it is
-    run again."""
+    """Whether the handler raised UrlRequired. The answers are then the consent to visit its pages,
+    and the handler is run again."""
 
 
 class SuspendableCall:
-    """A running handler, across as many requests as it needs; suspended between two of them."""
+    """A running handler that spans as many requests as it needs, and is suspended between them."""
 
     def __init__(
         self,
@@ -325,7 +328,7 @@ class SuspendableCall:
         known = {**journal.answers, **answers}
         self.answers = {} if is_fresh else known
         self._unclaimed_answers = known if is_fresh else {}
-        """Answers that count once their question is asked, if it is."""
+        """Answers that count only once the handler asks their question."""
         call.once_results = journal.once_results
         call.request_state = journal.request_state
         call.input_responses = {key: Raw(answer) for key, answer in known.items()}
@@ -334,9 +337,9 @@ class SuspendableCall:
         self.suspended_at = 0.0
         self._unused_keys = set() if is_fresh else {*journal.answers}
         self.diverging = journal.request_state is None and bool(self.answers)
-        """Whether it was run again and has not yet asked any of the earlier questions."""
+        """Whether the handler was run again and has not yet asked any of the earlier questions."""
         self.once_running = 0
-        """How many functions of `once` are running."""
+        """The number of `once` functions that are running."""
         self.awaits_consent = False
         self._used_keys: set[str] = set()
         self._closing = False
@@ -354,22 +357,23 @@ class SuspendableCall:
             and type(result) is not InputRequired
             and self.call.request_state is None
         ):
-            # It did not ask what it had asked before, so the answers may belong to other questions.
+            # The handler did not repeat its earlier questions, so the answers may belong to other
+            # questions.
             raise self.divergence_error()
         return result
 
     def divergence_error(self) -> InternalError:
-        """Return the error of a handler that asks other questions each time."""
+        """Return the error for a handler that asks different questions each time."""
         text = (
-            "was run again and did not ask what it had asked before; put what differs between "
-            "runs into ctx.once"
+            "was run again and did not repeat its earlier questions; put everything that differs "
+            "between runs into ctx.once"
         )
         log.error("%s %s: %s", self.call.name, text, ", ".join(sorted(self._unused_keys)))
         return InternalError(f"{self.call.name} {text}")
 
     async def ask(self, method: Method, params: Any, key: str | None) -> Raw:
-        """Return an answer from the journal, or ask the client, together with all other questions
-        of this turn of the loop."""
+        """Return an answer from the journal, or ask the client. All questions of one turn of the
+        loop are sent together."""
         key = question_key(method, params, key, self._used_keys)
         if key in self._unclaimed_answers:
             self.answers[key] = self._unclaimed_answers.pop(key)
@@ -392,7 +396,7 @@ class SuspendableCall:
         """Do nothing: the next round carries the result."""
 
     def close_round_soon(self) -> None:
-        """End the round after this turn of the loop, with all questions asked until then."""
+        """End the round after this turn of the loop, with all questions asked by then."""
         if not self._closing:
             self._closing = True
             asyncio.get_running_loop().call_soon(self._close_round)
@@ -407,7 +411,7 @@ class SuspendableCall:
             self._round_end.set_result(None)
 
     async def wait_for_round(self) -> bool:
-        """Wait until it is done (True), or until it asks."""
+        """Wait until the handler is done or asks. Return True if it is done."""
         assert self.task is not None
         if not self.task.done():
             self._round_end = asyncio.get_running_loop().create_future()
@@ -422,8 +426,8 @@ class SuspendableCall:
             self.task.cancel()
 
     def resume(self, call: Call, answers: dict[str, bytes]) -> None:
-        """Go on, on behalf of a new request. Missing answers are asked for again, if the client can
-        still be asked."""
+        """Continue on behalf of a new request. Questions without an answer are asked again, if the
+        client can still be asked."""
         continue_under(self.call, call)
         self.diverging = False
         self.answers |= answers
@@ -442,10 +446,11 @@ class SuspendableCall:
 
 
 def question_key(method: Method, params: Any, base: str | None, used: set[str]) -> str:
-    """Return the key of a question: `base`, or a digest of its content, with a count of repeats."""
+    """Return the key of a question: `base`, or a digest of its content, and a number if that
+    repeats."""
     if base is None:
         if isinstance(params, ElicitParams):
-            # These parts may be different each time.
+            # These fields may differ each time.
             params = replace(
                 params, elicitation_id=None, url=params.url and without_ticket(params.url)
             )
@@ -459,7 +464,8 @@ def question_key(method: Method, params: Any, base: str | None, used: set[str]) 
 
 
 def continue_under(call: Call, request: Call) -> None:
-    """Continue a call under a new request, which all that it sends belongs to from now on."""
+    """Continue a call under a new request. From now on, everything it sends belongs to that
+    request."""
     call.id, call.caller, call.connection, call.progress = (
         request.id,
         request.caller,

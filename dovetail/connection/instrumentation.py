@@ -1,14 +1,14 @@
-"""What metrics and traces say about calls: one table of instruments, and one way to observe a call.
+"""Metrics and traces of calls: the table of instruments, and the observer that measures a call.
 
 `serve/metrics.py` (Prometheus) and `extensions/telemetry.py` (OpenTelemetry) record into the
-instruments of the table, with attributes from here. Names follow OpenTelemetry's conventions for
-MCP; Prometheus writes them with underscores and the unit.
+instruments of the table, with the attributes defined here. Names follow OpenTelemetry's conventions
+for MCP; in Prometheus they have underscores and the unit.
 
-A tool that failed is a `tool_error`; every other error has its code as its type. On a server, a
-mistake of the caller (such as asking for a tool that does not exist) is not a failure: it has a
-code, but no type. Callers can invent any number of names and codes, and a series is kept for ever.
-So a tool or prompt is named only once a call to it had a result, and a code only if the protocol or
-this library defines it.
+A tool that failed has the error type `tool_error`; the type of every other error is its code. On a
+server, a mistake of the caller (such as asking for a tool that does not exist) is not a failure: it
+has a code, but no type. Callers can invent any number of names and codes, and a series is kept for
+ever. So a tool or prompt is named only after a call to it has returned a result, and a code only if
+the protocol or this library defines it.
 https://github.com/open-telemetry/semantic-conventions-genai/blob/main/docs/gen-ai/mcp.md
 """
 
@@ -43,11 +43,11 @@ BUCKETS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
 """The upper bounds of the buckets of a duration, in seconds."""
 MAX_TARGETS, MAX_TEXT_CHARS = 1000, 256
 OTHER = "_OTHER"
-"""The value of an attribute that would otherwise be one of too many."""
+"""The attribute value that replaces unknown ones, to limit the number of series."""
 
 Attributes = tuple[tuple[str, str], ...]
 Target = tuple[str, str]
-"""The tool or prompt of a call, as attribute and name."""
+"""The tool or prompt of a call: the attribute and the name."""
 
 
 class Instrument(Struct, frozen=True):
@@ -67,9 +67,9 @@ class Instrument(Struct, frozen=True):
 
 INSTRUMENTS = (
     Instrument("mcp.server.operation.duration", "histogram", "s",
-               "Duration of requests, from when they were accepted to their result."),
+               "Duration of requests, from acceptance to result."),
     Instrument("mcp.client.operation.duration", "histogram", "s",
-               "Duration of requests, from when they were sent to their result."),
+               "Duration of requests, from sending to result."),
     Instrument("mcp.server.session.duration", "histogram", "s",
                "Duration of sessions of the handshake era, as the server sees it."),
     Instrument("mcp.client.session.duration", "histogram", "s",
@@ -108,7 +108,7 @@ class CallFailure(Struct, frozen=True):
     """Why a call failed."""
 
     type: str | None
-    """The kind of failure; None for a mistake of the caller."""
+    """The type of failure; None for a caller's mistake."""
     code: int | None = None
     """The code of the error that was sent or received."""
     message: str | None = None
@@ -127,7 +127,8 @@ CANCELLED = CallFailure("cancelled")
 
 
 def failure_of(call: Call, error: BaseException, side: Side) -> CallFailure:
-    """Return what an exception means. On a server it becomes the answer to the call."""
+    """Return the failure for an exception. On a server, the exception becomes the answer to the
+    call."""
     on_server = side == "server"
     error = call.abort_error or error
     refusal = intended_error(error) if on_server else error
@@ -145,7 +146,7 @@ def failure_of(call: Call, error: BaseException, side: Side) -> CallFailure:
 
 
 def failure_for_code(code: int, side: Side, message: str | None = None) -> CallFailure:
-    """Return what an error with this code means on this side."""
+    """Return the failure for an error with this code, as seen from this side."""
     is_mistake = side == "server" and code in CALLER_MISTAKES
     return CallFailure(None if is_mistake else _known_code(code), code, message)
 
@@ -158,11 +159,12 @@ def target_of(call: Call) -> Target | None:
 
 
 Record = Callable[[Call, Target | None, CallFailure | None, float], None]
-"""Takes a call that has ended, its target if that is known to exist, and the seconds it took."""
+"""A function that receives a call that has ended, its target if known to exist, its failure if it
+failed, and its duration in seconds."""
 
 
 class OperationObserver(Observer):
-    """Times calls and finds out how they ended."""
+    """An observer that measures the duration and the outcome of calls."""
 
     def __init__(self) -> None:
         self._known_targets: set[Target] = set()

@@ -4,8 +4,8 @@
         result = await next(call)      # or return something else, or raise to refuse it
         return result
 
-It sees the call with its params, may change them, and sees or replaces the result. Of several, the
-first is the outermost. An `Observer` changes nothing, and costs less.
+Middleware can read and change the params of a call, and read and replace its result. The first one
+in a list is the outermost. An `Observer` changes nothing and costs less.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -20,15 +20,15 @@ Middleware: TypeAlias = Callable[[Call, CallHandler], Awaitable[Any]]
 
 
 class Observer:
-    """Middleware that changes nothing, so that results need not be decoded for it. On a server it
-    also sees the requests that were refused before they became calls."""
+    """Middleware that changes nothing, so results are not decoded for it. On a server it also sees
+    the requests that were refused before they became calls."""
 
     async def __call__(self, call: Call, next: CallHandler) -> Any:
         """Observe a call and its outcome.
 
         Args:
             call: The call.
-            next: Answers it; return its result unchanged.
+            next: The function that answers the call. Return its result unchanged.
         """
         return await next(call)
 
@@ -52,7 +52,7 @@ class Observer:
         Args:
             side: Which side this is: "server" or "client".
             revision: The revision of the session.
-            network: What it ran over, if known.
+            network: The network that it ran over, if known.
             seconds: How long it lasted.
         """
 

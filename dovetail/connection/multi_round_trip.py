@@ -1,21 +1,21 @@
-"""Multi round trips: how a server asks its client in the stateless era.
+"""Multi round-trip requests: how a server asks its client in the stateless era.
 https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/mrtr
 
 A server cannot send requests. It can only reply "send this again, with these answers"
-(`input_required`). So a handler that may ask runs in its own task, as a `SuspendableCall`, apart
-from the request that started it. The questions of one turn of the loop go out together in one
-reply. Its state carries the sealed *journal*: all answers so far, and the result of each `once`.
-When the client sends the request again with the answers, there are two cases:
+(`input_required`). So a handler that may ask runs in its own task, as a `SuspendableCall`, separate
+from the request that started it. The questions of one turn of the loop are sent together in one
+reply. The reply's state carries the sealed *journal*: all answers so far, and the result of each
+`once`. When the client sends the request again with the answers, there are two cases:
 
-    the suspended call is here   it goes on where it was, on behalf of the new request
+    the suspended call is here   it continues, on behalf of the new request
     it is not                    (it is in another process, or was evicted) the handler is run again
                                  from the start; the journal answers each question that was asked
-                                 before, until a new one comes
+                                 before, until the handler asks a new question
 
-A question is identified by its key: a given one, or a digest of its content. Its position would not
-do, because with concurrent questions the order changes from run to run. If nothing can be encrypted
-(without `cryptography`), the state is a random handle of the suspended call, and there is no
-replay.
+A question is identified by its key: an explicit key, or a digest of its content. Its position would
+not work, because with concurrent questions the order changes from run to run. Without
+`cryptography` nothing can be encrypted: the state is then a random handle of the suspended call,
+and there is no replay.
 """
 
 import asyncio
@@ -71,7 +71,7 @@ PURPOSE = "state"
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 5.0
 """Seconds before a handler that returned InputRequired without a question is called again, while
 its caller or task waits. The pause doubles each time."""
-CONSENT_DECLINED = "The user declined to visit the page that this needs"
+CONSENT_DECLINED = "The user declined to visit a required page"
 
 
 class MultiRoundTrip:
@@ -83,16 +83,16 @@ class MultiRoundTrip:
         self._replay = service.replay
         self._make_key_ring = ring
         self._server_name = service.info.name.encode()
-        """Binds a state to this server: another one in the same program has the same keys."""
+        """Binds a state to this server: another server in the same program has the same keys."""
         self._key_ring: KeyRing | None = None
         self._suspended: dict[str, SuspendableCall] = {}
-        """Calls that wait for the client's answers, the oldest first."""
+        """Calls that are waiting for the client's answers, the oldest first."""
         self._sweeper = Sweeper(self._limits.parked_time / 4, self._sweep)
         if self._replay and not self.key_ring.encrypts:
             raise missing_extra('Encrypting answers for resume="replay"', "http")
 
     def applies_to(self, call: Call) -> bool:
-        """Whether a call may ask, or comes with answers."""
+        """Return whether a call may ask questions or carries answers."""
         if not call.method.asks or not call.caller.revision.stateless:
             return False
         if call.params.request_state is not None:
@@ -107,7 +107,7 @@ class MultiRoundTrip:
         return self._service.can_ask(call)
 
     async def answer(self, call: Call, handle: CallHandler) -> Any:
-        """Return the result of a call of the stateless era, or the questions that come first."""
+        """Return the result of a call of the stateless era, or the questions to answer first."""
         request_key = identify_request(call)
         journal = self._open_state(call, request_key)
         answers = self._check_answers(call, journal)
@@ -171,7 +171,7 @@ class MultiRoundTrip:
     def _require_visits(
         self, run: SuspendableCall, call: Call, error: UrlRequired
     ) -> InputRequiredResult:
-        """Return the questions for the pages that a handler wants visited first. Once the user has
+        """Return the questions for the pages that the user must visit first. Once the user has
         agreed, the handler is run again."""
         questions = _page_questions(call, error, self._service)
         run.awaits_consent = True
@@ -187,8 +187,8 @@ class MultiRoundTrip:
     # rounds
 
     def _suspend(self, run: SuspendableCall, call: Call) -> InputRequiredResult:
-        """Return the questions with the sealed state, and keep the call, evicting the oldest if
-        there are too many (`Limits.parked`)."""
+        """Return the questions with the sealed state, and keep the call. If there are too many
+        suspended calls (`Limits.parked`), evict the oldest."""
         result = self._input_required(run, call, run.open_questions, None)
         if self._replay:
             run.stop()
@@ -286,7 +286,7 @@ class MultiRoundTrip:
         if len(data) > self._limits.journal:
             run.stop()
             raise InternalError(
-                f"{call.name}: the answers so far are {len(data)} bytes; the limit is "
+                f"{call.name}: the answers so far are {len(data)} bytes long; the limit is "
                 f"{self._limits.journal}"
             )
         return self.key_ring.seal(PURPOSE, data, bound=self._server_name)
@@ -304,17 +304,17 @@ class MultiRoundTrip:
         if journal.expires < time.time():
             raise self._invalid_state(call, "it has expired")
         if journal.request_digest != _request_digest(request_key):
-            raise self._invalid_state(call, "it belongs to another request, or to somebody else")
+            raise self._invalid_state(call, "it belongs to another request or another caller")
         return journal
 
     def _invalid_state(self, call: Call, reason: str) -> InvalidParams:
-        """Return the same error for every reason; only the log says which it was."""
+        """Return the error for an invalid state. Only the log contains the reason."""
         log.warning("The requestState of a %s was refused: %s", call.name, reason)
         return InvalidParams("The requestState is not valid; send the request again without it")
 
     def _check_answers(self, call: Call, journal: Journal | None) -> dict[str, bytes]:
-        """Return the answers to questions that were asked. A malformed answer is refused, and the
-        call stays suspended."""
+        """Return the answers to the questions that were asked. A malformed answer is refused, and
+        the call stays suspended."""
         answers = {
             key: bytes(answer)
             for key, answer in (call.params.input_responses or {}).items()
@@ -333,8 +333,8 @@ class MultiRoundTrip:
 async def call_until_answered(
     call: Call, handle: CallHandler, outcome: InputRequired | UrlRequired, service: Service
 ) -> Any:
-    """Return the result of a handler that returns its questions, by asking them and calling it
-    again with the answers. For the handshake era and for tasks, which can wait."""
+    """Call a handler, ask the questions that it returns, and call it again with the answers until
+    it returns a result. This is for the handshake era and for tasks, which can wait."""
     used: set[str] = set()
     for attempt in range(service.limits.asks):
         try:
@@ -373,7 +373,7 @@ async def call_until_answered(
 def _check_questions(
     call: Call, required: InputRequired, service: Service
 ) -> dict[str, OpenQuestion]:
-    """Return the questions that a handler returned, after the checks that `ctx` would do."""
+    """Check the questions that a handler returned, as `ctx` would, and return them."""
     if not call.method.asks:
         raise InternalError(f"{call.name} may not ask its client anything")
     if not required.requests and required.state is None:
@@ -395,8 +395,8 @@ def _check_questions(
 
 
 def _page_questions(call: Call, error: UrlRequired, service: Service) -> dict[str, OpenQuestion]:
-    """Return the pages that a handler wants visited first, as questions. The handshake era has an
-    error for them, which is raised."""
+    """Return questions for the pages that the user must visit first. In the handshake era, raise
+    the error that lists them instead."""
     listed = error.elicitations
     pages = {
         page.id: ElicitParams(
@@ -413,12 +413,12 @@ def _page_questions(call: Call, error: UrlRequired, service: Service) -> dict[st
     if not call.caller.revision.stateless:
         for id in pages:
             remember_elicitation(call.caller, id)
-        raise UrlRequired(error.message, pages=listed)  # without entries that are not pages
+        raise UrlRequired(error.message, pages=listed)  # drop entries that are not pages
     return questions
 
 
 def _all_accepted(answers: Iterable[Raw | bytes]) -> bool:
-    """Whether the user agreed to visit all pages."""
+    """Return whether the user agreed to visit all pages."""
     return all(decode_answer(answer, "elicitation/create").action == "accept" for answer in answers)
 
 
@@ -442,7 +442,7 @@ async def _ask_all(call: Call, questions: dict[str, OpenQuestion]) -> dict[str, 
 
 
 def _request_digest(request_key: RequestKey) -> bytes:
-    """Return a digest that is the same for a request and all its retries, in any order of the
+    """Return a digest that is the same for a request and all its retries, whatever the order of the
     arguments."""
     *caller_and_target, arguments = request_key
     if isinstance(arguments, Raw):

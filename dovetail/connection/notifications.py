@@ -1,11 +1,13 @@
-"""Notifications: running the functions that receive them, and throttling progress on its way out.
+"""Running the functions that receive notifications, and throttling outgoing progress.
 
-Each async callback runs in its own task. An error in one is logged and ends nothing else. A peer
-may send as many notifications as it likes, so the handlers that run at once are limited.
+Each async callback runs in its own task. An error in a callback is logged and affects nothing else.
+A peer may send as many notifications as it likes, so the number of handlers that run at once is
+limited.
 
-Outgoing progress only ever rises, as the specification requires; an update that does not rise is
-dropped. A flood is coalesced: at least `interval` seconds pass between two notifications, and of
-the updates in between only the newest is sent. The last update is always sent, before the reply.
+Outgoing progress only ever increases, as the specification requires; an update that does not
+increase is dropped. Frequent updates are coalesced: at least `interval` seconds pass between two
+notifications, and of the updates in between only the newest is sent. The last update is always
+sent, before the reply.
 """
 
 import asyncio
@@ -39,7 +41,8 @@ def run_callback(function: Callable[..., Any], *args: Any) -> None:
 
 
 class NotificationRunner:
-    """Runs the handlers of notifications, each in its own task, with a limit for each caller."""
+    """A runner of notification handlers. Each runs in its own task, with a limit for each
+    caller."""
 
     def __init__(self, limit_per_caller: int) -> None:
         self._limit_per_caller = limit_per_caller
@@ -47,8 +50,8 @@ class NotificationRunner:
         self._counts: Counter[str | tuple[str, str]] = Counter()
 
     def run(self, handler: Callable[[Call], Awaitable[Any]], call: Call, limit: int) -> None:
-        """Start a handler; Overloaded if too many run for this caller, or `limit` for all callers
-        together."""
+        """Start a handler. Raise Overloaded if too many are running for this caller, or `limit` for
+        all callers together."""
         key = _counting_key(call.caller)
         for count, most in (
             (self._counts[key], self._limit_per_caller),
@@ -56,7 +59,7 @@ class NotificationRunner:
         ):
             if count >= most:
                 raise Overloaded(f"{count} notifications are being handled; the limit is {most}")
-        # As eagerly as requests are answered, or a request that came later would be first.
+        # Start as eagerly as requests do; otherwise a later request would be handled first.
         task = asyncio.Task(_logged(handler, call), loop=asyncio.get_running_loop(), **EAGER)
         self._tasks.add(task)
         self._counts[key] += 1
@@ -70,7 +73,7 @@ class NotificationRunner:
 
 
 def _counting_key(caller: Caller) -> str | tuple[str, str]:
-    """Callers are counted by their principal or, without one, by their network."""
+    """Return the key for counting a caller: its principal or, without one, its network."""
     return (
         ("principal", caller.principal.id)
         if caller.principal is not None
@@ -89,7 +92,8 @@ Send = Callable[[ProgressParams], None]
 
 
 class ProgressThrottle:
-    """Sends the progress of one call; `finish()` sends what is still held back."""
+    """A throttle for the progress of one call. `finish()` sends the update that is still held
+    back."""
 
     __slots__ = ("_highest", "_interval", "_next_send", "_pending", "_send", "_timer")
 
@@ -104,7 +108,7 @@ class ProgressThrottle:
     def update(self, params: ProgressParams) -> None:
         """Send this update now, or hold it back if the last one was sent a moment ago."""
         if not self._highest < params.progress < float("inf"):
-            return  # it does not rise, or is not a number
+            return  # it does not increase, or is not a number
         if params.total is not None and not params.total < float("inf"):
             params.total = None
         self._highest = params.progress
@@ -126,7 +130,7 @@ class ProgressThrottle:
             self._send(pending)
 
     def finish(self) -> None:
-        """Send what was held back, and nothing after that."""
+        """Send the update that was held back, and ignore later updates."""
         if self._timer is not None:
             self._timer.cancel()
         self._flush()

@@ -1,7 +1,8 @@
 """A server's session over a channel (stdio, WebSocket, HTTP+SSE, memory), in both eras at once.
 
-A request that names its version in `_meta` is of the stateless era and describes its caller itself;
-any other request belongs to the session that `initialize` opened. The dispatcher tells them apart.
+A request that names its version in `_meta` belongs to the stateless era and describes its caller
+itself; any other request belongs to the session that `initialize` opened. The dispatcher tells them
+apart.
 """
 
 import logging
@@ -29,10 +30,10 @@ ANONYMOUS = RequestIdentity()
 
 
 class ServerSession:
-    """The source of all messages of one channel, for a server's dispatcher."""
+    """The source of all messages from one channel, for a server's dispatcher."""
 
     outlives_requests = True
-    """Whether it can carry messages that belong to no request."""
+    """Whether it can carry messages outside a request."""
     reports_malformed = True
     answers_requests = True
     header_revision = None
@@ -49,19 +50,20 @@ class ServerSession:
     ) -> None:
         self._connection, self._opened_by = connection, identity
         self.identity = identity
-        """Who sent the newest message."""
+        """The identity of the newest message's sender."""
         self._has_identities = hasattr(connection.channel, "identity")
         """Whether each message of the channel comes with an identity (HTTP+SSE)."""
         self.limits, self.redact = service.limits, service.redact
         self.max_notifications = service.limits.in_flight
         self.open_calls = connection.open_calls
         self.caller: Caller | None = None
-        """The caller that `initialize` described, once it came."""
+        """The caller that `initialize` described; None before `initialize`."""
         self._last_revision: Revision | None = None
         self._unread_bytes = 0
-        """Bytes sent since the channel is full."""
+        """Bytes sent since the channel became full."""
         self._is_ready = False
-        """Whether `notifications/initialized` came: from then on the server may send messages."""
+        """Whether `notifications/initialized` has arrived. From then on, the server may send
+        messages."""
         self._initialized_at: float | None = None
         self.dispatcher = Dispatcher(service, state, connection.encoder, self._notify_caller, ring)
         self.start = self.dispatcher.start
@@ -72,8 +74,8 @@ class ServerSession:
 
     @property
     def revision(self) -> Revision | None:
-        """The revision of the handshake, or else of the last request: refusals of messages that
-        cannot be read are encoded in it."""
+        """The revision of the handshake, or else of the last request. Errors for unreadable
+        messages are encoded in it."""
         return self._last_revision if self.caller is None else self.caller.revision
 
     @revision.setter
@@ -82,19 +84,19 @@ class ServerSession:
 
     @property
     def network(self) -> Network | None:
-        """What the channel runs over, if it knows that."""
+        """The network that the channel runs over, if known."""
         return getattr(self._connection.channel, "network", None)
 
-    # messages, from the connection
+    # for the connection
 
     def on_request(self, request: Request) -> Call | bytes:
-        """Make a call of a request, or return its reply; a refusal is raised."""
+        """Turn a request into a call, or return its reply. A refusal is raised."""
         if self._has_identities:
             self._update_identity()
         return self.dispatcher.accept(request, self)
 
     def on_notification(self, notification: Notification) -> None:
-        """Act on a notification."""
+        """Handle a notification."""
         if self._has_identities:
             self._update_identity()
         self.dispatcher.on_notification(notification, self)
@@ -112,10 +114,10 @@ class ServerSession:
             )
             self._initialized_at = None
 
-    # what the dispatcher found in them
+    # for the dispatcher
 
     def initialize(self, request: Request) -> bytes:
-        """Open the session; there is one per connection."""
+        """Open the connection's only session."""
         if self.caller is not None:
             raise InvalidRequest("This connection is already initialized")
         caller, reply = self.dispatcher.initialize(request, self.identity)
@@ -125,7 +127,7 @@ class ServerSession:
         return reply
 
     def missing_revision(self, method: str) -> ProtocolError:
-        """Return the refusal of a request before `initialize` that names no version."""
+        """Return the error for a request that precedes `initialize` and names no version."""
         return stateless.missing_version(method)
 
     def on_progress(self, params: ProgressParams) -> None:
@@ -133,20 +135,20 @@ class ServerSession:
         self._connection.on_progress(params)
 
     def on_roots_changed(self) -> None:
-        """Drop what is known of the client's roots."""
+        """Discard the cached roots of the client."""
         if self.caller is not None:
             self.caller.invalidate_roots()
 
     def on_initialized(self) -> None:
-        """Start to send notifications."""
+        """Start sending notifications."""
         self._is_ready = self.caller is not None
 
     def on_exit(self) -> None:
-        """End the session, as the draft dialect's `exit` asks."""
+        """End the session, as the draft dialect's `exit` requests."""
         self._connection.cancel_calls()
         self._connection.disconnect()
 
-    # what handlers do with it
+    # for handlers
 
     def notify(self, call: Call, method: str, params: Any) -> None:
         """Send a notification that belongs to a call, unless the call is finished."""
@@ -159,7 +161,7 @@ class ServerSession:
         except PeerError as refusal:
             raise client_refused(method.name, refusal.code, refusal.message) from None
         except ConnectionClosed:
-            raise ToolError(f"The client left before it answered {method.name}") from None
+            raise ToolError(f"The client disconnected before it answered {method.name}") from None
 
     def close_stream(self, call: Call) -> None:
         """Do nothing: the channel is the only stream."""
@@ -185,8 +187,8 @@ class ServerSession:
             self._send(self.dispatcher.encode_notification(caller.revision, method, params))
 
     def _send(self, data: bytes | None) -> None:
-        """Send a notification. A client that never reads would fill our memory, so it is
-        disconnected when too much waits for it (`Limits.events`)."""
+        """Send a notification. A client that never reads would exhaust memory, so it is
+        disconnected when too many bytes are buffered (`Limits.events`)."""
         if data is None:
             return
         channel = self._connection.channel

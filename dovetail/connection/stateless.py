@@ -30,8 +30,8 @@ from .handshake import version_names
 MAX_CLIENTS, MAX_KEY_BYTES = 256, 4096
 ClientDescription = tuple[Implementation | None, ClientCapabilities]
 _clients: BoundedDict[bytes, ClientDescription] = BoundedDict(MAX_CLIENTS)
-"""Clients seen recently, by how they describe themselves: at most MAX_CLIENTS, with keys of at most
-MAX_KEY_BYTES."""
+"""Recently seen clients, keyed by their description of themselves: at most MAX_CLIENTS, with keys
+of at most MAX_KEY_BYTES."""
 
 
 def caller_of(meta: Meta, served: dict[Any, Revision], service: Service, state: Any) -> Caller:
@@ -69,7 +69,7 @@ def _client(meta: Meta) -> ClientDescription:
 
 
 def unsupported_version(requested: Any, served: tuple[Revision, ...]) -> UnsupportedVersion:
-    """Return the refusal of a version, with the versions that are served."""
+    """Return the error for an unsupported version, which lists the supported ones."""
     names = version_names(served)
     return UnsupportedVersion(
         f"Unsupported protocol version {requested!r}; this server speaks {', '.join(names)}",
@@ -78,10 +78,10 @@ def unsupported_version(requested: Any, served: tuple[Revision, ...]) -> Unsuppo
 
 
 def missing_version(method: str) -> InvalidParams:
-    """Return the refusal of a request that belongs to neither era."""
+    """Return the error for a request that belongs to neither era."""
     return InvalidParams(
         f"{method} came before `initialize`, and its _meta carries no {PROTOCOL_VERSION!r}: "
-        "send `initialize` first, or put version and capabilities into each request"
+        "send `initialize` first, or put the version and the capabilities into each request"
     )
 
 
@@ -96,7 +96,7 @@ def sign_result(result: Any, info: Implementation, revision: Revision) -> Any:
 def request_meta(
     revision: Revision, info: Implementation, capabilities: ClientCapabilities, level: str | None
 ) -> Meta:
-    """Return the `_meta` of each of a client's requests."""
+    """Return the `_meta` that a client sends with each request."""
     meta: Meta = {
         PROTOCOL_VERSION: revision.version,
         CLIENT_INFO: revision.lower(info),
@@ -108,7 +108,7 @@ def request_meta(
 
 
 def server_info(meta: Meta | None) -> Implementation | None:
-    """Return the server's name and version, if a result carries them."""
+    """Return the server's name and version, if a result contains them."""
     try:
         return (
             msgspec.convert(meta[SERVER_INFO], Implementation)

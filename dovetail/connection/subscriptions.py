@@ -1,9 +1,9 @@
-"""Which clients are notified of a change, in both eras, on the server's side.
+"""Subscriptions on the server's side: which clients are notified of a change, in both eras.
 
-Handshake era: changes of lists go to every session, updates of a resource to the sessions that
-subscribed to it. Stateless era: notifications are sent only on a stream that the client opened with
-`subscriptions/listen`, filtered by what it asked for. Notifications of an extension go, in either
-era, to the clients that declared it.
+Handshake era: every session is notified of changes to lists; the sessions that subscribed to a
+resource are notified of its updates. Stateless era: notifications are sent only on a stream that
+the client opened with `subscriptions/listen`, filtered by what it asked for. In either era, an
+extension's notifications are sent to the clients that declared it.
 https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/subscriptions
 """
 
@@ -28,7 +28,7 @@ LISTS = {
     "notifications/prompts/list_changed": "prompts_list_changed",
     "notifications/resources/list_changed": "resources_list_changed",
 }
-"""The field of a subscription filter for each of these notifications."""
+"""The field of the subscription filter for each notification."""
 UPDATED = "notifications/resources/updated"
 
 
@@ -50,7 +50,7 @@ class ServerSubscriptions:
         return EmptyResult()
 
     async def unsubscribe(self, call: Call) -> EmptyResult:
-        """Answer `resources/unsubscribe`, also if there is no such subscription."""
+        """Answer `resources/unsubscribe`, even if there is no such subscription."""
         call.caller.subscribed_uris = call.caller.subscribed_uris - {call.params.uri}
         return EmptyResult()
 
@@ -79,20 +79,20 @@ class ServerSubscriptions:
         # The page on cancellation requires the notification, the page on subscriptions the result;
         # clients accept both.
         goodbye = CancelledParams(
-            request_id=call.id, reason="The server ends this subscription", meta=meta
+            request_id=call.id, reason="The server ended this subscription", meta=meta
         )
         call.connection.notify(call, "notifications/cancelled", goodbye)
         return ListenResult(meta=meta)
 
     def end_streams(self, call: Call | None = None) -> None:
-        """End every stream, or that of one call, in an orderly way."""
+        """End every stream, or the stream of one call, normally."""
         for stream, (_, ended) in self._streams.items():
             if (call is None or stream is call) and not ended.done():
                 ended.set_result(None)
 
     def matching_streams(self, method: str, params: Params) -> Iterator[tuple[Call, Params]]:
         """Yield the call of each stream that gets this notification, with the params tagged for
-        it."""
+        that stream."""
         for call, (wanted, _) in list(self._streams.items()):
             if method in LISTS:
                 matches = getattr(wanted, LISTS[method])
@@ -109,7 +109,7 @@ class ServerSubscriptions:
 
 
 def is_subscribed(caller: Caller, method: str, params: Params) -> bool:
-    """Whether a caller of the handshake era gets this notification."""
+    """Return whether a caller of the handshake era gets this notification."""
     if method not in caller.revision.methods:
         return False
     if isinstance(params, ElicitationCompleteParams):
@@ -122,8 +122,8 @@ def is_subscribed(caller: Caller, method: str, params: Params) -> bool:
 
 
 def coalescing_key(params: Params) -> str:
-    """Return what a change is about. Of several changes with the same key in one turn of the loop,
-    only the last is sent (`merge_changes`)."""
+    """Return the key that identifies the subject of a change. Of several changes with the same key
+    in one turn of the loop, only the last is sent (`merge_changes`)."""
     if isinstance(params, ElicitationCompleteParams):
         return params.elicitation_id
     task = related_task_id(params)
@@ -145,7 +145,7 @@ def related_task_id(params: Params) -> str | None:
 
 
 def merge_changes(before: Params | None, now: Params) -> Params:
-    """Combine two changes of one list."""
+    """Combine two changes to one list."""
     if not isinstance(before, ListChangedParams) or not isinstance(now, ListChangedParams):
         return now
     added = [*(before.added or []), *(now.added or [])]
@@ -154,5 +154,5 @@ def merge_changes(before: Params | None, now: Params) -> Params:
 
 
 def _covers(uris: Collection[str], uri: str) -> bool:
-    """Whether one of the URIs is this one, or is above it."""
+    """Return whether one of the URIs is this one, or an ancestor of it."""
     return uri in uris or any(uri.startswith(parent.rstrip("/") + "/") for parent in uris)

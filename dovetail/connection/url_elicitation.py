@@ -1,4 +1,4 @@
-"""Tickets in the URLs that a server sends a user to, so that only this user can use them.
+"""Tickets in elicitation URLs, so that only the user who was asked can use them.
 
 A user who is asked to visit a page could pass its URL on, and have somebody else sign in on their
 behalf. So the URL carries a ticket: the id of the elicitation and its expiry, sealed, and bound to
@@ -34,8 +34,8 @@ def bind_url(ring: KeyRing, url: str, server: str, user: str | None, id: str, li
 
 
 def check_ticket(ring: KeyRing, given: str, server: str, user: str | None) -> str:
-    """Return the id in a ticket, or in the ticket of a URL; UrlRefused if it is not valid for this
-    user."""
+    """Return the id in a ticket, or in the ticket of a URL. Raise UrlRefused if the ticket is not
+    valid for this user."""
     try:
         ticket = parse_qs(urlsplit(given).query).get(PARAMETER, [""])[-1] if "?" in given else given
         id, expires = msgspec.msgpack.decode(
@@ -64,6 +64,6 @@ def _bound(server: str, user: str | None) -> bytes:
 
 
 def _refused(reason: str) -> UrlRefused:
-    """Return the same error for every reason; only the log says which it was."""
+    """Return the error for an invalid ticket. Only the log contains the reason."""
     log.warning("The ticket of a URL elicitation was refused: %s", reason)
     return UrlRefused("This link is not valid for you or has expired; ask for a new one")

@@ -1,4 +1,4 @@
-"""Newline framing: feed chunks, get lines.
+"""Newline framing: split chunks of bytes into lines.
 
 Chunks are kept in a list until a newline arrives, and only the new chunk is searched, so a line of
 many megabytes takes linear time. A line over the limit is discarded as it streams in, up to its
@@ -13,13 +13,13 @@ HEAD_BYTES: Final = 256
 
 
 class TooLong(Struct, frozen=True):
-    """A line that exceeded the limit. Its first bytes may tell which request to answer."""
+    """A line that exceeded the limit. Its first bytes may show which request to answer."""
 
     head: bytes = b""
 
 
 class LineSplitter:
-    """Split a byte stream into lines without newlines; empty lines are left out."""
+    """A splitter of byte streams into lines without newlines. Empty lines are skipped."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -29,7 +29,7 @@ class LineSplitter:
         self._head = b""
 
     def feed(self, chunk: bytes) -> list[bytes | TooLong]:
-        """Take the next chunk and return the lines that it completes."""
+        """Add the next chunk and return the lines that it completes."""
         end = chunk.rfind(b"\n")
         if end < 0:
             self._buffer(chunk)

@@ -1,5 +1,5 @@
-"""The four messages of JSON-RPC 2.0, the batch that one revision of MCP allows, and how they are
-decoded and encoded.
+"""The four messages of JSON-RPC 2.0 and the batch that one revision of MCP allows: their types,
+decoding and encoding.
 
 Params and results stay raw bytes here. The code that knows the method decodes them once, directly
 into the method's type.
@@ -10,7 +10,8 @@ exception is raised. msgspec skips raw parts without checking their UTF-8, so by
 plain ASCII are checked as a whole first, at memory speed. msgspec's recursion guard bounds the
 depth, including raw parts.
 
-Outgoing: one pass. Callers handle values that cannot be encoded (`connection/encode.py`).
+Outgoing: msgspec encodes in one pass. Callers handle values that cannot be encoded
+(`connection/encode.py`).
 """
 
 import re
@@ -21,7 +22,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 Id: TypeAlias = int | str
 NO_PARAMS = Raw()
-"""Absent params. They are recognised by identity and left out on the wire."""
+"""Absent params. They are recognised by identity and omitted on the wire."""
 
 
 class Request(Struct, tag_field="jsonrpc", tag="2.0", omit_defaults=True, gc=False):
@@ -33,7 +34,7 @@ class Request(Struct, tag_field="jsonrpc", tag="2.0", omit_defaults=True, gc=Fal
 
 
 class Notification(Struct, tag_field="jsonrpc", tag="2.0", omit_defaults=True, gc=False):
-    """A notification; never answered."""
+    """A notification, which is never answered."""
 
     method: str
     params: Any = NO_PARAMS
@@ -155,7 +156,7 @@ def _message(envelope: _Envelope) -> Message:
                 INVALID_REQUEST, "A request id must be a string or an integer, never null"
             )
         return Request(id, method, envelope.params)
-    if bytes(envelope.error) not in (b"", b"null"):  # some peers send null beside the result
+    if bytes(envelope.error) not in (b"", b"null"):  # some peers send a null error with the result
         try:
             error = _error(envelope.error)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
@@ -165,7 +166,7 @@ def _message(envelope: _Envelope) -> Message:
         return ErrorResponse(_known(id), Error(error.code, error.message, error.data))
     if len(bytes(envelope.result)) and isinstance(id, (int, str)):
         return Response(id, envelope.result)
-    raise Malformed(INVALID_REQUEST, "Not a request, a notification or a reply", _known(id), None)
+    raise Malformed(INVALID_REQUEST, "Not a request, notification or reply", _known(id), None)
 
 
 def peek_id(head: bytes) -> tuple[Id | None, bool | None]:

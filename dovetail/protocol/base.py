@@ -1,14 +1,14 @@
 """Base classes of all protocol types, and the types that all features share.
 
 `Wire` is a closed object: unknown fields from a peer are dropped. Attributes are snake_case, the
-wire is camelCase. An optional field is `X | None = None`, and None is left out on the wire. Peers
-do send nulls, which decode to None.
+wire is camelCase. An optional field is `X | None = None`, and None is omitted on the wire. Some
+peers send nulls, which decode to None.
 
 `Open` is an object that peers may extend (annotations, capabilities): a dict in wire form, so that
 nothing is lost, with typed attributes for the known keys.
 `Annotations(last_modified="…")["lastModified"]` is the same value as its `.last_modified`.
 
-The keys of `_meta` that the protocol itself uses are here too.
+This module also defines the `_meta` keys that the protocol itself uses.
 https://modelcontextprotocol.io/specification/2026-07-28/basic#meta
 """
 
@@ -76,10 +76,10 @@ class _KnownKey:
 
 @dataclass_transform(kw_only_default=True)
 class Open(dict[str, Any]):
-    """A JSON object that keeps the keys it does not know.
+    """A JSON object that keeps unknown keys.
 
     Args:
-        **fields: The fields, by attribute name or by wire name; None leaves a field out.
+        **fields: The fields, by attribute name or by wire name; a field that is None is omitted.
     """
 
     __slots__ = ()
@@ -143,8 +143,8 @@ class Icon(Wire):
     Attributes:
         src: URL of the picture, or a `data:` URI.
         mime_type: Media type, if the server states one.
-        sizes: Sizes it is made for, such as `48x48`, or `any`.
-        theme: `light` or `dark`: the background it is made for.
+        sizes: Sizes that it is made for, such as `48x48`, or `any`.
+        theme: `light` or `dark`: the background that it is made for.
     """
 
     src: str
@@ -154,7 +154,7 @@ class Icon(Wire):
 
 
 class Implementation(Wire, kw_only=True):
-    """The name and version of a client or server, as it states them. Do not trust them.
+    """The name and version of a client or server, as it reports them. Do not trust them.
 
     Attributes:
         name: Name for programs.
@@ -200,7 +200,7 @@ class CacheHints(Result, kw_only=True):
 
 
 class ListParams(Params, kw_only=True):
-    """Asks for one page of a list.
+    """A request for one page of a list.
 
     Attributes:
         cursor: Where to continue, from `next_cursor`. An empty string is a valid cursor.
@@ -210,7 +210,7 @@ class ListParams(Params, kw_only=True):
 
 
 class ListChangedParams(Params, kw_only=True):
-    """Says that a list changed. Only the draft dialect says how.
+    """A notification that a list changed. Only the draft dialect includes the changes.
 
     Attributes:
         added: The new items (draft dialect).

@@ -1,6 +1,6 @@
-"""What a server may ask of its client: roots, elicitation and sampling.
+"""Requests from a server to its client: roots, elicitation and sampling.
 
-Roots are the directories a client lets a server know of; elicitation asks the user; sampling asks
+Roots are the directories that a client exposes to servers; elicitation asks the user; sampling asks
 the model.
 
 https://modelcontextprotocol.io/specification/2026-07-28/client
@@ -17,7 +17,7 @@ from .tools import Tool
 
 
 class Root(Wire):
-    """A directory or file that the client lets servers know of.
+    """A directory or file that the client exposes to servers.
 
     Attributes:
         uri: A `file://` URI.
@@ -41,10 +41,10 @@ class ListRootsResult(Result, kw_only=True):
 
 
 class ElicitParams(Params, kw_only=True):
-    """Asks the user to fill in a form or to visit a URL.
+    """A request to the user to fill in a form or visit a URL.
 
     Attributes:
-        message: What the user is asked.
+        message: The question for the user.
         mode: `form` or `url`. None means a form.
         requested_schema: JSON Schema of the form.
         url: The page to visit.
@@ -78,7 +78,7 @@ class ElicitResult(Result, kw_only=True):
 
 
 class ElicitationCompleteParams(Params, kw_only=True):
-    """Says that the user has finished at a URL.
+    """A notification that the user has finished at a URL.
 
     Attributes:
         elicitation_id: The id that the elicitation carried.
@@ -98,7 +98,7 @@ class ModelHint(Wire):
 
 
 class ModelPreferences(Wire):
-    """What matters in the choice of a model.
+    """Priorities for the choice of a model.
 
     Attributes:
         hints: Names or parts of names, the preferred one first.
@@ -148,12 +148,12 @@ class ToolChoice(Wire):
 
 
 class CreateMessageParams(Params, kw_only=True):
-    """Asks the client's model for the next message.
+    """A request to the client's model for the next message.
 
     Attributes:
         messages: The conversation so far.
         max_tokens: Limit on the length of the answer, in tokens.
-        model_preferences: Which model to choose.
+        model_preferences: Priorities for the choice of a model.
         system_prompt: System prompt; the client may change it.
         include_context: `none`, `thisServer` or `allServers`.
         temperature: Randomness of the answer.

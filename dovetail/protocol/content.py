@@ -106,11 +106,10 @@ class ImageContent(Wire, tag_field="type", tag="image"):
 
 
 class AudioContent(Wire, tag_field="type", tag="audio"):
-    """A sound.
+    """An audio clip.
 
     Attributes:
-        data: The audio data in base64.
-        mime_type: Media type, such as `image/png`.
+        data: The audio in base64. mime_type: Media type, such as `audio/wav`.
         annotations: Hints on the audience, the priority and the age of the content.
         meta: Extra data for clients, servers and extensions (`_meta` on the wire).
     """
@@ -165,7 +164,7 @@ class EmbeddedResource(Wire, tag_field="type", tag="resource"):
 
 
 class OtherContent(Wire, tag_field="type", tag="dovetail/other"):
-    """A kind of content that this library does not know.
+    """Content of a kind that this library does not know.
 
     Attributes:
         value: The whole block, in wire form.
@@ -188,7 +187,7 @@ class ToolUseContent(Wire, tag_field="type", tag="tool_use"):
     """A model's request to use a tool.
 
     Attributes:
-        id: Identifies this use; its result repeats it.
+        id: Id of this use; the result repeats it.
         name: Name of the tool.
         input: Arguments for the tool.
         meta: Extra data for clients, servers and extensions (`_meta` on the wire).
@@ -205,9 +204,9 @@ class ToolResultContent(Wire, tag_field="type", tag="tool_result"):
     """The result of a tool that a model used.
 
     Attributes:
-        tool_use_id: The `id` of the use.
+        tool_use_id: The `id` of the tool use.
         content: Content for the model.
-        structured_content: The same as data, if the tool gave any.
+        structured_content: The same result as data, if the tool returned any.
         is_error: Whether the tool failed.
         meta: Extra data for clients, servers and extensions (`_meta` on the wire).
     """

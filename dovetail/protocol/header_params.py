@@ -1,7 +1,7 @@
 """Tool parameters that are repeated in HTTP headers.
 
 A property with `"x-mcp-header": "Region"` is sent twice: in the body, and as `Mcp-Param-Region`, so
-that a load balancer can route by it. Only a plain type qualifies, and only a property that is
+that a load balancer can route by it. Only a property of a plain type qualifies, and only if it is
 reached from the root through `properties` alone. Anywhere else the keyword makes the whole tool
 invalid. A server checks this when a tool is registered, a client when it is listed. The HTTP
 transport decides how a value is written in a header.
@@ -59,7 +59,7 @@ def find_header_params(schema: Any) -> tuple[HeaderParam, ...]:
     rules."""
     params: dict[str, HeaderParam] = {}
     todo: list[tuple[Any, tuple[str, ...], bool]] = [(schema, (), True)]
-    # The list grows on the way; recursion could overflow on a hostile schema.
+    # The list grows during the loop, because recursion could overflow on a hostile schema.
     for node, path, straight in todo:
         if isinstance(node, list):
             todo += [(item, path, False) for item in node]
@@ -95,5 +95,5 @@ def _header_param(node: dict[str, Any], path: tuple[str, ...], straight: bool) -
 
 
 def _display(path: tuple[str, ...]) -> str:
-    """Return the path for a message, shortened: a foreign schema may use any name."""
+    """Return a path for a message, shortened because a foreign schema may use any name."""
     return repr(".".join(path)[:100] or "inputSchema")

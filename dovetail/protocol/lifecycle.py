@@ -1,4 +1,4 @@
-"""The lifecycle of a conversation in both eras: capabilities, opening, cancellation, progress.
+"""The lifecycle of a session in both eras: capabilities, opening, cancellation and progress.
 
 https://modelcontextprotocol.io/specification/2025-11-25/basic/lifecycle
 https://modelcontextprotocol.io/specification/2026-07-28/server/discover
@@ -12,21 +12,21 @@ from .base import CacheHints, Implementation, Open, Params, Result
 
 
 class ListCapability(Open):
-    """A list that can be requested.
+    """Support for a list, such as the list of tools.
 
     Attributes:
-        list_changed: Whether the peer sends a notification if the list changes.
+        list_changed: Whether the peer sends a notification when the list changes.
     """
 
     list_changed: bool | None = None
 
 
 class ResourcesCapability(Open):
-    """Resources, and what a client can learn about their changes.
+    """Support for resources and for notifications of their changes.
 
     Attributes:
         subscribe: Whether clients can subscribe to single resources.
-        list_changed: Whether the peer sends a notification if the list changes.
+        list_changed: Whether the peer sends a notification when the list changes.
     """
 
     subscribe: bool | None = None
@@ -34,17 +34,17 @@ class ResourcesCapability(Open):
 
 
 class RootsCapability(Open):
-    """Roots.
+    """Support for roots.
 
     Attributes:
-        list_changed: Whether the peer sends a notification if the list changes.
+        list_changed: Whether the peer sends a notification when the list changes.
     """
 
     list_changed: bool | None = None
 
 
 class SamplingCapability(Open):
-    """Sampling. Tools and context need a declaration of their own.
+    """Support for sampling. Tools and context are declared separately.
 
     Attributes:
         tools: Present if the model can use tools.
@@ -56,7 +56,7 @@ class SamplingCapability(Open):
 
 
 class ElicitationCapability(Open):
-    """Elicitation. An empty object means forms.
+    """Support for elicitation. An empty object means forms.
 
     Attributes:
         form: Present if the client can show forms.
@@ -72,9 +72,9 @@ class ClientCapabilities(Open):
 
     Attributes:
         experimental: Features outside the protocol, by name.
-        roots: The client has roots.
-        sampling: Its model can be used.
-        elicitation: Its user can be asked.
+        roots: Present if it has roots.
+        sampling: Present if servers can use its model.
+        elicitation: Present if servers can ask its user.
         tasks: Tasks of revision 2025-11-25.
         extensions: Settings of its extensions, by identifier.
     """
@@ -92,11 +92,11 @@ class ServerCapabilities(Open):
 
     Attributes:
         experimental: Features outside the protocol, by name.
-        logging: It sends log messages.
-        completions: It completes arguments.
-        prompts: It has prompts.
-        resources: It has resources.
-        tools: It has tools.
+        logging: Present if it sends log messages.
+        completions: Present if it completes arguments.
+        prompts: Present if it has prompts.
+        resources: Present if it has resources.
+        tools: Present if it has tools.
         tasks: Tasks of revision 2025-11-25.
         extensions: Settings of its extensions, by identifier.
     """
@@ -112,7 +112,7 @@ class ServerCapabilities(Open):
 
 
 class InitializeParams(Params, kw_only=True):
-    """Opens a session (handshake era).
+    """A request to open a session (handshake era).
 
     Attributes:
         protocol_version: The newest revision that the client supports.
@@ -160,11 +160,11 @@ class ShutdownResult(Result, kw_only=True):
 
 
 class CancelledParams(Params, kw_only=True):
-    """Says that the sender no longer waits for a request.
+    """A notification that the sender is no longer waiting for a reply.
 
     Attributes:
-        request_id: The id of that request.
-        reason: Why, for logs.
+        request_id: The id of the request.
+        reason: The reason, for logs.
     """
 
     request_id: int | str | None = None
@@ -172,13 +172,13 @@ class CancelledParams(Params, kw_only=True):
 
 
 class ProgressParams(Params, kw_only=True):
-    """Reports the progress of a request.
+    """A notification of the progress of a request.
 
     Attributes:
         progress_token: The token that the request carried.
-        progress: How much is done. It only grows.
-        total: How much there is to do, if known.
-        message: What is happening now.
+        progress: Amount done so far. It only increases.
+        total: Total amount, if known.
+        message: Description of the current step.
     """
 
     progress_token: int | str
@@ -188,13 +188,13 @@ class ProgressParams(Params, kw_only=True):
 
 
 class InputRequired(Struct, frozen=True, eq=False):
-    """Returned by a handler that asks in the protocol's own way.
+    """Questions that a handler returns, instead of asking them through its context.
 
     The handler is called again with the answers.
 
     Attributes:
         requests: Questions by key: ElicitParams, CreateMessageParams, or None for the roots.
-        state: A string of your own. It comes back unchanged, and clients cannot read it.
+        state: Any string. It is returned to you unchanged, and clients cannot read it.
     """
 
     requests: dict[str, Params | None] = {}
@@ -202,7 +202,7 @@ class InputRequired(Struct, frozen=True, eq=False):
 
 
 class InputRequiredResult(Result, kw_only=True):
-    """Says that the server needs answers before it can continue (stateless era).
+    """The result if the server needs answers before it can continue (stateless era).
 
     Attributes:
         input_requests: Questions by key, in wire form.

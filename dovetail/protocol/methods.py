@@ -1,4 +1,5 @@
-"""One row for each method of any revision. The revision says which of them it has.
+"""The table of methods, with one row for each method of any revision. Each revision lists the
+methods that it has.
 
 Everything that the layers above need to know about a method is a field of its row. Extensions add
 rows of the same kind.
@@ -63,9 +64,9 @@ class Method(Struct, frozen=True, eq=False):
         sender: Who sends it: `client`, `server` or `both`.
         params: Type of its params.
         result: Type of its result. None for a notification.
-        capability: What the answering side must declare, as a path into its capabilities.
+        capability: The capability that the answering side must declare, as a path.
         cacheable: Whether its results carry cache hints (stateless era).
-        asks: Whether its handlers may ask the client.
+        asks: Whether its handlers may ask the client questions.
         named: The params attribute that the HTTP header `Mcp-Name` repeats.
         outdated_by: The notifications that make a cached result stale.
     """
@@ -136,7 +137,7 @@ _ROWS = [
     ),
     Method("elicitation/create", "server", ElicitParams, ElicitResult, "elicitation"),
     Method("roots/list", "server", Params, ListRootsResult, "roots"),
-    # tasks/result returns the result of the request that started the task. On a server that is
+    # tasks/result returns the result of the request that started the task. On a server, that is
     # always a tool's result.
     Method("tasks/get", "both", TaskParams, CoreTaskResult, "tasks"),
     Method("tasks/result", "both", TaskParams, ToolResult, "tasks", asks=True),

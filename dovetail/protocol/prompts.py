@@ -21,7 +21,7 @@ class PromptArgument(Wire):
         name: Name of the argument.
         title: Name for people, shown instead of `name`.
         description: What it is, in a sentence or two, for the model or the user.
-        required: Whether it must be given.
+        required: Whether it is required.
     """
 
     name: str
@@ -34,7 +34,7 @@ class Prompt(Wire):
     """A prompt as it is listed.
 
     Attributes:
-        name: Name to get it by.
+        name: Name used to get it.
         title: Name for people, shown instead of `name`.
         description: What it is, in a sentence or two, for the model or the user.
         arguments: Arguments that it takes.
@@ -63,7 +63,7 @@ class ListPromptsResult(CacheHints, kw_only=True):
 
 
 class GetPromptParams(Params, kw_only=True):
-    """Renders a prompt.
+    """A request to render a prompt.
 
     Attributes:
         name: Name of the prompt.
@@ -83,7 +83,7 @@ class Message(Wire):
 
     Attributes:
         role: `user` or `assistant`.
-        content: One content block; a string, or `Image`, `Audio` or `File`, is converted.
+        content: One content block. A string, `Image`, `Audio` or `File` is converted to one.
     """
 
     role: Role

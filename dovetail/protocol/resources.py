@@ -13,7 +13,7 @@ class Resource(Wire):
     """A resource as it is listed.
 
     Attributes:
-        uri: URI to read it by.
+        uri: URI used to read it.
         name: Name for programs.
         title: Name for people, shown instead of `name`.
         description: What it is, in a sentence or two, for the model or the user.
@@ -84,7 +84,7 @@ class ListResourceTemplatesResult(CacheHints, kw_only=True):
 
 
 class ReadResourceParams(Params, kw_only=True):
-    """Reads one resource.
+    """A request to read one resource.
 
     Attributes:
         uri: URI of the resource.
@@ -101,14 +101,14 @@ class ReadResourceResult(CacheHints, kw_only=True):
     """The contents of a resource.
 
     Attributes:
-        contents: The contents; several parts for a directory, for example.
+        contents: The contents. A directory, for example, has several parts.
     """
 
     contents: list[ResourceContents]
 
 
 class UriParams(Params, kw_only=True):
-    """Names one resource: to subscribe, to unsubscribe, or as updated.
+    """The resource to subscribe to or unsubscribe from, or the one that was updated.
 
     Attributes:
         uri: URI of the resource.

@@ -1,8 +1,8 @@
 """Tasks: work that outlives the call that started it.
 
-There are two forms. That of the extension (`Task`, `DetailedTask`) is flat, has `ttlMs` and
-`pollIntervalMs`, and shows the questions or the outcome of a task in the task itself. The core form
-of one handshake revision (`CoreTask`) has `ttl` and `pollInterval`, nests a new task in its result,
+There are two forms. The form of the extension (`Task`, `DetailedTask`) is flat, has `ttlMs` and
+`pollIntervalMs`, and includes the questions or the outcome in the task itself. The core form of one
+handshake revision (`CoreTask`) has `ttl` and `pollInterval`, nests a new task in its result,
 returns the outcome with `tasks/result`, and lets either side run tasks. The fields of a task are
 listed once for each place where a task appears (a list, a result, a notification), because these
 differ in their other fields and a msgspec struct can have only one base with fields.
@@ -19,14 +19,14 @@ from .base import Meta, Params, Result, Wire
 EXTENSION = "io.modelcontextprotocol/tasks"
 """The identifier of the extension."""
 RELATED_TASK = "io.modelcontextprotocol/related-task"
-"""The key of `_meta` that says which task a message belongs to, in the core form."""
+"""The `_meta` key that names the task of a message, in the core form."""
 Status = Literal["working", "input_required", "completed", "failed", "cancelled"]
 TERMINAL: frozenset[Status] = frozenset(("completed", "failed", "cancelled"))
-"""The statuses that a task never leaves."""
+"""The final statuses of a task."""
 
 
 class TaskParams(Params, kw_only=True):
-    """Names the task to get, to wait for or to cancel, in both forms.
+    """The task to get, wait for or cancel, in both forms.
 
     Attributes:
         task_id: Id of the task.
@@ -36,7 +36,7 @@ class TaskParams(Params, kw_only=True):
 
 
 class UpdateTaskParams(TaskParams, kw_only=True):
-    """Answers some or all questions of a task.
+    """Answers to some or all questions of a task.
 
     Attributes:
         input_responses: Answers by the key of their question.
@@ -53,7 +53,7 @@ class Task(Result, kw_only=True):
         status: Its status.
         created_at: When it was created, in ISO 8601.
         last_updated_at: When it last changed, in ISO 8601.
-        ttl_ms: Milliseconds after its creation for which it is kept; None for no limit.
+        ttl_ms: Milliseconds that it is kept after its creation; None for no limit.
         status_message: Explanation of the status, for people.
         poll_interval_ms: Milliseconds that the client should wait between two polls.
     """
@@ -68,7 +68,7 @@ class Task(Result, kw_only=True):
 
 
 class CreateTaskResult(Task, kw_only=True):
-    """Says that a call became a task."""
+    """The result of a call that became a task."""
 
 
 class DetailedTask(Task, kw_only=True):
@@ -86,14 +86,14 @@ class DetailedTask(Task, kw_only=True):
 
 
 class TaskChangedParams(Params, kw_only=True):
-    """What `tasks/get` would return now.
+    """The current state of a task, as `tasks/get` would return it.
 
     Attributes:
         task_id: Id of the task.
         status: Its status.
         created_at: When it was created, in ISO 8601.
         last_updated_at: When it last changed, in ISO 8601.
-        ttl_ms: Milliseconds after its creation for which it is kept; None for no limit.
+        ttl_ms: Milliseconds that it is kept after its creation; None for no limit.
         status_message: Explanation of the status, for people.
         poll_interval_ms: Milliseconds that the client should wait between two polls.
         input_requests: Unanswered questions by key, if the status is `input_required`.
@@ -114,14 +114,14 @@ class TaskChangedParams(Params, kw_only=True):
 
 
 class CoreTask(Wire, kw_only=True):
-    """A task in the core form: one of a list, or a new one.
+    """A task in the core form, from a list or newly created.
 
     Attributes:
         task_id: Id of the task.
         status: Its status.
         created_at: When it was created, in ISO 8601.
         last_updated_at: When it last changed, in ISO 8601.
-        ttl: Milliseconds after its creation for which it is kept; None for no limit.
+        ttl: Milliseconds that it is kept after its creation; None for no limit.
         status_message: Explanation of the status, for people.
         poll_interval: Milliseconds that the requestor should wait between two polls.
     """
@@ -143,7 +143,7 @@ class CoreTaskResult(Result, kw_only=True):
         status: Its status.
         created_at: When it was created, in ISO 8601.
         last_updated_at: When it last changed, in ISO 8601.
-        ttl: Milliseconds after its creation for which it is kept; None for no limit.
+        ttl: Milliseconds that it is kept after its creation; None for no limit.
         status_message: Explanation of the status, for people.
         poll_interval: Milliseconds that the requestor should wait between two polls.
     """
@@ -158,7 +158,7 @@ class CoreTaskResult(Result, kw_only=True):
 
 
 class CoreCreateTaskResult(Result, kw_only=True):
-    """Says that a request became a task, in the core form.
+    """The result of a request that became a task, in the core form.
 
     Attributes:
         task: The new task.
@@ -180,14 +180,14 @@ class ListTasksResult(Result, kw_only=True):
 
 
 class TaskStatusParams(Params, kw_only=True):
-    """What `tasks/get` would return now, in the core form.
+    """The current state of a task, as `tasks/get` would return it, in the core form.
 
     Attributes:
         task_id: Id of the task.
         status: Its status.
         created_at: When it was created, in ISO 8601.
         last_updated_at: When it last changed, in ISO 8601.
-        ttl: Milliseconds after its creation for which it is kept; None for no limit.
+        ttl: Milliseconds that it is kept after its creation; None for no limit.
         status_message: Explanation of the status, for people.
         poll_interval: Milliseconds that the requestor should wait between two polls.
     """
@@ -202,7 +202,7 @@ class TaskStatusParams(Params, kw_only=True):
 
 
 def related_task_meta(params: Params | None) -> Meta | None:
-    """Return the `_meta` that marks another message as part of the same task as these params; None
-    if they are not part of one."""
+    """Return the `_meta` that marks another message as part of the same task as these params, or
+    None if they belong to no task."""
     meta = None if params is None else params.meta
     return {RELATED_TASK: meta[RELATED_TASK]} if meta is not None and RELATED_TASK in meta else None

@@ -15,7 +15,7 @@ from .content import Content
 class ToolAnnotations(Open):
     """Hints on what a tool does.
 
-    From a server that you do not trust, they are only claims.
+    If you do not trust the server, treat them as mere claims.
 
     Attributes:
         title: Name for people, shown instead of `name`.
@@ -33,7 +33,7 @@ class ToolAnnotations(Open):
 
 
 class ToolExecution(Wire):
-    """How a tool may run, as task settings of revision 2025-11-25.
+    """The task settings of a tool in revision 2025-11-25.
 
     Attributes:
         task_support: `forbidden`, `optional` or `required`.
@@ -46,7 +46,7 @@ class Tool(Wire):
     """A tool as it is listed.
 
     Attributes:
-        name: Name to call it by.
+        name: Name used to call it.
         input_schema: JSON Schema of its arguments.
         title: Name for people, shown instead of `name`.
         description: What it is, in a sentence or two, for the model or the user.
@@ -81,7 +81,8 @@ class ListToolsResult(CacheHints, kw_only=True):
 
 
 class CallToolParams(Params, kw_only=True):
-    """Calls a tool. The arguments stay raw until the tool's signature decodes them.
+    """A request to call a tool. The arguments stay raw until they are decoded for the tool's
+    signature.
 
     Attributes:
         name: Name of the tool.
@@ -99,7 +100,7 @@ class CallToolParams(Params, kw_only=True):
 
 
 class ToolResult(Result, kw_only=True):
-    """The result of a tool: content for the model, and the same as data.
+    """The result of a tool: content for the model, and the same result as data.
 
     Attributes:
         content: Content blocks for the model.
@@ -115,7 +116,7 @@ class ToolResult(Result, kw_only=True):
     def data(self) -> Any:
         """The structured content, or the text if there is none.
 
-        A value that is not an object travels as `{"result": value}` and is unwrapped here.
+        A value that is not an object is sent as `{"result": value}` and is unwrapped here.
         """
         value = self.structured_content
         if type(value) is Raw:

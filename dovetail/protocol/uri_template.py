@@ -7,11 +7,11 @@ The RFC does not define matching. These are our rules:
 
 - One expression is the pivot: the last one that may hold several segments (`{+path}`,
   `{/segments*}`), else the first. The part before the pivot is matched from the left, the part
-  after it from the right, and each variable takes as little as possible; the pivot takes the rest.
-  So `{name}.{ext}` splits at the last dot, and `{id}/files/{+path}` at the first `/files/`.
+  after it from the right, and each variable matches as little as possible; the pivot matches the
+  rest. So `{name}.{ext}` splits at the last dot, and `{id}/files/{+path}` at the first `/files/`.
 - This takes two regular expressions, one of them over the reversed text. A variable ends where its
   neighbour begins and never gives back what it took (possessive), and the number of optional
-  expressions is limited (`_OPTIONAL`). So the time is linear in the URI, however hostile.
+  expressions is limited (`_OPTIONAL`). So matching takes linear time, even for a hostile URI.
 - Query parameters may come in any order, and all are optional. Parameters that the template does
   not name are ignored.
 - Values are percent-decoded after matching, so an encoded delimiter cannot move a boundary. A value
@@ -37,13 +37,13 @@ _CHARACTER = "(?:[A-Za-z0-9_]|%[0-9A-Fa-f]{2})"
 _VARIABLE = re.compile(rf"({_CHARACTER}+(?:\.{_CHARACTER}+)*)(?:(\*)|:([1-9][0-9]{{0,3}}))?")
 
 _VARIABLES = 100
-"""Limit on the variables of one template."""
+"""The maximum number of variables in one template."""
 _OPTIONAL = 8
-"""Limit on expressions that may be left out (behind a dot, slash or hash): each doubles the ways to
-read a URI."""
+"""The maximum number of optional expressions (after a dot, slash or hash). Each doubles the number
+of ways to read a URI."""
 _DECODINGS = 4
-"""How often a value is decoded in search of something harmful. A value that still changes then is
-refused."""
+"""How many times a value is decoded to find harmful content. A value that still changes after that
+is refused."""
 
 
 class _Operator(Struct, frozen=True):
@@ -123,7 +123,7 @@ class UriTemplate:
         self._fixed = {pair for pair in _normal(fixed).split("&") if pair}
         if any(not part.operator.query for part in self._query):
             raise SchemaError(
-                f"URI template {text!r}: only literals may stand between {{?…}} and {{&…}}"
+                f"URI template {text!r}: only literals may appear between {{?…}} and {{&…}}"
             )
 
         before, pivot = parts[:first], _pivot(parts[:first])
@@ -137,7 +137,8 @@ class UriTemplate:
         self._after = _Matcher(after, len(after), mirrored=True) if after else None
         literal = "".join(part for part in before if isinstance(part, str))
         self._spelled = literal.partition("?")[2].count("&") + 1 if "?" in literal else 0
-        """How many parameters the template itself spells out, as in `?format=json{&page}`."""
+        """The number of parameters that the template itself spells out, as in
+        `?format=json{&page}`."""
 
     def __repr__(self) -> str:
         return f"UriTemplate({self.text!r})"
@@ -158,7 +159,7 @@ class UriTemplate:
     def match(self, uri: str) -> dict[str, Value] | None:
         """Return the values that expand to this URI, or None if it does not match.
 
-        An exploded variable is a list. An optional variable that is absent is left out.
+        An exploded variable is a list. An optional variable that is absent is omitted.
 
         Args:
             uri: The URI to match.
@@ -205,7 +206,7 @@ def _parse(text: str) -> list[_Part]:
         _literal(text, end, brace.start(), parts)
         end = brace.end()
         if brace[1] is None:
-            raise _malformed(text, brace.start(), f"{brace[0]!r} without a partner")
+            raise _malformed(text, brace.start(), f"unmatched {brace[0]!r}")
         parts.append(_expression(text, brace.start() + 1, brace[1]))
     _literal(text, end, len(text), parts)
     if sum(len(part.variables) for part in parts if isinstance(part, _Expression)) > _VARIABLES:
@@ -242,7 +243,7 @@ def _expression(text: str, start: int, inside: str) -> _Expression:
             raise _malformed(
                 text,
                 at,
-                f"{spec!r} is not a variable: a name has letters, digits, _ and ., then * or :3",
+                f"{spec!r} is not a variable: use letters, digits, _ and . and an optional * or :3",
             )
         variables.append(
             _Variable(parsed[1], bool(parsed[2]), int(parsed[3]) if parsed[3] else None)
@@ -268,7 +269,7 @@ def _expand(expression: _Expression, values: Mapping[str, Any]) -> str:
 
 
 def _pieces(operator: _Operator, variable: _Variable, values: Mapping[str, Any]) -> list[str]:
-    """Return what a variable adds to its expression: nothing, one piece, or one for each exploded
+    """Return the pieces that a variable adds to its expression: none, one, or one for each exploded
     member."""
     value = values.get(variable.name)
     if value is None:
@@ -281,8 +282,8 @@ def _pieces(operator: _Operator, variable: _Variable, values: Mapping[str, Any])
         ]
     if variable.prefix is not None:
         raise SchemaError(
-            f"{{{variable.name}:{variable.prefix}}} takes the first characters of a string, "
-            "not a list"
+            f"{{{variable.name}:{variable.prefix}}} takes the first characters of a string; "
+            "its value cannot be a list"
         )
 
     def encoded(item: Any) -> str:
@@ -312,8 +313,7 @@ def _text(variable: _Variable, value: Any) -> str:
     if isinstance(value, str | int | float):
         return str(value)
     raise SchemaError(
-        f"The variable {variable.name!r} cannot hold {type(value).__name__}: give strings or "
-        "numbers"
+        f"The variable {variable.name!r} cannot hold {type(value).__name__}; use strings or numbers"
     )
 
 
@@ -336,7 +336,7 @@ def _encode(text: str, reserved: bool) -> str:
         return quote(text, safe="")
     except UnicodeEncodeError:
         raise SchemaError(
-            f"{text[:80]!r} contains half of a surrogate pair, which a URI cannot hold"
+            f"{text[:80]!r} contains half of a surrogate pair, which a URI cannot contain"
         ) from None
 
 
@@ -361,7 +361,7 @@ class _Slot(Struct, frozen=True):
 
 
 _OPEN, _CLOSE = 1, -1
-"""Brackets around optional parts. In the mirror image each becomes the other."""
+"""Brackets around optional parts. In reversed text each becomes the other."""
 _Token: TypeAlias = str | int | _Slot
 _Found: TypeAlias = tuple[_Variable, Value | None]
 
@@ -431,7 +431,8 @@ class _Matcher:
         self.match = compiled.fullmatch if whole else compiled.match
 
     def values(self, match: re.Match[str]) -> list[_Found]:
-        """Return what the slots hold. A value of None must not match."""
+        """Return the variable and the value of each slot. A value of None means that the URI must
+        not match."""
         return [
             (slot.variable, _value(slot, text[::-1] if self._mirrored else text))
             for slot, text in zip(self._slots, match.groups(), strict=True)
@@ -475,8 +476,8 @@ def _group(slot: _Slot, ahead: list[str] | None, mirrored: bool, end: str) -> st
 
 
 def _normal(uri: str) -> str:
-    """Return the URI with everything encoded that must be, in capitals: each % now begins a
-    triplet."""
+    """Return the URI with everything percent-encoded that must be, in capitals, so that each %
+    begins a triplet."""
     text = _encode(uri, reserved=True)
     return _TRIPLET.sub(lambda triplet: triplet[0].upper(), text) if "%" in text else text
 
@@ -505,7 +506,7 @@ def _query_values(expressions: list[_Expression], pairs: list[str]) -> list[_Fou
             decoded = [_decoded(raw) for raw in raw_values[variable.name]]
             values = [value for value in decoded if value is not None and "\0" not in value]
             complete = len(values) == len(decoded)
-            # A repeated parameter gives two different answers; trust neither.
+            # A repeated parameter has two values; trust neither.
             value: Value | None = (
                 values if variable.explode else values[0] if len(values) == 1 else None
             )
@@ -514,8 +515,8 @@ def _query_values(expressions: list[_Expression], pairs: list[str]) -> list[_Fou
 
 
 def _agreed(found: list[_Found]) -> dict[str, Value] | None:
-    """Return the values by name; None if one is refused, exceeds its prefix, or occurs twice and
-    differs."""
+    """Return the values by name, or None if one is refused, exceeds its prefix, or occurs twice
+    with different values."""
     agreed: dict[str, Value] = {}
     for variable, value in sorted(found, key=lambda item: item[0].prefix is not None):
         known = agreed.get(variable.name, value)[: variable.prefix] if value is not None else None
@@ -537,8 +538,8 @@ def _decoded(raw: str) -> str | None:
 
 
 def _harmless(value: str, segments: bool) -> bool:
-    """Whether a value cannot leave its place, even if it is decoded again. `segments` allows
-    slashes."""
+    """Return whether a value cannot traverse a file tree, even if it is decoded again. `segments`
+    allows slashes."""
     if "%" in value:
         from urllib.parse import unquote
 

@@ -1,4 +1,4 @@
-"""Utilities of a server: log messages, argument completion, and one stream of changes.
+"""Utilities of a server: log messages, argument completion, and streams of notifications.
 
 https://modelcontextprotocol.io/specification/2026-07-28/server/utilities/logging
 https://modelcontextprotocol.io/specification/2026-07-28/server/utilities/completion
@@ -15,10 +15,10 @@ SEVERITY: dict[str, int] = {level: rank for rank, level in enumerate(get_args(Le
 
 
 class SetLevelParams(Params, kw_only=True):
-    """Sets the lowest level of log messages that the client wants.
+    """A request to set the lowest level of log messages that the client wants.
 
     Attributes:
-        level: That level.
+        level: The lowest level.
     """
 
     level: Level
@@ -39,7 +39,7 @@ class LogParams(Params, kw_only=True):
 
 
 class PromptReference(Wire, tag_field="type", tag="ref/prompt"):
-    """Names the prompt whose argument is completed.
+    """The prompt whose argument is completed.
 
     Attributes:
         name: Name of the prompt.
@@ -52,7 +52,7 @@ class PromptReference(Wire, tag_field="type", tag="ref/prompt"):
 
 
 class ResourceReference(Wire, tag_field="type", tag="ref/resource"):
-    """Names the resource template whose variable is completed.
+    """The resource template whose variable is completed.
 
     Attributes:
         uri: The URI template.
@@ -85,7 +85,7 @@ class CompletionContext(Wire):
 
 
 class CompleteParams(Params, kw_only=True):
-    """Asks for possible values of an argument.
+    """A request for possible values of an argument.
 
     Attributes:
         ref: The prompt or resource template.
@@ -103,7 +103,7 @@ class Completion(Wire):
 
     Attributes:
         values: At most 100 values, the best first.
-        total: How many there are in all, if known.
+        total: Total number of values, if known.
         has_more: Whether there are more than these.
     """
 
@@ -126,9 +126,9 @@ class SubscriptionFilter(Wire):
     """The changes that a client wants to be notified of.
 
     Attributes:
-        tools_list_changed: Changes of the list of tools.
-        prompts_list_changed: Changes of the list of prompts.
-        resources_list_changed: Changes of the list of resources.
+        tools_list_changed: Changes to the list of tools.
+        prompts_list_changed: Changes to the list of prompts.
+        resources_list_changed: Changes to the list of resources.
         resource_subscriptions: URIs of single resources.
         task_ids: Ids of tasks (tasks extension).
     """
@@ -138,11 +138,11 @@ class SubscriptionFilter(Wire):
     resources_list_changed: bool | None = None
     resource_subscriptions: list[str] | None = None
     task_ids: list[str] | None = None
-    """Of the extension for tasks."""
+    """A field of the tasks extension."""
 
 
 class ListenParams(Params, kw_only=True):
-    """Opens a stream of notifications, or acknowledges what will be sent on it.
+    """A request to open a stream of notifications, or the acknowledgement of what it will carry.
 
     Attributes:
         notifications: The changes.
@@ -152,4 +152,4 @@ class ListenParams(Params, kw_only=True):
 
 
 class ListenResult(Result, kw_only=True):
-    """The stream of notifications ended normally."""
+    """The result of a stream of notifications that ended normally."""

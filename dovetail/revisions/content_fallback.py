@@ -84,7 +84,7 @@ def one_block(result: CreateMessageResult) -> CreateMessageResult:
 
 
 def audio_as_text(message: Any) -> Any:
-    """Replace audio with a text that mentions it: sampling had no audio."""
+    """Replace audio with text that mentions it: sampling had no audio."""
     sound = message.content
     if not isinstance(sound, AudioContent):
         return message
@@ -106,7 +106,7 @@ def object_schemas(tool: Tool) -> Tool:
 
 
 def object_content(result: Any) -> Any:
-    """Drop structured content that is not an object; the text still tells it."""
+    """Drop structured content that is not an object; the text still contains it."""
     structured = result.structured_content
     raw = isinstance(structured, Raw) and bytes(structured)[:1] != b"{"
     if structured is None or not (raw or isinstance(structured, (list, str, int, float))):

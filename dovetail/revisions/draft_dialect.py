@@ -1,9 +1,9 @@
-"""The "detailed draft": a dialect that some early servers and clients speak. It opens with
-`mcpVersion`.
+"""The "detailed draft": a dialect that some early servers and clients speak. Its `initialize`
+request contains `mcpVersion`.
 
 It has the tools and resources of the first revision under other names and in other shapes: lists
 are bare arrays, a tool call is `tools/invoke` and returns `{status, output}`, progress names the
-request and a percentage, and a conversation ends with `shutdown` and `exit`. Each row below is one
+request and a percentage, and a session ends with `shutdown` and `exit`. Each row below is one
 method as this dialect spells it.
 """
 
@@ -40,7 +40,7 @@ from .revision import BAD_ARGUMENTS, Dialect, evolve
 
 NAME = "detailed-draft"
 VERSION = "2025-06-18"
-"""What it calls itself. The official revision of that date is a different one."""
+"""The version that it reports. The official revision of that date is a different one."""
 
 
 class _Greeting(Wire):

@@ -1,18 +1,18 @@
 """A revision of the protocol as a value.
 
-All code uses one set of types, the union of all revisions (`protocol/`). A revision says how to
-*lower* a message to what a peer of that date knows: fields that it lacks are dropped (`absent`),
-content that it lacks becomes the closest kind it has (`instead`), fields that it requires are
-filled in (`stamp`), and errors get its codes. The other direction, the *lift*, is just decoding
-into the union.
+All code uses one set of types, the union of all revisions (`protocol/`). A revision defines how to
+*lower* a message to the form that its peers understand: fields that it lacks are dropped
+(`absent`), content that it lacks becomes the closest kind it has (`instead`), fields that it
+requires are filled in (`stamp`), and errors get its codes. The other direction, the *lift*, is just
+decoding into the union.
 
 `lower(value)` looks up a function by the value's type. The function is built once, by walking the
-type's fields, and is None if nothing ever changes. So a tool result in a revision that knows all
-its fields costs one dictionary lookup.
+type's fields, and is None if nothing ever changes. So lowering a tool result costs one dictionary
+lookup in a revision that has all its fields.
 
-A dialect whose messages have a different shape says so for each method (`Dialect`): its own name,
-and functions that convert params and results. Code above this folder asks for a fact
-(`revision.batching`), never for a date.
+If the messages of a dialect have a different shape, a `Dialect` defines each method's own name, and
+functions that convert its params and results. Code outside this folder checks a property
+(`revision.batching`), never a date.
 """
 
 from collections.abc import Callable, Mapping
@@ -36,8 +36,7 @@ BAD_ARGUMENTS = 4001
 
 
 class Dialect(Struct, frozen=True, eq=False, kw_only=True):
-    """How a revision spells one method differently. Lifts take decoded JSON; lowerings produce
-    it."""
+    """A revision's own spelling of one method. Lifts accept decoded JSON; lowerings produce it."""
 
     name: str = ""
     """Its name on the wire, if that differs."""
@@ -48,7 +47,7 @@ class Dialect(Struct, frozen=True, eq=False, kw_only=True):
 
 
 class Revision(Struct, frozen=True, eq=False, kw_only=True):
-    """One revision: its facts, its methods, and what changes on the way out."""
+    """One revision: its properties, its methods, and the changes to outgoing messages."""
 
     name: str
     """Our name for it. `version` is its name on the wire."""
@@ -66,7 +65,8 @@ class Revision(Struct, frozen=True, eq=False, kw_only=True):
     progress_by_id: bool = False
     """Progress names the request's id; there are no tokens."""
     tool_errors: bool = True
-    """Wrong arguments give a tool result that the model can read. Otherwise they are an error."""
+    """Wrong arguments lead to a tool result that the model can read. Otherwise they lead to an
+    error."""
     paging: bool = True
     """Lists have pages."""
     priming: bool = False
@@ -97,7 +97,7 @@ class Revision(Struct, frozen=True, eq=False, kw_only=True):
     _steps: dict[type, Conversion | None] = {}
 
     def lower(self, value: Any) -> Any:
-        """Return `value` as this revision knows it: the same object if nothing changes, else a
+        """Return `value` in this revision's form: the same object if nothing changes, else a
         copy."""
         kind = type(value)
         try:
@@ -145,10 +145,10 @@ class Revision(Struct, frozen=True, eq=False, kw_only=True):
 
 
 def error_from_wire(method: str, code: int, message: str, data: Any) -> DovetailError:
-    """Return the exception for an error that a peer answered `method` with.
+    """Return the exception for an error that a peer sent in reply to `method`.
 
-    A missing resource is -32002 up to the last handshake revision, and -32602 with its URI since.
-    Some servers send -32001, and some report a failed tool as -32002.
+    The code for a missing resource is -32002 up to the last handshake revision, and -32602 with its
+    URI since then. Some servers send -32001, and some report a failed tool as -32002.
     """
     if method == "resources/read" and (
         code in (-32002, -32001) or (code == -32602 and _names_uri(data))
@@ -177,7 +177,8 @@ def evolve(
     without: tuple[str, ...] = (),
     **facts: Any,
 ) -> Revision:
-    """Return the next revision: what it adds, drops or has in part, and which facts change."""
+    """Return the next revision, given what it adds, drops or supports in part, and which properties
+    change."""
     absent = {type_: set(names) for type_, names in before.absent.items()}
     for type_, names in adds.items():
         absent[type_] -= set(names)
@@ -220,8 +221,8 @@ _plain = msgspec.json.Decoder().decode
 
 
 def _repair(value: Any) -> Any:
-    """Convert what some peers send, against every revision, to the closest valid form; None if
-    there is nothing to repair.
+    """Convert values that some peers send in violation of every revision to the closest valid form.
+    Return None if there is nothing to repair.
 
     Content of an unknown kind becomes OtherContent; completion values that are objects become their
     value; a null for `isError` counts as absent.
@@ -320,7 +321,7 @@ def _lower_items(value: Any, lower: Conversion) -> Any:
 
 
 def _needs_lowering(revision: Revision, hint: Any, open_: frozenset[type]) -> bool:
-    """Whether a field of this type can hold something that this revision changes."""
+    """Return whether a field of this type can hold something that this revision changes."""
     origin = get_origin(hint)
     if origin in (list, dict, Union, UnionType):
         return any(_needs_lowering(revision, arg, open_) for arg in get_args(hint))

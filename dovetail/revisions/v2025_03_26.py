@@ -1,4 +1,5 @@
-"""2025-03-26: batching, audio, tool annotations, the completions capability, messages in progress.
+"""2025-03-26: batching, audio, tool annotations, the completions capability, messages in progress
+notifications.
 
 https://modelcontextprotocol.io/specification/2025-03-26/changelog
 """

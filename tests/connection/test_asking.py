@@ -383,9 +383,9 @@ async def test_a_state_belongs_to_whoever_got_it(
     scene = Scene(two, replay=replay)
     state = (await scene.send(user="ann")).request_state
     for user in ("bob", None):
-        assert "somebody else" in await refused(scene, caplog, state, {"one": yes("1")}, user=user)
+        assert "another caller" in await refused(scene, caplog, state, {"one": yes("1")}, user=user)
     nobodys = (await scene.send()).request_state
-    assert "somebody else" in await refused(scene, caplog, nobodys, {"one": yes("1")}, user="ann")
+    assert "another caller" in await refused(scene, caplog, nobodys, {"one": yes("1")}, user="ann")
     assert questions(await scene.send(state, {"one": yes("1")}, user="ann")) == ["two"]
 
 

@@ -145,7 +145,7 @@ async def test_nothing_is_declared_in_the_handshake_where_nothing_is_for_it() ->
 # What clashes.
 
 CLASHES = [
-    ([Extension(id=ID), Extension(id=ID)], "com.example/x is given twice"),
+    ([Extension(id=ID), Extension(id=ID)], "com.example/x was added twice"),
     (
         [Extension(id=ID, methods=[ROW]), Extension(id="com.example/y", methods=[ROW])],
         "x/do is a method in two extensions: com.example/x and com.example/y",
