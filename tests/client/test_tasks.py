@@ -172,7 +172,7 @@ async def test_what_a_task_came_to_is_what_the_caller_gets() -> None:
         (task("completed"), InvalidRequest, "is not valid"),
         (task("completed", result={"content": 7}), InvalidRequest, "is not valid"),
         (task("dreaming"), InvalidRequest, "is malformed"),
-        (task("working", taskId="t2"), InvalidRequest, "returned t2"),
+        (task("working", taskId="t2"), InvalidRequest, "returned task t2"),
         (Refused(-32602, "Task has expired"), NotFound, "Task t1 does not exist.* expired"),
         (Refused(-32603, "no store"), InternalError, "no store"),
     ]
