@@ -6,7 +6,7 @@
     days:=3             always JSON
     text=@notes.txt     the same, read from a file; base64 of its bytes if the schema asks for that
 
-Values are not checked here: the server knows its schema, and its error names the argument.
+Values are not checked here: the server checks them, and its error names the argument.
 """
 
 import re
@@ -26,13 +26,13 @@ _JSON_TYPES: dict[type, set[str]] = {
     type(None): {"null"},
 }
 _MAX_SCHEMA_STEPS = 1000
-"""How many references and union members are followed; a hostile schema may be endless."""
+"""The maximum number of references and union members to follow; a hostile schema may be endless."""
 
 
 def parse_arguments(
     pairs: list[str], schema: dict[str, Any], base: str | None = None
 ) -> dict[str, Any]:
-    """Return the arguments that the pairs give, on top of `base`, a JSON object or @FILE."""
+    """Return the arguments from the pairs, added to those of `base`, a JSON object or @FILE."""
     arguments: dict[str, Any] = {} if base is None else _parse_object(base)
     properties = schema.get("properties")
     others = schema.get("additionalProperties")
@@ -74,7 +74,7 @@ def schema_types(schema: Any, root: dict[str, Any]) -> set[str]:
 
 
 def _resolve_ref(reference: Any, root: dict[str, Any]) -> Any:
-    """Return what a reference within the same schema points at, or None."""
+    """Return what a reference within the same schema points to, or None."""
     if not isinstance(reference, str) or not reference.startswith("#"):
         return None
     found: Any = root
@@ -108,7 +108,7 @@ def _parse_json(text: str, key: str, expected: str = "valid JSON") -> Any:
 def _parse_object(text: str) -> dict[str, Any]:
     value = _parse_json(_read_file("--args", text[1:]) if text.startswith("@") else text, "--args")
     if not isinstance(value, dict):
-        raise ConfigError(f"--args takes a JSON object, not {text!r}")
+        raise ConfigError(f"--args must be a JSON object, not {text!r}")
     return value
 
 

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from ..config import ServerConfig
 
 SECRET = "DOVETAIL_CLIENT_SECRET"
-"""The environment variable for the client secret, which a list of processes does not show."""
+"""The environment variable for the client secret, which does not appear in process lists."""
 
 
 def add_login_arguments(parser: ArgumentParser) -> None:
     add_client_options(parser, LOGIN_TARGET)
     parser.add_argument(
-        "--client-id", metavar="ID", help="the id of this client, if you registered it by hand"
+        "--client-id", metavar="ID", help="the id of this client, if you registered it manually"
     )
     parser.add_argument(
         "--client-secret",
@@ -64,7 +64,7 @@ def log_in(options: Namespace) -> None:
         raise ConfigError(f"{name}: logging in requires an https URL, unless it is on localhost")
     if isinstance(config.auth, str) and config.auth != "oauth":
         raise ConfigError(
-            f"{options.target} already has a token for this server, so you need not log in"
+            f"{options.target} already has a token for this server, so you do not need to log in"
         )
     scopes = " ".join(options.scope).split()
     browser_used = False
@@ -75,7 +75,7 @@ def log_in(options: Namespace) -> None:
         print_error(text, lines=True)
 
     async def ask(client: "Client", options: Namespace) -> dict[str, Any] | None:
-        login = await _describe_login(name)  # that the client was admitted with
+        login = await _describe_login(name)  # the login that the server accepted
         if login is None:
             return None
         return login | {"refused": [scope for scope in scopes if scope not in login["scopes"]]}
@@ -84,7 +84,7 @@ def log_in(options: Namespace) -> None:
         if options.json:
             print_json(login)
         elif login is None:
-            print_line(bold(name), " is open to everyone. You need not log in.")
+            print_line(bold(name), " is open to everyone. You do not need to log in.")
         else:
             _print_login(login, "Logged in to " if browser_used else "Already logged in to ")
             if login["refused"]:
@@ -106,7 +106,7 @@ def log_in(options: Namespace) -> None:
 
 
 def log_out(options: Namespace) -> None:
-    """Forget a login, and have the authorization server revoke its tokens if it can."""
+    """Delete a saved login, and ask the authorization server to revoke its tokens."""
     import asyncio
 
     name, config = _find_login_target(options)
@@ -142,8 +142,7 @@ def show_login(options: Namespace) -> None:
 
 
 def _find_login_target(options: Namespace) -> "tuple[str, ServerConfig]":
-    """Return the name under which the login to TARGET is saved, which is the server's canonical
-    URL, and the configuration of the server."""
+    """Return the server's canonical URL, under which the login is saved, and its configuration."""
     from ..auth.urls import canonical_url
 
     config = find_server_config(options)
@@ -153,7 +152,7 @@ def _find_login_target(options: Namespace) -> "tuple[str, ServerConfig]":
 
 
 async def _describe_login(name: str) -> dict[str, Any] | None:
-    """Return what is saved of a login, without its secrets; None if there is no login."""
+    """Return the details of a saved login, without its secrets; None if there is no login."""
     from ..auth import default_store
     from ..auth.client.store import read_record
 

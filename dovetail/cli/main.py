@@ -4,12 +4,12 @@
     1    the server, the tool or the connection failed
     2    the command line is wrong
     130  Ctrl-C
-    141  the reader of our output went away
+    141  the reader of our output has closed it
 
 A failure is one line on stderr, `dovetail: error: …`; with `--json` it is also a document on
-stdout. Only a tool that fails may print several lines, since they are its result, and a server that
-crashed is followed by the end of its stderr, behind a bar. Nothing heavy is imported before a verb
-runs.
+stdout. There are two exceptions: a failing tool may print several lines, which are its result, and
+if the server crashed, the end of its stderr follows, behind a bar. Large modules are imported only
+when a verb needs them.
 """
 
 import os
@@ -125,7 +125,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         finally:
             sys.stdout.flush()
     except BrokenPipeError:
-        # Python flushes once more when it exits; let that go nowhere.
+        # Python flushes stdout again at exit; discard that output.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_BROKEN_PIPE
     except KeyboardInterrupt:
@@ -143,7 +143,7 @@ def _main(arguments: Sequence[str]) -> int:
             import traceback
 
             print_error(traceback.format_exc().rstrip(), lines=True)
-        if options.json and not isinstance(error, ToolError):  # whose result was printed already
+        if options.json and not isinstance(error, ToolError):  # its result was already printed
             print_json({"error": _to_document(error)})
         _print_failure(error)
         return EXIT_USAGE if isinstance(error, ConfigError) else EXIT_FAILED
@@ -178,7 +178,7 @@ def _parse(arguments: Sequence[str]) -> Namespace:
         verb.add_arguments(subparser)
         _add_common_options(subparser)
     options, rest = parser.parse_known_args(arguments)
-    # argparse takes `key=value` only up to the first option; later ones are left over.
+    # argparse accepts `key=value` only before the first option; later ones are left over.
     late = [word for word in rest if not word.startswith("-")] if hasattr(options, "pairs") else []
     if len(late) < len(rest):
         verbs.choices[options.verb].error(f"unrecognized arguments: {' '.join(rest)}")
@@ -188,7 +188,7 @@ def _parse(arguments: Sequence[str]) -> Namespace:
 
 
 def _overview() -> str:
-    """List the verbs by group; argparse itself has no groups of subcommands."""
+    """List the verbs by group; argparse does not support groups of subcommands."""
     lines = ["Run, inspect and call Model Context Protocol (MCP) servers."]
     for group in (SERVE, USE, LOG_IN):
         lines += ["", f"{group}:"]

@@ -1,7 +1,7 @@
 """Options that several verbs share, and what their TARGET means.
 
 A TARGET is a URL, a script (`server.py`), an `mcp.json`, or a command with its arguments in one
-word: `"uvx some-server"`.
+string: `"uvx some-server"`.
 """
 
 import os
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 URL = re.compile(r"[a-z][a-z0-9+.-]*://\S*", re.IGNORECASE)
 FILE_SUFFIXES = (".py", ".js", ".mjs", ".ts", ".json")
-"""A TARGET that ends like this is a file, not a command."""
+"""A TARGET with one of these suffixes is a file, not a command."""
 ANY_TARGET = 'a script, an mcp.json file, a URL, or a command such as "uvx some-server"'
 LOGIN_TARGET = "the URL of a server, or an mcp.json file that names it"
 
@@ -83,7 +83,8 @@ def integer(minimum: int, maximum: int | None = None) -> Callable[[str], int]:
 
 
 def parse_target(options: Namespace) -> str | list[str]:
-    """Return TARGET as `Client` takes it, after checking the options that depend on its kind."""
+    """Return TARGET in the form that `Client` accepts, after checking the options that depend on
+    it."""
     text: str = options.target
     is_url, is_file = URL.fullmatch(text) is not None, _is_file(text)
     if options.server is not None and not (is_file and text.endswith(".json")):
@@ -98,7 +99,7 @@ def parse_target(options: Namespace) -> str | list[str]:
 
 
 def find_server_config(options: Namespace) -> "ServerConfig | None":
-    """Return the remote server that TARGET names; None if it is a server that is started here."""
+    """Return the remote server that TARGET names; None if the server is started locally."""
     from .. import config
 
     text: str = options.target
@@ -115,7 +116,7 @@ def find_server_config(options: Namespace) -> "ServerConfig | None":
 
 
 def _is_file(text: str) -> bool:
-    """Tell whether a target names a file. "node server.js" is a command, although it ends like a
+    """Return whether a target names a file. "node server.js" is a command, although it ends like a
     file, but "my server.py" is a file if it exists."""
     return (
         URL.fullmatch(text) is None

@@ -1,15 +1,15 @@
-"""Print to the terminal; the only module of the command line that does.
+"""Print to the terminal. No other module of the command line does so.
 
 Text from a server may be hostile. Every function here passes its text through `text.escape_unsafe`,
 which turns each character that could affect the terminal into a visible escape. `--json` preserves
 every character. Styles are given separately from the text (`bold(name)`), so the only escape
 sequences that are printed are our own.
 
-`StatusLine` shows what a server reports besides its answer: progress, log messages, its stderr. All
-of it goes to our stderr. On a terminal, progress is a single line that is redrawn and finally
-cleared. Otherwise nothing is shown unless `--verbose` is given: then each progress update, log
-message and line of the server's stderr becomes a line that names its source, so that a server
-cannot print in our name.
+`StatusLine` shows what a server reports in addition to its answer: progress, log messages, its
+stderr. All of it goes to our stderr. On a terminal, progress is a single line that is redrawn and
+finally cleared. Otherwise nothing is shown unless `--verbose` is given: then each progress update,
+log message and line of the server's stderr becomes a line that names its source, so that a server's
+output cannot pass for ours.
 """
 
 import io
@@ -37,7 +37,7 @@ _MAX_BAR_COLUMNS = 24
 def one_line(text: str) -> str:
     """Return the text as a single line of bounded length.
 
-    The middle is left out if it is too long: the end of a traceback says most.
+    If it is too long, the middle is left out, because the end of a traceback is the most useful.
     """
     line = escape_unsafe(" ".join(text.split()))
     if len(line) > _MAX_ERROR_CHARS:
@@ -66,7 +66,7 @@ def print_json(value: Any) -> None:
     encoded = escape_json(text).encode() + b"\n"
     sys.stdout.flush()
     sys.stdout.buffer.write(encoded)
-    sys.stdout.buffer.flush()  # so that it comes before an error, if both go to one file
+    sys.stdout.buffer.flush()  # so that it precedes an error, if both go to one file
 
 
 def print_error(text: str, *, lines: bool = False) -> None:
@@ -108,7 +108,7 @@ def _style(style: str, text: str) -> str:
 def _use_colour() -> bool:
     if not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return False
-    if sys.platform == "win32":  # its old console understands escape sequences only if asked to
+    if sys.platform == "win32":  # the old console needs a setting for escape sequences
         try:
             import colorama
         except ImportError:
@@ -117,11 +117,11 @@ def _use_colour() -> bool:
     return True
 
 
-# what a server reports besides its answer
+# what a server reports in addition to its answer
 
 
 class StatusLine:
-    """The callbacks for progress, logs and stderr that a client is given."""
+    """The client's callbacks for progress, logs and stderr."""
 
     def __init__(self, options: Namespace) -> None:
         self._verbose = options.verbose
@@ -147,7 +147,7 @@ class StatusLine:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Draw no progress in the meantime, because a question is on the screen."""
+        """Hide progress while a question is on the screen."""
         self.clear()
         self._pauses += 1
         try:
@@ -188,8 +188,8 @@ def _format_progress(update: "ProgressParams") -> str:
 
 
 def _format_count(update: "ProgressParams") -> str:
-    """Format the progress as a number. A task describes its progress in words and its updates are
-    merely counted, so that count is left out."""
+    """Format the progress as a number. For a task with a status message, return nothing: its number
+    only counts the updates."""
     from ..protocol.tasks import RELATED_TASK
 
     if update.total is None and update.message and RELATED_TASK in (update.meta or {}):

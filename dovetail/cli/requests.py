@@ -1,12 +1,12 @@
 """The verbs that send requests and print the answers: `call`, `read`, `prompt` and `ping`.
 
-Text is printed, links are named, images, audio and blobs are summarized. With `--output DIR` the
-summarized content is also saved there, under names that we choose: a server has no say in where a
+Text and links are printed; images, audio and blobs are summarized. With `--output DIR` the
+summarized content is also saved there, under names that we choose: a server cannot choose where a
 file is written.
 
-`call` looks the tool up first, because its schema says how the values are meant. A tool that is not
-listed is called anyway: it may exist for users with more scopes, and only a call says which scopes
-it needs. A call that becomes a task is waited for, and the task's status messages are shown as
+`call` looks up the tool first, because its schema determines how values are parsed. A tool that is
+not listed is called anyway: it may exist for users with more scopes, and only a call reveals which
+scopes it needs. If a call becomes a task, `call` waits for it and shows its status messages as
 progress; Ctrl-C cancels the task.
 """
 
@@ -153,7 +153,7 @@ def show_prompt(result: "GetPromptResult", options: Namespace) -> None:
 def add_ping_arguments(parser: ArgumentParser) -> None:
     add_client_options(parser)
     parser.add_argument(
-        "--count", metavar="N", type=integer(1), default=1, help="how many pings (default: 1)"
+        "--count", metavar="N", type=integer(1), default=1, help="number of pings (default: 1)"
     )
 
 
@@ -184,14 +184,13 @@ def show_ping(answer: dict[str, Any], options: Namespace) -> None:
 
 
 def _add_content_options(parser: ArgumentParser) -> None:
-    """Add the options of every verb that shows content, and during which a server may ask the user
-    something."""
+    """Add the options of the verbs that show content and during which a server may ask the user."""
     parser.add_argument(
         "--yes",
         "--defaults",
         action="store_true",
         dest="defaults",
-        help="answer the server's questions with their defaults, without asking you",
+        help="answer the server's questions with their defaults instead of asking you",
     )
     parser.add_argument(
         "--output", metavar="DIR", type=Path, help="save images, audio and blobs to this directory"
@@ -199,7 +198,7 @@ def _add_content_options(parser: ArgumentParser) -> None:
 
 
 def _content_text(block: "Content", output: Path | None) -> str:
-    """Return what is printed for a block."""
+    """Return the text to print for a content block."""
     from ..protocol import content
 
     match block:

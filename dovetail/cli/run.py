@@ -26,7 +26,7 @@ USUAL_NAMES = ("server", "mcp", "app")
 """If a file has several servers, the one with the first of these names is served."""
 NETWORK_TRANSPORTS = {"http": "streamable HTTP", "sse": "HTTP+SSE", "websocket": "WebSocket"}
 NETWORK_SETTINGS = ("host", "port", "path", "workers", "certfile", "keyfile", "public_url")
-"""The arguments of `Server.run` for them."""
+"""The arguments of `Server.run` for network transports."""
 
 
 def add_run_arguments(parser: ArgumentParser) -> None:
@@ -58,7 +58,9 @@ def add_run_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--certfile", metavar="FILE", help="TLS certificate")
     parser.add_argument("--keyfile", metavar="FILE", help="private key of the TLS certificate")
     parser.add_argument(
-        "--public-url", metavar="URL", help="the URL that clients use, if it is behind a proxy"
+        "--public-url",
+        metavar="URL",
+        help="the URL that clients use, if the server is behind a proxy",
     )
 
 
@@ -87,7 +89,7 @@ def _announce(name: str, url: str, as_json: bool) -> None:
 
 
 def split_object(text: str) -> tuple[str, str | None]:
-    r"""Split `FILE[:OBJECT]`; the colon of `C:\server.py` does not count."""
+    r"""Split `FILE[:OBJECT]`; the colon of `C:\server.py` is not a separator."""
     path, colon, name = text.rpartition(":")
     if colon and len(path) > 1 and all(part.isidentifier() for part in name.split(".")):
         return path, name
@@ -117,7 +119,7 @@ def _load(path: str) -> ModuleType:
 
 
 def _locate_error(error: BaseException, path: str) -> str:
-    """Return the file, and the line of it that was being executed."""
+    """Return the file and the line that was being executed."""
     from traceback import walk_tb
 
     line = error.lineno if isinstance(error, SyntaxError) and error.filename == path else None
@@ -148,7 +150,7 @@ def _find_server(module: ModuleType, name: str | None, path: str) -> "Server":
             return servers[key]
     if not servers:
         raise ConfigError(
-            f"{path} has no Server at module level; make one, or name it: {path}:OBJECT"
+            f"{path} has no Server at module level; create one, or name it: {path}:OBJECT"
         )
     if len(set(map(id, servers.values()))) == 1:
         return next(iter(servers.values()))

@@ -1,12 +1,13 @@
 """Run a verb that connects to a server: open the connection, do the work, print the answer, close.
 
-Such a verb is two functions: `ask(client, options)` talks to the server and returns an answer, and
-`show(answer, options)` prints it. In between the progress bar is cleared. The server is stopped
-whatever happens, Ctrl-C included.
+Such a verb consists of two functions: `ask(client, options)` talks to the server and returns an
+answer, and `show(answer, options)` prints it. The progress bar is cleared in between. The server is
+always stopped, even after Ctrl-C.
 
-If the server asks the user something, the person at the terminal answers: questions go to stderr,
-answers come from stdin. Without a terminal, or with `--yes`, nobody is asked: the answer is no, or
-the defaults of the form, and a line on stderr says so. A page is never opened without asking.
+If the server asks a question, the user answers at the terminal: questions go to stderr, answers
+come from stdin. Without a terminal, or with `--yes`, the user is not asked: the question is
+declined or answered with the form's defaults, and a line on stderr says so. A page is never opened
+without asking.
 
 Only `dovetail login` opens a browser. Every other verb uses a saved login, refreshes its tokens if
 it can, and otherwise says which command to run: a script must not wait for a page that nobody sees.
@@ -32,9 +33,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 MAX_SCOPES = 20
-"""How many of the scopes that a server asks for are put into the suggested command."""
+"""The maximum number of scopes in the suggested command."""
 SUBJECTS = {"call": "tool", "read": "resource", "prompt": "prompt"}
-"""What a verb is about, for messages."""
+"""What each verb requests, for messages."""
 
 
 def run_session(
@@ -88,7 +89,7 @@ def _make_client(options: Namespace, status: StatusLine) -> "Client":
 
 
 def _redirect_logs(status: StatusLine, verbose: bool) -> None:
-    """Print the library's logs below the status line, or drop them: nothing else may write to the
+    """Print the library's logs through the status line, or drop them: nothing else may write to the
     terminal."""
     import logging
 
@@ -160,7 +161,8 @@ def _saved_auth(options: Namespace) -> "OAuth | str | None":
 def make_oauth(
     config: "ServerConfig", browser: "Browser | Literal[False]", **overrides: Any
 ) -> "OAuth":
-    """Return an OAuth with the settings of the configuration and the command line's overrides."""
+    """Return an OAuth object with the settings of the configuration, overridden by the command
+    line."""
     from msgspec.structs import asdict
 
     from ..auth import OAuth, default_store
@@ -172,7 +174,7 @@ def make_oauth(
 
 
 def _explain_refusal(options: Namespace, refusal: Unauthorized) -> Unauthorized:
-    """Add the command to run to a refusal that a login can fix; other refusals are complete."""
+    """Add the command to run to a refusal that a login can fix; return other refusals unchanged."""
     if not refusal.curable:
         return refusal
     scopes = refusal.scopes[:MAX_SCOPES]

@@ -1,10 +1,11 @@
 """A ready-made `on_elicit` for a person at a terminal: `Client(target,
 on_elicit=terminal_elicit())`.
 
-`form_dialog.py` decides what is said. This module moves the lines: it shows them, and reads without
-blocking the event loop, one question at a time. Ctrl-C cancels while a question is open. A page is
-opened only after the user agreed, and nothing is fetched before; the answer waits until the user is
-back. Without a terminal nobody is asked: the answer is no, or the form's defaults.
+`form_dialog.py` contains the dialogs. This module does their I/O: it shows the text and reads the
+answers without blocking the event loop, one question at a time. Ctrl-C cancels the open question. A
+page is opened only after the user agrees, and nothing is fetched before that. The answer is sent
+when the user has returned. Without a terminal, a question is declined, or a form is answered with
+its defaults.
 """
 
 import asyncio
@@ -47,7 +48,8 @@ def terminal_elicit(
         stream_out: Where questions are shown (default: stderr).
         defaults: Whether to accept a form with its defaults if there is no terminal. Otherwise it
             is declined.
-        open_url: Opens a page; returns False if it could not (default: the system's browser).
+        open_url: A function that opens a page, and returns False if it cannot (default: the
+            system's browser).
     """
     turn = asyncio.Lock()  # one question at a time
 
@@ -70,7 +72,7 @@ def terminal_elicit(
 def _is_terminal(stream: Any) -> bool:
     try:
         return bool(stream is not None and stream.isatty())
-    except ValueError:  # it is closed
+    except ValueError:  # the stream is closed
         return False
 
 
@@ -85,7 +87,7 @@ async def _run_dialog(talk: Dialog, source: TextIO, screen: TextIO) -> ElicitRes
                 text = talk.send(line)
     except StopIteration as end:
         if line is None:
-            _write(screen, "\n")  # the cursor is still behind the question
+            _write(screen, "\n")  # the cursor is still on the line of the question
         return end.value  # type: ignore[no-any-return]
     except _Interrupted:
         _write(screen, "\n")
@@ -143,8 +145,8 @@ def _watch_line(source: TextIO) -> Iterator["asyncio.Future[str]"]:
 
 @contextmanager
 def _line_from_thread(source: TextIO) -> Iterator["asyncio.Future[str]"]:
-    """Read a line in the one thread that reads this stream. It cannot be stopped, so a question
-    that was given up leaves its thread, and the line that it will read, to the next."""
+    """Read a line in the only thread that reads this stream. The thread cannot be stopped, so after
+    a cancelled question the next question gets the line that it reads."""
     reader = _readers.get(source) or run_in_daemon_thread(source.readline, "dovetail-terminal")
     _readers[source] = reader
     line = asyncio.wrap_future(reader)
@@ -158,7 +160,8 @@ def _line_from_thread(source: TextIO) -> Iterator["asyncio.Future[str]"]:
 
 @contextmanager
 def _catch_ctrl_c() -> Iterator["asyncio.Future[None]"]:
-    """Let Ctrl-C cancel this question while it is open, and restore its meaning afterwards."""
+    """Let Ctrl-C cancel this question while it is open, and restore the previous handler
+    afterwards."""
     loop = asyncio.get_running_loop()
     interrupted: asyncio.Future[None] = loop.create_future()
 

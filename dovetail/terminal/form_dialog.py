@@ -1,15 +1,15 @@
-r"""What is said to a person when a server asks something: a dialog without I/O.
+r"""The dialogs with a user when a server asks a question, without I/O.
 
 `elicit_dialog` is a generator: it yields what to show, is sent the line that was typed (None at the
-end of input), and returns the answer. A form is asked field by field, each until it is valid, and
-shown once more before it is sent.
+end of input), and returns the answer. A form is filled in field by field, each until it is valid,
+and shown again before it is sent.
 
 Text from a server may be hostile. Characters that could affect a terminal are shown as escapes
 (`\x1b`). Names and titles stay on one line, and longer texts are printed behind a bar, line by
-line, so that they cannot pass for ours. A page is offered with its whole URL, its host on a
-separate line, and warnings if it is suspicious; the user says when they are done there
-(`return_dialog`). A URL that a browser could read differently than we do is not offered at all. A
-form may be strange in ways that no schema forbids: whatever it says, a line can be typed.
+line, so that they cannot pass for ours. A page is shown with its whole URL, its host on a separate
+line, and warnings if it is suspicious. The user confirms when they are done there
+(`return_dialog`). A URL that a browser could interpret differently is not offered at all. A valid
+schema may still make no sense as a form; even then, the user can type an answer.
 """
 
 import math
@@ -34,7 +34,7 @@ Dialog = Generator[str, str | None, ElicitResult]
 QUOTE_PREFIX = "  | "
 """Printed before every line of the server's text."""
 CHOOSE_NONE = "-"
-"""Typed to choose none of several."""
+"""The input that selects none of several choices."""
 _NO_VALUE = object()
 
 
@@ -61,8 +61,8 @@ def return_dialog() -> Dialog:
 
 
 def answer_unattended(request: "ElicitRequest", defaults: bool) -> ElicitResult:
-    """Answer if nobody can be asked: decline, or accept with the defaults if they are wanted and
-    enough."""
+    """Answer without asking the user: decline, or accept with the defaults if `defaults` is true
+    and they fill in all required fields."""
     content, required = {}, set()
     for field in form_fields(request.schema):
         if field.required:
@@ -81,7 +81,7 @@ def _quoted(text: str) -> str:
 
 
 def _prompt(text: str) -> Generator[str, str | None, str]:
-    """Show text and return the line that is typed."""
+    """Show text and return the line that the user types."""
     line = yield text
     if line is None or line.strip() == "!":
         raise _Declined
@@ -89,7 +89,7 @@ def _prompt(text: str) -> Generator[str, str | None, str]:
 
 
 def _confirm(text: str, otherwise: bool) -> Generator[str, str | None, bool]:
-    """Show text and return a yes or a no; an empty line means `otherwise`."""
+    """Ask a yes-or-no question; an empty line means `otherwise`."""
     while True:
         word = (yield from _prompt(text)).strip().lower()
         if not word or word in YES_OR_NO:
@@ -121,7 +121,7 @@ class FormField(Struct, frozen=True):
         return escape_unsafe(str(self.schema.get("title") or self.name))
 
     def parse(self, line: str) -> Any:
-        """Return the value that a line means; ValueError says why it means none."""
+        """Parse a line into a value; raise ValueError with the reason if that fails."""
         if self.multiple and line.strip() == CHOOSE_NONE:
             return []
         if self.multiple:
@@ -167,7 +167,7 @@ class FormField(Struct, frozen=True):
         for value, title in self.choices:
             if word.lower() in (str(value).lower(), title.lower()):
                 return value
-        raise ValueError(f"choose by number, 1 to {len(self.choices)}")
+        raise ValueError(f"choose a number from 1 to {len(self.choices)}")
 
 
 def form_fields(schema: Mapping[str, Any] | None) -> list[FormField]:
@@ -202,7 +202,7 @@ def _choices(schema: Any) -> tuple[tuple[Any, str], ...]:
 
 
 def _type(schema: Mapping[str, Any]) -> str:
-    """Return the type of a field; of several the first that can be typed."""
+    """Return the type of a field; if there are several, the first that is not null."""
     types = schema.get("type")
     if not isinstance(types, list):
         types = [types]
@@ -272,7 +272,7 @@ def _describe(field: FormField) -> str:
 
 
 def _describe_type(schema: Mapping[str, Any]) -> str:
-    """Return what to type, and within which bounds."""
+    """Describe what to type, with its bounds."""
     type_ = _type(schema)
     label = TYPE_LABELS.get(type_, "text")
     is_text = type_ == "string"
@@ -354,7 +354,7 @@ FORMATS: dict[str, tuple[str, Callable[[str], bool]]] = {
         _is_valid(lambda text: datetime.fromisoformat(text).tzinfo),
     ),
 }
-"""The description of a format, and whether a text has it."""
+"""The description of each format, and a function that checks a text."""
 
 
 # pages
@@ -368,7 +368,7 @@ def _visit_dialog(request: "ElicitRequest") -> Dialog:
     flaw = why_not_openable(url)
     if flaw is not None:
         yield from _prompt(
-            f"{lead}This page is not offered to you, because {flaw}:\n{_quoted(url)}Press "
+            f"{lead}This page cannot be opened, because {flaw}:\n{_quoted(url)}Press "
             "Enter to continue. "
         )
         raise _Declined
@@ -388,7 +388,7 @@ def url_warnings(url: str) -> list[str]:
     warnings = []
     if any(label.startswith("xn--") for label in host.split(".")):
         warnings.append(
-            "the host is written in Punycode and may imitate another; it is shown as "
+            "the host is written in Punycode and may imitate another; it is displayed as "
             f"{_from_punycode(host)}"
         )
     if not host.isascii():

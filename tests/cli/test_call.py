@@ -153,7 +153,7 @@ def test_a_failed_result_is_a_document_too(scripted: Callable[..., str]) -> None
         (["forecast", "city"], 2, "'city' is not an argument; write key=value or key:=json"),
         (["forecast", "days=many"], 2, "Argument days: 'many' is not an integer"),
         (["forecast", "days=3"], 1, "city"),
-        (["forecast", "city=Oslo", "--args", "[]"], 2, "--args takes a JSON object, not '[]'"),
+        (["forecast", "city=Oslo", "--args", "[]"], 2, "--args must be a JSON object, not '[]'"),
     ],
 )
 def test_a_call_that_cannot_be_made_fails_in_one_line(

@@ -334,7 +334,7 @@ def test_a_server_that_lets_everybody_in_needs_no_login(guarded: Guarded, run: R
     done = run("login", guarded.url)
     assert (done.code, done.out) == (
         0,
-        f"{guarded.url} is open to everyone. You need not log in.\n",
+        f"{guarded.url} is open to everyone. You do not need to log in.\n",
     )
     assert run("login", guarded.url, "--json").json is None
 
@@ -424,7 +424,7 @@ def test_a_token_of_the_configuration_or_a_header_goes_first(
     path.write_text(json.dumps({"mcpServers": {"far": {"url": guarded.url, "auth": "given"}}}))
     assert run("ping", str(path)).code == 0
     assert run("ping", guarded.url, "--header", "Authorization: Bearer given").code == 0
-    assert "need not log in" in run("login", str(path)).failure
+    assert "do not need to log in" in run("login", str(path)).failure
 
 
 @pytest.mark.parametrize("verb", ["login", "logout", "whoami"])

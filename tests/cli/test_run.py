@@ -128,7 +128,7 @@ def test_a_file_may_have_any_name(tmp_path: Path, name: str) -> None:
         ("raise SystemExit('no key')", "", 1, "{path}:2: SystemExit: no key"),
         ("raise ValueError('two\\nlines')", "", 1, "{path}:2: ValueError: two lines"),
         ("raise ValueError", "", 1, "{path}:2: ValueError"),
-        ("", "", 2, "{path} has no Server at module level; make one, or name it: {path}:OBJECT"),
+        ("", "", 2, "{path} has no Server at module level; create one, or name it: {path}:OBJECT"),
         (
             "a = Server('a'); b = Server('b')",
             "",
