@@ -773,7 +773,7 @@ def test_a_shape_knows_whether_a_string_can_be_a_value(annotation: Any, accepts:
         (list[int], {}, ["`x` must be an array (each an integer), got an empty object"]),
         (list[int], [1.0, "a"], ['`x[1]` must be an integer, got the string "a"']),
         (dict[str, int], {"a": "b"}, ["`x[...]` must be an integer"]),
-        (dict[int, int], {"a": 1}, ["`x` has a wrong key: Expected `int`, got `str`"]),
+        (dict[int, int], {"a": 1}, ["`x` has an invalid key: Expected `int`, got `str`"]),
         (
             tuple[int, str],
             [1],
@@ -954,7 +954,7 @@ def _endless() -> list[Any]:
     [
         (object(), "object has no JSON form"),
         ([{"a": 1j}], "complex has no JSON form"),
-        ({(1, 2): 3}, "A tuple cannot be a key in JSON"),
+        ({(1, 2): 3}, "A tuple cannot be a JSON key"),
         ("\ud800", "str cannot be written as JSON: .*surrogates"),
         (_endless(), "list contains itself"),
     ],

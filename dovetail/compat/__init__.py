@@ -1,12 +1,12 @@
-"""Run servers that were written for FastMCP or for the official SDK: change the import line.
+"""Run servers written for FastMCP or the official SDK: change the import line.
 
     from dovetail.compat import FastMCP, MCPServer, Context, Image, ToolError
 
 This is a thin layer over `Server` and `Context`, with the names of those libraries, the order of
-their parameters, and their spelling of values (`TextContent(type="text", text=…)`). What Dovetail
-lacks, or does in another way, raises a ConfigError (for an option) or an AttributeError (for a
-method) that names what to use instead. No option that would change what a server does is silently
-ignored. docs/guides/moving.md lists the differences.
+their parameters, and their spelling of values (`TextContent(type="text", text=…)`). If Dovetail
+lacks a feature or implements it differently, its option raises ConfigError and its method raises
+AttributeError. The message says what to use instead. No option that affects the behaviour of a
+server is silently ignored. docs/guides/moving.md lists the differences.
 """
 
 from typing import Any

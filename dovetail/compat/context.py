@@ -1,4 +1,4 @@
-"""The context with the names that both peers use, on top of `dovetail.Context`."""
+"""The context with the API of FastMCP and the official SDK, on top of `dovetail.Context`."""
 
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from ..server.sampling import Conversation, Sampled
 
-    # The peers differ in how many parameters their Context has, and in what order; here they are
+    # FastMCP and the official SDK define different type parameters for Context; here they are
     # accepted and ignored.
     A = TypeVarWithDefault("A", default=Any)
     B = TypeVarWithDefault("B", default=Any)
@@ -22,21 +22,21 @@ else:
     A, B, C = TypeVar("A"), TypeVar("B"), TypeVar("C")
 
 LEVELS: tuple[Any, ...] = (*SEVERITY,)
-"""Not a dict, because messages, which may not be hashable, are compared with it."""
+"""Not a dict: messages are looked up in it, and they may not be hashable."""
 
 
 class CompatContext(Context[Any], Generic[A, B, C]):
-    """The call that a handler answers. It has everything that `dovetail.Context` has.
+    """The context of a call, with everything that `dovetail.Context` has.
 
     Args:
-        call: The call that is answered.
+        call: The call to answer.
         server: The server that answers it.
     """
 
     __slots__ = ()
 
     def __class_getitem__(cls, item: Any) -> "type[CompatContext]":
-        return cls  # Context[ServerSession, AppContext]: of interest only to type checkers
+        return cls  # Context[ServerSession, AppContext]: only for type checkers
 
     if not TYPE_CHECKING:
 
@@ -78,7 +78,7 @@ class CompatContext(Context[Any], Generic[A, B, C]):
 
     @property
     def session(self) -> "CompatSession":
-        """What a server can send to its client besides the answer."""
+        """The messages that a server can send to its client besides the answer."""
         return CompatSession(self)
 
     def log(
@@ -88,9 +88,9 @@ class CompatContext(Context[Any], Generic[A, B, C]):
 
         Args:
             *texts: The level and the message, in any order; then the logger and `extra`.
-            level: How severe it is, from "debug" to "emergency" (default: "info").
-            data: The message, by the name of the official SDK.
-            message: The message, by the name of FastMCP.
+            level: The severity, from "debug" to "emergency" (default: "info").
+            data: The message, under its name in the official SDK.
+            message: The message, under its name in FastMCP.
             **more: `logger` or `logger_name`, and fields to add to the message.
         """
         positional = [*texts[:2], *(text for text in (data, message) if text is not None)]
@@ -99,7 +99,7 @@ class CompatContext(Context[Any], Generic[A, B, C]):
         loggers = [more.pop(key, None) for key in ("logger_name", "logger")]
         extra = more.pop("extra", None) or more
         level = level or (positional[0] if positional else "info")
-        # FastMCP has the message first, and may have no level.
+        # In FastMCP, the message comes first and the level is optional.
         if level not in LEVELS and text in (None, *LEVELS):
             level, text = text or "info", level
         return super().log(
@@ -107,7 +107,7 @@ class CompatContext(Context[Any], Generic[A, B, C]):
         )
 
     def debug(self, data: Any, logger: str | None = None, **more: Any) -> Flush:
-        """Log details that help to find a mistake.
+        """Send a log message with the level "debug".
 
         Args:
             data: The message.
@@ -117,7 +117,7 @@ class CompatContext(Context[Any], Generic[A, B, C]):
         return self.log("debug", data, logger=logger, **more)
 
     def info(self, data: Any, logger: str | None = None, **more: Any) -> Flush:
-        """Log what is going on.
+        """Send a log message with the level "info".
 
         Args:
             data: The message.
@@ -127,7 +127,7 @@ class CompatContext(Context[Any], Generic[A, B, C]):
         return self.log("info", data, logger=logger, **more)
 
     def warning(self, data: Any, logger: str | None = None, **more: Any) -> Flush:
-        """Log what may become a problem.
+        """Send a log message with the level "warning".
 
         Args:
             data: The message.
@@ -137,7 +137,7 @@ class CompatContext(Context[Any], Generic[A, B, C]):
         return self.log("warning", data, logger=logger, **more)
 
     def error(self, data: Any, logger: str | None = None, **more: Any) -> Flush:
-        """Log what went wrong.
+        """Send a log message with the level "error".
 
         Args:
             data: The message.
@@ -153,7 +153,7 @@ class CompatContext(Context[Any], Generic[A, B, C]):
 
         Args:
             progress: How much is done.
-            total: How much there is to do, if that is known.
+            total: How much there is to do, if known.
             message: What is being done, for a person to read.
         """
         return self.progress(progress, total, message)
@@ -181,9 +181,9 @@ class CompatContext(Context[Any], Generic[A, B, C]):
         """Ask the user to fill in a form.
 
         Args:
-            message: What to ask, for a person to read.
+            message: The question, for a person to read.
             response_type: A class with plain fields, a single plain type, or a list of choices.
-            schema: The same, by the name of the official SDK.
+            schema: The same, under its name in the official SDK.
             **more: `key`, as in `dovetail.Context.elicit`.
         """
         wanted = response_type if schema is None else schema
@@ -220,8 +220,8 @@ class CompatContext(Context[Any], Generic[A, B, C]):
 
 
 class CompatSession:
-    """What a server can send to its client besides the answer, with the names of the official
-    SDK.
+    """The messages that a server can send to its client besides the answer, with the names of the
+    official SDK.
 
     Args:
         context: The context of the call.
@@ -259,10 +259,10 @@ class CompatSession:
         """Send a log message to the client.
 
         Args:
-            level: How severe it is, from "debug" to "emergency".
+            level: The severity, from "debug" to "emergency".
             data: The message.
             logger: The name of the logger, if there are several.
-            **ignored: What the official SDK takes besides.
+            **ignored: Other arguments of the official SDK; they have no effect.
         """
         await self._context.log(level, data, logger=logger)
 
@@ -275,13 +275,14 @@ class CompatSession:
         await self._context.notify_resource_updated(str(uri))
 
     async def send_tool_list_changed(self) -> None:
-        """Notify clients that the tools changed. Adding and removing them does so by itself."""
+        """Notify clients that the tools changed. Adding or removing one does it automatically."""
         self._context.fastmcp.notify_list_changed("tools")
 
     async def send_resource_list_changed(self) -> None:
-        """Notify clients that the resources changed. Adding and removing them does so by itself."""
+        """Notify clients that the resources changed. Adding or removing one does it
+        automatically."""
         self._context.fastmcp.notify_list_changed("resources")
 
     async def send_prompt_list_changed(self) -> None:
-        """Notify clients that the prompts changed. Adding and removing them does so by itself."""
+        """Notify clients that the prompts changed. Adding or removing one does it automatically."""
         self._context.fastmcp.notify_list_changed("prompts")

@@ -1,5 +1,5 @@
-"""The server classes of the peers on top of `Server`: their parameters in their order, and their
-ways to run."""
+"""The server classes of FastMCP and the official SDK on top of `Server`, with the same parameters
+in the same order, and the same methods to run."""
 
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
@@ -48,7 +48,7 @@ SETTINGS: Options = {
     "warn_on_duplicate_prompts": True,
     "dependencies": (),
 }
-"""The attributes of `settings`, which the constructor takes as options. The message path has no
+"""The attributes of `settings`, which the constructor accepts as options. The message path has no
 effect, because clients are told where to post messages. The last four have no effect either: two
 components with the same name are always an error, and dependencies are for a command line."""
 SERVER_OPTIONS = frozenset(Server.__init__.__kwdefaults__ or ()) - {"auth"}
@@ -77,7 +77,7 @@ class CompatPromptOptions(ComponentOptions, total=False):
 
 
 class HintingMeta(type):
-    """Names what to use instead of a missing class attribute."""
+    """The metaclass that raises a helpful error for a missing class attribute."""
 
     if not TYPE_CHECKING:
 
@@ -96,11 +96,12 @@ class FastMCP(Server, metaclass=HintingMeta):
         tools: Functions to register as tools.
         auth: The guard that authenticates callers, from `dovetail.auth`.
         mask_error_details: Whether to hide the text of unexpected exceptions from clients.
-        list_page_size: How many items a page of a list has (default: all items in one page).
-        on_duplicate: Only "error": two components with the same name are an error.
-        strict_input_validation: Only False: a text that contains a number is accepted as a number.
-        **more: The options of `dovetail.Server`, and the settings of the peers: host, port,
-            log_level, stateless_http, json_response, streamable_http_path, sse_path, ….
+        list_page_size: The number of items per page of a list (default: all items on one page).
+        on_duplicate: Only "error" is supported: two components with the same name are an error.
+        strict_input_validation: Only False is supported: a string that contains a number is
+            accepted as a number.
+        **more: The options of `dovetail.Server`, and the settings of FastMCP and the official SDK:
+            host, port, log_level, stateless_http, json_response, streamable_http_path, sse_path, ….
 
     Raises:
         ConfigError: An option is unknown. The message names what to use instead.
@@ -139,7 +140,7 @@ class FastMCP(Server, metaclass=HintingMeta):
             )
         if strict_input_validation:
             raise ConfigError(
-                "strict_input_validation=True is not supported: a text that contains a number is "
+                "strict_input_validation=True is not supported: a string that contains a number is "
                 "accepted as a number"
             )
         refuse_options(
@@ -277,8 +278,8 @@ class FastMCP(Server, metaclass=HintingMeta):
         """Register the function that completes all arguments of all prompts and templates.
 
         Args:
-            function: An async function of the reference, the argument, and the arguments chosen
-                before.
+            function: An async function that receives the reference, the argument, and the arguments
+                chosen so far.
         """
 
         def decorate(handler: Any) -> Any:
@@ -297,8 +298,8 @@ class FastMCP(Server, metaclass=HintingMeta):
     def custom_route(
         self, path: str, methods: list[str], name: str | None = None, include_in_schema: bool = True
     ) -> Callable[[F], F]:
-        """Answer requests for another path with an async function of Starlette's request. They are
-        not authenticated.
+        """Answer requests to another path with an async function that receives Starlette's request.
+        These requests are not authenticated.
 
         Args:
             path: The path.
@@ -354,7 +355,7 @@ class FastMCP(Server, metaclass=HintingMeta):
         kind = TRANSPORTS.get(transport or "stdio")
         if kind is None:
             raise ConfigError(
-                f"There is no transport {transport!r}; there are {', '.join(TRANSPORTS)}"
+                f"There is no transport {transport!r}; the transports are {', '.join(TRANSPORTS)}"
             )
         level = options.pop("log_level", None) or self.settings.log_level
         if level is not None:
@@ -376,7 +377,7 @@ class FastMCP(Server, metaclass=HintingMeta):
         mount_path: str | None = None,
         **options: Any,
     ) -> None:
-        """Serve in the event loop that is running.
+        """Serve in the running event loop.
 
         Args:
             transport: "stdio" (the default), "streamable-http" (or "http"), or "sse".
@@ -432,13 +433,14 @@ class FastMCP(Server, metaclass=HintingMeta):
 
     @property
     def session_manager(self) -> "SessionManager":
-        """An object whose `run()` does nothing: the first request starts all that is needed."""
+        """An object whose `run()` does nothing: the first request starts everything that is
+        needed."""
         return SessionManager()
 
     def _http_options(self, kind: str, mount_path: str | None, options: Options) -> Options:
         if mount_path not in (None, "/"):
             raise ConfigError(
-                "mount_path=: mount http_app() in an application of your own, at that path"
+                "mount_path= is not supported: mount http_app() there in your own application"
             )
         setting = f"{'sse' if kind == 'sse' else 'streamable_http'}_path"
         path = (
@@ -503,7 +505,7 @@ class MCPServer(FastMCP):
 
 
 class SessionManager:
-    """Replaces the session manager of the official SDK, which has to be run by the application."""
+    """A replacement for the official SDK's session manager, which the application has to run."""
 
     def run(self) -> AbstractAsyncContextManager[None]:
         """Do nothing."""
@@ -532,7 +534,7 @@ def _check_callable(function: Any, method: str) -> Callable[..., Any]:
 
 
 def _component_options(function: Callable[..., Any], options: Mapping[str, Any]) -> Any:
-    """Return the options of a component by the names of `Server`; tags go to its `_meta`."""
+    """Return a component's options under the names that `Server` uses; tags go into its `_meta`."""
     own = dict(options)
     tags = own.pop("tags", None)
     if tags:

@@ -1,4 +1,4 @@
-"""Values with the names and fields of the peers; what they make are values of Dovetail."""
+"""Constructors of Dovetail values, with the names and fields of FastMCP and the official SDK."""
 
 import re
 from collections.abc import Callable
@@ -14,14 +14,14 @@ from ..server.tools import make_any_result
 
 
 class WireSpelling(type):
-    """Makes values of a Dovetail type from the field names of the wire as well: `type=`,
+    """A constructor of a Dovetail type that also accepts the field names of the wire: `type=`,
     `mimeType=`, `_meta=`."""
 
     kind: type
     make: Callable[..., Any]
 
     def __call__(cls, *args: Any, **fields: Any) -> Any:
-        """Make a value."""
+        """Create a value."""
         fields.pop("type", None)
         return cls.make(*args, **{_to_snake_case(name): value for name, value in fields.items()})
 
@@ -42,7 +42,7 @@ def _wire_spelling(kind: type, make: Callable[..., Any] | None = None) -> Any:
 def _make_tool_result(
     content: Any = None, structured_content: Any = None, meta: Any = None
 ) -> tools.ToolResult:
-    """A full result: content of any kind, or only data, which is sent as text too."""
+    """Create a full result: content of any type, or only data, which is also sent as text."""
     result = make_any_result(structured_content if content is None else content)
     return tools.ToolResult(
         content=result.content, structured_content=structured_content, meta=meta
@@ -50,7 +50,7 @@ def _make_tool_result(
 
 
 def _make_message(content: Any, role: Literal["user", "assistant"] = "user") -> prompts.Message:
-    """A message of a prompt."""
+    """Create a message of a prompt."""
     return prompts.Message(role, content)
 
 
@@ -77,17 +77,17 @@ AssistantMessage = _wire_spelling(prompts.Message, partial(_make_message, role="
 
 
 def CurrentContext() -> Any:
-    """The default of a parameter of the type Context, which is always passed."""
+    """The default of a Context parameter. The context is always passed."""
     return None
 
 
 class CompatImage(Image):
-    """A picture: `Image(path="plot.png")` or `Image(data=…, format="png")`.
+    """An image: `Image(path="plot.png")` or `Image(data=…, format="png")`.
 
     Args:
-        path: The file to read, when the result is sent.
+        path: The file, which is read when the result is sent.
         data: The bytes, instead of a path.
-        format: The type of the picture, such as "png" (default: by the name of the file).
+        format: The type of the image, such as "png" (default: from the file name).
         **more: `annotations`, as in `dovetail.Image`.
     """
 
@@ -98,12 +98,12 @@ class CompatImage(Image):
 
 
 class CompatAudio(Audio):
-    """A sound: `Audio(path="voice.mp3")` or `Audio(data=…, format="wav")`.
+    """An audio clip: `Audio(path="voice.mp3")` or `Audio(data=…, format="wav")`.
 
     Args:
-        path: The file to read, when the result is sent.
+        path: The file, which is read when the result is sent.
         data: The bytes, instead of a path.
-        format: The type of the sound, such as "wav" (default: by the name of the file).
+        format: The type of the audio, such as "wav" (default: from the file name).
         **more: `annotations`, as in `dovetail.Audio`.
     """
 

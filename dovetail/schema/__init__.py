@@ -1,11 +1,12 @@
 """Compile a Python type into a JSON schema, a decoder and an encoder; validate against JSON Schema.
 
-A `Shape` is compiled once: a server compiles what its functions take and return, a client what it
-expects. One walk over the type writes its schema and finds out what can decode it:
+A `Shape` is compiled once: a server compiles the parameter and return types of its functions, a
+client the types that it expects. One walk over the type builds its schema and determines what can
+decode it:
 
-- msgspec alone, nearly always. Then no code of this folder runs between the bytes and the value.
+- msgspec alone, nearly always. Then no code in this folder runs between the bytes and the value.
 - msgspec with stand-ins, if a union is ambiguous to it (`Circle | Square`, `date | str`) or a note
-  is not its own (`annotated_types`).
+  comes from another library (`annotated_types`).
 - pydantic, if any part of the type is a pydantic type. Pydantic, `annotated_types` and attrs are
   never imported unless the user's module has imported them.
 
@@ -13,8 +14,8 @@ A value that does not fit raises `TypeMismatch`. Its message uses the words of t
 model often reads it.
 
 `shape` is the entry point; `walk` walks over a type; `json_schema` builds schemas; `codec` extends
-msgspec; `header` is our own note for HTTP headers. `explain` is imported on demand. `validation`
-checks values against any JSON schema.
+msgspec; `header` defines our own note for HTTP headers. `explain` is imported on demand.
+`validation` checks values against any JSON schema.
 """
 
 from .codec import Unencodable, decoder, describe_value, encode

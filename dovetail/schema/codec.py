@@ -1,13 +1,13 @@
-"""JSON for values of any type: msgspec, plus hooks for the types it does not know.
+"""JSON for values of any type: msgspec, plus hooks for the types that it does not support.
 
-Decoding: besides the classes of pathlib, the hook handles stand-ins, which are classes made here so
-that msgspec does *not* know them. msgspec hands the plain value to `decode_hook`, and the stand-in
+Decoding: besides the classes of pathlib, the hook handles stand-ins, which are classes that msgspec
+deliberately does *not* know. msgspec hands the plain value to `decode_hook`, and the stand-in
 builds the real one. A union that msgspec refuses becomes a stand-in that tries its members in order
 (`union_stand_in`); a class with fields becomes one if something inside it needs a stand-in
 (`walk.record_stand_in`).
 
-Encoding: the hook handles paths, pydantic models and other collections. The module of a class tells
-which library it is from, so no library is imported to find out.
+Encoding: the hook handles paths, pydantic models and other collections. The module of a class shows
+which library it comes from, so no library has to be imported.
 """
 
 import sys
@@ -25,8 +25,8 @@ class Unencodable(TypeError):
 
 
 class StandIn(type):
-    """The metaclass of stand-ins. msgspec checks that the hook's result is an instance; always say
-    yes."""
+    """The metaclass of stand-ins. msgspec checks that the hook's result is an instance, so every
+    value is one."""
 
     build: Callable[[Any], Any]
     keys: Set[str] | None
@@ -36,8 +36,7 @@ class StandIn(type):
 
 
 def stand_in(build: Callable[[Any], Any], keys: Set[str] | None = None) -> StandIn:
-    """Return a type whose values `build` makes. `keys` are the object keys that it knows, if
-    any."""
+    """Return a type whose values `build` creates. `keys` are its known object keys, if any."""
     return StandIn("StandIn", (), {"build": staticmethod(build), "keys": keys})
 
 
@@ -51,7 +50,7 @@ def union_stand_in(members: list[Any]) -> StandIn:
             return 0 if known is None else len(value.keys() - known)
 
         errors = []
-        # Try the class that knows most of the keys first; the others would silently drop them.
+        # Try the class that knows most of the keys first; other classes would silently drop some.
         for member in sorted(members, key=strange):
             try:
                 return convert(value, member)
@@ -63,7 +62,7 @@ def union_stand_in(members: list[Any]) -> StandIn:
 
 
 def decode_hook(type_: Any, value: Any) -> Any:
-    """Decode a type that only this module knows (msgspec's `dec_hook`)."""
+    """Decode a type that only this module supports (msgspec's `dec_hook`)."""
     try:
         return type_.build(value) if isinstance(type_, StandIn) else type_(convert(value, str))
     except msgspec.ValidationError as error:
@@ -78,16 +77,16 @@ def decoder(type_: Any) -> msgspec.json.Decoder[Any]:
 
 
 def convert(value: Any, type_: Any, strict: bool = True) -> Any:
-    """Convert a value that JSON decoded to."""
+    """Convert a value that was decoded from JSON."""
     return msgspec.convert(value, type_, strict=strict, str_keys=True, dec_hook=decode_hook)
 
 
 def _encode_hook(value: Any) -> Any:
-    """Encode a type that msgspec does not know (its `enc_hook`)."""
+    """Encode a type that msgspec does not support (its `enc_hook`)."""
     if isinstance(
         value, (dict, list, tuple, set, frozenset)
     ):  # msgspec encodes these, but not as keys
-        raise Unencodable(f"A {type(value).__qualname__} cannot be a key in JSON")
+        raise Unencodable(f"A {type(value).__qualname__} cannot be a JSON key")
     if is_pydantic(value):
         from pydantic_core import to_jsonable_python
 

@@ -2,8 +2,8 @@
 
 msgspec says "Expected `int`, got `str` - at `$.days`". A model understands "must be an integer (at
 least 1), got the string "three"" better. Only the path of the message is kept: it leads to the part
-of the schema that was violated and to the part of the value that violates it. Messages that do not
-come from msgspec come from the user's classes and pass unchanged.
+of the schema that was violated and to the part of the value that violates it. All other messages
+come from the user's classes and are passed on unchanged.
 """
 
 import re
@@ -54,11 +54,11 @@ _DETAILS = {
 
 
 def explain(error: Exception, value: Any, schema: Schema, defs: Defs) -> tuple[str, str]:
-    """Return the path of the problem, and what is wrong there."""
+    """Return the path of the problem, and a description of it."""
     text, *places = _PLACE.split(str(error))
     if "`key` in" in str(error):
-        return "", f"has a wrong key: {text}"
-    # A stand-in inside a stand-in appends its path after the inner one.
+        return "", f"has an invalid key: {text}"
+    # A stand-in inside another appends its path after the inner one.
     path = "".join(reversed(places))
     found: Any = [value]
     for name, index in _STEP.findall(path):

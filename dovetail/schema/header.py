@@ -32,10 +32,10 @@ class Header(Struct, frozen=True):
 
 
 def flatten_header_params(schema: Schema) -> Schema:
-    """Return the schema with each such property, at any depth of `properties`, as a plain type.
+    """Return the schema with each header parameter, at any depth of `properties`, as a plain type.
 
-    Null, aliases and a default of null are removed: leaving the property out means the same, and
-    the decoder still accepts null.
+    Null, aliases and a default of null are removed: omitting the property means the same, and the
+    decoder still accepts null.
     """
     defs: Defs = schema.get("$defs", {})
 

@@ -1,8 +1,8 @@
 """Build JSON schemas from parts.
 
-Until it is complete, a schema is a pair: a root and the definitions that its `$ref`s name. The
-schema of a function is made of the schemas of its parameters: `merge_definitions` combines their
-definitions, and `inline_definitions` makes one schema of the result.
+Until it is complete, a schema is a pair: a root and the definitions that its `$ref`s refer to. The
+schema of a function is built from the schemas of its parameters: `merge_definitions` combines their
+definitions, and `inline_definitions` turns the result into one schema.
 """
 
 from collections.abc import Callable, Iterable
@@ -50,13 +50,13 @@ def enum_schema(base: Any, values: Iterable[Any]) -> Schema:
     kinds = {TYPES.get(type(value)) for value in values}
     if None in kinds:
         raise SchemaError(
-            f"{type_name(base)} has values that have no JSON form; use strings or numbers"
+            f"{type_name(base)} has values without a JSON form; use strings or numbers"
         )
     return ({"type": kinds.pop()} if len(kinds) == 1 else {}) | {"enum": values}
 
 
 def with_notes(schema: Schema, meta: dict[str, Any]) -> Schema:
-    """Return the schema with the content of the notes."""
+    """Return the schema with the content of the notes added."""
     unit = _UNITS.get(schema.get("type", ""), "")
     words = {}
     for name, value in meta.items():
@@ -115,7 +115,7 @@ def default_schema(default: Any) -> Schema:
 
 
 def merge_definitions(schema: Schema, defs: Defs, into: Defs) -> Schema:
-    """Return the schema with its definitions moved to `into`, renamed if another type has the
+    """Return the schema with its definitions moved to `into`, renamed if another type has the same
     name."""
     suffix, count = "", 1
     while any(
@@ -133,7 +133,7 @@ def merge_definitions(schema: Schema, defs: Defs, into: Defs) -> Schema:
 
 
 def inline_definitions(schema: Schema, defs: Defs) -> Schema:
-    """Make one schema of a root and its definitions.
+    """Combine a root and its definitions into one schema.
 
     A definition that is used once is written in place, because many clients mishandle references.
     Shared and recursive definitions stay. The root always shows its type.
@@ -158,7 +158,7 @@ def inline_definitions(schema: Schema, defs: Defs) -> Schema:
 
 
 def resolve_ref(node: Schema, defs: Defs) -> Schema:
-    """Return the definition that a reference names. Keys beside `$ref` win."""
+    """Return the definition that a reference names. Keys next to `$ref` take precedence."""
     name = _ref_name(node)
     return (
         defs[name] | {key: value for key, value in node.items() if key != "$ref"} if name else node
@@ -166,7 +166,7 @@ def resolve_ref(node: Schema, defs: Defs) -> Schema:
 
 
 def accepts_string(schema: Schema, defs: Defs) -> bool:
-    """Whether a JSON string can be valid."""
+    """Whether the schema can accept a JSON string."""
     schema = resolve_ref(schema, defs)
     if options := schema.get("anyOf") or schema.get("oneOf"):
         return any(accepts_string(option, defs) for option in options)

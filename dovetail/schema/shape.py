@@ -1,11 +1,10 @@
 """`Shape`: a compiled Python type.
 
 A shape uses one of two engines with the same interface: `MsgspecEngine`, or `PydanticEngine` if the
-walk over the type met a pydantic type. A value that fits is decoded by the engine and
-nothing else happens.
+walk over the type met a pydantic type. A value that fits is decoded by the engine alone.
 
-Only if that fails are other readings of the value tried: 3.0 is an integer to JSON Schema and to
-models, but not to msgspec; and text may spell out a value, if the caller allows it. If no reading
+Other readings of the value are tried only if that fails. 3.0 is an integer to JSON Schema and to
+models, but not to msgspec. And a string may contain a value, if the caller allows it. If no reading
 fits, the engine explains why.
 """
 
@@ -66,7 +65,7 @@ class Shape:
             raise
         except (
             Exception
-        ) as error:  # any library may refuse the type; the author sees one kind of error
+        ) as error:  # any library may refuse the type; the author sees one type of error
             text = _REFUSALS.get(type(error), "{label} cannot be used: {reason}")
             reason = str(error).partition("\n")[0]
             raise SchemaError(
@@ -83,8 +82,8 @@ class Shape:
     def of(cls, annotation: Any) -> "Shape":
         """Return the cached shape of a type, or compile it."""
         try:
-            # The spelling is part of the key: `date | str` equals `str | date`, but prefers another
-            # member.
+            # The spelling is part of the key: `date | str` equals `str | date`, but prefers a
+            # different member.
             return _cached(annotation, repr(annotation))
         except TypeError:  # a note that cannot be hashed
             return cls(annotation)
@@ -99,8 +98,8 @@ class Shape:
 
     @cached_property
     def output_schema(self) -> Schema:
-        """The JSON schema of the values that `encode` produces. It differs for pydantic types
-        only."""
+        """The JSON schema of the values that `encode` produces. It differs only for pydantic
+        types."""
         return self._with_description(self._engine.output_schema)
 
     @cached_property
@@ -126,10 +125,10 @@ class Shape:
         return self.convert(value)
 
     def convert(self, value: Any, *, strings: bool = False) -> Any:
-        """Convert a value that JSON decoded to.
+        """Convert a value that was decoded from JSON.
 
-        With `strings`, text may also be the JSON of the value, or a number or boolean spelled out:
-        prompt arguments and URI variables are always text.
+        With `strings`, a string may also contain the value as JSON, or be the text of a number or
+        boolean: prompt arguments and URI variables are always strings.
         """
         problems: list[tuple[str, str]] = []
         for reading, strict in _readings(value, strings):
@@ -158,7 +157,7 @@ class MsgspecEngine:
         self.native = hint if walk.plain else native
         try:
             self.decode: Callable[[bytes | Raw], Any] = decoder(self.native).decode
-        except TypeError:  # a union inside that msgspec cannot tell apart
+        except TypeError:  # it contains a union whose members msgspec cannot tell apart
             self.native = native
             self.decode = decoder(native).decode
 
@@ -172,7 +171,8 @@ class MsgspecEngine:
 
 
 class PydanticEngine:
-    """Decodes with pydantic. To msgspec the type is `Raw`, so the bytes arrive here untouched.
+    """An engine that decodes with pydantic. To msgspec the type is `Raw`, so it leaves the bytes
+    alone.
 
     Values always pass through JSON, even if they are decoded already, because pydantic applies
     different rules to Python values. Its messages are kept; only the path is rewritten in our
@@ -198,7 +198,7 @@ class PydanticEngine:
         return self.adapter.validate_json(bytes(data))
 
     def convert(self, value: Any, strict: bool = True) -> Any:
-        """Convert a value that JSON decoded to."""
+        """Convert a value that was decoded from JSON."""
         return self.adapter.validate_json(encode(value))
 
     def encode(self, value: Any) -> bytes:
@@ -240,7 +240,7 @@ def _engine(hint: Any) -> MsgspecEngine | PydanticEngine:
 
 
 def _readings(value: Any, strings: bool) -> Iterator[tuple[Any, bool]]:
-    """Yield what a value may mean, the likeliest first, and whether to be strict about it."""
+    """Yield the readings of a value, the likeliest first, and whether each is strict."""
     yield value, True
     if not isinstance(value, str):
         yield _integral(value), True
@@ -256,7 +256,7 @@ def _readings(value: Any, strings: bool) -> Iterator[tuple[Any, bool]]:
 
 
 def _integral(value: Any) -> Any:
-    """Return the value with 3.0 as 3, as far as floats are exact."""
+    """Return the value with whole floats as integers (3.0 as 3), as far as floats are exact."""
     if isinstance(value, float):
         return int(value) if value.is_integer() and abs(value) <= 2**53 else value
     if isinstance(value, list):

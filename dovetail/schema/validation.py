@@ -1,19 +1,19 @@
-"""Validate values against JSON schemas from elsewhere. The only importer of jsonschema_rs.
+"""Validate values against JSON schemas from other programs. Only this module imports jsonschema_rs.
 
 Both the schema and the value may be hostile, and the engine, though fast, trusts them. So a schema
 is surveyed first, as a graph whose edges are subschemas and references:
 
-- It must be bounded: nesting, subschemas, and the *work* it causes for one value. Twenty
-  definitions that each refer to the next one twice are a million checks of the same value, so work
-  is counted with references followed. A reference that leads back counts once, because the engine
-  remembers what it has seen. If it leads back to the same value (`{"$ref": "#"}`), it is
+- It must be bounded in nesting, in subschemas, and in the *work* that it causes for one value.
+  Twenty definitions that each refer to the next one twice cause a million checks of the same value,
+  so work is counted with references followed. A reference that leads back counts once, because the
+  engine remembers what it has seen. If it leads back to the same value (`{"$ref": "#"}`), it is
   meaningless and refused.
 - It must be complete: nothing is ever fetched.
 
-The engine answers yes or no in time linear in the value. But it recurses with the value on a stack
-that overflows hard, so with a recursive schema the depth of the value is checked first. And it
-explains a failure at any cost: gigabytes of errors for a long list, exponential time for a
-recursive schema with alternatives. So it is asked for reasons only if they are cheap.
+The engine answers yes or no in time linear in the value. But it recurses into the value, and a
+stack overflow ends the process, so with a recursive schema the depth of the value is checked first.
+Explaining a failure can be very expensive: gigabytes of errors for a long list, exponential time
+for a recursive schema with alternatives. So the engine is asked for reasons only if they are cheap.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -37,14 +37,14 @@ _DIALECTS = {
 _SAME_VALUE = (
     "allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas", "dependencies",
 )  # fmt: skip
-"""Keywords with subschemas for the value itself."""
+"""Keywords with subschemas that apply to the value itself."""
 _OTHER_PARTS = ("properties", "prefixItems", "items")
-"""Keywords with subschemas each of which is for another part of the value."""
+"""Keywords with subschemas that each apply to a different part of the value."""
 _ANY_PARTS = (
     "additionalItems", "contains", "patternProperties", "additionalProperties", "propertyNames",
     "unevaluatedItems", "unevaluatedProperties",
 )  # fmt: skip
-"""Keywords with subschemas for parts of the value, maybe for the same part."""
+"""Keywords with subschemas that apply to parts of the value, possibly to the same part."""
 _CHECKING: dict[str, Callable[[Iterable[int]], int]] = {
     **dict.fromkeys((*_SAME_VALUE, *_ANY_PARTS), sum),
     **dict.fromkeys(_OTHER_PARTS, max),
@@ -71,12 +71,12 @@ _MAX_RECURSION: Final = 2048
 _MAX_DEPTH: Final = 250
 """Nesting levels of a value beyond which the engine gives up."""
 _MAX_PATTERN_BYTES: Final = 128 * KIB
-"""Limit on one compiled pattern. Matching is linear in the string and in this size: up to 3 µs a
+"""Limit on one compiled pattern. Matching is linear in the string and in this size: up to 3 µs per
 character."""
 _MAX_ALL_PATTERNS_BYTES: Final = 8 * MIB
 """Limit on all compiled patterns together."""
 _MAX_ERRORS: Final = 100_000
-"""Errors that the engine may produce in search of reasons; this many take about a second."""
+"""Limit on the errors that the engine produces to find reasons; this many take about a second."""
 
 
 class SchemaMismatch(ValueError):
@@ -88,19 +88,19 @@ class SchemaMismatch(ValueError):
 
 
 class _Cost(Struct, frozen=True):
-    """What it costs to check a value against a schema."""
+    """The cost of checking a value against a schema."""
 
     work: int
-    """How often it checks the value and, on any one path down, its parts."""
+    """How often the schema checks the value and, on any one path down, its parts."""
     ways: int
-    """How often it refers back to itself; if more than once, reasons are exponential in the
-    depth."""
+    """How often the schema refers back to itself; if more than once, the cost of reasons is
+    exponential in the depth."""
     first: float
-    """The effort for all reasons up to which the first reason is cheap."""
+    """The cost of all reasons up to which the first reason is still cheap."""
     deepest: int | None
     """How many levels a value may have, if the schema is recursive."""
     patterns: int
-    """How many regular expressions it has."""
+    """The number of regular expressions in the schema."""
 
 
 class Validator(Struct, frozen=True, eq=False):
@@ -110,7 +110,7 @@ class Validator(Struct, frozen=True, eq=False):
     _cost: _Cost
 
     def problems(self, value: Any, at_most: int = 5) -> list[str]:
-        """Return what is wrong with the value, and where, in words that a model can act on."""
+        """Return the problems of the value and their paths, in words that a model can act on."""
         deepest = self._cost.deepest
         try:
             if deepest is not None and any(islice(_levels(value), deepest, None)):
@@ -123,7 +123,7 @@ class Validator(Struct, frozen=True, eq=False):
             return [f"`$`: cannot be checked: {error}"]
         words = list(dict.fromkeys(f"`{_place(path)}`: {message}" for path, message in reasons))
         return words[:at_most] or [
-            "`$`: does not match the schema; it is too large or too deep to say where"
+            "`$`: does not match the schema; the value is too large or too deep to say where"
         ]
 
     def check(self, value: Any) -> None:
@@ -133,7 +133,7 @@ class Validator(Struct, frozen=True, eq=False):
             raise SchemaMismatch(problems)
 
     def _errors(self, value: Any) -> list[Any]:
-        """Return the engine's reasons, as far as they are cheap."""
+        """Return the engine's reasons, or only the first, or none, depending on their cost."""
         import jsonschema_rs
 
         effort = 0
@@ -153,7 +153,7 @@ class Validator(Struct, frozen=True, eq=False):
 
 
 def compile(schema: Schema, limits: Limits = DEFAULT) -> Validator:
-    """Compile a schema. Raise SchemaError that names the part that cannot be used."""
+    """Compile a schema; raise a SchemaError that names the part that cannot be used."""
     import jsonschema_rs
 
     if not isinstance(schema, dict | bool):
@@ -199,7 +199,7 @@ def _refuse_network(uri: str) -> Any:
 
 
 class _SchemaSurvey:
-    """Walk through a schema; raise if it is unbounded or incomplete."""
+    """A walk through a schema, which raises if the schema is unbounded or incomplete."""
 
     def __init__(self, schema: Schema, limits: Limits) -> None:
         self.limits = limits
@@ -212,8 +212,8 @@ class _SchemaSurvey:
         self.anchors: dict[tuple[int, str], list[Any]] = {}
         """Subschemas by root and name."""
         self.weights: dict[int, tuple[int, int, bool]] = {}
-        """For each subschema: its work, its ways back, and whether it applies to any number of
-        parts."""
+        """For each subschema: its work, its references back to itself, and whether it applies to
+        any number of parts."""
         self.same: dict[int, list[int]] = {}
         """Edges to subschemas that check the same value."""
         self.path: set[int] = set()
@@ -283,8 +283,8 @@ class _SchemaSurvey:
                 ):
                     raise SchemaError(
                         f"`{_pointer((place, keyword))}`: {_shorten(ref)!r} is not followed, "
-                        "since nothing is fetched; "
-                        "put what it names under $defs and refer to #/$defs/…"
+                        "because nothing is fetched; "
+                        "put its target under $defs and refer to #/$defs/…"
                     )
             for keyword in (*_CHECKING, *_CONTAINERS):
                 for name, inner in _inside(keyword, node):
@@ -340,7 +340,8 @@ class _SchemaSurvey:
         return targets
 
     def resolve(self, root: Any, ref: str) -> Any:
-        """Return the subschema of the root that a reference like `#/$defs/a` or `#name` names."""
+        """Return the subschema of the root to which a reference like `#/$defs/a` or `#name`
+        points."""
         from urllib.parse import unquote
 
         pointer = unquote(ref[1:])
@@ -355,7 +356,7 @@ class _SchemaSurvey:
             raise SchemaError(
                 f"The JSON schema refers to {_shorten(ref)!r}, which does not exist"
             ) from None
-        # A reference may make a subschema of something that no keyword holds.
+        # A reference may point to a part that is not under any keyword for subschemas.
         self.walk(target, root, (None, ref))
         return target
 
@@ -381,7 +382,7 @@ class _SchemaSurvey:
 
 
 _METASCHEMA: Final[dict[str, Any]] = {}
-"""Stands for the metaschema, which the engine has built in: recursive in more than one way."""
+"""A stand-in for the metaschema, which is built into the engine and recursive in several ways."""
 _METASCHEMA.update(items=_METASCHEMA, contains=_METASCHEMA, anyOf=[{"items": _METASCHEMA}])
 
 
@@ -429,8 +430,7 @@ def _levels(value: Any) -> Iterator[list[Any]]:
 
 
 def _reasons(error: Any) -> list[tuple[list[str | int], str]]:
-    """Turn an error into paths and sentences. If no alternative fits, explain the one that was
-    meant."""
+    """Turn an error into paths and sentences. If no alternative fits, explain the likeliest one."""
     branches = getattr(error.kind, "context", None)
     if branches and all(branches):
         exclusions = [
@@ -441,7 +441,7 @@ def _reasons(error: Any) -> list[tuple[list[str | int], str]]:
         ]
         depths = [min(len(inner.instance_path) for inner in branch) for branch in candidates]
         if depths.count(max(depths, default=0)) == 1:
-            # The only one, or the one that failed furthest down.
+            # The only candidate, or the one that failed furthest down.
             return [
                 reason
                 for inner in candidates[depths.index(max(depths))]
@@ -483,20 +483,20 @@ _DETAIL_KEYWORDS: dict[str, Callable[[Any], list[str]]] = {
 
 
 def _adds_detail(inner: Any, error: Any) -> bool:
-    """Whether this error says that the alternative is for other values: by type, or by a constant
-    such as their "kind"."""
+    """Whether this error shows that the alternative is for other values: by their type, or by a
+    constant such as their "kind"."""
     down = len(inner.instance_path) - len(error.instance_path)
     return inner.kind.name in _DETAIL_KEYWORDS and down <= (inner.kind.name == "const")
 
 
 def _message(error: Any) -> str:
-    """Return what is wrong with a schema as a sentence."""
+    """Return a sentence that says why a schema cannot be used."""
     path, problem = _reasons(error)[0]
     if error.kind.name == "format":
         problem = (
-            "this pattern cannot be used. Patterns are matched in linear time: they have no "
-            "look-around and no "
-            "back-references, and must not be too large (use maxLength for long strings)"
+            "this pattern cannot be used. Patterns are matched in linear time: they "
+            "cannot use look-around or back-references, "
+            "and must not be too large (use maxLength for long strings)"
         )
     return (
         f"The JSON schema cannot be used: `{_shorten('/'.join(['#', *map(str, path)]))}`: {problem}"

@@ -1,10 +1,11 @@
 """Walk over a Python type once, and derive its JSON schema and the type that msgspec decodes.
 
-Each step unwraps one part of the type (`unwrap`) and reads the notes of every `Annotated`, of any
-library, in the vocabulary of `msgspec.Meta` (`read_notes`). The part itself is given to msgspec if
-msgspec can decode it, otherwise a stand-in (see `codec`). Classes with fields always get a
-stand-in, because only the end of the walk tells whether something inside needs one. If nothing
-does, `plain` is still True, msgspec gets the type as written, and the stand-ins are discarded.
+Each step unwraps one part of the type (`unwrap`) and translates the notes of every `Annotated`,
+from any library, into the vocabulary of `msgspec.Meta` (`read_notes`). If msgspec can decode the
+part, it gets the part itself, otherwise a stand-in (see `codec`). Classes with fields always get a
+stand-in, because only at the end of the walk is it known whether something inside needs one. If
+nothing does, `plain` is still True, msgspec gets the type as written, and the stand-ins are
+discarded.
 
 `msgspec.json.schema` is not used: it refuses the ambiguous unions that we accept, ignores the notes
 of other libraries, and sorts the values of enumerations. The stand-ins need this walk anyway.
@@ -87,11 +88,11 @@ _COLLECTIONS = (
     | _OBJECTS
 )
 _INSTEAD: dict[Any, Any] = {object: Any, LiteralString: str, abc.Iterable: list}
-"""Types that msgspec does not know, and what it gets instead."""
+"""Types that msgspec does not support, and the types that it gets instead."""
 
 _BOUNDS = ("ge", "gt", "le", "lt", "multiple_of", "pattern", "min_length", "max_length")
 _LIMITS = (*_BOUNDS, "tz")
-"""Notes that msgspec enforces. The others only describe."""
+"""Notes that msgspec enforces. All others are only descriptive."""
 _META = (*_LIMITS, "title", "examples", "extra_json_schema")
 _WRAPPERS = {typing.Final, typing.NotRequired, typing.Required, getattr(typing, "ReadOnly", Any)}
 
@@ -145,7 +146,7 @@ class TypeWalk:
             return found
         if isinstance(base, (str, ForwardRef)):
             raise SchemaError(
-                f"{base!r} is the name of a type, not the type, and cannot be looked up here"
+                f"{base!r} is the name of a type, not a type, and cannot be looked up here"
             )
         raise SchemaError(
             f"{type_name(base)} has no JSON form; use a built-in type, a class with fields, or Any"
@@ -282,7 +283,7 @@ def from_default(annotation: Any, default: Any) -> tuple[Any, Any]:
 
 class RecordField(Struct):
     """A field of a class: its type, its JSON name, and its keyword in the constructor (empty if the
-    constructor does not take it).
+    constructor does not accept it).
 
     `default` is what the schema shows: NODEFAULT if the field is required, UNSET if there is
     nothing to show.
@@ -301,7 +302,7 @@ class _Array(Struct, array_like=True, forbid_unknown_fields=True):
 
 
 class RecordType(Struct):
-    """A class with fields. `config` says how msgspec writes it."""
+    """A class with fields. `config` says how msgspec encodes it."""
 
     cls: Any
     fields: list[RecordField]

@@ -4,8 +4,8 @@ The file is an SQLite database with a write-ahead log. A read takes about ten mi
 waits for a writer, and a write of a few KiB hardly ever waits for the disk. So both are done in the
 event loop. Slow work is done in a thread: a large result, a write while another process writes, and
 the deletion of expired tasks, which runs in batches so that others get their turn. A commit
-survives a crash of the process; the last commits before a power cut may be lost (`synchronous =
-NORMAL`).
+survives a crash of the process; the last commits before a power cut may be lost
+(`synchronous=NORMAL`).
 
 A process that runs tasks holds a lock on its own file beside the database. If another process can
 take that lock, no process runs those tasks any more. The system releases the lock however the

@@ -102,7 +102,7 @@ def owner_of(call: Call) -> str:
 
 
 def describe(record: TaskRecord) -> str:
-    """Return a name of a task for logs, without its full id, which may grant access to the task."""
+    """Return a task's name for logs, without the full id, which may grant access to the task."""
     return f"{record.id[:8]}… ({record.tool}, owner: {record.owner or 'anonymous'})"
 
 
@@ -196,7 +196,7 @@ def make_core_task(type: Callable[..., T], record: TaskRecord, limits: Limits) -
 
 
 def get_outcome(record: TaskRecord, revision: Revision) -> Raw:
-    """Return the result of the tool, as a plain call would have; raise if it was an error."""
+    """Return the result that a plain call would have returned; raise if it was an error."""
     if record.error is not None:
         code = record.error["code"]
         raise BY_CODE.get(code, ProtocolError)(
