@@ -523,7 +523,7 @@ def test_a_default_without_a_json_form_is_left_out_of_the_schema() -> None:
         ("Unknown", "'Unknown' is the name of a type"),
         (list[typing.ForwardRef("Unknown")], "Unknown"),
         (Annotated[str, at.Ge(3)], "Can only set `ge` on a numeric type"),
-        (Literal[b"x"], "have no JSON form"),
+        (Literal[b"x"], "without a JSON form"),
         (enum.Enum("Odd", {"A": 1, "B": "b"}), "Odd cannot be used"),
         (Left | Model, "cannot be used: Unable to generate pydantic-core schema"),
     ],

@@ -212,8 +212,8 @@ class CompatContext(Context[Any], Generic[A, B, C]):
         """Ask the client's model for the next message of a conversation; its text is `.text`.
 
         Args:
-            messages: A text, or a list of messages.
-            max_tokens: The longest reply, in tokens.
+            messages: A string, or a list of messages.
+            max_tokens: The maximum length of the reply, in tokens.
             **options: The options of `dovetail.Context.sample`.
         """
         return await super().sample(messages, max_tokens=max_tokens, **options)
@@ -243,8 +243,8 @@ class CompatSession:
         """Ask the client's model for the next message of a conversation.
 
         Args:
-            messages: A text, or a list of messages.
-            max_tokens: The longest reply, in tokens.
+            messages: A string, or a list of messages.
+            max_tokens: The maximum length of the reply, in tokens.
             **options: The options of `dovetail.Context.sample`.
         """
         return (await self._context.sample(messages, max_tokens=max_tokens, **options)).result
@@ -275,14 +275,16 @@ class CompatSession:
         await self._context.notify_resource_updated(str(uri))
 
     async def send_tool_list_changed(self) -> None:
-        """Notify clients that the tools changed. Adding or removing one does it automatically."""
+        """Notify clients that the tools changed. Sent automatically when one is added or
+        removed."""
         self._context.fastmcp.notify_list_changed("tools")
 
     async def send_resource_list_changed(self) -> None:
-        """Notify clients that the resources changed. Adding or removing one does it
-        automatically."""
+        """Notify clients that the resources changed. Sent automatically when one is added or
+        removed."""
         self._context.fastmcp.notify_list_changed("resources")
 
     async def send_prompt_list_changed(self) -> None:
-        """Notify clients that the prompts changed. Adding or removing one does it automatically."""
+        """Notify clients that the prompts changed. Sent automatically when one is added or
+        removed."""
         self._context.fastmcp.notify_list_changed("prompts")

@@ -6,25 +6,25 @@ from typing import Any
 from ..errors import ConfigError
 
 INSTEAD = {
-    "add_middleware": "pass async functions with (call, next) to FastMCP(middleware=[…]): "
+    "add_middleware": "pass async functions that accept (call, next) to FastMCP(middleware=[…]): "
                       "docs/guides/middleware.md",
     "as_proxy": "there are no proxies yet",
     "call_tool": "use Client(server), in the same process: docs/guides/testing.md",
-    "delete_state": "there is no state per session; return a handle, as "
-                    "docs/guides/context.md shows",
+    "delete_state": "there is no session state; return a handle instead: "
+                    "docs/guides/context.md",
     "disable": "remove_tool() removes a tool and notifies clients",
     "enable": "add_tool() adds a tool and notifies clients",
     "from_fastapi": "tools are not generated; write those that a model needs",
     "from_openapi": "tools are not generated; write those that a model needs",
     "get_prompt": "use Client(server), in the same process: docs/guides/testing.md",
-    "get_state": "there is no state per session; return a handle, as docs/guides/context.md shows",
+    "get_state": "there is no session state; return a handle instead: docs/guides/context.md",
     "get_tools": "use Client(server).list_tools(): docs/guides/testing.md",
-    "import_server": "pass the functions to add_tool() of one server",
+    "import_server": "pass the functions to add_tool() on one server",
     "list_tools": "use Client(server).list_tools(): docs/guides/testing.md",
-    "mount": "pass the functions to add_tool() of one server, or mount http_app() of each in "
+    "mount": "pass the functions to add_tool() on one server, or mount the http_app() of each in "
              "one application",
-    "session_id": "there is no state per session; return a handle, as docs/guides/context.md shows",
-    "set_state": "there is no state per session; return a handle, as docs/guides/context.md shows",
+    "session_id": "there is no session state; return a handle instead: docs/guides/context.md",
+    "set_state": "there is no session state; return a handle instead: docs/guides/context.md",
 }  # fmt: skip
 """The replacements for missing methods."""
 REFUSED = {
@@ -44,9 +44,9 @@ REFUSED = {
     "security": "a template variable matches a slash only if it is written {+name}",
     "serializer": "use a tool that returns the text to send",
     "session_idle_timeout": "use limits=Limits(session_idle=…)",
-    "session_state_store": "use handles; there is no state per session: docs/guides/context.md",
+    "session_state_store": "return handles; there is no session state: docs/guides/context.md",
     "token_verifier": "use auth=Bearer(…): docs/guides/protecting-a-server.md",
-    "transforms": "use functions with the names that you want",
+    "transforms": "name the functions as you want",
     "transport_security": "use run(…, hosts=[…], origins=[…]): docs/guides/http.md",
     "uvicorn_config": "use uvicorn.run(server.http_app(), …)",
     "version": "a single tool has no version",
@@ -54,14 +54,14 @@ REFUSED = {
 """The replacements for missing options."""
 
 ELSEWHERE = {
-    "AuthSettings": "auth=Bearer(…): docs/guides/protecting-a-server.md",
-    "Client": "from dovetail import Client: docs/guides/client.md",
+    "AuthSettings": "use auth=Bearer(…): docs/guides/protecting-a-server.md",
+    "Client": "use `from dovetail import Client`: docs/guides/client.md",
     "Depends": "call it in the function, or create it in the lifespan: docs/guides/context.md",
-    "Elicit": "await ctx.elicit(…) in the function, in every era: docs/guides/asking.md",
-    "Middleware": "write an async function with (call, next): docs/guides/middleware.md",
-    "Resolve": "await ctx.elicit(…) in the function, in every era: docs/guides/asking.md",
+    "Elicit": "call ctx.elicit(…) in the function; it works in every era: docs/guides/asking.md",
+    "Middleware": "write an async function that accepts (call, next): docs/guides/middleware.md",
+    "Resolve": "call ctx.elicit(…) in the function; it works in every era: docs/guides/asking.md",
     "Tool": "pass functions to add_tool()",
-    "TransportSecuritySettings": "run(…, hosts=[…], origins=[…]): docs/guides/http.md",
+    "TransportSecuritySettings": "use run(…, hosts=[…], origins=[…]): docs/guides/http.md",
 }
 """The replacements for names that cannot be imported from here."""
 

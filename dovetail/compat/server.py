@@ -1,5 +1,5 @@
 """The server classes of FastMCP and the official SDK on top of `Server`, with the same parameters
-in the same order, and the same methods to run."""
+in the same order, and the same run methods."""
 
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
@@ -92,7 +92,7 @@ class FastMCP(Server, metaclass=HintingMeta):
         name: The name of the server (default: "FastMCP").
         instructions: How to use the server; clients may pass it to the model.
         website_url: A page about the server.
-        icons: Pictures of the server that a client may show.
+        icons: Icons of the server for clients to show.
         tools: Functions to register as tools.
         auth: The guard that authenticates callers, from `dovetail.auth`.
         mask_error_details: Whether to hide the text of unexpected exceptions from clients.
@@ -478,11 +478,11 @@ class MCPServer(FastMCP):
 
     Args:
         name: The name of the server (default: "mcp-server").
-        title: The name of the server, for people.
+        title: The display name of the server.
         description: What the server is for.
         instructions: How to use the server; clients may pass it to the model.
         website_url: A page about the server.
-        icons: Pictures of the server that a client may show.
+        icons: Icons of the server for clients to show.
         version: The version of the server.
         **more: The options of `FastMCP`.
     """

@@ -174,7 +174,7 @@ class PydanticEngine:
     """An engine that decodes with pydantic. To msgspec the type is `Raw`, so it leaves the bytes
     alone.
 
-    Values always pass through JSON, even if they are decoded already, because pydantic applies
+    Values always pass through JSON, even if they are already decoded, because pydantic applies
     different rules to Python values. Its messages are kept; only the path is rewritten in our
     notation.
     """

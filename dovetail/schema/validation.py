@@ -114,7 +114,7 @@ class Validator(Struct, frozen=True, eq=False):
         deepest = self._cost.deepest
         try:
             if deepest is not None and any(islice(_levels(value), deepest, None)):
-                return [f"`$`: nested more than {deepest} levels deep"]
+                return [f"`$`: is nested more than {deepest} levels deep"]
             if self._engine.is_valid(value):
                 return []
             reasons = [reason for error in self._errors(value) for reason in _reasons(error)]
@@ -377,7 +377,7 @@ class _SchemaSurvey:
                 (ref for node in circle if (ref := node.get("$ref") or node.get("$dynamicRef"))),
                 "#",
             )
-            why = f"{_shorten(ref)!r} leads back without going into the value"
+            why = f"{_shorten(ref)!r} leads back to itself without descending into the value"
             raise SchemaError(f"The JSON schema is circular: {why}") from None
 
 

@@ -102,7 +102,7 @@ class NeedsPydantic(Exception):
 
 
 class TypeWalk:
-    """The state of one walk. `plain` turns False if msgspec would misread a part."""
+    """The state of one walk. `plain` becomes False if msgspec would misread a part."""
 
     def __init__(self) -> None:
         self.defs: Defs = {}

@@ -122,7 +122,7 @@ class AuthGate:
         try:
             return await self._guard.respond(request, public_url)
         except Exception:
-            log.exception("The guard failed to answer at %s", path)
+            log.exception("The guard failed to answer the request to %s", path)
             return GUARD_FAILED
 
     def challenge(self, identity: RequestIdentity, scopes: tuple[str, ...]) -> Headers:

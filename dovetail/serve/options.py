@@ -44,9 +44,9 @@ class ServeOptions(Struct, frozen=True, kw_only=True):
     path: str = ""
     """The path of the endpoint, relative to the mount point of the application."""
     sse: str | bool = False
-    """The path of HTTP+SSE (2024-11-05); True is `/sse`, with `/message` next to it."""
+    """The path for HTTP+SSE (2024-11-05); True means `/sse`, with `/message` next to it."""
     websocket: str | bool = False
-    """The path of WebSocket; True is `/ws`."""
+    """The path for WebSocket; True means `/ws`."""
     health: str | None = "/health"
     """The path that answers a load balancer's health check; None to disable it."""
     metrics: str | None = None
@@ -61,7 +61,7 @@ class ServeOptions(Struct, frozen=True, kw_only=True):
     """Origins of web pages that may call the server and read its responses (CORS); "*" accepts
     all."""
     public_url: str | None = None
-    """The URL under which clients reach the server; its host and origin are accepted."""
+    """The URL at which clients reach the server; its host and origin are accepted."""
     sessions: bool = True
     """Whether clients of the handshake era get a session. Without a session, they get no GET
     streams and cannot resume a stream."""
@@ -146,8 +146,8 @@ class ServeOptions(Struct, frozen=True, kw_only=True):
             )
         if guard is not None and auth is not False and not is_scope:
             raise ConfigError(
-                f"metrics_auth={auth!r}: the metrics show what all callers do. Set the scope that "
-                'may read them (metrics_auth="metrics:read"), or metrics_auth=False for anyone'
+                f"metrics_auth={auth!r}: the metrics cover all callers. Set the scope that "
+                'allows reading them (metrics_auth="metrics:read"), or False for anyone'
             )
 
 
@@ -158,6 +158,6 @@ def _path(value: str | bool, default: str) -> str | None:
 def _rename_beside(options: dict[str, Any]) -> None:
     if "beside" in options:
         if "routes" in options:
-            raise ConfigError("beside= is the former name of routes=; give only routes=")
+            raise ConfigError("beside= is the former name of routes=; use only routes=")
         warnings.warn("beside= is now called routes=", DeprecationWarning, stacklevel=4)
         options["routes"] = options.pop("beside")

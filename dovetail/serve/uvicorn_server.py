@@ -353,8 +353,8 @@ class HttpServer(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Do nothing: `run` has done it. uvicorn would raise the signal again at the end, and
-        thereby end the caller of `run`."""
+        """Do nothing: `run` has set up the signal handlers. uvicorn would raise the signal again at
+        the end, and thereby end the caller of `run`."""
         yield
 
 

@@ -39,7 +39,7 @@ from ..errors import ConfigError
 from .metrics import WORKER_VARIABLE
 
 EARLY_DEATH_SECONDS = 5.0
-"""A process that ends within this time after its start has died early."""
+"""A process that ends this soon after its start counts as an early death."""
 MAX_EARLY_DEATHS = 5
 """Early deaths in a row before the server gives up."""
 RESTART_PAUSE_SECONDS = 0.05
@@ -167,7 +167,7 @@ class Supervisor:
                     return 1
 
     def stop(self, children: list[ChildProcess], grace: float) -> None:
-        """Ask the children to exit, wait, and kill those that did not."""
+        """Ask the children to exit, wait, and kill those that are still running."""
         for number, timeout in ((signal.SIGTERM, grace), (signal.SIGKILL, KILL_SECONDS)):
             deadline = time.monotonic() + timeout
             for child in children:
@@ -189,7 +189,7 @@ class Supervisor:
                     break  # a second signal
 
     def close(self) -> None:
-        """Restore the signal handlers. Children that still run end by themselves."""
+        """Restore the signal handlers. Children that are still running exit by themselves."""
         self._signals.close()
         os.close(self._parent_end)
         os.close(self.lifeline)
@@ -210,7 +210,8 @@ class Supervisor:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
     def _run_child(self, run: Callable[[], None], mask: set[int]) -> NoReturn:
-        """Run a child to its end, without returning to the parent's code or its exit handlers."""
+        """Run a child until it exits, without returning to the parent's code or its exit
+        handlers."""
         code = 1
         try:
             os.setpgid(0, 0)

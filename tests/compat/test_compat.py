@@ -166,7 +166,7 @@ OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"version": "2"}, "has no version"),
     ({"enabled": False}, r"remove_tool\(\)"),
     ({"auth": print}, "scopes="),
-    ({"serializer": str}, "returns what is to be sent"),
+    ({"serializer": str}, "returns the text to send"),
     ({"exclude_args": ["a"]}, "Context"),
     ({"app": True}, "ui="),
     ({"run_in_thread": False}, "async def"),

@@ -956,7 +956,7 @@ async def test_the_policy_of_a_view_and_all_that_it_asks_for_are_in_the_log(
         (policy,) = caplog.messages
         assert window.bridge.view.content_security_policy in policy
         assert (
-            policy.startswith("'ui://weather/view': shown with policy") and "geolocation" in policy
+            policy.startswith("Showing 'ui://weather/view' with policy") and "geolocation" in policy
         )
         await window.begin()
         await window.ask("tools/call", name="hours", arguments={"city": "secret"})

@@ -75,11 +75,11 @@ class ViewHost(Struct, frozen=True, kw_only=True, eq=False):
     on_link: Callable[[str], Any] | None = None
     """Asks the user whether to open a URL, opens it, and returns whether it did."""
     on_message: Callable[[str, Any], Any] | None = None
-    """Adds a message of the view (role and content) to the conversation, and returns whether it
+    """Adds a message from the view (role and content) to the conversation, and returns whether it
     did."""
     on_model_context: Callable[[Json], Any] | None = None
-    """Stores the view's state for the model, replaces the state stored before, and returns whether
-    it did."""
+    """Stores the view's state for the model in place of the earlier state, and returns whether it
+    did."""
     on_display_mode: Callable[[Mode], Any] | None = None
     """Shows the view inline, fullscreen or as picture-in-picture, and returns the new mode if it
     has changed."""
@@ -139,14 +139,14 @@ class Bridge:
         """The display modes that the view supports; None if it does not declare any."""
         self._initialized = self._ready = False
         self._sent: list[str] = []
-        """The notifications about the tool call that were sent."""
+        """The notifications about the tool call that were already sent."""
         self._queue: list[Json] = []
         """Messages for a view that is not ready yet."""
         self._in_flight = 0
         self._torn_down: asyncio.Event | None = None
         """Set when the view has answered `ui/resource-teardown`."""
         log.info(
-            "%r: shown with policy %r and permissions %r",
+            "Showing %r with policy %r and permissions %r",
             view.uri,
             view.content_security_policy,
             view.allow,

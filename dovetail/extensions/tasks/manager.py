@@ -104,7 +104,7 @@ class TaskManager:
         reset_when_forked.add(self)
 
     def reset_after_fork(self) -> None:
-        """Start without tasks: those of the parent run there."""
+        """Start without tasks: the parent's tasks run in the parent."""
         self.running: dict[str, RunningTask] = {}
         """The tasks that this process runs, by id."""
         self._listened_ids: dict[object, frozenset[str]] = {}
@@ -273,7 +273,9 @@ class TaskManager:
             except TooLarge:
                 raise
             except retry_on as error:
-                log.warning("The end of task %s is not saved yet: %s", describe(record), error)
+                log.warning(
+                    "The end of task %s has not been saved yet: %s", describe(record), error
+                )
             await asyncio.sleep(pause)
 
     async def save(self, task: RunningTask, changed: TaskRecord | None = None) -> None:
@@ -499,7 +501,7 @@ _last_managers: WeakValueDictionary[int, TaskManager] = WeakValueDictionary()
 
 
 class Mailbox:
-    """Messages to the tasks of other processes, and from them to the tasks of this process.
+    """The exchange of messages with the tasks of other processes.
 
     A message waits in the store until the process that runs the task has read it, even after a
     crash. Each process checks for messages while it runs a task. An answer is checked as far as

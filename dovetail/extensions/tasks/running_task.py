@@ -89,7 +89,7 @@ class RunningTask:
         """The status in the last notification."""
         self._open_questions: dict[str, asyncio.Future[Raw]] = {}
         self.used_keys: set[str] = set()
-        """The keys of all questions of this run of the tool."""
+        """The keys of all questions in this run of the tool."""
         self._is_core = not call.caller.revision.stateless
         self._progress_token: Any = (call.params.meta or {}).get(PROGRESS_TOKEN)
         self._progress = (

@@ -1,5 +1,4 @@
-"""Options for tasks: of the server as a whole (`TaskSettings`), and of each tool
-(`TaskSupport`)."""
+"""Task options for a whole server (`TaskSettings`) and for each tool (`TaskSupport`)."""
 
 from collections.abc import Callable, Coroutine
 from functools import partial
@@ -36,15 +35,16 @@ class TaskSettings(Struct, frozen=True, kw_only=True, eq=False):
     store: "TaskStore | None" = None
     """Where tasks are kept (default: in memory, until the process ends)."""
     engine: Engine | None = None
-    """What schedules tasks (default: each runs at once, in the event loop that it began in)."""
+    """The engine that schedules tasks (default: each runs at once, in the event loop that it began
+    in)."""
 
 
 class TaskSupport(Struct, frozen=True, eq=False):
     """How one tool may run as a task."""
 
     mode: str
-    """"optional": as a task for clients that support tasks, as a plain call for all others;
-    "required": only as a task; "forbidden": only as a plain call."""
+    """When the tool runs as a task: "optional" (for clients that support tasks), "required"
+    (always), or "forbidden" (never)."""
     resumable: bool
     """Whether the task runs again from the beginning if its process ended before it did."""
     detaches: bool

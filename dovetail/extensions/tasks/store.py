@@ -230,8 +230,8 @@ def unpack(data: bytes, result: bytes = b"") -> TaskRecord:
 
 
 def quota_key(record: "TaskRecord | StoredTask") -> str:
-    """Return the name under which `Limits.tasks_each` counts a task: that of its owner, or of its
-    session if callers are anonymous; empty if it is not counted."""
+    """Return the key under which `Limits.tasks_each` counts a task: its owner, or its session if
+    callers are anonymous; empty if the task is not counted."""
     if record.owner:
         return f"owner {record.owner}"
     return f"session {record.session}" if record.session else ""
@@ -245,8 +245,8 @@ def quota_error(limits: Limits, total: int, of_caller: int) -> Overloaded | None
         )
     if of_caller >= limits.tasks_each:
         return Overloaded(
-            f"You already have {limits.tasks_each} tasks, which is the limit. Each counts until "
-            "it expires"
+            f"You already have {limits.tasks_each} tasks, which is the limit. Each task "
+            "counts until it expires"
         )
     return None
 

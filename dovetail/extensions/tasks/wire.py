@@ -72,7 +72,9 @@ def _ttl(task: dict[str, Any] | None, limits: Limits) -> float:
     if ttl is None:
         return limits.task_life
     if type(ttl) not in (int, float) or not 0 < ttl < float("inf"):
-        raise InvalidParams(f"task.ttl must be a number of milliseconds above 0, not {ttl!r}")
+        raise InvalidParams(
+            f"task.ttl must be a number of milliseconds greater than 0, not {ttl!r}"
+        )
     # In this order, because an int may be larger than any float.
     return float(min(ttl, limits.task_life_max * 1000)) / 1000
 
