@@ -1,9 +1,9 @@
 """JSON for values of any type: msgspec, plus hooks for the types that it does not support.
 
-Decoding: besides the classes of pathlib, the hook handles stand-ins, which are classes that msgspec
-deliberately does *not* know. msgspec hands the plain value to `decode_hook`, and the stand-in
-builds the real one. A union that msgspec refuses becomes a stand-in that tries its members in order
-(`union_stand_in`); a class with fields becomes one if something inside it needs a stand-in
+Decoding: the hook handles the classes of pathlib, and stand-ins, which are classes that msgspec
+deliberately does *not* know. So msgspec hands the plain value to `decode_hook`, and the stand-in
+builds the real value. A union that msgspec refuses becomes a stand-in that tries its members in
+order (`union_stand_in`); a class with fields becomes one if something inside it needs a stand-in
 (`walk.record_stand_in`).
 
 Encoding: the hook handles paths, pydantic models and other collections. The module of a class shows

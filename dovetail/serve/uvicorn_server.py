@@ -79,7 +79,7 @@ class UvicornProtocol(HttpToolsProtocol):
         self.head_timer = self.loop.call_later(self.limits.body_timeout, transport.close)
 
     def data_received(self, data: bytes) -> None:
-        """Parse a packet, then start or refuse what is complete."""
+        """Parse a packet, then start or refuse the complete requests."""
         self.received += len(data) if self.in_request else 0
         self._unset_keepalive_if_required()
         try:

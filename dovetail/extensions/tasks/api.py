@@ -12,7 +12,7 @@ A task belongs to the principal that started it, and is invisible to all others.
 anonymous, a task is protected only by its id, which cannot be guessed. Tasks are listed only for
 callers that can be told apart, by principal or by session. So `tasks/get` may find a task of
 another session that `tasks/list` does not show. This departs from a MUST of the core form on
-purpose: if the id were not enough, nobody could return to a task after a restart, when its session
+purpose. If the id were not enough, nobody could return to a task after a restart, when its session
 is gone.
 
 After a crash, the next process that starts takes over the tasks that were running. A resumable task

@@ -1,9 +1,9 @@
 """Run tasks, and keep the store in step with them.
 
-The tasks that this process runs are in `running`, and their records there are the newest: a client
-may see a question or an answer a moment before it is stored. All other records are read from the
-store. The start and the end of a task are stored before anyone can learn of them. A task that is
-over never changes again.
+The tasks that this process runs are in `running`, with their newest records. A client may see a
+question or an answer a moment before it is stored. All other records are read from the store. The
+start and the end of a task are stored before anyone can learn of them. A task that is over never
+changes again.
 
 If several processes share a store, answers and cancellations for a task of another process are sent
 to it as messages (`Mailbox`).

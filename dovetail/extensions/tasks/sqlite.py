@@ -3,7 +3,7 @@
 The file is an SQLite database with a write-ahead log. A read takes about ten microseconds and never
 waits for a writer, and a write of a few KiB hardly ever waits for the disk. So both are done in the
 event loop. Slow work is done in a thread: a large result, a write while another process writes, and
-the deletion of expired tasks, which runs in batches so that others get their turn. A commit
+the deletion of expired tasks. Deletion runs in batches so that others get their turn. A commit
 survives a crash of the process; the last commits before a power cut may be lost
 (`synchronous=NORMAL`).
 
