@@ -1,8 +1,8 @@
 """The function that answers requests, for every transport.
 
-Whatever a handler does (raise any exception, even SystemExit; await something that was cancelled;
-return a value that JSON cannot represent), the outcome is one reply, or None if nobody is waiting
-for it. No exception escapes.
+A handler may raise any exception (even SystemExit), await something that was cancelled, or return a
+value that JSON cannot represent. The outcome is always one reply, or None if nobody is waiting for
+it. No exception escapes.
 """
 
 import asyncio
@@ -85,8 +85,8 @@ def intended_error(error: BaseException) -> ProtocolError | None:
 
 
 EAGER: dict[str, Any] = {"eager_start": True} if sys.version_info >= (3, 12) else {}
-"""Task options: run the first step immediately, if this Python version can. Most tasks need only
-one."""
+"""Task options: run the first step immediately, if this Python version can. Most tasks finish in
+their first step."""
 
 
 def check_in_flight(calls: Mapping[Id, Call], id: Id, limit: int | None) -> None:

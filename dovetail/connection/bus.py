@@ -2,7 +2,7 @@
 
 `NoBus` is for a server with one process. Otherwise a `Hub` listens on a Unix socket, in a directory
 that only this user can enter, and each process joins it as a member (`join`). A frame is a length
-of four bytes, followed by the MessagePack encoding of
+of four bytes, followed by the MessagePack encoding of these fields:
 
     kind      topic    payload   number
     PUBLISH   a topic  anything  0             the hub sends it to all other members
@@ -45,8 +45,8 @@ MAX_BACKLOG_BYTES = 2 * MAX_FRAME_BYTES
 DEFAULT_TIMEOUT = 1.0
 """The default timeout of a question, in seconds."""
 RELAYED_BYTES_PER_SECOND = MAX_FRAME_BYTES // 8
-"""The slowest speed that is expected of a hub. The deadline of a question allows for relaying it at
-this speed."""
+"""The lowest relay speed to expect. The deadline of a question allows for relaying it at this
+speed."""
 QUESTION_LIFE = 60.0
 """Seconds after which the hub forgets a question that a member never answered."""
 MAX_QUESTIONS = 4096
@@ -194,7 +194,7 @@ class RelayedQuestion(msgspec.Struct, eq=False):
 
     asker: BusConnection
     number: int
-    """The asker's number for it."""
+    """The number that the asker gave it."""
     until: float
     waiting: set[BusConnection]
     """The members that have not answered."""

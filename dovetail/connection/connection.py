@@ -102,7 +102,7 @@ class PendingRequest(Struct, eq=False):
     timer: asyncio.TimerHandle | None = None
     timeout: float = 0.0
     latest_end: float = 0.0
-    """When it times out even if it keeps reporting progress."""
+    """When it times out, even if it keeps reporting progress."""
     seconds_left: float | None = None
     """The seconds left when its deadline was paused."""
     progress: float = float("-inf")
@@ -200,7 +200,7 @@ class Connection:
         if revision is None or not revision.batching:
             version = f" in revision {revision.version}" if revision else " before `initialize`"
             self._reject_malformed(
-                Malformed(InvalidRequest.code, f"There are no JSON-RPC batches{version}")
+                Malformed(InvalidRequest.code, f"JSON-RPC batches are not supported{version}")
             )
             return
         requests = [message for message in batch.messages if type(message) is Request]
@@ -427,7 +427,7 @@ class Connection:
 
 
 class PeerError(DovetailError):
-    """An error that the peer answered with. The caller, which knows the method, translates it."""
+    """An error in the peer's reply. The caller, which knows the method, translates it."""
 
     def __init__(self, code: int, message: str, data: Any) -> None:
         super().__init__(message)
@@ -457,7 +457,7 @@ async def send_heartbeats(
     on_timeout: Callable[[], Awaitable[None]],
     limits: Limits,
 ) -> None:
-    """Ping the peer at an interval, to detect that it disappeared silently.
+    """Ping the peer at regular intervals, to detect when it has silently disappeared.
 
     Run until cancelled. If a ping is not answered in time, call `on_timeout`.
     """

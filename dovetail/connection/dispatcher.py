@@ -1,8 +1,8 @@
 """The entry point of a server, which accepts every message from every transport.
 
-A transport hands each request and each notification to `accept` or `on_notification`, together with
-the `MessageSource` that it came from: a `ServerSession` (stdio, WebSocket, HTTP+SSE, memory) or the
-`PostResponse` of one HTTP POST. The source provides what the message itself does not contain: the
+A transport passes each request to `accept` and each notification to `on_notification`, together
+with its `MessageSource`. The source is a `ServerSession` (stdio, WebSocket, HTTP+SSE, memory) or
+the `PostResponse` of one HTTP POST. It provides what the message itself does not contain: the
 session's caller, the sender's identity, the revision named in a header, and the table of calls in
 flight. HTTP must also check its headers, and provides hooks for that.
 
@@ -10,7 +10,7 @@ flight. HTTP must also check its headers, and provides hooks for that.
             ─→ limits of the in-flight table ─→ service.admit ─→ Call ─→ task: answer ─→ reply
 
 The dispatcher answers requests about the protocol itself (discovery, log levels, subscriptions) and
-lets the `Service` answer the rest. It also sends the server's notifications: it coalesces the
+lets the `Service` answer the rest. It also sends the server's notifications. It coalesces the
 changes of one turn of the loop, then sends them to each `subscriptions/listen` stream and, through
 `notify_sessions`, to the sessions of the handshake era.
 """
@@ -80,7 +80,7 @@ class MessageSource(Protocol):
 
     @property
     def open_calls(self) -> dict[Id, Call] | None:
-        """The session's table of calls in flight. None without a session, when ids need not be
+        """The session's table of calls in flight. None if there is no session; ids then need not be
         unique."""
 
     @property
@@ -300,8 +300,8 @@ class Dispatcher:
         return result
 
     def encode_call_notification(self, call: Call, method: str, params: Any) -> bytes | None:
-        """Encode a notification that belongs to a call; None if the call is over or its revision
-        lacks the method."""
+        """Encode a notification that belongs to a call. Return None if the call is over or its
+        revision lacks the method."""
         revision = call.caller.revision
         row = None if call.finished else self.find_method(method, revision)
         if row is None or not self.service.extensions.is_offered_to(row, call.caller.capabilities):
@@ -309,7 +309,7 @@ class Dispatcher:
         return self.encoder.encode_notification(revision, row, params)
 
     def read_answer(self, method: Method, answer: Response | ErrorResponse) -> Any:
-        """Return the client's answer; raise if it is an error."""
+        """Return the client's answer, or raise if it is an error."""
         if isinstance(answer, ErrorResponse):
             raise client_refused(method.name, answer.error.code, answer.error.message)
         return answer.result
@@ -382,7 +382,7 @@ class Dispatcher:
             source.on_exit()
 
     def _run_notification_handler(self, method: Method, params: Any, source: MessageSource) -> None:
-        """Run an extension's handler. In the stateless era the notification itself describes its
+        """Run an extension's handler. In the stateless era, the notification itself describes its
         caller, as a request does."""
         caller, meta = source.caller, params.meta
         if meta is not None and PROTOCOL_VERSION in meta:

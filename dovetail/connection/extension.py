@@ -8,7 +8,7 @@
     client = Client(server, extensions=[Extension(id="com.example/greetings", methods=[say])])
 
 Each side declares an extension in its capabilities, with its identifier and its `settings`;
-`settings_of` returns what the other side declared. An extension may have
+`settings_of` returns what the other side declared. An extension may have:
 
     methods     its own requests and notifications, with the types of their params and results
     handlers    the functions that answer requests and receive notifications on this side
@@ -26,8 +26,8 @@ Only peers that declared the extension may use its methods, unless `mutual` is f
 the error names the extension. Everything else falls back by itself: if the peer did not declare the
 extension, its middleware passes the call on.
 
-The method of each request is looked up in its revision. The table of a revision, with the methods
-of extensions, is built once, so a lookup costs the same with and without extensions.
+The method of each request is looked up in a table for its revision. That table includes the methods
+of extensions and is built once, so a lookup costs the same with and without extensions.
 https://modelcontextprotocol.io/specification/2026-07-28/basic/versioning#extension-negotiation
 """
 
@@ -53,7 +53,7 @@ returns the result for the caller."""
 _LABEL = r"[a-z]([a-z0-9-]*[a-z0-9])?"
 _ID = re.compile(rf"{_LABEL}(\.{_LABEL})*/[a-z0-9]([a-z0-9._-]*[a-z0-9])?", re.IGNORECASE)
 UNWRAPPABLE = ("initialize", "ping")
-"""Requests that the connection answers itself, before there is a call."""
+"""Requests that the connection itself answers, before they become calls."""
 CORE_KINDS = ("complete", "input_required")
 """The kinds of result that an extension cannot define."""
 
@@ -66,7 +66,7 @@ class ResultKind(Struct, frozen=True, eq=False):
     finish: Finish
     """The function that converts it into the result for the caller."""
     of: tuple[str, ...] = ()
-    """The methods that may have this kind of result; empty for all."""
+    """The methods that may return this kind of result; empty for all methods."""
 
 
 class Extension(Struct, frozen=True, kw_only=True, eq=False):
@@ -87,11 +87,11 @@ class Extension(Struct, frozen=True, kw_only=True, eq=False):
     kinds: Mapping[str, ResultKind] = {}
     """Additional kinds of result that a client accepts, by `resultType`."""
     mutual: bool = True
-    """Whether only peers that declare it too may use its methods."""
+    """Whether only peers that also declare it may use its methods."""
     handshake: bool = True
     """Whether it exists in the handshake era."""
     silent: bool = False
-    """Whether this side does not declare it, because only the other side must."""
+    """Whether this side does not declare it, because only the other side needs to."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.id, str) or not _ID.fullmatch(self.id):
@@ -259,8 +259,8 @@ class Extensions:
         return found[1].handlers.get(method.name)
 
     def layers_inside(self, extension: Extension, name: str) -> tuple[Middleware, ...]:
-        """Return the middleware that a call still has to pass once this extension's `instead` has
-        passed it on."""
+        """Return the middleware that a call still passes through after this extension's
+        `instead`."""
         layers = self.layers[name]
         return layers[layers.index(extension.instead[name]) + 1 :]
 
@@ -304,8 +304,8 @@ def missing_extension(what: str, id: str) -> MissingCapability:
 
 
 def has_declared(call: Call, id: str) -> bool:
-    """Return whether the other side declared an extension: on a server the caller, on a client the
-    server.
+    """Return whether the other side declared an extension. On a server, the other side is the
+    caller; on a client, it is the server.
 
     Args:
         call: The call.

@@ -84,8 +84,8 @@ def negotiate(requested: str, served: tuple[Revision, ...]) -> Revision:
     if not handshake:
         names = version_names(served)
         raise UnsupportedVersion(
-            f"This server has no `initialize`: it speaks {', '.join(names)}, where each "
-            "request carries its version",
+            f"This server does not support `initialize`: it speaks {', '.join(names)}, "
+            "in which each request carries its version",
             data={"supported": names, "requested": requested},
         )
     return next(

@@ -9,8 +9,8 @@ and waits for the reply.
 answers" (`input_required`). So a handler that may ask runs as a `SuspendableCall`, which outlives
 the request that started it. `multi_round_trip.py` carries its questions to the client and back.
 
-If the client did not declare the capability for a question, or its revision lacks it, the question
-is never sent: `ask` raises CannotAsk.
+If the client did not declare the capability for a question, or if its revision lacks the question,
+nothing is sent: `ask` raises CannotAsk.
 https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/mrtr
 """
 
@@ -78,7 +78,7 @@ def has_capabilities(
     capabilities: ClientCapabilities, wanted: dict[str, dict[str, Any]], revision: Revision
 ) -> bool:
     """Return whether a client has all wanted capabilities. An empty `elicitation` means forms.
-    Revisions that have forms or context without a capability for them imply it."""
+    Revisions that have forms or context, but no capability for them, imply the capability."""
     for name, parts in wanted.items():
         has = capabilities.get(name)
         if not isinstance(has, dict):
@@ -124,8 +124,8 @@ def check(call: Call, method: str, params: Any) -> None:
 
 
 async def ask(call: Call, method: str, params: Any, key: str | None = None) -> Raw:
-    """Ask the client of a call and return the raw answer. The tool's timeout is paused until
-    then."""
+    """Ask the client of a call and return the raw answer. The tool's timeout is paused while it
+    waits."""
     check(call, method, params)
     if _inside_once.get():
         raise ConfigError(
@@ -141,7 +141,8 @@ async def ask(call: Call, method: str, params: Any, key: str | None = None) -> R
             return answer
         if call.caller.revision.stateless:
             raise CannotAsk(
-                f"{method}: the handler of this {call.name} was started without support for asking"
+                f"{method}: the handler of this {call.name} was started without support "
+                "for questions"
             )
         return await ask_over_back_channel(call, method, params)
     finally:
@@ -270,7 +271,7 @@ class OpenQuestion(Struct, eq=False):
     """The form that the answer must match, if the question has no future."""
 
     def settle(self, answer: "Raw | CannotAsk") -> None:
-        """Set the answer, or the error."""
+        """Set the answer or the error."""
         if self.future is None or self.future.done():
             return
         if isinstance(answer, CannotAsk):
@@ -292,7 +293,7 @@ class Journal(Struct, array_like=True):
     expires: float
     rounds: int
     request_digest: bytes
-    """Binds the journal to its caller and request."""
+    """A digest that binds the journal to its caller and request."""
     open_questions: dict[str, tuple[str, dict[str, Any] | None]]
     """The open questions by key: the method of each, and the form that its answer must match."""
     answers: dict[str, bytes]
@@ -411,7 +412,7 @@ class SuspendableCall:
             self._round_end.set_result(None)
 
     async def wait_for_round(self) -> bool:
-        """Wait until the handler is done or asks. Return True if it is done."""
+        """Wait until the handler finishes or asks a question. Return True if it has finished."""
         assert self.task is not None
         if not self.task.done():
             self._round_end = asyncio.get_running_loop().create_future()
@@ -446,7 +447,7 @@ class SuspendableCall:
 
 
 def question_key(method: Method, params: Any, base: str | None, used: set[str]) -> str:
-    """Return the key of a question: `base`, or a digest of its content, and a number if that
+    """Return the key of a question: `base` or a digest of its content, with a number if it
     repeats."""
     if base is None:
         if isinstance(params, ElicitParams):
@@ -481,7 +482,7 @@ def continue_under(call: Call, request: Call) -> None:
 
 
 def identify_request(call: Call) -> RequestKey:
-    """Return what identifies the caller and the request, before middleware changes it."""
+    """Return the identity of the caller and of the request, before middleware changes it."""
     params, principal = call.params, call.caller.principal
     arguments = getattr(params, "arguments", None)
     if isinstance(arguments, dict):

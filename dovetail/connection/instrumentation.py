@@ -6,9 +6,9 @@ for MCP; in Prometheus they have underscores and the unit.
 
 A tool that failed has the error type `tool_error`; the type of every other error is its code. On a
 server, a mistake of the caller (such as asking for a tool that does not exist) is not a failure: it
-has a code, but no type. Callers can invent any number of names and codes, and a series is kept for
-ever. So a tool or prompt is named only after a call to it has returned a result, and a code only if
-the protocol or this library defines it.
+has a code, but no type. Callers can invent any number of names and codes, and each metric series is
+kept forever. So a tool or prompt is named only after a call to it has returned a result, and a code
+only if the protocol or this library defines it.
 https://github.com/open-telemetry/semantic-conventions-genai/blob/main/docs/gen-ai/mcp.md
 """
 
@@ -40,7 +40,7 @@ STATUS_CODE = "rpc.response.status_code"
 TARGETS = {"tools/call": "gen_ai.tool.name", "prompts/get": "gen_ai.prompt.name"}
 """The attribute that names the target of a call, by method."""
 BUCKETS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
-"""The upper bounds of the buckets of a duration, in seconds."""
+"""The upper bounds of the histogram buckets for durations, in seconds."""
 MAX_TARGETS, MAX_TEXT_CHARS = 1000, 256
 OTHER = "_OTHER"
 """The attribute value that replaces unknown ones, to limit the number of series."""
@@ -51,7 +51,7 @@ Target = tuple[str, str]
 
 
 class Instrument(Struct, frozen=True):
-    """Something that is counted or measured."""
+    """A quantity that is counted or measured."""
 
     name: str
     kind: Literal["histogram", "counter", "gauge"]
@@ -87,7 +87,7 @@ INSTRUMENTS = (
     Instrument("mcp.server.conversations", "gauge", "{conversation}",
                "Clients that are connected over WebSocket or HTTP+SSE (2024-11-05)."),
     Instrument("process.start_time", "gauge", "s",
-               "When the process began to serve, in seconds since 1970."),
+               "When the process started serving, in seconds since 1970."),
 )  # fmt: skip
 
 

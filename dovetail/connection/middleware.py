@@ -4,8 +4,8 @@
         result = await next(call)      # or return something else, or raise to refuse it
         return result
 
-Middleware can read and change the params of a call, and read and replace its result. The first one
-in a list is the outermost. An `Observer` changes nothing and costs less.
+Middleware can read and change the params of a call, and read and replace its result. The first
+middleware in a list is the outermost. An `Observer` changes nothing and costs less.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -20,7 +20,7 @@ Middleware: TypeAlias = Callable[[Call, CallHandler], Awaitable[Any]]
 
 
 class Observer:
-    """Middleware that changes nothing, so results are not decoded for it. On a server it also sees
+    """Middleware that changes nothing, so results are not decoded for it. On a server, it also sees
     the requests that were refused before they became calls."""
 
     async def __call__(self, call: Call, next: CallHandler) -> Any:
@@ -58,7 +58,7 @@ class Observer:
 
 
 def compose(middleware: Sequence[Middleware], innermost: CallHandler) -> CallHandler:
-    """Wrap a handler in middleware; without any, return it unchanged."""
+    """Wrap a handler in middleware. Without any middleware, return the handler unchanged."""
     answer = innermost
     for layer in reversed(middleware):
         answer = _wrap(layer, answer)

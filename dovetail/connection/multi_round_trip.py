@@ -12,8 +12,8 @@ reply. The reply's state carries the sealed *journal*: all answers so far, and t
                                  from the start; the journal answers each question that was asked
                                  before, until the handler asks a new question
 
-A question is identified by its key: an explicit key, or a digest of its content. Its position would
-not work, because with concurrent questions the order changes from run to run. Without
+A question is identified by its key: an explicit key, or a digest of its content. Its position
+cannot identify it, because the order of concurrent questions changes from run to run. Without
 `cryptography` nothing can be encrypted: the state is then a random handle of the suspended call,
 and there is no replay.
 """
@@ -83,7 +83,8 @@ class MultiRoundTrip:
         self._replay = service.replay
         self._make_key_ring = ring
         self._server_name = service.info.name.encode()
-        """Binds a state to this server: another server in the same program has the same keys."""
+        """An id that binds a state to this server: another server in the same program has the same
+        keys."""
         self._key_ring: KeyRing | None = None
         self._suspended: dict[str, SuspendableCall] = {}
         """Calls that are waiting for the client's answers, the oldest first."""
@@ -179,7 +180,7 @@ class MultiRoundTrip:
 
     @property
     def key_ring(self) -> KeyRing:
-        """The keys that a state is sealed with, created on first use."""
+        """The keys for sealing a state, created on first use."""
         if self._key_ring is None:
             self._key_ring = self._make_key_ring()
         return self._key_ring
@@ -258,7 +259,7 @@ class MultiRoundTrip:
         replayable = self.key_ring.encrypts
         if request_state is not None and run.call.once_results and not replayable:
             raise InternalError(
-                f"{call.name}: ctx.once before InputRequired needs `cryptography`, to keep "
+                f"{call.name}: ctx.once before InputRequired needs `cryptography` to keep "
                 "its result"
             )
         answers = run.answers if replayable and request_state is None else {}
@@ -395,8 +396,8 @@ def _check_questions(
 
 
 def _page_questions(call: Call, error: UrlRequired, service: Service) -> dict[str, OpenQuestion]:
-    """Return questions for the pages that the user must visit first. In the handshake era, raise
-    the error that lists them instead."""
+    """Return questions for the pages that the user must visit first. In the handshake era, raise an
+    error that lists the pages instead."""
     listed = error.elicitations
     pages = {
         page.id: ElicitParams(

@@ -41,7 +41,7 @@ def run_callback(function: Callable[..., Any], *args: Any) -> None:
 
 
 class NotificationRunner:
-    """A runner of notification handlers. Each runs in its own task, with a limit for each
+    """A runner for notification handlers. Each handler runs in its own task, with a limit per
     caller."""
 
     def __init__(self, limit_per_caller: int) -> None:

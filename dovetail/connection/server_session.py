@@ -70,7 +70,7 @@ class ServerSession:
         self.cancel_request = connection.cancel
         self.loop = self.dispatcher.loop
         self.headers: Mapping[str, str] = getattr(connection.channel, "headers", {})
-        """The HTTP headers with which the channel was opened, if there were any."""
+        """The HTTP headers with which the channel was opened, if any."""
 
     @property
     def revision(self) -> Revision | None:
@@ -90,7 +90,7 @@ class ServerSession:
     # for the connection
 
     def on_request(self, request: Request) -> Call | bytes:
-        """Turn a request into a call, or return its reply. A refusal is raised."""
+        """Turn a request into a call, or return its reply. Raise an error to refuse it."""
         if self._has_identities:
             self._update_identity()
         return self.dispatcher.accept(request, self)
@@ -167,7 +167,7 @@ class ServerSession:
         """Do nothing: the channel is the only stream."""
 
     async def ping(self, timeout: float) -> None:
-        """Ping the client, if there is a session: only then may a server send requests."""
+        """Ping the client if there is a session. Without one, a server may not send requests."""
         if self.caller is not None and self._is_ready:
             await self._connection.request(
                 self.caller.revision, METHODS["ping"], None, timeout=timeout

@@ -56,7 +56,7 @@ class ServerSubscriptions:
 
     async def listen(self, call: Call) -> ListenResult:
         """Answer `subscriptions/listen`: acknowledge, then wait until the client cancels, its token
-        expires or the server ends."""
+        expires or the server shuts down."""
         wanted: SubscriptionFilter = call.params.notifications
         if max(len(wanted.resource_subscriptions or ()), len(wanted.task_ids or ())) > self._limit:
             raise Overloaded(f"A subscription may name at most {self._limit} resources or tasks")

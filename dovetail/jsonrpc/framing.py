@@ -19,7 +19,8 @@ class TooLong(Struct, frozen=True):
 
 
 class LineSplitter:
-    """A splitter of byte streams into lines without newlines. Empty lines are skipped."""
+    """A buffer that splits a byte stream into lines, without their newlines. Empty lines are
+    skipped."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit

@@ -4,7 +4,7 @@ decoding and encoding.
 Params and results stay raw bytes here. The code that knows the method decodes them once, directly
 into the method's type.
 
-Incoming: msgspec makes one pass over the envelope and leaves params and result raw. For any bytes
+Incoming: msgspec makes one pass over the envelope and leaves params and result raw. For any input,
 the outcome is a message, a batch, or `Malformed` with the ErrorResponse to send back; no other
 exception is raised. msgspec skips raw parts without checking their UTF-8, so bytes that are not
 plain ASCII are checked as a whole first, at memory speed. msgspec's recursion guard bounds the
@@ -26,7 +26,7 @@ NO_PARAMS = Raw()
 
 
 class Request(Struct, tag_field="jsonrpc", tag="2.0", omit_defaults=True, gc=False):
-    """A request, to be answered under `id`."""
+    """A request, which is answered with the same `id`."""
 
     id: Id
     method: str
@@ -66,7 +66,8 @@ Message: TypeAlias = Request | Notification | Response | ErrorResponse
 
 
 class Batch(Struct):
-    """Several messages in one. An item that was not a message is an ErrorResponse to send back."""
+    """Several messages in one. An item that was not a message is replaced by the ErrorResponse to
+    send back."""
 
     messages: list[Message]
     refused: list[ErrorResponse]
@@ -117,7 +118,7 @@ _ID = re.compile(rb'"id"\s*:\s*(-?\d{1,20}(?=[\s,}])|"[^"\\]{0,100}")')
 
 
 def decode(data: bytes) -> Message | Batch:
-    """Decode one message or batch; raise Malformed if the bytes are not one."""
+    """Decode one message or batch. Raise Malformed if the bytes are neither."""
     if not data.isascii():
         try:
             data.decode()
@@ -170,8 +171,8 @@ def _message(envelope: _Envelope) -> Message:
 
 
 def peek_id(head: bytes) -> tuple[Id | None, bool | None]:
-    """Return the id of a message that was too long to read, from its first bytes, and whether it
-    was a reply."""
+    """Return the id of an overlong message, read from its first bytes, and whether it was a
+    reply."""
     found = _ID.search(head)
     try:
         return (None, None) if found is None else (_any(found[1]), b'"method"' not in head)

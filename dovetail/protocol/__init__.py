@@ -2,7 +2,7 @@
 
     from dovetail.protocol import ElicitResult, Implementation
 
-The modules below this package hold declarations only. Each name is imported on first use.
+The modules of this package contain only declarations. Each name is imported on first use.
 """
 
 from typing import TYPE_CHECKING

@@ -182,11 +182,12 @@ LOG_LEVEL = PREFIX + "logLevel"
 SUBSCRIPTION_ID = PREFIX + "subscriptionId"
 PROGRESS_TOKEN = "progressToken"
 TRACE_CONTEXT = ("traceparent", "tracestate", "baggage")
-"""W3C trace context: besides the progress token, the only keys without a prefix."""
+"""The keys of the W3C trace context. Besides the progress token, they are the only keys without a
+prefix."""
 
 
 class CacheHints(Result, kw_only=True):
-    """How long, and by whom, a result may be cached (stateless era only).
+    """Hints on how long, and by whom, a result may be cached (stateless era only).
 
     A malformed hint is ignored; the result stays valid.
 

@@ -194,7 +194,7 @@ class CreateMessageResult(Result, kw_only=True):
 
 
 def find_tool_mismatch(messages: Iterable[SamplingMessage]) -> str | None:
-    """Return what is wrong with the tool uses and results of a conversation, or None.
+    """Return the first error in the tool uses and results of a conversation, or None.
 
     https://modelcontextprotocol.io/specification/2026-07-28/client/sampling#message-content-constraints
     """
@@ -217,7 +217,7 @@ def find_tool_mismatch(messages: Iterable[SamplingMessage]) -> str | None:
             )
         if missing := [id for id in waiting if id not in results]:
             return (
-                f"{where} must hold the results of the tools used before it; missing: "
+                f"{where} must contain the results of the tools used before it; missing: "
                 f"{', '.join(missing)}"
             )
         if unknown := [id for id in results if id not in waiting]:

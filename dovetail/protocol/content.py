@@ -15,7 +15,7 @@ Role = Literal["user", "assistant"]
 
 
 class Annotations(Open):
-    """Hints on who content is for and how important it is.
+    """Hints on the audience and the importance of content.
 
     Attributes:
         audience: Who should see it: `user`, `assistant` or both.

@@ -2,9 +2,9 @@
 
 A property with `"x-mcp-header": "Region"` is sent twice: in the body, and as `Mcp-Param-Region`, so
 that a load balancer can route by it. Only a property of a plain type qualifies, and only if it is
-reached from the root through `properties` alone. Anywhere else the keyword makes the whole tool
-invalid. A server checks this when a tool is registered, a client when it is listed. The HTTP
-transport decides how a value is written in a header.
+reached from the root through `properties` alone. Anywhere else, the keyword makes the whole tool
+invalid. A server checks this when a tool is registered; a client checks it when the tool is listed.
+The HTTP transport decides how a value is written in a header.
 
 https://modelcontextprotocol.io/specification/2026-07-28/basic/transports/streamable-http#custom-headers-from-tool-parameters
 """

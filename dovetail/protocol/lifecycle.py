@@ -202,7 +202,7 @@ class InputRequired(Struct, frozen=True, eq=False):
 
 
 class InputRequiredResult(Result, kw_only=True):
-    """The result if the server needs answers before it can continue (stateless era).
+    """The result when the server needs answers before it can continue (stateless era).
 
     Attributes:
         input_requests: Questions by key, in wire form.

@@ -31,7 +31,7 @@ class PromptArgument(Wire):
 
 
 class Prompt(Wire):
-    """A prompt as it is listed.
+    """A prompt, as it appears in a list.
 
     Attributes:
         name: Name used to get it.

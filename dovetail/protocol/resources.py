@@ -10,7 +10,7 @@ from .content import Annotations, ResourceContents
 
 
 class Resource(Wire):
-    """A resource as it is listed.
+    """A resource, as it appears in a list.
 
     Attributes:
         uri: URI used to read it.
@@ -36,7 +36,7 @@ class Resource(Wire):
 
 
 class ResourceTemplate(Wire):
-    """A family of resources, as an RFC 6570 URI template.
+    """A family of resources, described by an RFC 6570 URI template.
 
     Attributes:
         uri_template: The template, such as `users://{id}`.

@@ -4,8 +4,8 @@ There are two forms. The form of the extension (`Task`, `DetailedTask`) is flat,
 `pollIntervalMs`, and includes the questions or the outcome in the task itself. The core form of one
 handshake revision (`CoreTask`) has `ttl` and `pollInterval`, nests a new task in its result,
 returns the outcome with `tasks/result`, and lets either side run tasks. The fields of a task are
-listed once for each place where a task appears (a list, a result, a notification), because these
-differ in their other fields and a msgspec struct can have only one base with fields.
+repeated for each place where a task appears (a list, a result, a notification). The other fields
+differ, and a msgspec struct can have only one base with fields.
 https://modelcontextprotocol.io/seps/2663-tasks-extension
 https://modelcontextprotocol.io/specification/2025-11-25/basic/utilities/tasks
 """

@@ -20,8 +20,8 @@ class ToolAnnotations(Open):
     Attributes:
         title: Name for people, shown instead of `name`.
         read_only_hint: The tool changes nothing.
-        destructive_hint: The tool may delete or overwrite.
-        idempotent_hint: Calling it twice has the effect of calling it once.
+        destructive_hint: The tool may delete or overwrite data.
+        idempotent_hint: Calling it twice has the same effect as calling it once.
         open_world_hint: The tool reaches systems outside the server.
     """
 
@@ -43,7 +43,7 @@ class ToolExecution(Wire):
 
 
 class Tool(Wire):
-    """A tool as it is listed.
+    """A tool, as it appears in a list.
 
     Attributes:
         name: Name used to call it.

@@ -1,21 +1,22 @@
-"""RFC 6570 URI templates, all four levels: expand a template into a URI, match a URI against it.
+"""RFC 6570 URI templates, all four levels: expand a template into a URI, or match a URI against it.
 
 Expansion follows the RFC exactly; each operator is one row of a table.
 https://www.rfc-editor.org/rfc/rfc6570
 
-The RFC does not define matching. These are our rules:
+The RFC does not define matching. This module applies these rules:
 
 - One expression is the pivot: the last one that may hold several segments (`{+path}`,
   `{/segments*}`), else the first. The part before the pivot is matched from the left, the part
   after it from the right, and each variable matches as little as possible; the pivot matches the
   rest. So `{name}.{ext}` splits at the last dot, and `{id}/files/{+path}` at the first `/files/`.
-- This takes two regular expressions, one of them over the reversed text. A variable ends where its
-  neighbour begins and never gives back what it took (possessive), and the number of optional
+- Matching uses two regular expressions, one of them on the reversed text. A variable ends where its
+  neighbour begins and never backtracks (possessive matching), and the number of optional
   expressions is limited (`_OPTIONAL`). So matching takes linear time, even for a hostile URI.
 - Query parameters may come in any order, and all are optional. Parameters that the template does
   not name are ignored.
 - Values are percent-decoded after matching, so an encoded delimiter cannot move a boundary. A value
-  that could traverse a file tree, at once or after further decoding, does not match (`_harmless`).
+  that could traverse a file tree, immediately or after further decoding, does not match
+  (`_harmless`).
 """
 
 import re
@@ -149,7 +150,7 @@ class UriTemplate:
         Args:
             values: Strings, numbers, and lists or mappings of them, by name. None counts as
                 missing.
-            more: Further values by keyword.
+            more: Additional values by keyword.
         """
         by_name = {**(values or {}), **more}
         return "".join(
@@ -336,7 +337,7 @@ def _encode(text: str, reserved: bool) -> str:
         return quote(text, safe="")
     except UnicodeEncodeError:
         raise SchemaError(
-            f"{text[:80]!r} contains half of a surrogate pair, which a URI cannot contain"
+            f"{text[:80]!r} contains half of a surrogate pair, which is not allowed in a URI"
         ) from None
 
 
@@ -352,7 +353,7 @@ class _Slot(Struct, frozen=True):
 
     @property
     def characters(self) -> str:
-        """The characters allowed there, as a regular expression for one character."""
+        """A regular expression for one of the characters allowed there."""
         if self.operator.reserved:
             return "[^%]"
         if self.operator.sign == ";" and not self.variable.explode:
@@ -361,7 +362,7 @@ class _Slot(Struct, frozen=True):
 
 
 _OPEN, _CLOSE = 1, -1
-"""Brackets around optional parts. In reversed text each becomes the other."""
+"""Brackets around optional parts. In reversed text, each becomes the other."""
 _Token: TypeAlias = str | int | _Slot
 _Found: TypeAlias = tuple[_Variable, Value | None]
 
@@ -459,7 +460,7 @@ def _ahead(tokens: list[_Token], at: int) -> list[str] | None:
 
 
 def _group(slot: _Slot, ahead: list[str] | None, mirrored: bool, end: str) -> str:
-    """Return an atomic group that takes characters and triplets until one of the next literals
+    """Return an atomic group that matches characters and triplets until one of the next literals
     begins. (Possessive quantifiers, which mean the same, fail in Python 3.11.0 to 3.11.2.)"""
     one = f"(?:..%|{slot.characters})" if mirrored else f"(?:%..|{slot.characters})"
     named = slot.operator.named

@@ -1,10 +1,10 @@
 """The "detailed draft": a dialect that some early servers and clients speak. Its `initialize`
 request contains `mcpVersion`.
 
-It has the tools and resources of the first revision under other names and in other shapes: lists
-are bare arrays, a tool call is `tools/invoke` and returns `{status, output}`, progress names the
-request and a percentage, and a session ends with `shutdown` and `exit`. Each row below is one
-method as this dialect spells it.
+It has the tools and resources of the first revision under other names and in other shapes. Lists
+are bare arrays. A tool call is `tools/invoke` and returns `{status, output}`. Progress names the
+request and a percentage. A session ends with `shutdown` and `exit`. Each row below is one method as
+this dialect spells it.
 """
 
 from typing import Any

@@ -1,8 +1,8 @@
 """A revision of the protocol as a value.
 
 All code uses one set of types, the union of all revisions (`protocol/`). A revision defines how to
-*lower* a message to the form that its peers understand: fields that it lacks are dropped
-(`absent`), content that it lacks becomes the closest kind it has (`instead`), fields that it
+*lower* a message to the form that its peers understand. Fields that it lacks are dropped
+(`absent`), and content that it lacks becomes the closest kind it has (`instead`). Fields that it
 requires are filled in (`stamp`), and errors get its codes. The other direction, the *lift*, is just
 decoding into the union.
 
@@ -50,7 +50,7 @@ class Revision(Struct, frozen=True, eq=False, kw_only=True):
     """One revision: its properties, its methods, and the changes to outgoing messages."""
 
     name: str
-    """Our name for it. `version` is its name on the wire."""
+    """The name that this library uses for it. `version` is its name on the wire."""
     version: str = ""
 
     stateless: bool = False
@@ -80,7 +80,7 @@ class Revision(Struct, frozen=True, eq=False, kw_only=True):
     """The error code that acknowledges a cancelled call; None if it is not answered."""
 
     methods: frozenset[str]
-    """The methods it has, by our names."""
+    """The methods that it has, by the names that this library uses."""
     dialects: Mapping[str, Dialect] = {}
     """Methods that it spells differently."""
     absent: FieldNames = {}
@@ -265,7 +265,7 @@ def _known_kind(block: Any, nests: bool = True) -> Any:
 def _build_lowering(
     revision: Revision, kind: type, _open: frozenset[type] = frozenset()
 ) -> Conversion | None:
-    """Build the lowering of one type; None if its values never change."""
+    """Build the lowering of one type. Return None if its values never change."""
     instead: Conversion | None = _lookup(revision.instead, kind)
     if issubclass(kind, Open):
         return _build_open_lowering(revision, kind, _open)

@@ -285,11 +285,11 @@ def test_a_conversation_with_every_use_answered_is_sent(conversation: Any) -> No
     [
         (
             ["hi", assistant(use("1"), use("2")), user(result("1"))],
-            "message 3 must hold the results .* missing: 2",
+            "message 3 must contain the results .* missing: 2",
         ),
         (
             ["hi", assistant(use("1")), "never mind"],
-            "message 3 must hold the results .* missing: 1",
+            "message 3 must contain the results .* missing: 1",
         ),
         (["hi", assistant(use("1")), "wait", result("1")], "message 3 must hold"),
         (["hi", assistant(use("1"))], r"the last message uses a tool \(1\)"),
