@@ -55,7 +55,7 @@ class ListPromptsResult(CacheHints, kw_only=True):
 
     Attributes:
         prompts: The prompts.
-        next_cursor: Pass it as `cursor` to get the next page. None on the last page.
+        next_cursor: Pass it as `cursor` to get the next page; None on the last page.
     """
 
     prompts: list[Prompt]

@@ -64,7 +64,7 @@ class ListResourcesResult(CacheHints, kw_only=True):
 
     Attributes:
         resources: The resources.
-        next_cursor: Pass it as `cursor` to get the next page. None on the last page.
+        next_cursor: Pass it as `cursor` to get the next page; None on the last page.
     """
 
     resources: list[Resource]
@@ -76,7 +76,7 @@ class ListResourceTemplatesResult(CacheHints, kw_only=True):
 
     Attributes:
         resource_templates: The templates.
-        next_cursor: Pass it as `cursor` to get the next page. None on the last page.
+        next_cursor: Pass it as `cursor` to get the next page; None on the last page.
     """
 
     resource_templates: list[ResourceTemplate]

@@ -73,7 +73,7 @@ class ListToolsResult(CacheHints, kw_only=True):
 
     Attributes:
         tools: The tools.
-        next_cursor: Pass it as `cursor` to get the next page. None on the last page.
+        next_cursor: Pass it as `cursor` to get the next page; None on the last page.
     """
 
     tools: list[Tool]

@@ -244,7 +244,8 @@ def _expression(text: str, start: int, inside: str) -> _Expression:
             raise _malformed(
                 text,
                 at,
-                f"{spec!r} is not a variable: use letters, digits, _ and . and an optional * or :3",
+                f"{spec!r} is not a variable: a name consists of letters, digits, _ and ., "
+                "optionally followed by * or :3",
             )
         variables.append(
             _Variable(parsed[1], bool(parsed[2]), int(parsed[3]) if parsed[3] else None)

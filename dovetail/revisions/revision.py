@@ -60,8 +60,8 @@ class Revision(Struct, frozen=True, eq=False, kw_only=True):
     unnamed_errors: bool = False
     """An error reply to an unreadable message has no id. In other revisions its id is null."""
     set_level: bool = True
-    """The log level is set for the connection. Otherwise each request carries it, and without it
-    nothing is logged."""
+    """The log level is set for the connection. Otherwise each request carries its own level, and a
+    request without a level logs nothing."""
     progress_by_id: bool = False
     """Progress names the request's id; there are no tokens."""
     tool_errors: bool = True
