@@ -52,7 +52,7 @@ def add_client_options(parser: ArgumentParser, target: str = ANY_TARGET) -> None
         type=_parse_variable,
         action="append",
         default=[],
-        help="set an environment variable of the server; repeatable",
+        help="set an environment variable for the server; repeatable",
     )
     parser.add_argument("--cwd", metavar="DIR", help="start the server in this directory")
     parser.add_argument(

@@ -7,9 +7,9 @@ sequences that are printed are our own.
 
 `StatusLine` shows what a server reports in addition to its answer: progress, log messages, its
 stderr. All of it goes to our stderr. On a terminal, progress is a single line that is redrawn and
-finally cleared. Otherwise nothing is shown unless `--verbose` is given: then each progress update,
-log message and line of the server's stderr becomes a line that names its source, so that a server's
-output cannot pass for ours.
+finally cleared. Otherwise nothing is shown without `--verbose`. With it, each progress update, log
+message and line of the server's stderr is printed with its source, so that it cannot pass for our
+own output.
 """
 
 import io

@@ -322,7 +322,7 @@ class Callbacks:
         }
 
     def with_fixed_answer(self, value: Any) -> "Callbacks":
-        """Return callbacks that answer any question with this value, with the same checks."""
+        """Return callbacks that answer any question with this value, after the same checks."""
         callbacks = Callbacks(
             self._on_elicit and (lambda _: value),
             self._on_sample and (lambda _: value),

@@ -285,7 +285,7 @@ class Connector:
 
     def _restore(self, session: ClientSession) -> None:
         """Set the log level and subscribe again: a server that restarted may have kept the session
-        but not these."""
+        but lost both."""
 
         async def restore() -> None:
             try:

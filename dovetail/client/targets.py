@@ -39,7 +39,7 @@ class Target(Struct, frozen=True, eq=False):
     name: str
     open: Callable[[], Awaitable[Channel]]
     can_reopen: bool = True
-    """Whether the target can be opened again. A `Channel` as the target cannot."""
+    """Whether the target can be opened again, which a `Channel` cannot."""
     era_key: str | None = None
     """The key under which the server's era is remembered."""
     cache_key: Any = None

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 MIN_POLL_SECONDS, MAX_POLL_SECONDS = 0.05, 86400.0
 """Bounds on the interval that a server proposes. Clients must respect it, so the upper bound is
-only the longest that every timer supports."""
+only the longest interval that every timer supports."""
 FIRST_POLL_SECONDS, POLL_GROWTH, SLOW_POLL_SECONDS = 0.1, 1.5, 5.0
 """The first interval, the growth factor and the longest interval, if a server proposes none."""
 

@@ -145,8 +145,8 @@ def _watch_line(source: TextIO) -> Iterator["asyncio.Future[str]"]:
 
 @contextmanager
 def _line_from_thread(source: TextIO) -> Iterator["asyncio.Future[str]"]:
-    """Read a line in the only thread that reads this stream. The thread cannot be stopped, so after
-    a cancelled question the next question gets the line that it reads."""
+    """Read a line in the only thread that reads this stream. The thread cannot be stopped, so if
+    this question is cancelled, the next one receives the line."""
     reader = _readers.get(source) or run_in_daemon_thread(source.readline, "dovetail-terminal")
     _readers[source] = reader
     line = asyncio.wrap_future(reader)

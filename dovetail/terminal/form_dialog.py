@@ -1,4 +1,4 @@
-r"""The dialogs with a user when a server asks a question, without I/O.
+r"""Dialogs that put a server's questions to the user, without I/O.
 
 `elicit_dialog` is a generator: it yields what to show, is sent the line that was typed (None at the
 end of input), and returns the answer. A form is filled in field by field, each until it is valid,
@@ -184,8 +184,8 @@ def form_fields(schema: Mapping[str, Any] | None) -> list[FormField]:
 
 
 def _choices(schema: Any) -> tuple[tuple[Any, str], ...]:
-    """Return the choices of a field, with or without titles, in the oldest spelling
-    (`enumNames`) or the newest."""
+    """Return the choices of a field, with or without titles, in the oldest form (`enumNames`) or
+    the newest."""
     if not isinstance(schema, dict):
         return ()
     titled = schema.get("oneOf") or schema.get("anyOf")
