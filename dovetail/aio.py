@@ -1,8 +1,8 @@
-"""Small tools for long-running programs: backoff, bounded dicts, background tasks, daemon threads,
-sweeping.
+"""Helpers for long-running programs: backoff, bounded dicts, background tasks, daemon threads and
+periodic sweeps.
 
-asyncio is imported by the functions that need it: `from dovetail import Server` loads this module,
-and must not load asyncio.
+The functions that need asyncio import it themselves, because `from dovetail import Server` loads
+this module and must not load asyncio.
 """
 
 from collections import OrderedDict
@@ -19,14 +19,15 @@ T = TypeVar("T")
 
 
 def backoff(attempt: int, first: float, longest: float) -> float:
-    """Return the seconds to wait before a retry: doubled with each attempt, and with jitter.
+    """Return how many seconds to wait before a retry: doubled with each attempt, with jitter.
 
-    Clients that lost the same server would otherwise all come back in the same moment.
+    Without jitter, all clients of a lost server would reconnect at the same moment.
 
     Args:
-        attempt: how many attempts failed after the first one; 0 for the first retry.
-        first: seconds before the first retry. The jitter takes away up to half of any pause.
-        longest: seconds that no pause exceeds.
+        attempt: The number of retries so far; 0 for the first retry.
+        first: The pause before the first retry, in seconds. Jitter shortens every pause by up to
+            half.
+        longest: The longest pause, in seconds.
     """
     from random import uniform
 
@@ -34,8 +35,8 @@ def backoff(attempt: int, first: float, longest: float) -> float:
 
 
 class BoundedDict(dict[K, V]):
-    """A dict of at most `max_items`, for memos: if it is full, it forgets everything and starts
-    again. Looking up costs no more than in a plain dict."""
+    """A dict of at most `max_items` items, for memoization. When it is full, it is cleared. A
+    lookup costs no more than in a plain dict."""
 
     __slots__ = ("_max_items",)
 
@@ -49,9 +50,9 @@ class BoundedDict(dict[K, V]):
 
 
 class LruDict(Generic[K, V]):
-    """A dict of at most `max_items`: if it is full, the item that was not used for longest goes.
+    """A dict of at most `max_items` items. When it is full, the least recently used one is dropped.
 
-    Threads may share it: an item that another thread has just removed is simply not there.
+    Threads may share it: an item that another thread has just removed counts as missing.
     """
 
     __slots__ = ("_items", "_max_items")
@@ -67,7 +68,7 @@ class LruDict(Generic[K, V]):
         return key in self._items
 
     def get(self, key: K) -> V | None:
-        """Return an item, which counts as using it, or None."""
+        """Return an item, or None. This counts as a use of the item."""
         item = self._items.get(key)
         if item is not None:
             try:
@@ -91,7 +92,8 @@ class LruDict(Generic[K, V]):
 
 
 class TaskSet(set["asyncio.Task[Any]"]):
-    """Background tasks, held until they are done: the event loop itself holds them only weakly."""
+    """Background tasks, kept until they are done, because the event loop holds only weak
+    references."""
 
     def start(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
         """Run a coroutine in the background."""
@@ -100,14 +102,15 @@ class TaskSet(set["asyncio.Task[Any]"]):
         return self.hold(asyncio.get_running_loop().create_task(work))
 
     def hold(self, task: "asyncio.Task[T]") -> "asyncio.Task[T]":
-        """Hold a task until it is done."""
+        """Keep a reference to a task until it is done."""
         self.add(task)
         task.add_done_callback(self.discard)
         return task
 
 
 class Sweeper:
-    """Calls `sweep` every `interval` seconds, as long as it returns True for "there is more"."""
+    """A timer that calls `sweep` every `interval` seconds until it returns False (nothing is
+    left)."""
 
     __slots__ = ("_interval", "_sweep", "_timer")
 
@@ -116,14 +119,14 @@ class Sweeper:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Schedule the next call, unless it is scheduled already."""
+        """Schedule the next call, unless it is already scheduled."""
         if self._timer is None:
             import asyncio
 
             self._timer = asyncio.get_running_loop().call_later(self._interval, self._run)
 
     def cancel(self) -> None:
-        """Call no more."""
+        """Stop the timer."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -135,11 +138,11 @@ class Sweeper:
 
 
 def run_in_daemon_thread(work: Callable[[], T], name: str) -> "Future[T]":
-    """Run a function in a thread that neither the event loop nor the end of the process waits for.
+    """Run a function in a daemon thread, which neither the event loop nor process exit waits for.
 
-    It is for work that may never return: a check of a mount that hangs, a line that nobody types.
-    `asyncio.to_thread` would keep the process alive until it is done. `asyncio.wrap_future` makes
-    the result awaitable, in any loop.
+    Use it for work that may never finish, such as checking a hung mount or reading a line that
+    nobody types. `asyncio.to_thread` would keep the process alive until the work is done.
+    `asyncio.wrap_future` makes the result awaitable in any event loop.
 
     Args:
         work: The function.
@@ -149,7 +152,7 @@ def run_in_daemon_thread(work: Callable[[], T], name: str) -> "Future[T]":
     from concurrent.futures import Future
 
     future: Future[T] = Future()
-    future.set_running_or_notify_cancel()  # from now on nobody can cancel it
+    future.set_running_or_notify_cancel()  # from here on, it cannot be cancelled
 
     def run() -> None:
         try:

@@ -6,11 +6,12 @@
                     "other": {"url": "https://example.org/mcp",
                               "headers": {"Authorization": "Bearer ${TOKEN}"}}}}
 
-`auth` is that of `Client(auth=…)`: `"oauth"` to log in, a token, or an object with the parameters
-of `OAuth`: `{"clientId": "…", "clientSecret": "${SECRET}", "issuer": "…", "scopes": ["…"]}`.
+`auth` is the same as in `Client(auth=…)`: `"oauth"` to log in, a token, or an object with the
+parameters of `OAuth`: `{"clientId": "…", "clientSecret": "${SECRET}", "issuer": "…", "scopes":
+["…"]}`.
 
-`${VAR}` is replaced from the environment when a server is used, `${VAR:-default}` has a fallback. A
-missing variable is an error that names it, never an empty string.
+`${VAR}` is replaced with the environment variable when a server is used; `${VAR:-default}` has a
+fallback. A missing variable raises an error that names it; it never becomes an empty string.
 """
 
 import os
@@ -57,7 +58,7 @@ class _McpJson(Struct, rename={"servers": "mcpServers"}):
 
 
 def find(start: Path | None = None) -> Path | None:
-    """Return the nearest configuration file, from this directory upwards."""
+    """Return the nearest configuration file, searching from this directory upwards."""
     first = (start or Path.cwd()).resolve()
     for folder in (first, *first.parents):
         for name in FILE_NAMES:
@@ -67,7 +68,7 @@ def find(start: Path | None = None) -> Path | None:
 
 
 def read(path: str | Path) -> dict[str, ServerConfig]:
-    """Read the servers of a file, by name."""
+    """Read a configuration file and return its servers by name."""
     return parse(_load(path), str(path))
 
 
@@ -83,7 +84,8 @@ def _load(path: str | Path) -> Any:
 
 
 def parse(value: Any, where: str = "the configuration") -> dict[str, ServerConfig]:
-    """Return the servers of a decoded configuration. The `servers` of VS Code is accepted too."""
+    """Return the servers in a decoded configuration. The `servers` key of VS Code is accepted
+    too."""
     if isinstance(value, Mapping) and "mcpServers" not in value and "servers" in value:
         value = {"mcpServers": value["servers"]}
     if not isinstance(value, Mapping) or "mcpServers" not in value:
@@ -115,11 +117,13 @@ def choose(
 
 
 def write(path: str | Path, servers: Mapping[str, ServerConfig]) -> None:
-    """Write the servers to a file and keep its other contents. It is replaced atomically."""
+    """Write the servers to a file and keep its other contents. The file is replaced atomically."""
     target = Path(path).resolve()  # keeps a symbolic link
     content = _load(target) if target.exists() else {}
     if not isinstance(content, dict):
-        raise ConfigError(f"{path} is not a JSON object. Move it away, and a new one is written")
+        raise ConfigError(
+            f"{path} is not a JSON object. To have a new file written, move this one away"
+        )
     before = content.get("mcpServers")
     entries = before if isinstance(before, dict) else {}
     content["mcpServers"] = {
@@ -139,7 +143,7 @@ def write(path: str | Path, servers: Mapping[str, ServerConfig]) -> None:
 
 
 def _foreign_fields(entry: Any) -> dict[str, Any]:
-    """Return the fields of other applications in the entry of a server."""
+    """Return the fields of a server's entry that belong to other applications."""
     if not isinstance(entry, dict):
         return {}
     return {key: value for key, value in entry.items() if key not in ServerConfig.__struct_fields__}

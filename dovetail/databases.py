@@ -1,11 +1,12 @@
-"""SQLite files that only their owner may read, in a process that may open one twice and may fork.
+"""SQLite files that only their owner can read, safe to open twice in a process and safe across
+forks.
 
 On POSIX, a lock belongs to a process and a file. When a process closes the file, through any
-descriptor, it loses all its locks on it. A forked child has no locks, although the memory of SQLite
+descriptor, it loses all its locks on it. A forked child has no locks, although the SQLite state
 that it inherits says that it does. A process without its locks seems to be gone: the next process
-that closes the file removes its write-ahead log, with everything that was written since. So nothing
-but SQLite opens a file that exists (`create_private_file`), and no file is open while the process
-forks (`close_before_fork`).
+that closes the file removes the write-ahead log, with everything that was written since. So only
+SQLite opens an existing file (`create_private_file`), and no file is open while the process forks
+(`close_before_fork`).
 https://sqlite.org/howtocorrupt.html#_posix_advisory_locks_canceled_by_a_separate_thread_doing_close_
 https://sqlite.org/howtocorrupt.html#_carrying_an_open_database_connection_across_a_fork_
 """
@@ -20,10 +21,10 @@ from weakref import WeakSet, finalize
 
 
 class ForkSafe(Protocol):
-    """Closes its connections before the process forks."""
+    """An object that closes its connections before the process forks."""
 
     def before_fork(self) -> None:
-        """Close all connections, and let nobody open one."""
+        """Close all connections and block new ones."""
 
     def after_fork(self, *, child: bool) -> None:
         """Allow connections again. Called in the parent and in the child."""
@@ -38,8 +39,11 @@ class _OwnedConnection(sqlite3.Connection):
 
 
 def connect(path: str, timeout: float, owner: object) -> sqlite3.Connection:
-    """Open a connection for use in any thread, which waits up to `timeout` seconds for locks. It is
-    closed at the latest when its owner is collected or the process ends."""
+    """Open a connection that any thread may use and that waits up to `timeout` seconds for locks.
+
+    If its owner does not close it, it is closed when the owner is garbage-collected or the process
+    ends.
+    """
     connection = sqlite3.connect(
         path,
         timeout=timeout,
@@ -52,11 +56,11 @@ def connect(path: str, timeout: float, owner: object) -> sqlite3.Connection:
 
 
 def create_private_file(path: Path) -> None:
-    """Create a file if it does not exist, and make sure that nobody else may read it."""
-    # SQLite gives the files that it creates beside this one the same permissions.
+    """Create a file if it does not exist, and make sure that only its owner can read it."""
+    # SQLite creates its other files next to this one with the same permissions.
     path = path.resolve()
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with _creating:  # else another thread might have locks on the file before it is closed here
+    with _creating:  # otherwise another thread might lock the file before it is closed here
         try:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         except FileExistsError:
@@ -72,7 +76,7 @@ def close_before_fork(store: ForkSafe) -> None:
 
 
 _creating = Lock()
-_forking = RLock()  # else two threads that fork might wait for each other's stores
+_forking = RLock()  # otherwise two forking threads might wait for each other's stores
 _stores: WeakSet[ForkSafe] = WeakSet()
 _closed: list[ForkSafe] = []
 """The stores that are closed for the current fork."""

@@ -1,4 +1,4 @@
-"""Every error of Dovetail, in one file and one flat tree.
+"""All errors that Dovetail raises, in one file and one flat tree.
 
     DovetailError
     ├── ProtocolError            a JSON-RPC error: code, message, data
@@ -45,16 +45,16 @@ DISTRIBUTION = "dovetail-mcp"
 
 
 class DovetailError(Exception):
-    """The root of the tree: `except DovetailError` catches every error that this library raises on
-    purpose."""
+    """The base class of all errors: `except DovetailError` catches every error that this library
+    raises deliberately."""
 
     fault: Literal["local", "remote"] = REMOTE
     """Whose mistake it is, as seen by the program that catches the error."""
 
 
 class ProtocolError(DovetailError):
-    """A JSON-RPC error. Raise it in a handler to answer with it; a client raises it if the server
-    answered with it.
+    """A JSON-RPC error. Raise it in a handler to send it as the answer; a client raises it when the
+    server answers with an error.
 
     Args:
         code: The code of the error. Every subclass has its own, so the code can be left out:
@@ -80,7 +80,7 @@ class ProtocolError(DovetailError):
         return type(self), (self.code, self.message, self.data)
 
     def _detail(self, key: str) -> Any:
-        """Return a member of the data, which may come from a peer; None if there is none."""
+        """Return a member of the data, which may come from a peer, or None if it is missing."""
         return self.data.get(key) if isinstance(self.data, dict) else None
 
 
@@ -130,7 +130,7 @@ class HeaderMismatch(ProtocolError):
 
 
 class MissingCapability(ProtocolError):
-    """The client did not declare a capability that this needs."""
+    """The client did not declare a capability that this request needs."""
 
     code = -32021
     fault = LOCAL
@@ -147,15 +147,15 @@ class Page(NamedTuple):
     """A page that a user has to visit."""
 
     message: str
-    """Why, for the user."""
+    """Why the user should visit it."""
     url: str
-    """Where: an `https://` or `http://` URL."""
+    """Its URL, which starts with `https://` or `http://`."""
     id: str
     """The id of the elicitation, by which the server recognises the visit."""
 
 
 class UrlRequired(ProtocolError):
-    """The user has to visit a page before this can be answered.
+    """The user has to visit a page before this request can be answered.
 
     Args:
         code: The message, or the code (default: -32042).
@@ -210,7 +210,7 @@ class Overloaded(ProtocolError):
 
     @property
     def retry_after(self) -> float | None:
-        """The seconds to wait, if the server says so."""
+        """How many seconds to wait, if the server says so."""
         value = self._detail("retryAfter")
         return float(value) if isinstance(value, int | float) and 0 <= value < 2**31 else None
 
@@ -240,7 +240,7 @@ class ToolError(DovetailError):
     """A tool failed. Raise it in a tool to tell the model why.
 
     Args:
-        message: What went wrong, for the model; it is sent as it is.
+        message: What went wrong, for the model; it is sent unchanged.
         result: On the client: the full result of the tool.
     """
 
@@ -254,7 +254,7 @@ class TaskCancelled(DovetailError):
 
 
 class CannotAsk(DovetailError):
-    """The client cannot be asked this question: its revision does not have it, or the client did
+    """The client cannot be asked this question: its revision does not support it, or the client did
     not declare the capability.
 
     Args:
@@ -272,7 +272,7 @@ class UrlRefused(DovetailError):
 
 
 class SkillRefused(DovetailError):
-    """A skill, or a file of one, differs from its entry, so nothing of it may be used.
+    """A skill or one of its files differs from its entry, so the skill must not be used.
 
     Args:
         message: What differs.
@@ -334,7 +334,7 @@ class ConnectionClosed(DovetailError):
 
 
 class TimedOut(DovetailError, TimeoutError):
-    """No answer within the deadline."""
+    """No answer arrived within the deadline."""
 
 
 class NoCommonRevision(DovetailError):
@@ -377,7 +377,7 @@ def missing_extra(feature: str, extra: str) -> ConfigError:
     """Return the error for a feature whose packages are not installed.
 
     Args:
-        feature: What needs them, in the singular: "Serving HTTP".
+        feature: The feature that needs them, in the singular: "Serving HTTP".
         extra: The extra that installs them: "http".
     """
     return ConfigError(

@@ -18,8 +18,8 @@ def lazy(
 
     Args:
         package: The `globals()` of the package.
-        names: The names, separated by spaces, by the module that defines them, relative to the
-            package.
+        names: For each module, relative to the package, the names that it defines, separated by
+            spaces.
     """
     homes = {name: module for module, listed in names.items() for name in listed.split()}
 

@@ -1,7 +1,7 @@
-"""Every bound in one frozen value. The caller that reaches a bound gets a clear error.
+"""All limits in one frozen value. A caller that exceeds a limit gets a clear error.
 
-`Server(limits=Limits(threads=8))` changes one bound and keeps the rest. Sizes are in bytes, times
-in seconds.
+`Server(limits=Limits(threads=8))` changes one limit and keeps the other defaults. Sizes are in
+bytes, times in seconds.
 """
 
 from msgspec import Struct
@@ -9,65 +9,66 @@ from msgspec import Struct
 from .errors import ConfigError
 
 NEVER_ZERO = ("incoming", "outgoing", "threads", "isolated")
-"""With 0 of any of these, nothing could ever be done."""
+"""The limits that may not be 0, because nothing could run then."""
 KIB = 1024
 MIB = 1024 * KIB
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """The bounds of a server or a client, each with a default.
+    """The limits of a server or a client, each with a default.
 
-    Sizes are in bytes and times in seconds. Counts and sizes are whole numbers; no bound may be
+    Sizes are in bytes and times in seconds. Counts and sizes are whole numbers; no limit may be
     negative, and `incoming`, `outgoing`, `threads` and `isolated` may not be 0. Anything else
     raises ConfigError.
     """
 
     # one message
     incoming: int = 128 * MIB
-    """Bytes of one incoming message (default: 128 MiB). A longer one is skipped, and refused with
-    an error."""
+    """Maximum size of an incoming message, in bytes (default: 128 MiB). A longer message is skipped
+    and answered with an error."""
     outgoing: int = 128 * MIB
-    """Bytes of one outgoing message (default: 128 MiB). Instead of a longer result, an error is
-    sent."""
+    """Maximum size of an outgoing message, in bytes (default: 128 MiB). A longer result is replaced
+    by an error."""
 
     # one connection
     in_flight: int = 4096
     """Requests of one peer that are answered at the same time (default: 4096). Further requests are
     refused. An HTTP client waits before it sends more."""
     write_buffer: int = 1 * MIB
-    """Bytes that wait to be written to one connection (default: 1 MiB). Beyond it,
-    `await ctx.info(…)` waits and reading pauses."""
+    """Bytes that wait to be written to one connection (default: 1 MiB). Above this, `await
+    ctx.info(…)` waits and reading pauses."""
     subscriptions: int = 1024
-    """Resources, and tasks, that one connection may subscribe to (default: 1024). Further
-    subscriptions are refused."""
+    """Resources that one connection may subscribe to, and likewise tasks (default: 1024 each).
+    Further subscriptions are refused."""
     progress_interval: float = 0.02
-    """Least seconds between two progress notifications of one request (default: 0.02). Of the
+    """Minimum seconds between two progress notifications of one request (default: 0.02). Of the
     updates in between, only the newest is sent."""
     ping_interval: float | None = None
     """Seconds between pings to the peer (default: None, no pings)."""
     ping_timeout: float = 10.0
-    """Seconds that a peer has to answer a ping (default: 10). After that the connection is
+    """Seconds that a peer has to answer a ping (default: 10). After that, the connection is
     closed."""
 
     # questions to the client
     asks: int = 100
-    """How often in a row one call may ask its client (default: 100). After that it fails, as one
-    that would never end."""
+    """How often in a row one call may ask its client (default: 100). After that, the call fails,
+    because it might never end."""
     ask_time: float = 3600.0
     """Seconds that a client has to answer a question on its connection or in its session (default:
-    3600). After that the question raises ToolError in the handler."""
+    3600). After that, the question raises ToolError in the handler."""
     parked: int = 1000
     """Suspended calls that this process holds until their client comes back with answers (default:
-    1000). Beyond it the oldest are dropped; their handlers run again when the client comes back."""
+    1000). Above this, the oldest are dropped; their handlers run again when the client comes
+    back."""
     parked_time: float = 600.0
-    """Seconds that a suspended call is held (default: 600). After that its handler runs again when
+    """Seconds that a suspended call is held (default: 600). After that, its handler runs again when
     the client comes back."""
     state_life: float = 3600.0
-    """Seconds that a client has to come back with answers (default: 3600). After that the request
+    """Seconds that a client has to come back with answers (default: 3600). After that, the request
     is refused."""
     journal: int = 256 * KIB
     """Bytes of the answers and `ctx.once` results of one call, which the client carries from
-    request to request (default: 256 KiB). Beyond it the call fails."""
+    request to request (default: 256 KiB). Above this, the call fails."""
 
     # running tools
     threads: int = 32
@@ -79,41 +80,41 @@ class Limits(Struct, frozen=True, kw_only=True):
     wait."""
     isolated_memory: int = 1024 * MIB
     """Bytes of address space that an isolated tool may use in addition to what Python itself maps
-    (default: 1 GiB). Beyond it the tool fails."""
+    (default: 1 GiB). Above this, the tool fails."""
 
     # tasks
     tasks: int = 10_000
-    """Tasks that are kept at the same time, running or over (default: 10,000). Further tasks are
-    refused. Each counts until it expires."""
+    """Tasks that are kept at the same time, running or finished (default: 10,000). Each counts
+    until it expires. Further tasks are refused."""
     tasks_each: int = 1000
     """Tasks of one authenticated caller, or of one session (default: 1000). Further tasks are
     refused."""
     task_bytes: int = 256 * MIB
-    """Bytes that all tasks together take, in memory or on disk (default: 256 MiB). Beyond it new
-    tasks are refused, and a result that does not fit becomes an error."""
+    """Bytes that all tasks together occupy, in memory or on disk (default: 256 MiB). Above this,
+    new tasks are refused, and a result that does not fit is replaced by an error."""
     task_life: float = 3600.0
-    """Seconds that a task is kept from its start, if the caller does not say (default: 3600). A
-    task that still runs then is stopped."""
+    """Seconds that a task is kept after its start, if the caller does not set a time (default:
+    3600). A task that is still running then is stopped."""
     task_life_max: float = 86400.0
-    """Most seconds that a caller can ask for (default: 86,400, a day). A longer wish is
-    shortened."""
+    """Maximum seconds that a caller can request (default: 86,400, a day). A longer time is reduced
+    to this."""
     task_attempts: int = 5
-    """How often a task is resumed after a crash without making progress (default: 5). After that it
-    has failed."""
+    """How often a task is resumed after crashes without making progress (default: 5). After that,
+    it fails."""
     task_poll: float = 2.0
-    """Longest poll interval that is proposed to clients, in seconds (default: 2). It is shorter for
-    a task that has just started."""
+    """Longest poll interval that is suggested to clients, in seconds (default: 2). It is shorter
+    for a task that has just started."""
 
     # skills
     skills: int = 100_000
-    """Skills, and files of skills, that a client reads from the list of one server (default:
-    100,000). A longer list raises an error."""
+    """Skills and skill files that a client reads from the list of one server (default: 100,000). A
+    longer list raises an error."""
     skill_files: int = 512
-    """Files of one skill, on both sides (default: 512). Every host has to accept that many. A skill
-    with more is refused."""
+    """Files in one skill, for servers and clients (default: 512, which every host must accept). A
+    skill with more files is refused."""
     skill_bytes: int = 16 * MIB
-    """Bytes of all files of one skill, on both sides (default: 16 MiB). Every host has to accept
-    that many. A larger skill is refused."""
+    """Total size of the files in one skill, in bytes, for servers and clients (default: 16 MiB,
+    which every host must accept). A larger skill is refused."""
 
     # watched files
     watch_interval: float = 1.0
@@ -125,34 +126,36 @@ class Limits(Struct, frozen=True, kw_only=True):
     # the client
     timeout: float = 60.0
     """Seconds that a request may take, unless it has its own timeout (default: 60). Each progress
-    notification starts the time again. After that the request is cancelled and raises TimedOut."""
+    notification restarts the timer. When the time is up, the request is cancelled and raises
+    TimedOut."""
     timeout_max: float = 3600.0
-    """Seconds that a request may take in total, however much progress it reports (default: 3600).
-    If its own timeout is longer, that counts. After that it is cancelled and raises TimedOut."""
+    """Seconds that a request may take in total, however much progress it reports (default: 3600). A
+    longer timeout of its own takes precedence. When the time is up, the request is cancelled and
+    raises TimedOut."""
     probe_timeout: float = 5.0
-    """Seconds that a server has to answer the probe of its era (default: 5). After that the client
-    opens the connection with `initialize`."""
+    """Seconds that a server has to answer the probe for its era (default: 5). After that, the
+    client opens the connection with `initialize`."""
     pages: int = 1000
-    """Pages of one list that a client reads (default: 1000). A longer list raises an error, as its
-    cursors may be endless."""
+    """Pages of one list that a client reads (default: 1000). A longer list raises an error, because
+    its cursors may never end."""
     rounds: int = 100
     """How often a server may answer one request, or a task, with questions (default: 100). After
-    that the request fails."""
+    that, the request fails."""
     questions: int = 1000
     """Questions that a server may ask a client in one minute (default: 1000). Further questions are
     refused."""
     restarts: int = 5
-    """How often in a row a client tries to open a lost connection, or to start a stdio server,
-    again (default: 5). After that it gives up."""
+    """How often in a row a client tries to reopen a lost connection or to restart a stdio server
+    (default: 5). After that, it gives up."""
     cached: int = 1000
-    """Results that a client caches, if the server allows it (default: 1000). Beyond it the least
+    """Results that a client caches, if the server allows it (default: 1000). Above this, the least
     recently used are dropped."""
     cached_bytes: int = 16 * MIB
-    """Bytes of all cached results (default: 16 MiB). Beyond it the least recently used are
-    dropped."""
+    """Total size of all cached results, in bytes (default: 16 MiB). Above this, the least recently
+    used are dropped."""
     shutdown: float = 2.0
-    """Seconds that a server process has to end after its stdin was closed, and again after SIGTERM
-    (default: 2). Then it is killed. A server gives its calls the same time when it stops."""
+    """Seconds that a server process has to exit after its stdin is closed, and again after SIGTERM
+    (default: 2). Then it is killed. A server that stops allows its calls the same time."""
 
     # HTTP
     stream_after: float = 2.0
@@ -161,11 +164,11 @@ class Limits(Struct, frozen=True, kw_only=True):
     keepalive: float = 15.0
     """Seconds between the comments that keep a quiet event stream open (default: 15)."""
     body_timeout: float = 30.0
-    """Seconds that the headers of a request, and then its body, have to arrive (default: 30). After
-    that the request is refused."""
+    """Seconds within which the headers of a request, and then its body, must arrive (default: 30).
+    After that, the request is refused."""
     bodies: int = 512 * MIB
-    """Bytes of all request bodies that are arriving at the same time (default: 512 MiB). Beyond it
-    requests are refused."""
+    """Total size of all request bodies that are arriving at the same time, in bytes (default: 512
+    MiB). Above this, requests are refused."""
     calls: int = 10_000
     """Requests that one endpoint answers at the same time (default: 10,000). Further requests are
     refused."""
@@ -176,34 +179,34 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Event streams that one session may hold open at the same time with GET (default: 32). Further
     ones are refused."""
     sessions: int = 100_000
-    """Sessions that one process remembers (default: 100,000). Beyond it the least recently used
+    """Sessions that one process remembers (default: 100,000). Above this, the least recently used
     idle session is forgotten; it continues with its next request."""
     session_idle: float = 3600.0
-    """Seconds that a session may go unused (default: 3600). After that it ends."""
+    """Seconds that a session may go unused (default: 3600). After that, it ends."""
     session_life: float = 86400.0
-    """Seconds that a session may last in total (default: 86,400, a day). After that it ends."""
+    """Seconds that a session may last in total (default: 86,400, a day). After that, it ends."""
     tombstones: int = 100_000
-    """Ended sessions that one process remembers, so that they stay ended (default: 100,000). Beyond
-    it the oldest are forgotten."""
+    """Ended sessions that one process remembers, so that they stay ended (default: 100,000). Above
+    this, the oldest are forgotten."""
     retry: float = 1.0
     """Seconds that a client is told to wait before it resumes an event stream (default: 1)."""
     events: int = 4 * MIB
     """Bytes that one event stream holds for a client that is slow or disconnected (default: 4 MiB).
-    Beyond it the oldest events are dropped. On stdio and WebSocket: bytes of notifications that a
-    client has not read; beyond it the connection is closed."""
+    Above this, the oldest events are dropped. On stdio and WebSocket: bytes of notifications that a
+    client has not read; above this, the connection is closed."""
     events_kept: int = 64 * MIB
-    """Bytes that all event streams together hold for disconnected clients (default: 64 MiB). Beyond
-    it the oldest are dropped."""
+    """Bytes that all event streams together hold for disconnected clients (default: 64 MiB). Above
+    this, the oldest are dropped."""
     event_life: float = 300.0
-    """Seconds that an event stream waits for its client to come back (default: 300). After that it
+    """Seconds that an event stream waits for its client to come back (default: 300). After that, it
     is dropped."""
 
     # JSON schemas from elsewhere
     schema_depth: int = 64
-    """Levels of nesting of a JSON schema (default: 64). A deeper one raises SchemaError."""
+    """Levels of nesting in a JSON schema (default: 64). A deeper schema raises SchemaError."""
     schema_nodes: int = 10_000
-    """Subschemas of a JSON schema, with its references followed (default: 10,000). A schema with
-    more raises SchemaError."""
+    """Subschemas in a JSON schema, including those that its references lead to (default: 10,000). A
+    schema with more raises SchemaError."""
 
     def __post_init__(self) -> None:
         for name, default in zip(self.__struct_fields__, self.__struct_defaults__, strict=True):

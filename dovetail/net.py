@@ -1,9 +1,9 @@
-"""Hosts, addresses, origins and URLs: the only place that decides what they mean.
+"""Hosts, addresses, origins and URLs: the only module that interprets them.
 
-`is_loopback` answers "does this stay on this machine?", which is what lets a secret travel without
-TLS. `is_private` answers "could this be something that not all the world can reach?", which is what
-keeps a stranger from pointing us at the local network. In doubt the first says no and the second
-says yes, so a host may be neither trusted nor reachable for strangers:
+`is_loopback` answers "does this certainly stay on this machine?"; only then may a secret be sent
+without TLS. `is_private` answers "might this be unreachable from the public internet?"; that keeps
+strangers from pointing us at the local network. When in doubt, the first says no and the second
+says yes, so a host may be neither trusted nor open to strangers:
 
     host                        is_loopback  is_private  why
     localhost, LOCALHOST        yes          yes         every system resolves it without DNS
@@ -15,19 +15,19 @@ says yes, so a host may be neither trusted nor reachable for strangers:
     ::ffff:127.0.0.1            yes          yes         an IPv4 address in IPv6 notation
     64:ff9b::7f00:1             no           yes         the same, translated by a gateway (NAT64)
     0.0.0.0, ::                 no           yes         "any address": for binding, not for calling
-    2130706433, 127.1, 0x7f.1   no           yes         spellings that only some programs read
+    2130706433, 127.1, 0x7f.1   no           yes         spellings that only some programs accept
     10.0.0.1, fe80::1           no           yes         private and link-local networks
-    localhost.evil.com          no           no          a name like any other
-    evil-localhost              no           no          a name like any other
-    example.com, 8.8.8.8        no           no          what a name leads to is checked at connect
+    localhost.evil.com          no           no          an ordinary name
+    evil-localhost              no           no          an ordinary name
+    example.com, 8.8.8.8        no           no          its address is checked when connecting
 
 Browsers never ask DNS for `*.localhost`, so a server that checks a Host or Origin header accepts
-those names too: see `is_localhost_name`. The redirect URIs of native programs are compared as text
-and may only use the spellings of `LOOPBACK_SPELLINGS` (RFC 8252, section 7.3).
+those names too: see `is_localhost_name`. The redirect URIs of native apps are compared as text and
+may only use the spellings in `LOOPBACK_SPELLINGS` (RFC 8252, section 7.3).
 
-A URL is opened in a browser only if `why_not_openable` finds nothing: http or https, a host, no
-hidden or ambiguous characters. What a person should still be warned of (Punycode, plain http) is up
-to the dialog that asks them.
+A URL is opened in a browser only if `why_not_openable` finds no problem: it must use http or https,
+have a host, and contain no hidden or ambiguous characters. The dialog that asks the user decides on
+further warnings (Punycode, plain http).
 """
 
 import re
@@ -44,7 +44,7 @@ DEFAULT_PORTS: Final = {"http": 80, "https": 443, "ws": 80, "wss": 443}
 HTTP_SCHEMES: Final = {"ws": "http", "wss": "https"}
 """The scheme of the HTTP request that opens a WebSocket."""
 LOOPBACK_SPELLINGS: Final = r"localhost|127\.0\.0\.1|\[::1\]"
-"""A pattern of the loopback hosts that a redirect URI may name."""
+"""A pattern for the loopback hosts that a redirect URI may name."""
 FORBIDDEN_NETWORKS: Final = (
     "169.254.0.0/16",
     "fe80::/10",
@@ -53,11 +53,12 @@ FORBIDDEN_NETWORKS: Final = (
     "168.63.129.16/32",
     "192.0.0.192/32",
 )
-"""Where clouds publish the metadata of their machines, which includes all link-local addresses."""
+"""The addresses where clouds publish the metadata of their machines, including all link-local
+ones."""
 _NAT64 = "64:ff9b::/96"
 """IPv4 addresses as networks without IPv4 write them (RFC 6052)."""
 _ODD_NUMBER = re.compile(r"(?:^|\.)(?:\d+|0x[0-9a-f]*)$")
-"""How a spelling of an IPv4 address ends that only some programs accept: 127.1, 2130706433."""
+"""The end of an IPv4 spelling that only some programs accept: 127.1, 2130706433."""
 
 
 # hosts
@@ -69,18 +70,18 @@ def normalize_host(host: str) -> str:
 
 
 def is_localhost_name(host: str) -> bool:
-    """Tell whether a host is `localhost` or a name below it, which no DNS server may define."""
+    """Return whether a host is `localhost` or a name below it, which no DNS server may define."""
     name = normalize_host(host)
     return name == "localhost" or name.endswith(".localhost")
 
 
 def is_ip_address(host: str) -> bool:
-    """Tell whether a host is an IP address (with or without brackets) in its usual spelling."""
+    """Return whether a host is an IP address (with or without brackets) in its usual spelling."""
     return _parse_address(host) is not None
 
 
 def is_loopback(host: str | None) -> bool:
-    """Tell whether a host is certainly this machine, so that what is sent there stays here."""
+    """Return whether a host is certainly this machine, so that data sent to it stays here."""
     address = _parse_address(host or "")
     if address is None:
         return normalize_host(host or "") == "localhost"
@@ -88,7 +89,7 @@ def is_loopback(host: str | None) -> bool:
 
 
 def is_private(host: str) -> bool:
-    """Tell whether a host may be something that not all the world can reach."""
+    """Return whether a host may be unreachable from the public internet."""
     address = _unwrap(_parse_address(host))
     if address is None:
         return is_localhost_name(host) or bool(_ODD_NUMBER.search(normalize_host(host)))
@@ -96,7 +97,8 @@ def is_private(host: str) -> bool:
 
 
 def is_forbidden(host: str) -> bool:
-    """Tell whether an address is never requested on behalf of others, whatever the settings."""
+    """Return whether an address must never be requested on behalf of others, whatever the
+    settings."""
     address = _unwrap(_parse_address(host))
     return address is not None and any(address in network for network in _networks())
 
@@ -105,8 +107,8 @@ def is_forbidden(host: str) -> bool:
 def network_of(address: str) -> str:
     """Return the network that counts as one caller; empty for this machine.
 
-    With IPv6 that is the network of 64 bits, within which a single machine has as many addresses as
-    it likes. What is not an address, such as a name that an ASGI server made up, stays as it is.
+    For IPv6, that is the /64 network, in which a single machine can have any number of addresses. A
+    value that is not an address, such as a name made up by an ASGI server, is returned unchanged.
     """
     from ipaddress import ip_network
 
@@ -120,7 +122,7 @@ def network_of(address: str) -> str:
 
 
 def is_local_file_host(host: str | None) -> bool:
-    """Tell whether the host of a file URI means this machine (RFC 8089, section 2)."""
+    """Return whether the host of a file URI means this machine (RFC 8089, section 2)."""
     return (host or "").lower() in ("", "localhost")
 
 
@@ -141,7 +143,7 @@ def _parse_address(host: str) -> "IPv4Address | IPv6Address | None":
 
 
 def _unwrap(address: Any) -> Any:
-    """Return the IPv4 address that an IPv6 address leads to, if there is one."""
+    """Return the IPv4 address inside an IPv6 address, if there is one."""
     if address is None or address.version == 4:
         return address
     from ipaddress import IPv4Address, ip_network
@@ -153,10 +155,11 @@ def _unwrap(address: Any) -> Any:
 
 
 class PeerAddresses:
-    """Where one server was found: the addresses of all connections that were tried.
+    """The addresses of all connections that were tried for one server.
 
     A server on the local network may point to others there; a server elsewhere may not. So each
-    address is checked when it is connected to: a name may lead somewhere else a moment later.
+    address is checked when a connection is opened, because a name may resolve differently a moment
+    later.
     """
 
     __slots__ = ("_all_private", "host")
@@ -200,7 +203,7 @@ def parse_host(value: bytes) -> Authority | None:
 
 
 def parse_origin(value: bytes) -> HeaderOrigin | None:
-    """Parse an Origin header; None for `null` and whatever else is not an origin."""
+    """Parse an Origin header; None for `null` and anything else that is not an origin."""
     found = _ORIGIN.fullmatch(value.decode("latin-1").lower())
     host = None if found is None else parse_host(found[2].encode("latin-1"))
     if found is None or host is None:
@@ -233,7 +236,7 @@ def parse_allowed_origin(entry: str) -> HeaderOrigin:
 
 
 def split_origin(url: str) -> tuple[str, str, int]:
-    """Return the scheme, host and port of a URL: URLs that share them may see the same secrets.
+    """Return the scheme, host and port of a URL. URLs that share them may receive the same secrets.
 
     A WebSocket has the origin of the HTTP request that opens it. Raises ValueError for a port or an
     IPv6 address that is malformed.
@@ -246,7 +249,7 @@ def split_origin(url: str) -> tuple[str, str, int]:
 
 
 def origin(url: str) -> str:
-    """Return the origin of a URL in its one spelling: no default port, IPv6 in brackets."""
+    """Return the origin of a URL in its canonical spelling: no default port, IPv6 in brackets."""
     scheme, host, port = split_origin(url)
     name = f"[{host}]" if ":" in host else host
     return f"{scheme}://{name}" + ("" if port == DEFAULT_PORTS.get(scheme, 0) else f":{port}")
@@ -256,7 +259,8 @@ def origin(url: str) -> str:
 
 
 def is_confidential(url: str) -> bool:
-    """Tell whether nobody else can read what is sent to a URL: TLS, or this machine."""
+    """Return whether nobody else can read data sent to a URL: it uses TLS, or stays on this
+    machine."""
     try:
         scheme, host, _ = split_origin(url)
     except ValueError:
@@ -265,14 +269,14 @@ def is_confidential(url: str) -> bool:
 
 
 def without_password(url: str) -> str:
-    """Return a URL as it may be shown: without a user name and password."""
+    """Return a URL without its user name and password, for display."""
     return re.sub(r"//[^/@]*@", "//", url)
 
 
 def why_not_openable(url: str) -> str | None:
-    """Return why a URL must not be opened in a browser, as the end of a sentence; None if it may.
+    """Return why a URL must not be opened in a browser, as a lower-case clause; None if it may.
 
-    A browser could go elsewhere than it seems, or do something other than show a page.
+    Such a URL could lead somewhere other than it seems to, or do something other than show a page.
     """
     from urllib.parse import urlsplit
 
@@ -284,16 +288,16 @@ def why_not_openable(url: str) -> str | None:
     reasons = {
         "only http and https URLs are opened": parts.scheme not in ("http", "https"),
         "it has no host": not host,
-        "its port is not a port": port == 0,
-        "it has hidden characters or spaces": not url.isprintable() or " " in url,
-        "it has a backslash, which programs read in different ways": "\\" in url,
-        "its host is disguised": "%" in host,
+        "its port is not valid": port == 0,
+        "it contains hidden characters or spaces": not url.isprintable() or " " in url,
+        "it contains a backslash, which programs interpret differently": "\\" in url,
+        "its host is percent-encoded": "%" in host,
     }
     return next((reason for reason, applies in reasons.items() if applies), None)
 
 
 def open_in_browser(url: str) -> bool:
-    """Open a URL in the user's browser. Returns False if it may not or could not be opened.
+    """Open a URL in the user's browser. Return False if it must not or could not be opened.
 
     This blocks as long as the browser does, so call it in a thread.
     """

@@ -1,12 +1,12 @@
-"""The types that the layers share. They have no behaviour, apart from keeping a value consistent.
+"""The types that the layers share. They have no behaviour beyond keeping their values consistent.
 
-A `Channel` moves whole messages as bytes and knows nothing of their meaning. Implement it for a
-transport of your own: `Client(channel)` and `server.serve(channel)` accept any object of this shape
+A `Channel` moves whole messages as bytes and does not interpret them. Implement it for a transport
+of your own: `Client(channel)` and `server.serve(channel)` accept any object with its methods
 (docs/guides/transports.md).
 
-A `Service` is what a server is to the layers below it. A `Caller` is the other side, and a `Call`
-is one of its requests. A `Bus` connects the processes of one server. A `Guard` decides who may call
-a server over HTTP, and `Credentials` are what a client presents to it.
+A `Service` is a server as the layers below see it. A `Caller` is the other side, and a `Call` is
+one of its requests. A `Bus` connects the processes of one server. A `Guard` decides who may call a
+server over HTTP, and `Credentials` are what a client presents to it.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 
 class LostReply(Struct, frozen=True, eq=False):
-    """What a channel delivers in place of a reply that will never come, while the channel itself
-    goes on."""
+    """An item that a channel delivers in place of a reply that will never come. The channel itself
+    stays open."""
 
     id: Id
     """The id of the request."""
@@ -43,19 +43,20 @@ class LostReply(Struct, frozen=True, eq=False):
 
 
 Incoming: TypeAlias = bytes | TooLong | LostReply
-"""What a channel delivers: a message, a TooLong in place of one that was over the size limit and
-was skipped, or a LostReply."""
+"""An item that a channel delivers: a message, a TooLong in place of a message that was skipped
+because of its size, or a LostReply."""
 Receive: TypeAlias = Callable[[Incoming], None]
-"""Takes what a channel delivers."""
+"""A function that is called with each item that a channel delivers."""
 OnClose: TypeAlias = Callable[[Exception | None], None]
-"""Called once, when a channel has ended: with None for an orderly end, or else with the reason."""
+"""A function that is called once, when a channel has ended: with None for an orderly end, or else
+with the reason."""
 
 
 class Channel(Protocol):
     """A two-way pipe for messages. All calls come from the event loop that called `start`."""
 
     def start(self, receive: Receive, ended: OnClose) -> None:
-        """Start to deliver.
+        """Start delivering messages.
 
         Args:
             receive: Called with each message, in order.
@@ -78,7 +79,7 @@ class Channel(Protocol):
 
 
 class Network(Struct, frozen=True):
-    """What a session runs over, in the words of OpenTelemetry. A channel may have one, as
+    """The network that a session runs over, in OpenTelemetry's terms. A channel may provide it as
     `network`."""
 
     transport: str
@@ -112,9 +113,9 @@ class Principal(Struct, frozen=True):
 
 
 MAX_ELICITATION_IDS = 64
-"""URL elicitations that are remembered for one caller."""
+"""The number of URL elicitations that are remembered for one caller."""
 MAX_TASK_IDS = 256
-"""Tasks for which one caller gets notifications without asking."""
+"""The number of tasks for which one caller gets notifications without asking."""
 
 
 class Caller(Struct, eq=False):
@@ -126,19 +127,21 @@ class Caller(Struct, eq=False):
     info: Implementation | None = None
     """Its name and version, if it gave them."""
     capabilities: ClientCapabilities = field(default_factory=ClientCapabilities)
-    """What it declared (default: nothing)."""
+    """The capabilities that it declared (default: none)."""
     log_level: int | None = 0
-    """The lowest severity of log message that it gets (default: 0, all); None for none."""
+    """The lowest severity of the log messages that it gets (default: 0, all messages); None for
+    none."""
     state: Any = None
-    """What the server's lifespan yielded."""
+    """The value that the server's lifespan yielded."""
     principal: Principal | None = None
-    """Who it is; None if nothing checks that, as on stdio or without `Server(auth=…)`."""
+    """The authenticated caller; None without authentication, as on stdio or without
+    `Server(auth=…)`."""
     address: str | None = None
-    """The network address of its newest request, on a network."""
+    """The network address that its newest request came from, if there is one."""
     roots: tuple[Any, ...] | None = None
-    """Its roots; None if they must be asked for."""
+    """Its roots; None if they have to be requested."""
     roots_generation: int = 0
-    """Counts the changes of its roots: an answer that was requested before the last change is
+    """The number of changes to its roots. A list that was requested before the last change is
     outdated."""
     elicitation_ids: tuple[str, ...] = ()
     """The ids of its newest URL elicitations, in the handshake era."""
@@ -152,7 +155,7 @@ class Caller(Struct, eq=False):
     """The ids of its newest tasks, in the handshake era."""
 
     def invalidate_roots(self) -> None:
-        """Forget the roots, so that they are asked for again."""
+        """Forget the roots, so that they are requested again."""
         self.roots, self.roots_generation = None, self.roots_generation + 1
 
     def remember_elicitation(self, id: str) -> None:
@@ -173,7 +176,7 @@ class Caller(Struct, eq=False):
 
 
 class Call(Struct, eq=False):
-    """One request that is being answered. Middleware sees it, may change `params`, and passes it
+    """A request that is being answered. Middleware sees it, may change `params`, and passes it
     on."""
 
     id: Id
@@ -185,23 +188,25 @@ class Call(Struct, eq=False):
     caller: Caller
     """The other side."""
     connection: Any
-    """Where what belongs to the call goes: notifications, and questions to the client."""
+    """The stream for messages that belong to the call: notifications, and questions to the
+    client."""
     cancelled: bool = False
-    """Whether nobody waits for the reply any more."""
+    """Whether nobody is waiting for the reply any more."""
     timed_out: bool = False
     """Whether the tool's timeout has passed. The call is answered with an error, and the
     handler's result is discarded."""
     abort_error: ProtocolError | None = None
-    """The error that the call was ended with, though somebody waits for the reply."""
+    """The error that ended the call while somebody was waiting for the reply."""
     finished: bool = False
-    """Whether it was answered or cancelled: nothing that belongs to it is sent from then on."""
+    """Whether it was answered or cancelled. From then on, no messages that belong to it are
+    sent."""
     error_code: int | None = None
     """The code of the error that it was answered with."""
     protocol_handler: "CallHandler | None" = None
-    """Answers what belongs to the protocol (subscriptions, log levels); the server passes such a
-    call on to it."""
+    """The handler of methods that belong to the protocol itself (subscriptions, log levels); the
+    server passes their calls on to it."""
     principal: Principal | None = None
-    """Who sent this request. Each request of a session may come with another token."""
+    """Who sent this request. Each request of a session may carry a different token."""
     address: str | None = None
     """The network address that it came from."""
     missing_scopes: tuple[str, ...] = ()
@@ -211,20 +216,20 @@ class Call(Struct, eq=False):
     run: Any = None
     """The suspendable call or task that runs the handler, if that may outlive the request."""
     once_results: dict[str, Any] | None = None
-    """What `ctx.once` returned, as JSON by key; a future while it runs."""
+    """The results of `ctx.once` by key, as JSON; a future while a step is running."""
     input_responses: Mapping[str, Any] = {}
     """The client's answers, for a handler that returns InputRequired."""
     request_state: str | None = None
-    """The state that such a handler returned with its questions."""
+    """The state that this handler returned with its questions."""
     timeout_clock: Any = None
-    """Ends the handler when its time is up; stopped while the client is being asked."""
+    """The timer that ends the handler; it is paused while the client is being asked."""
     detach: "Callable[[Call], Awaitable[Call]] | None" = None
-    """Turns the call into a task, if that is still undecided; returns the call that the handler
-    goes on with."""
+    """Turns the call into a task, if that is still undecided, and returns the call that the handler
+    continues with."""
     open_questions: int = 0
-    """Questions over the back channel that have no answer yet."""
+    """The number of questions on the back channel that have no answer yet."""
     rounds: int = 0
-    """How many rounds of questions it has asked there."""
+    """The number of rounds of questions that it has asked on the back channel."""
     task: "asyncio.Task[None] | None" = None
     """The asyncio task that answers it."""
 
@@ -240,32 +245,32 @@ class Call(Struct, eq=False):
 
 
 CallHandler: TypeAlias = Callable[[Call], Awaitable[Any]]
-"""Answers a call with a result, or raises a ProtocolError to refuse it."""
+"""A function that answers a call with a result, or raises a ProtocolError to refuse it."""
 Redact: TypeAlias = Callable[[str], str]
-"""Takes a string on its way out, and returns what may be seen of it."""
+"""A function that takes an outgoing string and returns it without its secrets."""
 ChangeListener: TypeAlias = Callable[[str, Any], None]
-"""Called with a change, as the method name and params of its notification. May be called from any
-thread."""
+"""A function that is called with each change, as the method and params of its notification. It may
+be called from any thread."""
 
 
 class Service(Protocol):
-    """What a server is to the layers below it. `Server` is one; a gateway is another."""
+    """A server as the layers below see it. `Server` is one implementation; a gateway is another."""
 
     info: Implementation
     """Its name and version."""
     instructions: str | None
     """Instructions for the model."""
     capabilities: ServerCapabilities
-    """What it declares."""
+    """The capabilities that it declares."""
     revisions: tuple[Revision, ...]
     """The revisions that it serves, oldest first."""
     limits: "Limits"
-    """Its bounds."""
+    """Its limits."""
     redact: Redact | None
     """Removes secrets from everything that it sends."""
     replay: bool
-    """Whether a handler that asked its client is always run again from the start, as another
-    process would have to."""
+    """Whether a handler that asked its client is always run again from the beginning, as it would
+    be in another process."""
     guard: "Guard | None"
     """Decides who may call it over HTTP and WebSocket; None admits everybody."""
 
@@ -295,7 +300,7 @@ class Service(Protocol):
             caller: Who requests it.
 
         Raises:
-            Forbidden: The caller's scopes do not cover it.
+            Forbidden: The caller lacks a scope that the request needs.
             Overloaded: The caller has reached a rate limit.
         """
 
@@ -303,7 +308,8 @@ class Service(Protocol):
         """Answer a call.
 
         Args:
-            call: The call; its `protocol_handler`, if it has one, is called in place of a handler.
+            call: The call. If it has a `protocol_handler`, that is called instead of the server's
+                own handler.
         """
 
     def observe(self, observer: Any) -> None:
@@ -314,16 +320,16 @@ class Service(Protocol):
         """
 
     def session_ended(self, caller: Caller, network: Network | None, seconds: float) -> None:
-        """Take note of the end of a session of the handshake era.
+        """Record that a session of the handshake era has ended.
 
         Args:
             caller: The caller of the session.
-            network: What it ran over, if known.
+            network: The network that it ran over, if known.
             seconds: How long it lasted.
         """
 
     def can_ask(self, call: Call) -> bool:
-        """Return whether the handler of a call is able to ask the client.
+        """Return whether the handler of a call can ask the client.
 
         Args:
             call: The call, before it is answered.
@@ -346,7 +352,7 @@ class Service(Protocol):
 
         Args:
             listener: Called with each change, on any thread.
-            watched: Whether it also wants changes of watched files (default: True).
+            watched: Whether to include changes of watched files (default: True).
 
         Returns:
             A function that removes the listener.
@@ -361,24 +367,24 @@ class Service(Protocol):
 
 
 MEMBERS_CHANGED = "bus/parted"
-"""The topic that a bus publishes itself: another process has left, or this process lost all others
-or found them again."""
+"""The topic on which a bus itself reports that another process has left, or that this process has
+lost or regained contact with all others."""
 
 
 class Bus(Protocol):
-    """How the processes of one server reach each other. Payloads are whatever MessagePack can
-    carry."""
+    """The connection between the processes of one server. A payload is any value that MessagePack
+    can encode."""
 
     alone: bool
     """Whether no other process can be reached."""
 
     def on(self, topic: str, handler: Callable[[Any], Any]) -> None:
-        """Handle what other processes publish or ask under a topic.
+        """Handle the messages and questions of other processes on a topic.
 
         Args:
             topic: The topic. It has one handler: the one that was set last.
-            handler: Takes the payload. What it returns, or its coroutine returns, is the answer;
-                None means that it has none.
+            handler: Called with the payload. Its result, or that of its coroutine, is the answer;
+                None means that it has no answer.
         """
 
     def publish(self, topic: str, payload: Any) -> None:
@@ -390,8 +396,7 @@ class Bus(Protocol):
         """
 
     async def ask(self, topic: str, payload: Any, timeout: float = 1.0) -> Any:
-        """Ask all other processes, and return the first answer that is not None; None if there is
-        none.
+        """Ask all other processes, and return the first answer that is not None, or else None.
 
         Args:
             topic: The topic.
@@ -415,7 +420,7 @@ class HttpRequest(Struct, kw_only=True):
     body: bytes = b""
     """The body, complete."""
     url: str = ""
-    """The whole URL with its query: as the client sees it, or where a request of our own goes."""
+    """The full URL with its query: as the client sees it, or the target of an outgoing request."""
     address: str | None = None
     """The network address of the client."""
 
@@ -432,30 +437,29 @@ class HttpResponse(Struct, kw_only=True):
 
 
 Fetch: TypeAlias = Callable[[HttpRequest], Awaitable[HttpResponse]]
-"""Sends a request and returns the response, whatever its status; raises ConnectFailed or TimedOut.
-Redirects are not followed, sizes and times are bounded, and addresses of the local network are
-refused unless they are allowed."""
+"""A function that sends a request and returns the response, whatever its status, or raises
+ConnectFailed or TimedOut. Redirects are not followed, sizes and times are bounded, and addresses of
+the local network are refused unless they are allowed."""
 
 
 class PublicUrl(Struct, frozen=True, eq=False):
-    """The public URL of a guarded server, and what a guard may use there."""
+    """The public URL of a guarded server, and the keys and functions that its guard may use."""
 
     url: str
     """The URL of the endpoint, which tokens must be issued for."""
     base: str
-    """The URL that the guard's own pages are below: origin and mount point, without a slash at the
-    end."""
+    """The base URL of the guard's own pages: origin and mount point, without a trailing slash."""
     ring: "KeyRing"
     """The server's keys."""
     fetch: Fetch
-    """For URLs that a stranger named."""
+    """Fetches URLs that strangers supply."""
     fetch_trusted: Fetch | None = None
-    """For URLs from the configuration, which may be on the local network."""
+    """Fetches URLs from the configuration, which may be on the local network."""
     scopes: tuple[str, ...] = ()
     """All scopes that the server's tools, resources and prompts need."""
     is_configured: bool = True
-    """Whether the URL comes from the server's configuration. Otherwise it is what the request says,
-    which an attacker may have chosen."""
+    """Whether the URL comes from the server's configuration. Otherwise it is taken from the
+    request, and an attacker may have chosen it."""
 
 
 class RequestIdentity(Struct, frozen=True, eq=False):
@@ -464,20 +468,22 @@ class RequestIdentity(Struct, frozen=True, eq=False):
     address: str | None = None
     """The network address of the client."""
     principal: Principal | None = None
-    """Who the guard says it is."""
+    """The caller, as the guard identified it."""
     public_url: PublicUrl | None = None
-    """Where the guard admitted it."""
+    """The public URL at which the guard admitted it."""
     request: HttpRequest | None = None
     """The request that the guard admitted."""
 
 
 class Guard(Protocol):
-    """Decides who may call a server. `dovetail.auth` has some; `Server(auth=…)` takes any.
+    """An object that decides who may call a server. `dovetail.auth` provides several;
+    `Server(auth=…)` accepts any.
 
-    A guard may have three more members. `recheck(request, public_url)` is called instead of `admit`
-    for a request that was admitted before and is still being answered, for proofs that can be used
-    only once. `check_base_url(base)` may raise, before the first request, if the guard cannot work
-    at the URL of the server. `secrets` names the headers that handlers do not get to see.
+    A guard may have three optional members. `recheck(request, public_url)` is called instead of
+    `admit` for a request that was admitted before and is still being answered, because some proofs
+    can be used only once. `check_base_url(base)` may raise an error before the first request if the
+    guard cannot work at the URL of the server. `secrets` names the headers that are hidden from
+    handlers.
     """
 
     async def admit(self, request: HttpRequest, public_url: PublicUrl) -> Principal | HttpResponse:
@@ -489,10 +495,11 @@ class Guard(Protocol):
         """
 
     async def respond(self, request: HttpRequest, public_url: PublicUrl) -> HttpResponse | None:
-        """Return a page of the guard itself, such as its metadata; None if it has none there.
+        """Return a page of the guard itself, such as its metadata; None if it has no page at this
+        path.
 
         Args:
-            request: The request; its path is that of the origin.
+            request: The request; its path is relative to the origin.
             public_url: The server's public URL.
         """
 
@@ -509,8 +516,8 @@ class Guard(Protocol):
 
 
 class Credentials(Protocol):
-    """What a client authenticates with. `dovetail.auth` has some; `Client(auth=…)` takes any. All
-    methods but `bind` are called on what `bind` returned, from one event loop."""
+    """The credentials of a client. `dovetail.auth` provides several; `Client(auth=…)` accepts any.
+    All methods except `bind` are called on the object that `bind` returned, from one event loop."""
 
     def bind(self, url: str, fetch: Fetch) -> "Credentials":
         """Return these credentials for one server.
@@ -521,7 +528,8 @@ class Credentials(Protocol):
         """
 
     async def headers(self, method: str, url: str) -> Mapping[str, str]:
-        """Return the headers to send with a request; renews a token that is about to expire.
+        """Return the headers to send with a request, after renewing a token that is about to
+        expire.
 
         Args:
             method: The HTTP method of the request.
@@ -529,7 +537,7 @@ class Credentials(Protocol):
         """
 
     async def on_refused(self, method: str, url: str, answer: HttpResponse) -> bool:
-        """Handle a 401 or 403. True means: send the request again, with new `headers`.
+        """Handle a 401 or 403. Return True to send the request again with new `headers`.
 
         Args:
             method: The HTTP method of the request.
@@ -541,12 +549,12 @@ class Credentials(Protocol):
         """
 
     def on_response(self, answer: HttpResponse) -> None:
-        """Take note of any other response, whose headers may matter (nonces).
+        """Process any other response, whose headers may matter (nonces).
 
         Args:
             answer: The response, without its body.
         """
 
     async def authorize(self) -> None:
-        """Do what needs a person, however long it takes, after `on_refused` raised an Unauthorized
-        that is `curable`."""
+        """Perform the login that needs a person, however long it takes, after `on_refused` raised a
+        `curable` Unauthorized."""

@@ -1,22 +1,22 @@
-"""Tokens that only this server can have made: session ids, cursors, the state of a question.
+"""Tokens that only this server can make: session ids, cursors, the state of a question.
 
 A token is `kind | nonce | body | tag`, in URL-safe base64, so that a header can carry it. The first
 byte says which of two kinds it is. *Encrypted* is AES-GCM, if `cryptography` is installed. *Signed*
-is keyed BLAKE2b, for the bare install: anybody who holds the token can read its body, but nobody
-else can make or change one. `ring.encrypts` says which kind a ring makes.
+is keyed BLAKE2b, if it is not: anybody who holds the token can read its body, but only the server
+can make or change one. `ring.encrypts` says which kind a ring makes.
 
-Each secret gives one key for every kind and purpose, so a token of one purpose or kind never opens
-as another. A token may also be `bound` to something that is not in it, such as a user or a request,
-which must be given again to open it. Both kinds are equally hard to forge, and a signed token shows
-nothing that it has not shown before. So a ring that encrypts opens signed tokens too, and a fleet
-can be upgraded machine by machine. A ring that only signs refuses encrypted tokens.
+One key for every kind and purpose is derived from each secret, so a token of one purpose or kind
+never opens as another. A token may also be `bound` to data that it does not contain, such as a user
+or a request; the same data is needed to open it. Both kinds are equally hard to forge, and opening
+a signed token reveals nothing new. So a ring that encrypts opens signed tokens too, and a fleet can
+be upgraded machine by machine. A ring that only signs refuses encrypted tokens.
 
-The first key seals and all keys open. To rotate keys, put the new one in front, and drop the old
-one when the last of its tokens has expired. Nonces are random, which limits one key to about 2^32
-tokens of one purpose.
+The first key seals tokens, and all keys open them. To rotate keys, put the new one in front, and
+drop the old one when the last of its tokens has expired. Nonces are random, which limits one key to
+about 2^32 tokens of one purpose.
 
-A token has exactly one spelling: a list of revoked tokens cannot be evaded by writing one
-differently.
+A token has exactly one spelling, so writing a revoked token differently does not evade the list of
+revoked tokens.
 """
 
 import os
@@ -41,7 +41,8 @@ KeyOrigin: TypeAlias = Literal["configured", "environment", "process"]
 
 
 class Forged(ValueError):
-    """A token that this server did not make, or not for this use. It never says which."""
+    """A token that this server did not make, or that it made for another use. The error never says
+    which."""
 
     def __init__(self) -> None:
         super().__init__("not a valid token")
@@ -58,7 +59,7 @@ class Cipher(Protocol):
 
 
 class _Signer(Struct, frozen=True, eq=False):
-    """Leaves the data readable and adds a tag."""
+    """A cipher that leaves the data readable and adds a tag."""
 
     key: bytes
 
@@ -80,7 +81,7 @@ class _Signer(Struct, frozen=True, eq=False):
 class KeyRing:
     """Seals bytes into tokens and opens them again.
 
-    A purpose is a word of the program, never of a request.
+    A purpose is a fixed word in the program; it never comes from a request.
     """
 
     __slots__ = ("_ciphers", "_forgery_errors", "_makers", "_roots", "origin")
@@ -91,9 +92,9 @@ class KeyRing:
         them."""
         self._roots = [blake2b(secret, person=b"dovetail root").digest() for secret in secrets]
         self._ciphers: dict[tuple[int, str], list[Cipher]] = {}
-        """By kind and purpose, one for each key."""
+        """The ciphers by kind and purpose, one for each key."""
         self._makers: dict[int, Callable[[bytes], Cipher]] = {}
-        """What makes a cipher from a key, by kind; loaded on first use."""
+        """The function that makes a cipher from a key, by kind; loaded on first use."""
         self._forgery_errors: tuple[type[Exception], ...] = (Forged,)
 
     @property
@@ -110,13 +111,13 @@ class KeyRing:
         return _to_text(b"%c%b%b" % (kind, nonce, cipher.encrypt(nonce, data, bound)))
 
     def open(self, purpose: str, token: str, *, bound: bytes = b"") -> bytes:
-        """Return the bytes that were sealed for this purpose and bound to these bytes; raises
-        Forged for any other token."""
+        """Return the bytes that were sealed for this purpose and with this `bound`. Any other token
+        raises Forged."""
         try:
             raw = _from_text(token)
         except ValueError:
             raise Forged from None
-        # The decoder skips characters that it does not know, hence the second condition.
+        # The decoder skips unknown characters, hence the second condition.
         if len(raw) <= NONCE_BYTES + TAG_BYTES or _to_text(raw) != token:
             raise Forged
         kind, nonce, sealed = raw[0], raw[1 : 1 + NONCE_BYTES], raw[1 + NONCE_BYTES :]
@@ -154,8 +155,8 @@ class KeyRing:
 
 
 def key_ring(keys: Sequence[Key] | None = None) -> KeyRing:
-    """Return the ring of these keys, else of those in `DOVETAIL_KEYS`, else of a key that the
-    processes of this program share."""
+    """Return the ring of these keys. By default, use those in `DOVETAIL_KEYS`, or else a key that
+    the processes of this program share."""
     if keys is not None:
         listed = [keys] if isinstance(keys, str | bytes) else keys
         return KeyRing(_check_keys(listed, "the keys"), "configured")

@@ -120,8 +120,7 @@ class Taped:
 
 
 class ReplayingServer:
-    """A server that always runs a handler again after it asked, as another process would have
-    to."""
+    """A server that always runs a handler again after a question, as another process would."""
 
     replay = True
 
@@ -169,7 +168,7 @@ async def pair(
     Args:
         server: The server.
         revision: The revision that they speak: a date, "handshake" or "stateless" (default: the
-            newest that both know).
+            newest that both support).
         record: A tape to record all messages on.
         replay: Whether a handler that asks the client in the stateless era is always run again from
             its beginning (default: it continues if possible).
@@ -198,7 +197,7 @@ async def pair(
 
 
 class Bare:
-    """A peer that sends any bytes and reads what comes back, for tests of malformed and hostile
+    """A peer that sends arbitrary bytes and reads the replies, for tests of malformed and hostile
     input.
 
     Args:
@@ -218,7 +217,7 @@ class Bare:
         """Send a message.
 
         Args:
-            message: A value that is encoded as JSON, or bytes that are sent as they are.
+            message: A value that is encoded as JSON, or bytes that are sent unchanged.
         """
         self._channel.send(message if isinstance(message, bytes) else msgspec.json.encode(message))
 
@@ -235,7 +234,7 @@ class Bare:
             return msgspec.json.decode(await self._inbox.get())
 
     async def ask(self, method: str, params: Any = None, id: Any = 1) -> Any:
-        """Send a request and return the response. Other messages that come before are dropped.
+        """Send a request and return the response. Messages that arrive before it are dropped.
 
         Args:
             method: The method.
@@ -253,7 +252,7 @@ class Bare:
                 return reply
 
     def waiting(self) -> int:
-        """Return the number of messages that have arrived and were not read yet."""
+        """Return the number of messages that have arrived but have not been read yet."""
         return self._inbox.qsize()
 
     async def greet(self, version: str, capabilities: dict[str, Any] | None = None) -> Any:

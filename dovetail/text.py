@@ -1,26 +1,26 @@
-r"""Text of strangers, made safe to show: in a terminal, a log, an error message or a page.
+r"""Make untrusted text safe to show in a terminal, a log, an error message or a page.
 
-Whatever a peer says may be hostile. An escape sequence can retitle the window, fill the clipboard
+Any text from a peer may be hostile. An escape sequence can retitle the window, fill the clipboard
 (OSC 52), hide a link behind the text of another (OSC 8) or erase what was printed. A lone `\r`
-overwrites the line. Marks of direction show text in another order than it has, and invisible
+overwrites the line. Direction marks change the order in which text is shown, and invisible
 characters make one name look like another.
 
     escape_unsafe   for a terminal: each such character becomes a visible escape such as `\x1b`
-    one_line        for a message: one line of bounded length, with spaces in their place
+    one_line        for a message: one line of bounded length, with spaces instead of them
     quote           for a message: a value in quotes, as Python would write it, of bounded length
-    strip_unsafe    for a name that is compared or shown alone: they are removed
+    strip_unsafe    for a name that is compared or shown alone: removes them
 
-Escapes are for the eye: a backslash that was there before is not doubled. The joiners U+200C and
-U+200D pass, since Persian, Hindi and emoji are written with them.
+Escapes are meant for human readers: a backslash in the original text is not doubled. The joiners
+U+200C and U+200D are kept, because Persian, Hindi and emoji need them.
 """
 
 import re
 
 MAX_MESSAGE_CHARS = 300
-"""How much of a peer's text a message repeats."""
+"""The number of characters of a peer's text that a message repeats."""
 MAX_QUOTED_CHARS = 200
 
-# Controls (C0 except tab and newline, DEL, C1), marks and overrides of direction, invisible format
+# Controls (C0 except tab and newline, DEL, C1), direction marks and overrides, invisible format
 # characters, line separators, lone surrogates, private use and tags.
 _UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
@@ -31,9 +31,9 @@ _JOINERS = re.compile("[\u200c\u200d]")
 
 
 def escape_unsafe(text: str, *, keep_newlines: bool = False) -> str:
-    """Escape every character that could do something to a terminal, or that cannot be seen.
+    """Escape every character that could control a terminal or that cannot be seen.
 
-    Newlines and tabs are escaped too, unless `keep_newlines` says that the text may have lines.
+    Newlines and tabs are escaped too, unless `keep_newlines` is set.
     """
     text = _UNSAFE.sub(_escape, text.replace("\r\n", "\n"))
     return text if keep_newlines else text.replace("\n", r"\n").replace("\t", r"\t")

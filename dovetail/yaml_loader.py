@@ -1,7 +1,7 @@
-"""A YAML 1.2 loader for text from people and from strangers, which gives JSON values.
+"""A YAML 1.2 loader that turns untrusted text into JSON values.
 
-`ruamel.yaml` (the extra `skills`) parses the text into events; the values are built here, so that
-nothing of YAML is used that could surprise a reader. These are refused, with line and column:
+`ruamel.yaml` (the extra `skills`) parses the text into events; the values are built here, without
+the features of YAML that could surprise a reader. The following are refused, with line and column:
 
     anchors, aliases    a few lines of them can expand to gigabytes
     tags, directives    they choose a type, or another version of YAML
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 MAX_CHARACTERS = 64 * 1024
 MAX_DEPTH = 16
 MAX_VALUES = 10_000
-"""Keys, strings, lists and so on; the parser takes about 50 µs for each."""
+"""Keys, strings, lists and so on; parsing each takes about 50 µs."""
 
 _CONTROL = re.compile(
     r"[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff\ud800-\udfff]|\r(?!\n)"
 )
-"""Also line breaks that only some parsers take for such."""
+"""Also line breaks that only some parsers recognise."""
 _BAD_ESCAPE = re.compile(r"\\U(?!00(?:0[0-9a-fA-F]|10))[0-9a-fA-F]{8}")
 _INTEGER = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
 _NUMBER = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
@@ -104,7 +104,7 @@ def _parse(text: str) -> "Iterator[Event]":
         raise ScannerError(None, None, "explicit keys (?) are not supported", mark)
 
     yaml = YAML(typ="safe", pure=True)
-    # In brackets, ruamel.yaml takes any question mark for such a key; other parsers do not.
+    # In brackets, ruamel.yaml reads any question mark as an explicit key; other parsers do not.
     yaml.Scanner = type("ImplicitKeyScanner", (Scanner,), {"fetch_key": refuse_explicit_key})
     return yaml.parse(text)  # type: ignore[no-any-return]
 
@@ -192,7 +192,9 @@ class _Builder:
         if text in _WORDS:
             return _WORDS[text]
         if text.endswith(":"):  # in brackets; other parsers read a key without a value
-            raise self._refuse(event, "a colon at the end of a plain text; put it in quotes")
+            raise self._refuse(
+                event, "a colon at the end of a plain scalar; put the text in quotes"
+            )
         if self._portable and _AMBIGUOUS.fullmatch(text):
             raise self._refuse(
                 event, f"{text} is not a string in every version of YAML; put it in quotes"
