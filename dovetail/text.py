@@ -40,12 +40,12 @@ def escape_unsafe(text: str, *, keep_newlines: bool = False) -> str:
 
 
 def escape_json(text: str) -> str:
-    """Escape the same characters in a JSON document, as JSON does, so that nothing is lost."""
+    """Escape unsafe characters in a JSON document, as JSON does, so that nothing is lost."""
     return _UNSAFE.sub(_escape_json, text)
 
 
 def strip_unsafe(text: str) -> str:
-    """Remove the same characters and joiners; runs of white space become one space."""
+    """Remove unsafe characters and joiners; runs of white space become one space."""
     return _JOINERS.sub("", _UNSAFE.sub("", " ".join(text.split())))
 
 

@@ -1,14 +1,15 @@
-"""The audit log: one record for each call, of who called what, when, and with what outcome.
+"""The audit log: one record per call, which says who called what, when, and with what outcome.
 
     server = Server("shop", middleware=[audit()])
 
 It works on a server and on a client. Records go to a function of your choice, or as lines of JSON
-to the logger `dovetail.audit`. A record contains no secrets by default: the names of arguments but
-not their values (unless a function decides what to show of each), the kind and code of an error but
-not its text, nothing of a result, and never a token. Everything that a caller can make long is cut.
+to the logger `dovetail.audit`. By default, a record contains no secrets. It has the names of
+arguments but not their values, unless a function decides what to show of each. It has the kind and
+code of an error but not its text, nothing of a result, and never a token. Long values from a caller
+are cut.
 
-It only observes (`Observer`), so results are sent as they were encoded. If recording fails, that is
-logged, and the call goes on.
+It only observes (`Observer`), so results are sent as they were encoded. If recording fails, the
+failure is logged and the call continues.
 """
 
 import asyncio
@@ -37,12 +38,12 @@ log = logging.getLogger("dovetail.server")
 _parts = msgspec.json.Decoder(dict[str, Raw]).decode
 
 MAX_NAME_CHARS = 256
-"""The length of a name, a URI or an id."""
+"""The maximum length of a name, a URI or an id."""
 MAX_ARGUMENTS = 64
-"""The number of arguments in one record."""
+"""The maximum number of arguments in one record."""
 Outcome = Literal["ok", "tool-error", "asked", "error", "refused", "cancelled"]
 Show = Callable[[str, Any], Any]
-"""Takes the name and the value of an argument, and returns what to record of it."""
+"""A function of the name and value of an argument that returns what to record of the value."""
 
 
 class AuditRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -55,8 +56,8 @@ class AuditRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     target: str | None = None
     """The name of the tool or prompt, or the URI of the resource."""
     outcome: Outcome
-    """How the call ended. `tool-error`: the tool failed. `asked`: with a question to the client.
-    `refused`: it never began."""
+    """How the call ended. `tool-error`: the tool failed. `asked`: it ended with a question to the
+    client. `refused`: it never began."""
     code: int | None = None
     """The code of the error, if it was answered with one."""
     error: str | None = None
@@ -68,15 +69,16 @@ class AuditRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     client: str | None = None
     """The id of the authenticated caller's OAuth client, if there is one."""
     agent: str | None = None
-    """The name and version of the client, as it states them itself."""
+    """The name and version of the client, as the client reports them."""
     address: str | None = None
     """The network address of the caller."""
     server: str | None = None
-    """In the records of a client: the name of the server, as it states it itself."""
+    """In the records of a client: the name of the server, as the server reports it."""
     id: Id | None = None
     """In the records of a server: the id of the request."""
     arguments: list[str] | dict[str, Any] | None = None
-    """The names of the arguments; with `audit(arguments=…)`, also what it returned for each."""
+    """The names of the arguments; with `audit(arguments=…)`, also what that function returned for
+    each."""
 
 
 Sink = Callable[[AuditRecord], None]
@@ -85,7 +87,7 @@ Sink = Callable[[AuditRecord], None]
 def audit(
     sink: Sink | None = None, *, arguments: Show | None = None, longest: int = 1024
 ) -> "Audit":
-    """Make middleware that records every call, for `Server(middleware=…)` and
+    """Return middleware that records every call, for `Server(middleware=…)` and
     `Client(middleware=…)`.
 
     Args:
@@ -93,17 +95,17 @@ def audit(
             the logger `dovetail.audit`).
         arguments: A function of the name and value of an argument that returns what to record of
             the value (default: only names are recorded).
-        longest: After how many bytes of JSON a recorded value is cut.
+        longest: The maximum size of a recorded value, in bytes of JSON. Longer values are cut.
 
     Raises:
         ConfigError: `sink` is an async function, or `arguments` is not a function.
     """
     if iscoroutinefunction(sink):
         raise ConfigError(
-            "audit(sink=…) takes a plain function; let it put the record into a queue"
+            "audit(sink=…) must be a plain function. For async work, let it put records in a queue"
         )
     if arguments is not None and not callable(arguments):
-        raise ConfigError("audit(arguments=…) takes a function of an argument's name and value")
+        raise ConfigError("audit(arguments=…) must be a function of an argument's name and value")
     return Audit(sink, arguments, longest)
 
 
@@ -166,7 +168,7 @@ class Audit(Observer):
             else:
                 self._sink(record)
         except Exception:
-            log.exception("Cannot record a call of %s", method.name)
+            log.exception("Cannot record a call to %s", method.name)
 
     def _describe_arguments(self, arguments: dict[str, Any]) -> list[str] | dict[str, Any]:
         names = list(arguments)[:MAX_ARGUMENTS]
@@ -193,8 +195,8 @@ class Audit(Observer):
 
 
 def _identity(caller: Caller, asker: Caller | Call) -> dict[str, Any]:
-    """The fields about the caller. The principal and the address belong to the request, because
-    the requests of one session may differ in them."""
+    """Return the fields about the caller. The principal and the address are taken from the request,
+    because they may differ between the requests of one session."""
     info, principal = caller.info, asker.principal
     return {
         "user": None if principal is None else principal.id,
@@ -205,7 +207,7 @@ def _identity(caller: Caller, asker: Caller | Call) -> dict[str, Any]:
 
 
 def _subject(params: Any) -> tuple[str | None, dict[str, Any] | None]:
-    """The target of a request, and its arguments; the values of a tool call are still raw."""
+    """Return the target of a request and its arguments; the values of a tool call are still raw."""
     about, arguments = params, getattr(params, "arguments", None)
     if isinstance(params, CompleteParams):
         about, arguments = params.ref, {params.argument.name: params.argument.value}
@@ -229,8 +231,8 @@ def _failure(call: Call, error: BaseException, rounds: int) -> dict[str, Any]:
     if call.abort_error is not None:
         return _error_fields("error", call.abort_error)
     if call.cancelled or isinstance(error, asyncio.CancelledError):
-        # A run that waits for answers is cancelled if no answers come in time, or if they come to
-        # another run.
+        # A run that waits for answers is cancelled if no answers arrive in time, or if another run
+        # gets them.
         return {"outcome": "asked" if _rounds(call) > rounds else "cancelled"}
     return _error_fields("error", error)
 
@@ -240,7 +242,7 @@ def _error_fields(outcome: Outcome, error: BaseException) -> dict[str, Any]:
 
 
 def _rounds(call: Call) -> int:
-    """How many rounds of questions the client was asked so far."""
+    """Return how many rounds of questions the client was asked so far."""
     return 0 if call.run is None else call.run.rounds
 
 

@@ -1,11 +1,11 @@
 """Cache hints: how long clients may keep results, and whether they may share them.
 
-The most specific setting counts: that of the resource, then that of the method, then that of the
-whole server. Without any, nothing is cached. The default scope is private. "public" for the whole
-server does not apply to results that may depend on the caller: all results if there is middleware,
-those that an extension wraps or answers, and resources whose function takes a Context. To make
-these public, set it for the method or the resource. A result that depended on a question to the
-client is never cached.
+The most specific setting takes precedence: that of the resource, then that of the method, then that
+of the whole server. Without a setting, nothing is cached. The default scope is private. "public"
+for the whole server does not apply to results that may depend on the caller. These are all results
+if there is middleware, results that an extension wraps or provides, and resources whose function
+takes a Context. To make them public, set the scope for the method or the resource. A result that
+depended on a question to the client is never cached.
 https://modelcontextprotocol.io/specification/2026-07-28/server/utilities/caching
 """
 
@@ -24,7 +24,7 @@ Hints = dict[str, Any]
 """The fields of a result that carry the hints; empty for the defaults of the revision."""
 SCOPES = ("private", "public")
 MAX_TTL_SECONDS = 2**31
-"""The longest time in HTTP too."""
+"""The maximum, as in HTTP."""
 
 
 class Cache(Struct, frozen=True):
@@ -44,9 +44,13 @@ class Cache(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if not 0 <= self.ttl < MAX_TTL_SECONDS:
-            raise ConfigError(f"Cache(ttl={self.ttl!r}): ttl is a number of seconds, 0 or more")
+            raise ConfigError(
+                f"Cache(ttl={self.ttl!r}): ttl must be a number of seconds, 0 or more"
+            )
         if self.scope not in SCOPES:
-            raise ConfigError(f"Cache(scope={self.scope!r}): scope is one of {', '.join(SCOPES)}")
+            raise ConfigError(
+                f"Cache(scope={self.scope!r}): scope must be one of {', '.join(SCOPES)}"
+            )
 
 
 class Caching:
@@ -96,7 +100,8 @@ class Caching:
         return {"ttl_ms": int(cache.ttl * 1000), "cache_scope": scope}
 
     def hinting(self, method: str, handle: CallHandler) -> CallHandler:
-        """Wrap the handler of an extension so that its results get hints, unless they have some."""
+        """Wrap the handler of an extension so that its results get hints, unless they already have
+        some."""
 
         async def answer(call: Call) -> Any:
             result = await handle(call)
@@ -113,5 +118,5 @@ def check_cache(cache: Any, owner: str) -> None:
 
 
 def asked_the_client(call: Call) -> bool:
-    """Whether the client was asked a question during this call."""
+    """Return whether the client was asked a question during this call."""
     return call.run is not None and bool(call.run.rounds or call.run.answers)

@@ -1,19 +1,20 @@
-"""What a handler knows about the call that it answers, and what it can do meanwhile.
+"""The call that a handler is answering, and what the handler can do meanwhile.
 
-Ask for it by annotation: `async def forecast(city: str, ctx: Context)`. The parameter may have any
+Request it by annotation: `async def forecast(city: str, ctx: Context)`. The parameter may have any
 name, and the model never sees it. `ctx.info(…)` and `ctx.progress(…)` send at once and may be
-called from worker threads; awaiting what they return waits for a client that reads slowly.
+called from worker threads. Await their result to wait for a client that reads slowly.
 
-A handler can ask its client: the user (a form, or a page to visit), the model, the roots.
+A handler can ask the user (with a form, or a page to visit), ask the model, and request the roots.
 
     answer = await ctx.elicit("Who are you?", Person)        # answer.action, answer.data
     reply = await ctx.sample("Summarise this: …")            # reply.text
     roots = await ctx.list_roots()
 
-This is the same in every revision that has the question. In other revisions, and with a client that
-did not declare the capability, CannotAsk is raised. In the stateless era a handler that asks may be
-run again from its beginning in another process, with the answers so far: what it does before it
-asks is done again, unless `await ctx.once("charge", fn)` did it. Asking needs `async def`.
+This works the same in every revision that supports the question. In other revisions, and with a
+client that did not declare the capability, CannotAsk is raised. In the stateless era, a handler
+that asks may be run again from its beginning in another process, with the answers so far.
+Everything before the question then runs again, except steps in `await ctx.once("charge", fn)`. Only
+an `async def` handler can ask.
 """
 
 import os
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     # Only type checkers see the default, which makes a plain `Context` a `Context[Any]`; at run
-    # time it takes Python 3.13, or a dependency.
+    # time it would need Python 3.13 or a dependency.
     from typing_extensions import TypeVar as TypeVarWithDefault
 
     from ..protocol.client_features import ToolChoice
@@ -70,8 +71,8 @@ T = TypeVar("T")
 
 
 class Flush(Struct, eq=False):
-    """What sending returns. Awaiting it waits until the output buffer has room; it need not be
-    awaited."""
+    """The result of sending. Await it to wait until the output buffer has room; this is
+    optional."""
 
     call: Call
 
@@ -80,10 +81,10 @@ class Flush(Struct, eq=False):
 
 
 class MustAwait(Coroutine[Any, Any, T]):
-    """A coroutine that is neither true nor false and has no attributes of a result.
+    """A coroutine that raises an error if it is used as a result, for example as a condition.
 
     `if ctx.elicit("Really?", bool):` would be true although nobody was asked, because every
-    coroutine is. This one raises an error that says what is missing.
+    coroutine is true. This one raises an error that names the missing `await`.
     """
 
     __slots__ = ("_inner", "_name")
@@ -130,7 +131,7 @@ def must_await(
 
 
 class Accepted(Struct, Generic[T], frozen=True):
-    """The user accepted. This is true.
+    """The user accepted. It evaluates to True.
 
     Attributes:
         action: Always "accept".
@@ -145,7 +146,7 @@ class Accepted(Struct, Generic[T], frozen=True):
 
 
 class Declined(Struct, frozen=True):
-    """The user refused to answer. This is false.
+    """The user declined to answer. It evaluates to False.
 
     Attributes:
         action: Always "decline".
@@ -160,7 +161,7 @@ class Declined(Struct, frozen=True):
 
 
 class Cancelled(Struct, frozen=True):
-    """The user closed the form without an answer. This is false.
+    """The user closed the form without an answer. It evaluates to False.
 
     Attributes:
         action: Always "cancel".
@@ -175,26 +176,27 @@ class Cancelled(Struct, frozen=True):
 
 
 Elicited: TypeAlias = Accepted[T] | Declined | Cancelled
-"""What the user did, with `.action` and `.data`. Type checkers know that `.data` is the answer
+"""The user's response, with `.action` and `.data`. Type checkers know that `.data` is the answer
 after `if answer:` and after `if answer.action == "accept":`."""
 
 
 def read_answer(
     result: ElicitResult, read_data: Callable[[Any], Any] | None = None
 ) -> Elicited[Any]:
-    """Return what the user did. `read_data` reads the content of an answer to a form; an answer to
-    a URL has none."""
+    """Return the user's response. `read_data` reads the content of an answer to a form; an answer
+    to a URL has none."""
     if result.action == "accept":
         return Accepted(None if read_data is None else read_data(result.content))
     return Declined() if result.action == "decline" else Cancelled()
 
 
 class Context(Generic[State]):
-    """The call that a handler answers: who is calling, and what to tell or ask the client.
+    """The call that a handler is answering: who is calling, and methods to notify and ask the
+    client.
 
-    Annotate a parameter of a tool, resource or prompt function with it. `Context[AppState]` says
-    what the server's lifespan yields, so that type checkers know `ctx.state`; at run time it is the
-    same as `Context`.
+    Annotate a parameter of a tool, resource or prompt function with it. `Context[AppState]` names
+    the type that the server's lifespan yields, so that type checkers know the type of `ctx.state`;
+    at run time it is the same as `Context`.
 
     Args:
         call: The call that is answered.
@@ -227,7 +229,7 @@ class Context(Generic[State]):
 
     @property
     def client(self) -> Implementation | None:
-        """The name and version of the client, as it states them itself."""
+        """The name and version of the client, as the client reports them."""
         return self._call.caller.info
 
     @property
@@ -260,8 +262,9 @@ class Context(Generic[State]):
 
     @property
     def cancelled(self) -> bool:
-        """Whether nobody waits for the answer any more: the call was cancelled or timed out. Check
-        it in a long loop of a plain `def` function, which cannot be stopped from outside."""
+        """Whether nobody is waiting for the answer any more: the call was cancelled or timed out.
+        Check it in the long loops of a plain `def` function, which cannot be stopped from
+        outside."""
         return self._call.cancelled or self._call.timed_out
 
     @property
@@ -276,11 +279,11 @@ class Context(Generic[State]):
 
         Args:
             level: How severe it is, from "debug" to "emergency".
-            data: What to say: a text, or any value that can be sent as JSON.
+            data: The message: text, or any value that can be sent as JSON.
             logger: The name of the logger, if there are several.
 
         Returns:
-            Something that may be awaited, to wait for a client that reads slowly.
+            An awaitable that waits for a client that reads slowly; awaiting it is optional.
         """
         wanted = self._call.caller.log_level
         if wanted is not None and SEVERITY[level] >= wanted:
@@ -298,64 +301,64 @@ class Context(Generic[State]):
         return Flush(self._call)
 
     def debug(self, data: Any, logger: str | None = None) -> Flush:
-        """Log details that help to find a mistake.
+        """Log details for debugging.
 
         Args:
-            data: What to say: a text, or any value that can be sent as JSON.
+            data: The message: text, or any value that can be sent as JSON.
             logger: The name of the logger, if there are several.
         """
         return self.log("debug", data, logger)
 
     def info(self, data: Any, logger: str | None = None) -> Flush:
-        """Log what is going on.
+        """Log general information.
 
         Args:
-            data: What to say: a text, or any value that can be sent as JSON.
+            data: The message: text, or any value that can be sent as JSON.
             logger: The name of the logger, if there are several.
         """
         return self.log("info", data, logger)
 
     def notice(self, data: Any, logger: str | None = None) -> Flush:
-        """Log something normal but significant.
+        """Log a normal but significant event.
 
         Args:
-            data: What to say: a text, or any value that can be sent as JSON.
+            data: The message: text, or any value that can be sent as JSON.
             logger: The name of the logger, if there are several.
         """
         return self.log("notice", data, logger)
 
     def warning(self, data: Any, logger: str | None = None) -> Flush:
-        """Log what may become a problem.
+        """Log a possible problem.
 
         Args:
-            data: What to say: a text, or any value that can be sent as JSON.
+            data: The message: text, or any value that can be sent as JSON.
             logger: The name of the logger, if there are several.
         """
         return self.log("warning", data, logger)
 
     def error(self, data: Any, logger: str | None = None) -> Flush:
-        """Log what went wrong.
+        """Log an error.
 
         Args:
-            data: What to say: a text, or any value that can be sent as JSON.
+            data: The message: text, or any value that can be sent as JSON.
             logger: The name of the logger, if there are several.
         """
         return self.log("error", data, logger)
 
     def critical(self, data: Any, logger: str | None = None) -> Flush:
-        """Log that a part of the system failed.
+        """Log the failure of a part of the system.
 
         Args:
-            data: What to say: a text, or any value that can be sent as JSON.
+            data: The message: text, or any value that can be sent as JSON.
             logger: The name of the logger, if there are several.
         """
         return self.log("critical", data, logger)
 
     def alert(self, data: Any, logger: str | None = None) -> Flush:
-        """Log that somebody must act immediately.
+        """Log that immediate action is needed.
 
         Args:
-            data: What to say: a text, or any value that can be sent as JSON.
+            data: The message: text, or any value that can be sent as JSON.
             logger: The name of the logger, if there are several.
         """
         return self.log("alert", data, logger)
@@ -364,7 +367,7 @@ class Context(Generic[State]):
         """Log that the system is unusable.
 
         Args:
-            data: What to say: a text, or any value that can be sent as JSON.
+            data: The message: text, or any value that can be sent as JSON.
             logger: The name of the logger, if there are several.
         """
         return self.log("emergency", data, logger)
@@ -372,15 +375,15 @@ class Context(Generic[State]):
     def progress(
         self, done: float, total: float | None = None, message: str | None = None
     ) -> Flush:
-        """Report the progress of the work, if the client asked for reports.
+        """Report progress, if the client asked for it.
 
         Args:
-            done: How much is done. It should grow from report to report.
+            done: How much is done. It should increase with each report.
             total: How much there is to do, if that is known.
             message: What is being done, for a person to read.
 
         Returns:
-            Something that may be awaited, to wait for a client that reads slowly.
+            An awaitable that waits for a client that reads slowly; awaiting it is optional.
         """
         if self._call.progress is not None:
             params = ProgressParams(progress_token=0, progress=done, total=total, message=message)
@@ -392,13 +395,13 @@ class Context(Generic[State]):
     # the server and the connection
 
     def notify_resource_updated(self, uri: str) -> Flush:
-        """Notify all subscribers of a resource that it changed.
+        """Notify all subscribers of a resource that it has changed.
 
         Args:
             uri: The URI of the resource.
 
         Returns:
-            Something that may be awaited, to wait for a client that reads slowly.
+            An awaitable that waits for a client that reads slowly; awaiting it is optional.
         """
         self._server.notify_resource_updated(uri)
         return Flush(self._call)
@@ -418,19 +421,19 @@ class Context(Generic[State]):
         return contents
 
     async def detach(self) -> None:
-        """Answer the call with a task now, and go on in the background as that task.
+        """Answer the call with a task now, and continue in the background as that task.
 
-        Questions that were asked before are asked while the client waits. Nothing happens if the
-        call cannot become a task, or already is one.
+        Questions asked before this point are answered while the client waits. Nothing happens if
+        the call cannot become a task, or already is one.
         """
         if self._call.detach is not None:
             self._call = await self._call.detach(self._call)
 
     def close_stream(self) -> None:
-        """Close the HTTP connection in the middle of the call, to save it during a long wait.
+        """Close the HTTP connection in the middle of the call, to free it during a long wait.
 
-        The client reconnects by itself and gets the rest. This exists only over HTTP in the
-        handshake era; elsewhere nothing happens.
+        The client reconnects by itself and gets the rest. This works only over HTTP in the
+        handshake era; elsewhere it does nothing.
         """
         self._run_on_loop(self._call.connection.close_stream, self._call)
 
@@ -480,8 +483,8 @@ class Context(Generic[State]):
     ) -> Elicited[None]:
         """Ask the user to visit a page, which may ask for secrets that the client must not see.
 
-        Accepted means that the user agreed to visit the page, not that they are done there. Call
-        `elicitation_complete(id)` when they are.
+        Accepted means that the user agreed to visit the page, not that they have finished there.
+        Call `elicitation_complete(id)` when they have.
 
         Args:
             message: Why they should visit the page, for a person to read.
@@ -512,7 +515,7 @@ class Context(Generic[State]):
 
         Args:
             url: The URL of the page.
-            id: The id that was given to `elicit_url`; `check_url` returns it (default: a random
+            id: The id that was passed to `elicit_url`; `check_url` returns it (default: a random
                 id).
         """
         from secrets import token_urlsafe
@@ -526,11 +529,11 @@ class Context(Generic[State]):
         )
 
     def elicitation_complete(self, id: str) -> None:
-        """Notify the client that its user is done at the page of `elicit_url`, if its revision has
-        this notification.
+        """Notify the client that its user has finished on the page of `elicit_url`, if its revision
+        has this notification.
 
         Args:
-            id: The id that was given to `elicit_url`.
+            id: The id that was passed to `elicit_url`.
         """
         if id in self._call.caller.elicitation_ids:
             self._emit(
@@ -559,17 +562,17 @@ class Context(Generic[State]):
 
         Args:
             messages: A text, or a list of messages: texts, content, `Message`s, previous replies. A
-                list inside the list is one message of several blocks. What has no role is the
-                user's.
+                list inside the list is one message of several blocks. A message without a role is
+                the user's.
             key: Identifies the question if the handler is run again (default: derived from the
                 question).
             system_prompt: Instructions for the model. The client may change or omit them.
-            max_tokens: The longest reply, in tokens.
+            max_tokens: The maximum length of the reply, in tokens.
             model_preferences: Names of models, best first, or `ModelPreferences`, also as a dict.
             temperature: How random the reply is; its range depends on the model.
             stop_sequences: Texts that end the reply.
-            metadata: Settings for the provider of the model, passed on as they are.
-            include_context: Whether the client adds context of its servers to the prompt.
+            metadata: Settings for the provider of the model, passed on unchanged.
+            include_context: Whether the client adds context from its servers to the prompt.
             tools: Tools that the model may use: functions, `Tool` values, or dicts. They are not
                 called; `.tool_uses` of the reply says what the model wants.
             tool_choice: Whether the model may ("auto"), must ("required") or must not ("none") use
@@ -604,7 +607,8 @@ class Context(Generic[State]):
     async def list_roots(self) -> list[Root]:
         """Return the directories and files that the client wants the server to work in.
 
-        If the client notifies its servers of changes, the list is cached until it does.
+        If the client notifies its servers of changes, the list is cached until the next
+        notification.
 
         Raises:
             CannotAsk: The client has no roots.
@@ -624,7 +628,7 @@ class Context(Generic[State]):
 
     @must_await
     async def inside_roots(self, path: "str | os.PathLike[str]") -> bool:
-        """Whether a path is inside the client's roots, after links and `..` are resolved.
+        """Return whether a path is inside the client's roots, after links and `..` are resolved.
 
         Args:
             path: A path on this machine; it need not exist.
@@ -638,7 +642,7 @@ class Context(Generic[State]):
 
     @must_await
     async def resolve_in_roots(self, path: "str | os.PathLike[str]") -> "Path":
-        """Resolve a path that must be inside the client's roots. Continue with what is returned.
+        """Resolve a path that must be inside the client's roots. Continue with the returned path.
 
         Args:
             path: A path on this machine; it need not exist.
@@ -663,7 +667,7 @@ class Context(Generic[State]):
             function: What to do, `def` or `async def`. It cannot ask the client.
 
         Returns:
-            What the function returned the first time. It must be possible to send it as JSON.
+            What the function returned the first time. It must be a value that can be sent as JSON.
         """
         from ..connection.input_requests import once
 
@@ -698,7 +702,7 @@ class Context(Generic[State]):
         self._run_on_loop(self._call.connection.notify, self._call, method, params)
 
     def _run_on_loop(self, function: Callable[..., None], *args: Any) -> None:
-        import asyncio  # loaded long ago, but not by the import of Server
+        import asyncio  # already loaded, but not by the import of Server
 
         loop = self._call.connection.loop
         if asyncio._get_running_loop() is loop:

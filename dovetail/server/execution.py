@@ -1,12 +1,12 @@
 """How a handler's function runs: `async def` on the event loop, `def` on a worker thread.
 
-A timeout is answered at once. It cancels an `async def`. A thread cannot be stopped, but its
-function can check `ctx.cancelled`. Code that must really end runs in a child process
+A call that times out is answered at once. An `async def` is cancelled. A thread cannot be stopped,
+but its function can check `ctx.cancelled`. Code that must be stoppable runs in a child process
 (`isolation.py`).
 
-The threads are a bounded pool of daemon threads, not asyncio's default executor: that one delays
-the exit of the process and is shared with DNS lookups and the like. Whatever a function raises,
-SystemExit included, is raised where the result is awaited, never in the thread.
+The threads are a bounded pool of daemon threads, not asyncio's default executor, which delays the
+exit of the process and is shared with DNS lookups and other work. Any exception from a function,
+including SystemExit, is raised where the result is awaited, never in the thread.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ class ThreadPool:
         self._idle = 0
 
     async def run(self, function: Callable[[], Any]) -> Any:
-        """Return the function's result. Cancelling stops the wait, not the thread."""
+        """Run a function and return its result. Cancelling stops the wait, not the thread."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[Any] = loop.create_future()
         job = (contextvars.copy_context(), function, loop, done)
@@ -131,7 +131,7 @@ class PausableTimeout(Struct, eq=False):
     pauses: int = 0
 
     def pause(self) -> None:
-        """Pause until `resume` was called as often as `pause`."""
+        """Pause until `resume` has been called as often as `pause`."""
         when = self.timer.when()
         if not self.pauses and when is not None:
             self.remaining = when - asyncio.get_running_loop().time()
@@ -145,12 +145,13 @@ class PausableTimeout(Struct, eq=False):
             self._reschedule(asyncio.get_running_loop().time() + self.remaining)
 
     def _reschedule(self, when: float | None) -> None:
-        with suppress(RuntimeError):  # the handler ended, and a task that it left behind still asks
+        # The handler may have ended while a task that it left behind is still asking.
+        with suppress(RuntimeError):
             self.timer.reschedule(when)
 
 
 async def run_with_timeout(work: Awaitable[Any], seconds: float, name: str, call: Call) -> Any:
-    """Wait for `work`; TimeoutError after so many seconds."""
+    """Wait for `work`; raise TimeoutError after this many seconds."""
     try:
         async with asyncio.timeout(seconds) as timer:
             call.timeout_clock = PausableTimeout(timer)

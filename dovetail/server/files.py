@@ -1,7 +1,7 @@
-"""Files and directories as resources: what is behind `server.add_file` and `server.add_directory`.
+"""Files and directories as resources, for `server.add_file` and `server.add_directory`.
 
-A name comes from a client and is not trusted. It passes three checks, each of which is enough most
-of the time:
+A name comes from a client and is not trusted. It passes three checks, each of which is usually
+enough:
 
 1. The name is checked as text, by the strictest rules of any system (`_is_plain`): nothing
    absolute, no `..`, no backslash, no drive, device or stream, even if it is percent-encoded, once
@@ -15,10 +15,10 @@ of the time:
 The error is always the same: there is no such file. No error says where the root is.
 
 With `watch=True`, one thread per server polls the files, and only while there are subscribers. A
-source returns the state of each of its URIs (for a file what `os.stat` says, for a listing the
-names in it). Subscribers are notified of each URI whose state differs from the last look; a file
-that is new or gone differs too. The first look is when a source is added, so no change is missed in
-between.
+source returns the state of each of its URIs (for a file, the result of `os.stat`; for a listing,
+the names in it). Subscribers are notified of each URI whose state has changed since the last poll,
+including new and deleted files. The first poll happens when a source is added, so no change is
+missed in between.
 """
 
 import codecs
@@ -42,24 +42,25 @@ from ..protocol.content import BlobResourceContents, ResourceContents, TextResou
 log = logging.getLogger("dovetail.server")
 
 MAX_FILE_BYTES: Final = 64 * MIB
-"""The largest file that is served: in Base64 it must still fit into a message."""
+"""The size of the largest file that is served: in Base64, it must still fit into a message."""
 DIRECTORY: Final = "inode/directory"
 """The MIME type of a directory."""
 _BYTES: Final = "application/octet-stream"
 MAX_LISTED_FILES: Final = 10_000
 FoundPath: TypeAlias = tuple[str, os.stat_result]
-"""Something in a directory: its relative path, with slashes; its status."""
+"""An entry of a directory: its relative path, with slashes, and its status."""
 StateSource: TypeAlias = Callable[[], Iterator[tuple[str, Hashable]]]
-"""Returns the URIs of a file or directory, each with a value that changes when the file does."""
+"""A function that returns the URIs of a file or directory, each with a value that changes when the
+file does."""
 RegisterArguments: TypeAlias = tuple[Callable[..., Any], str, dict[str, Any]]
 """The arguments of `Server.add_resource`: function, URI and options."""
 
 _MAX_SCANNED: Final = 100_000
-"""How many directory entries a listing looks at, whether it lists them or not."""
+"""How many directory entries a listing examines, whether it lists them or not."""
 _MAX_NAME_CHARS: Final = 4096
 _MAX_DECODINGS: Final = 4
-"""How often a name is percent-decoded to find something harmful. A name that still changes after
-that is refused."""
+"""How often a name is percent-decoded in search of harmful characters. A name that still changes
+after that is refused."""
 
 
 # --------------------------------------------------------------------------------------------------
@@ -78,7 +79,7 @@ def read_file(path: Path, uri: str) -> ResourceContents:
 
 
 def mime_of(path: Path) -> str:
-    """Return the MIME type of a file, by its name or else by its first bytes."""
+    """Return the MIME type of a file, according to its name or else its first bytes."""
     known = known_type(path.name)
     if known:
         return known
@@ -181,7 +182,7 @@ _MIME_TYPES = {
 
 
 def known_type(name: str) -> str | None:
-    """Return the MIME type of a file by its name, if the name tells it."""
+    """Return the MIME type that the name of a file implies, if any."""
     return _all_mime_types().get(PurePath(name).suffix.lower())
 
 
@@ -189,7 +190,7 @@ def known_type(name: str) -> str | None:
 def _all_mime_types() -> dict[str, str]:
     from mimetypes import MimeTypes
 
-    # Python's own table, because that of the system differs from machine to machine.
+    # Python's own table, because the system's table differs from machine to machine.
     return {**MimeTypes(()).types_map[True], **_MIME_TYPES}
 
 
@@ -214,7 +215,7 @@ class Directory:
         return [name for name, _ in self.states()]
 
     def states(self) -> Iterator[FoundPath]:
-        """Yield the same files, each with its current status."""
+        """Yield the files that `names` returns, each with its current status."""
         return islice(self._files(self._root), MAX_LISTED_FILES)
 
     def paths(self) -> Iterator[str]:
@@ -245,8 +246,8 @@ class Directory:
         )
 
     def resolve(self, relative: str, uri: str) -> Path:
-        """Return the path of a file or directory; NotFound if there is none, or none that may be
-        served."""
+        """Return the path of a file or directory. Raise NotFound if it does not exist or must not
+        be served."""
         try:
             if not is_plain_path(relative):
                 raise ValueError
@@ -255,7 +256,7 @@ class Directory:
             mode = path.stat().st_mode
         except (OSError, RuntimeError, ValueError):
             raise _missing(uri) from None
-        # The target of a link must be something that may be served too.
+        # The target of a link must be servable too.
         may_be_served = all(map(self._may_serve, (*parts, *PurePath(relative).parts)))
         if not may_be_served or not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
             raise _missing(uri)
@@ -329,8 +330,8 @@ def _open_stepwise(root: Path, parts: tuple[str, ...]) -> int:
 
 
 def _open_and_compare(path: Path) -> int:
-    # On systems that cannot open step by step: the opened file must be the one that the path, still
-    # without links, leads to now.
+    # On systems that cannot open a path step by step, the opened file must be the one that the
+    # path, still without links, leads to now.
     descriptor = os.open(path, _READ_FLAGS)
     try:
         if path.resolve(strict=True) == path and os.path.samestat(
@@ -348,8 +349,8 @@ def _open_and_compare(path: Path) -> int:
 
 
 def is_plain_path(relative: str) -> bool:
-    """Whether a relative path stays below its start on any system, even if it is percent-decoded.
-    "" is the start itself."""
+    """Return whether a relative path stays below its start on every system, even if it is
+    percent-decoded. "" is the start itself."""
     if not relative or len(relative) > _MAX_NAME_CHARS:
         return not relative
     for _ in range(_MAX_DECODINGS):
@@ -362,7 +363,7 @@ def is_plain_path(relative: str) -> bool:
 
 
 def _is_plain(part: str) -> bool:
-    """Whether a part of a path means what it says, on any system.
+    """Return whether a part of a path is a plain name on every system.
 
     Windows drops dots and spaces at the end, reads `name:stream` as a stream and `C:` as a drive,
     and has devices in every directory. NUL ends a path, and a lone surrogate cannot be sent.
@@ -393,7 +394,7 @@ def _cut(text: str) -> str:
 
 
 def file_resource(file: str | Path, uri: str | None) -> RegisterArguments:
-    """Return what is needed to register a file."""
+    """Return the arguments that register a file as a resource."""
     path = Path(file)
     if not path.is_file():
         raise ConfigError(f"There is no file {path.absolute()}")
@@ -412,7 +413,8 @@ def file_resource(file: str | Path, uri: str | None) -> RegisterArguments:
 
 
 def directory_resources(directory: Directory, uri: str) -> list[RegisterArguments]:
-    """Return what is needed to register a directory: a listing, and a template for its files."""
+    """Return the arguments that register a directory as resources: a listing, and a template for
+    its files."""
     if "{" in uri or ":" not in uri:
         raise ConfigError(
             f"{uri!r} cannot be the URI of a directory: it needs a scheme and no variables, "
@@ -465,7 +467,8 @@ def _state(stat: os.stat_result) -> Hashable:
 
 
 class FileWatcher:
-    """Polls the watched files of one server, and calls `notify` with each URI that changed."""
+    """A poller for the watched files of one server, which calls `notify` with each URI that
+    changed."""
 
     def __init__(self, notify: Callable[[str], None], limits: Limits) -> None:
         self._notify, self._limits = notify, limits
@@ -474,7 +477,7 @@ class FileWatcher:
         self._stop: threading.Event | None = None
 
     def add(self, name: str, source: StateSource) -> None:
-        """Watch a source under a name; ConfigError if there are too many files."""
+        """Watch a source under a name; raise ConfigError if there are too many files."""
         with self._lock:
             room = self._limits.watched - sum(len(states) for _, states in self._seen.values())
             states = dict(islice(source(), room + 1))

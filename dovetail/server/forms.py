@@ -1,15 +1,16 @@
-"""Forms: what a server may ask a user in the client's own interface, and the answers.
+"""Forms with which a server asks a user in the client's own interface, and the answers to them.
 
 A form is one flat object. Its fields are text, numbers, yes or no, one of several choices, or some
-of several choices; the protocol has nothing else. `Form.of` makes one from a type (any class with
-fields, or a single field such as `bool` or `Literal["a", "b"]`, which is sent as `{"value": …}`) or
-from a JSON schema that already describes such a form.
+of several choices; the protocol supports nothing else. `Form.of` makes one from a type (any class
+with fields, or a single field such as `bool` or `Literal["a", "b"]`, which is sent as `{"value":
+…}`) or from a JSON schema that already describes such a form.
 
 The subset of JSON Schema is defined once, in `_KEYWORDS` and `_FieldSchema`: which keywords a kind
-of field has, and the type of its answers. A schema from the user must keep to it. The schema of a
-type is flattened first (`_flatten`): a field that may be null is not required, and what a form
-cannot express (patterns, UUIDs, open bounds) is left out. So an answer is checked twice, by the
-form that the client saw and then by the type. That is fast enough, as people are slow.
+of field has, and the type of its answers. A schema that the user passes must stay within it. The
+schema of a type is flattened first (`_flatten`): a field that may be null is not required, and what
+a form cannot express (patterns, UUIDs, open bounds) is left out. So an answer is checked twice:
+against the form that the client saw, and then against the type. The cost does not matter, because
+people answer slowly.
 
 If all members of an Enum have a `label`, users see the labels. A schema expresses the same with
 `oneOf` (`anyOf` in a list) of `const` and `title`, or with the older `enumNames`.
@@ -17,7 +18,7 @@ If all members of an Enum have a `label`, users see the labels. A schema express
 A form must not ask for secrets, because the client and its model would see them:
 https://modelcontextprotocol.io/specification/2026-07-28/client/elicitation#form-mode-security. A
 field whose name or title looks like a secret is refused (`_SECRET`); a single field is judged by
-the message that it is shown with. Yes or no and choices are never secrets.
+the message that it is shown with. Yes-or-no fields and choices are never secrets.
 """
 
 import re
@@ -37,7 +38,7 @@ from ..schema.json_schema import Defs, resolve_ref
 from ..schema.walk import read_record, unwrap
 
 Check = Callable[[Any], Any]
-"""Returns the value of an answer, or raises TypeMismatch."""
+"""A function that returns the value of an answer, or raises TypeMismatch."""
 
 SINGLE_FIELD = "value"
 """The name of the only field, if no class names it."""
@@ -63,8 +64,8 @@ class Form(Struct, frozen=True, eq=False):
             return _form_from_type(source)
 
     def labelled(self, message: str) -> "Form":
-        """Return the form itself; ConfigError if its single field, which has this message for a
-        title, asks for a secret."""
+        """Return the form itself. Raise ConfigError if its single field, whose title is this
+        message, asks for a secret."""
         if self.schema["properties"].keys() == {SINGLE_FIELD}:
             _compile_field(
                 SINGLE_FIELD, self.schema["properties"][SINGLE_FIELD] | {"title": message}
@@ -72,8 +73,8 @@ class Form(Struct, frozen=True, eq=False):
         return self
 
     def accept(self, content: Any) -> Any:
-        """Return the data of an answer, with defaults for missing fields; InvalidParams with a
-        sentence about each field that is wrong."""
+        """Return the data of an answer, with defaults for missing fields. Raise InvalidParams with
+        a sentence about each wrong field."""
         if not isinstance(content, dict | None):
             raise InvalidParams(
                 f"The form must be answered with an object, got {describe_value(content)}"
@@ -85,7 +86,7 @@ class Form(Struct, frozen=True, eq=False):
             # null means that the user cleared the field, so it gets no default.
             value = (content or {}).get(name, field.get("default"))
             if field["type"] == "array" and isinstance(value, str):
-                # The client's revision has no lists of choices, so the user typed a text.
+                # The client's revision does not support lists of choices, so the user typed text.
                 value = [part.strip() for part in value.split(",") if part.strip()]
             try:
                 if value is not None:
@@ -189,7 +190,7 @@ class _FieldSchema(_Choices):
 
 
 def _bounded(base: Any, **limits: Any) -> Any:
-    """Return a type with the limits that are set: a minimum, a maximum, or both."""
+    """Return the type with its limits: a minimum, a maximum, or both."""
     limits = {name: limit for name, limit in limits.items() if limit is not UNSET}
     minimum, *maximum = limits.values() or [0]
     if maximum and minimum > maximum[0]:
@@ -198,7 +199,7 @@ def _bounded(base: Any, **limits: Any) -> Any:
 
 
 def _read_field(schema: Any) -> _FieldSchema:
-    """Read the schema of a field; SchemaError if a form cannot have it."""
+    """Read the schema of a field; raise SchemaError if it is not allowed in a form."""
     if not isinstance(schema, dict):
         raise SchemaError(f"its schema must be an object, not {describe_value(schema)}")
     listing = schema.get("items") if schema.get("type") == "array" else schema
@@ -223,7 +224,8 @@ def _read_field(schema: Any) -> _FieldSchema:
 
 
 def _compile_field(name: str, schema: Any) -> Check:
-    """Compile the check of a field; SchemaError or ConfigError if a form cannot have it."""
+    """Compile the check of a field; raise SchemaError or ConfigError if it is not allowed in a
+    form."""
     if isinstance(schema, dict) and schema.get("format") == "password":
         raise _secret_error(name, "a password")
     try:
@@ -278,22 +280,22 @@ _SECRET = re.compile(
     r"|(?:credit|debit|payment) ?card|card ?number)\d*\b"
     r"(?! (?:count|limit|length|size|budget|name|type|kind|brand|id|symbol|hint|policy|manager|expiry)\b)"  # noqa: E501
 )
-"""Words for what grants access or authorizes payments, unless the next word makes them harmless
-(`token_count`)."""
+"""Words for secrets that grant access or authorize payments, unless the next word makes them
+harmless (`token_count`)."""
 _WORD_BOUNDARY = re.compile(r"(?<=[a-z\d])(?=[A-Z])|[\W_]+")
 
 
 def _find_secret(text: str) -> str | None:
-    """Return the word in a name or title that means a secret."""
+    """Return the word in a name or title that indicates a secret."""
     found = _SECRET.search(_WORD_BOUNDARY.sub(" ", text).lower())
     return found[1] if found else None
 
 
 def _secret_error(name: str, what: str) -> ConfigError:
     return ConfigError(
-        f"Field `{name}` of the form looks like {what}. A form must not ask for that, because the "
-        "client and its model would see it. Use ctx.elicit_url with your own page, or rename the "
-        "field"
+        f"Field `{name}` of the form looks like {what}. A form must not ask for secrets, because "
+        "the client and its model would see them. Use ctx.elicit_url with your own page, or "
+        "rename the field"
     )
 
 
@@ -427,8 +429,8 @@ _CLOSED_BOUNDS: dict[str, tuple[str, Callable[[float], int]]] = {
 
 
 def _flatten(schema: Schema, defs: Defs, hint: Any) -> tuple[Schema, bool]:
-    """Turn the schema of a type into the schema of a field, as far as possible. Return also
-    whether it may be null."""
+    """Turn the schema of a type into the schema of a field, as far as possible. Also return whether
+    it may be null."""
     schema = resolve_ref(schema, defs)
     options = schema.get("anyOf", [])
     others = [option for option in options if option.get("type") != "null"]

@@ -1,7 +1,7 @@
 """How a server answers requests: its components, who may use them, and one handler per method.
 
 This half of a server is what the layers below see (`ports.Service`); the other half, `server.py`,
-is what a user builds it with. It holds nothing that is bound to an event loop.
+is the interface for users. It holds nothing that is bound to an event loop.
 """
 
 import threading
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 
 Component = TypeVar("Component")
 Admission = Callable[[Method, Any, Caller], None]
-"""Checks a request before it begins; raises an error to refuse it."""
+"""A function that checks a request before it begins and raises an error to refuse it."""
 UNGUARDED = (
     "scopes= has no effect over HTTP without authentication, because no token is checked; add "
     "Server(auth=…)"
@@ -158,14 +158,15 @@ class Handlers:
         return () if found is None else found.header_params
 
     def can_ask(self, call: Call) -> bool:
-        """Whether the handler of this call can ask the client. A tool needs a context for that."""
+        """Return whether the handler of this call can ask the client. A tool needs a context for
+        that."""
         if call.name != "tools/call":
             return True
         tool = self._tools.snapshot.items.get(call.params.name)
         return tool is not None and tool.signature.context is not None
 
     def make_form(self, message: str, schema: Any) -> "Form":
-        """Make a form of a schema, to be shown with this message."""
+        """Make a form from a schema, to be shown with this message."""
         from .forms import Form
 
         return Form.of(schema).labelled(message)
@@ -176,7 +177,8 @@ class Handlers:
         self.answer = compose([observer], self.answer)
 
     def session_ended(self, caller: Caller, network: Network | None, seconds: float) -> None:
-        """Tell the observers that a session of the handshake era ended after so many seconds."""
+        """Tell the observers that a session of the handshake era has ended, and how long it
+        lasted."""
         for observer in self._observers:
             observer.session_ended("server", caller.revision, network, seconds)
 
@@ -207,7 +209,8 @@ class Handlers:
                 require_scopes(component, caller.principal, name)
 
     def _check_enforceable(self, component: Component) -> Component:
-        """Return the component; ConfigError if it has scopes but nobody is authenticated."""
+        """Return the component; raise ConfigError if it has scopes but callers are not
+        authenticated."""
         if self._networked and self.guard is None and union_of_scopes([component]):
             raise ConfigError(UNGUARDED)
         return component
@@ -229,7 +232,8 @@ class Handlers:
         return self._scopes_cache[1]
 
     def may_notify(self, principal: Principal | None, method: str, params: Any) -> bool:
-        """Whether a caller may be notified of a change: not of resources that it may not read."""
+        """Return whether a caller may be notified of a change. It is not notified of resources that
+        it may not read."""
         if principal is None or not isinstance(params, UriParams) or not self.scopes:
             return True
         resource = self._find(params.uri)
@@ -239,7 +243,7 @@ class Handlers:
 
     def add_listener(self, listener: ChangeListener, *, watched: bool = True) -> Callable[[], None]:
         """Notify `listener` of every change from now on; with `watched`, also of changes in watched
-        files. Returns a function that removes the listener."""
+        files. Return a function that removes the listener."""
         with self._lock:
             self._set_listeners((*self._listeners, listener))
             self._unwatched |= frozenset(() if watched else (listener,))
@@ -257,7 +261,8 @@ class Handlers:
             self._watcher.set_running(bool(listeners))
 
     def _on_list_change(self, kind: str, added: dict[str, Any], removed: dict[str, Any]) -> None:
-        if self._listeners:  # components with scopes are not named, as not all may see them
+        # Components with scopes are not named, because not every caller may see them.
+        if self._listeners:
             params = ListChangedParams(
                 added=[each.definition for each in added.values() if not each.scopes],
                 removed=[name for name, each in removed.items() if not each.scopes],
@@ -435,5 +440,5 @@ class Handlers:
 
 async def _answer_in_connection(call: Call) -> Any:
     if call.protocol_handler is None:
-        raise MethodNotFound(f"There is no method {call.name!r} here")
+        raise MethodNotFound(f"This server has no method {call.name!r}")
     return await call.protocol_handler(call)

@@ -1,33 +1,33 @@
 """Tools in a child process: `@server.tool(isolate="process")`.
 
-Each call starts a new interpreter (`main`), never a fork: this works the same on every
-system, whatever threads and locks this process has. It costs about 50 ms and the time to import the
-tool's module. In return the call can be stopped for certain, and a crash, a leak or an endless loop
-in it harms nothing else. This contains faulty code. It is not a sandbox for hostile code.
+Each call starts a new interpreter (`main`), never a fork: this works the same on every system,
+whatever threads and locks this process has. It costs about 50 ms and the time to import the tool's
+module. In return, the call can always be stopped, and a crash, a leak or an endless loop in it
+affects nothing else. This contains faulty code. It is not a sandbox for hostile code.
 
-**A thread per child**, from a pool of `Limits.isolated` threads, which bounds the number of
-children; further calls wait. The thread starts the child, sends it the job, reads the answer and
-reaps it. The event loop only awaits the thread.
+**Threads.** Each child has a thread from a pool of `Limits.isolated` threads, which limits the
+number of children; further calls wait. The thread starts the child, sends it the job, reads the
+answer and reaps the child. The event loop only awaits the thread.
 
-**The end.** Whatever ends the wait, a cancellation or a timeout, kills the child's process group.
-When the child ends by itself the group is killed too, so that nothing that a tool starts outlives
+**Termination.** A cancellation or a timeout ends the wait and kills the child's process group. When
+the child exits by itself, the group is killed too, so that no process that a tool starts outlives
 its call. The id of a group may be reused once its leader is reaped, so killing and reaping exclude
 each other. (On Windows only the child is killed.)
 
-**Pipes.** The child moves both out of the way before any user code runs: stdin becomes empty, and
-stdout goes to stderr. The pipe of the job stays open as a leash: when its other end closes, the
-parent is dead, and the child and all that it started are killed.
+**Pipes.** Before any user code runs, the child moves its two pipes to other descriptors: stdin
+becomes empty, and stdout is redirected to stderr. The job's pipe stays open as a leash: when its
+other end closes, the parent is dead, and the child kills itself and everything that it started.
 
 **The job** names its function, and the types of its arguments, by module. A module that only the
 parent can import by name is loaded from its file. The parent's `__main__` becomes
-`__dovetail_main__`: its `if __name__ == "__main__"` stays quiet, and a `server.run()` without one
-does nothing while DOVETAIL_ISOLATED is set.
+`__dovetail_main__`: the code under its `if __name__ == "__main__"` does not run, and a
+`server.run()` outside of one does nothing while DOVETAIL_ISOLATED is set.
 
 **The answer** is a length and a pickle of `(True, result)` or `(False, exception)`. Then the child
 exits at once: no remaining thread and no exit hook can delay it.
 
-**Time** is counted from the start of the child, without the wait for a free thread. **Memory** is
-limited as address space, on Linux.
+**Time** is counted from the start of the child and does not include the wait for a free thread.
+**Memory** is limited only on Linux, as address space.
 
 Modules that only one of the two processes needs are imported by functions.
 """
@@ -60,7 +60,7 @@ MAIN_MODULE = "__dovetail_main__"
 """The name of the parent's `__main__` in the child."""
 ISOLATED_VARIABLE = "DOVETAIL_ISOLATED"
 LENGTH_BYTES = 8
-"""The size of the number before an answer."""
+"""The size of the length that precedes an answer."""
 
 Outcome = tuple[bool, Any]
 _SIGNALS = {number.value: number.name for number in signal.Signals}
@@ -127,7 +127,7 @@ class _Child:
         self.killed = False
 
     def run(self, job: bytes, max_bytes: int, name: str) -> tuple[bytes, int]:
-        """Return the answer, empty if there was none, and the exit code."""
+        """Run the child. Return its answer, which is empty if there was none, and its exit code."""
         popen = _start(name)
         with self._lock:
             self._popen = popen
@@ -143,7 +143,7 @@ class _Child:
         return answer, popen.returncode
 
     def kill(self) -> None:
-        """Kill the process, with all that it started."""
+        """Kill the process and everything that it started."""
         with self._lock:
             self.killed = True
             if self._popen is not None:
@@ -219,8 +219,8 @@ def _make_job(
     memory: int,
     name: str,
 ) -> bytes:
-    """Make the message to the child. The work is a pickle inside the pickle, which is opened when
-    the limits are set."""
+    """Make the message to the child. The work is a pickle inside the pickle, which is loaded only
+    after the limits are set."""
     try:
         work = pickle.dumps((function, args, kwargs), pickle.HIGHEST_PROTOCOL)
     except Exception as error:
@@ -240,7 +240,7 @@ def _read_result(name: str, answer: bytes, code: int) -> Any:
     if not answer:
         raise ToolError(f"{name} {_describe_exit(code)}")
     try:
-        # What the child had to call by another name is in our `__main__`.
+        # Objects that have another module name in the child are in our `__main__`.
         ok, value = ModuleUnpickler(
             answer, lambda module: "__main__" if module == MAIN_MODULE else module
         ).load()
@@ -256,14 +256,14 @@ def _read_result(name: str, answer: bytes, code: int) -> Any:
 def _describe_exit(code: int) -> str:
     if code >= 0:
         return f"exited with code {code} before it returned"
-    hint = "; the system does that if it runs out of memory" if -code == 9 else ""
+    hint = "; the system does that when it runs out of memory" if -code == 9 else ""
     return f"was killed by {_SIGNALS.get(-code, f'signal {-code}')}{hint}"
 
 
 def _find_problem(function: Callable[..., Any]) -> str:
     module = getattr(function, "__module__", None)
     if isinstance(function, FunctionType):
-        # While it is being decorated it has no name in its module yet, so pickling would fail.
+        # While it is being decorated, it has no name in its module yet, so pickling would fail.
         if "<" in function.__qualname__:
             kind = (
                 "a lambda" if function.__name__ == "<lambda>" else "defined inside another function"
@@ -311,7 +311,7 @@ def main() -> NoReturn:
     sys.argv = job["argv"]
     name: str = job["name"]
     limit = _limit_memory(job["memory"])
-    # Made beforehand, because there is no memory to make it when it is needed.
+    # Created in advance, because there is no memory left when it is needed.
     text = f"{name} ran out of memory" + (f" (limit {limit})" if limit else "")
     out_of_memory = _dump(name, (False, ToolError(text)))
     try:
@@ -349,9 +349,9 @@ def _watch_parent(leash: int) -> None:
 
 
 def _limit_memory(extra: int) -> str:
-    """Limit the address space to `extra` bytes more than are mapped now. Returns the limit as text,
+    """Limit the address space to `extra` bytes more than are mapped now. Return the limit as text,
     or "" if there is none."""
-    # macOS maps too much for such a limit to be useful, and Windows has none.
+    # macOS maps too much for this limit to be useful, and Windows has no such limit.
     if sys.platform != "linux":
         return ""
     import resource
@@ -433,7 +433,8 @@ def _describe(error: BaseException) -> str:
 
 
 class ModuleUnpickler(pickle.Unpickler):
-    """Unpickles data whose modules have another name in this process, or must be loaded first."""
+    """An unpickler for data whose modules have another name in this process, or must be loaded
+    first."""
 
     def __init__(self, data: bytes, find_module: Callable[[str], str]) -> None:
         super().__init__(io.BytesIO(data))

@@ -21,12 +21,13 @@ class Media:
 
     Args:
         data: The bytes.
-        mime_type: Their type (default: by the name of the file, or that of the class).
+        mime_type: Their MIME type (default: derived from the name of the file, or that of the
+            class).
         path: The file to read, instead of `data`.
-        annotations: For whom the content is, and how important it is.
+        annotations: Who the content is for, and how important it is.
 
     Raises:
-        ConfigError: Both or none of `data` and `path` are given.
+        ConfigError: Both or neither of `data` and `path` are given.
     """
 
     default_mime_type = "application/octet-stream"
@@ -40,7 +41,7 @@ class Media:
         annotations: Annotations | None = None,
     ) -> None:
         if (data is None) == (path is None):
-            raise ConfigError(f"{type(self).__name__} takes either data= or path=")
+            raise ConfigError(f"{type(self).__name__} needs either data= or path=")
         self._data = data
         self.path: Path | None = None
         if path is not None:
@@ -55,7 +56,7 @@ class Media:
 
     @property
     def data(self) -> bytes:
-        """The bytes, read from the file if there is one."""
+        """The bytes, which are read from the file if there is one."""
         if self.path is not None:
             return self.path.read_bytes()
         return self._data or b""
@@ -74,12 +75,12 @@ class Image(Media):
 
     Args:
         data: The bytes.
-        mime_type: Their type (default: by the name of the file, or "image/png").
+        mime_type: Their MIME type (default: derived from the name of the file, or "image/png").
         path: The file to read, instead of `data`.
-        annotations: For whom the picture is, and how important it is.
+        annotations: Who the picture is for, and how important it is.
 
     Raises:
-        ConfigError: Both or none of `data` and `path` are given.
+        ConfigError: Both or neither of `data` and `path` are given.
     """
 
     default_mime_type = "image/png"
@@ -94,12 +95,12 @@ class Audio(Media):
 
     Args:
         data: The bytes.
-        mime_type: Their type (default: by the name of the file, or "audio/wav").
+        mime_type: Their MIME type (default: derived from the name of the file, or "audio/wav").
         path: The file to read, instead of `data`.
-        annotations: For whom the sound is, and how important it is.
+        annotations: Who the sound is for, and how important it is.
 
     Raises:
-        ConfigError: Both or none of `data` and `path` are given.
+        ConfigError: Both or neither of `data` and `path` are given.
     """
 
     default_mime_type = "audio/wav"
@@ -114,13 +115,14 @@ class File(Media):
 
     Args:
         data: The bytes.
-        mime_type: Their type (default: by the name of the file, or "application/octet-stream").
+        mime_type: Their MIME type (default: derived from the name of the file, or
+            "application/octet-stream").
         path: The file to read, instead of `data`.
         uri: The URI of the file (default: its `file://` URI, or "attachment:file").
-        annotations: For whom the file is, and how important it is.
+        annotations: Who the file is for, and how important it is.
 
     Raises:
-        ConfigError: Both or none of `data` and `path` are given.
+        ConfigError: Both or neither of `data` and `path` are given.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """The keyword options of `Server`'s methods, for type checkers; `Server` describes them.
 
-They are declared once here and taken as `**options`. At run time an unknown option is a ConfigError
-with a hint, raised where the option would be used.
+They are declared once here and accepted as `**options`. At run time an unknown option is a
+ConfigError with a hint, raised where the option would be used.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -20,7 +20,7 @@ Transport: TypeAlias = Literal["stdio", "http", "sse", "websocket"]
 
 
 class ComponentOptions(TypedDict, total=False):
-    """What tools, resources and prompts have in common."""
+    """The options that tools, resources and prompts have in common."""
 
     name: str | None
     title: str | None
@@ -35,7 +35,7 @@ class PromptOptions(ComponentOptions, total=False):
 
 
 class CommonToolOptions(ComponentOptions, total=False):
-    """What `Server.tool` and the tools of `dovetail.compat` have in common."""
+    """The options that `Server.tool` and the tools of `dovetail.compat` have in common."""
 
     annotations: ToolAnnotations | dict[str, Any] | None
     schema: dict[str, Any] | None
@@ -54,7 +54,7 @@ class ToolOptions(CommonToolOptions, total=False):
 
 
 class ContentOptions(ComponentOptions, total=False):
-    """What resources and apps have in common."""
+    """The options that resources and apps have in common."""
 
     size: int | None
     annotations: Annotations | dict[str, Any] | None

@@ -1,14 +1,15 @@
-"""Prompts: templates that a user picks and fills in; and completion of arguments, for prompts and
-resource templates alike.
+"""Prompts, which are templates that a user picks and fills in, and the completion of arguments for
+prompts and resource templates.
 
 The arguments of a prompt are strings on the wire and are converted to the types of the function's
 parameters.
 
 A completer is a function of the value typed so far and, if it takes a second parameter, of the
 arguments chosen before: `def cities(value: str, chosen: dict[str, str]) -> list[str]`. A plain list
-of values works too; only its values that match are sent. In both cases the best come first: values
-that start with what was typed, then those that contain it, then those that have its letters in
-order. Values of a function that do not match at all follow. At most 100 are sent, with the total.
+of values works too; only its values that match are sent. In both cases the best matches come first:
+values that start with the typed text, then those that contain it, then those that have its letters
+in order. Values from a function that do not match at all come last. At most 100 are sent, with the
+total number.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from .signature import Signature
 
 MAX_VALUES = 100
-"""Completions in one answer, as the specification has it."""
+"""The maximum number of completions in one answer, as the specification requires."""
 _NO_MATCH = 3
 Source = Callable[..., Any] | Iterable[str]
 
@@ -44,7 +45,8 @@ class Completers(Struct, eq=False):
     sources: dict[str, Source] = {}
 
     def add(self, argument: str, source: Source) -> None:
-        """Complete an argument from a function or a list; ConfigError if it does not exist."""
+        """Complete an argument from a function or a list; raise ConfigError if it does not
+        exist."""
         if argument not in self.arguments:
             known = ", ".join(self.arguments) or "none"
             raise ConfigError(
@@ -58,7 +60,8 @@ class Completers(Struct, eq=False):
         """Return the values that match what the user typed so far."""
         if argument not in self.arguments:
             raise InvalidParams(
-                f"There is no argument {argument!r} to complete; there are {sorted(self.arguments)}"
+                f"There is no argument {argument!r} to complete; "
+                f"the arguments are {sorted(self.arguments)}"
             )
         source = self.sources.get(argument, ())
         found: Any = source

@@ -6,10 +6,11 @@ An authenticated caller has its own buckets. All other callers share the buckets
 (with IPv6, of their /64 network, because a single machine may use any address in it). A request
 counts when it begins. It is refused before any handler runs, with the time to wait.
 
-A bucket is one number: the time at which it is full again. Each request moves that time by what one
-token takes to grow. A request that would move it by more than a whole bucket is refused (the
-"generic cell rate algorithm"). So there is no timer, and a check is an addition and a comparison.
-The table of callers is bounded; the caller that has been idle for longest is removed first.
+A bucket is one number: the time at which it is full again. Each request moves that time forward by
+the time that one token takes to grow. A request that would move it by more than a whole bucket is
+refused (the "generic cell rate algorithm"). So there is no timer, and a check is an addition and a
+comparison. The table of callers is bounded; the caller that has been idle for longest is removed
+first.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,16 +28,16 @@ from ..ports import Call, Caller
 from ..protocol.methods import Method
 
 SLACK_SECONDS = 1e-6
-"""How early a request may be, because of rounding errors when many small times are added."""
+"""How early a request may be, to allow for rounding errors when many small times are added."""
 
 
 class Rate(Struct, frozen=True):
-    """A number of requests per time.
+    """A number of requests per period.
 
     Args:
-        count: How many requests.
-        per: In how many seconds (default: 1).
-        burst: How many of them may come at once (default: `count`).
+        count: The number of requests.
+        per: The length of the period in seconds (default: 1).
+        burst: How many of them may arrive at once (default: `count`).
 
     Raises:
         ConfigError: A value is out of range.
@@ -52,7 +53,7 @@ class Rate(Struct, frozen=True):
 
     @property
     def at_once(self) -> float:
-        """How many requests may come at once."""
+        """How many requests may arrive at once."""
         return max(1.0, self.count) if self.burst is None else self.burst
 
     def __str__(self) -> str:
@@ -60,8 +61,8 @@ class Rate(Struct, frozen=True):
 
 
 class Rates(Struct, frozen=True, kw_only=True):
-    """How many requests each caller may make, by kind. None sets no limit. The defaults are so high
-    that ordinary clients do not reach them."""
+    """How many requests each caller may make, by kind. None means no limit. The defaults are so
+    high that ordinary clients do not reach them."""
 
     calls: Rate | None = Rate(200, burst=1000)
     """Calls of all tools together."""
@@ -88,7 +89,8 @@ class Rates(Struct, frozen=True, kw_only=True):
         for name, rate in [*((name, getattr(self, name)) for name in WHAT), *self.tools.items()]:
             if not isinstance(rate, Rate | None):
                 raise ConfigError(
-                    f"Rates: {rate!r} is not a Rate for {name}; write Rate(10) or Rate(10, per=60)"
+                    f"Rates: {name} must be a Rate such as Rate(10) or Rate(10, per=60), "
+                    f"not {rate!r}"
                 )
         if self.callers < 1:
             raise ConfigError("Rates(callers=…) must be at least 1")
@@ -98,7 +100,7 @@ WHAT = {
     "calls": "tool calls",
     "completions": "completions",
     "tasks": "requests about tasks",
-    "openings": "openings of a conversation",
+    "openings": "connection attempts",
     "others": "requests",
     "logs": "log messages",
 }
@@ -175,7 +177,7 @@ class RateLimiter:
             raise Overloaded(text, data={"retryAfter": seconds})
 
     def log(self, call: Call) -> int | None:
-        """Count a log message. Returns how many were dropped since the last one that was sent, or
+        """Count a log message. Return how many were dropped since the last one that was sent, or
         None if this one must be dropped."""
         key, rules = self._key(call), self._rules["logs"]
         if key is None or not rules:
@@ -190,7 +192,7 @@ class RateLimiter:
         return dropped
 
     def _key(self, caller: Caller | Call) -> str | tuple[str, str] | None:
-        """The key of a caller's buckets; None if it has no limits."""
+        """Return the key of a caller's buckets; None if it has no limits."""
         if caller.principal is not None:
             return "principal", caller.principal.id  # not equal to any address
         if caller.address is not None and (place := network_of(caller.address)):

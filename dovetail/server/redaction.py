@@ -1,4 +1,4 @@
-"""A ready-made `Server(redact=…)`: text that looks like a credential is not sent.
+"""A ready-made function for `Server(redact=…)`, which removes text that looks like a credential.
 
     server = Server("shop", redact=redact_secrets)
 

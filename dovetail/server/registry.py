@@ -2,19 +2,19 @@
 part of a table that a caller may see, and its pages.
 
 A table is replaced, never changed in place: readers hold a consistent snapshot and need no lock.
-Each snapshot carries a cache for what is derived from it (encoded pages of the list, for example),
-so a change drops the cache by itself.
+Each snapshot carries a cache for data that is derived from it (encoded pages of the list, for
+example), so a change also drops the cache.
 
 **Scopes.** A component with `scopes=` is for callers whose token has all of them. Other callers do
 not see it in lists and are not notified of its changes. If they ask for it by name, the refusal
 names the scopes, so that a client can request them. Without authentication (on stdio, the user who
-runs the process is the caller) everything may be used. Scopes that imply other scopes are resolved
+runs the process is the caller), everything may be used. Scopes that imply other scopes are resolved
 by the guard when the caller is admitted.
 
 **Pages.** A cursor is a position *by name*: the name of the last item of the previous page. With a
-page size, a list is therefore sorted by name, and a cursor stays valid while items come and go, and
-in another process. Without one (the default), a list is a single page in order of registration. A
-page is encoded once per revision and then sent as bytes until the table changes.
+page size, a list is therefore sorted by name, and a cursor stays valid when items are added or
+removed, and in other processes. Without one (the default), a list is a single page in order of
+registration. A page is encoded once per revision and then sent as bytes until the table changes.
 """
 
 import binascii
@@ -36,11 +36,11 @@ OnChange = Callable[[dict[str, Any], dict[str, Any]], None]
 """Called after each change with the added and the removed components, by name."""
 
 MAX_VIEWS = 100
-"""Views of one snapshot that are cached, one per set of scopes."""
+"""The number of cached views of one snapshot, one per set of scopes."""
 MAX_CACHED_PAGES = 1000
 MAX_CACHED_CURSOR_CHARS = 1024
 _SCOPE = re.compile(r"[!#-\[\]-~]+")
-"""RFC 6749, section 3.3."""
+"""The syntax of a scope (RFC 6749, section 3.3)."""
 
 
 class Snapshot(Struct, Generic[Item], eq=False):
@@ -74,7 +74,7 @@ class Registry(Generic[Item]):
         return self.snapshot.items.get(name)
 
     def add(self, name: str, item: Item) -> None:
-        """Add a component; ConfigError if the name is in use."""
+        """Add a component; raise ConfigError if the name is in use."""
         with self._lock:
             if name in self.snapshot.items:
                 raise ConfigError(
@@ -84,7 +84,7 @@ class Registry(Generic[Item]):
         self._on_change({name: item}, {})
 
     def remove(self, name: str) -> None:
-        """Remove a component; ConfigError if there is none with this name."""
+        """Remove a component; raise ConfigError if there is none with this name."""
         with self._lock:
             if name not in self.snapshot.items:
                 raise ConfigError(f"There is no {self._kind} {name!r}")
@@ -99,8 +99,8 @@ class Registry(Generic[Item]):
 
 
 def parse_scopes(scopes: Sequence[str] | str, owner: str) -> tuple[str, ...]:
-    """Return the scopes that a user gave as a list or as words in a string; ConfigError if one is
-    malformed."""
+    """Return the scopes that a user gave as a list or as words in a string; raise ConfigError if
+    one is malformed."""
     words = scopes.split() if isinstance(scopes, str) else tuple(scopes)
     for scope in words:
         if not isinstance(scope, str) or not _SCOPE.fullmatch(scope):
@@ -111,7 +111,7 @@ def parse_scopes(scopes: Sequence[str] | str, owner: str) -> tuple[str, ...]:
 
 
 def may_use(component: Any, principal: Principal | None) -> bool:
-    """Whether this caller has all scopes that the component requires."""
+    """Return whether this caller has all scopes that the component requires."""
     return (
         principal is None or not component.scopes or set(component.scopes) <= set(principal.scopes)
     )
@@ -140,8 +140,8 @@ def union_of_scopes(components: Iterable[Any]) -> frozenset[str]:
 
 
 def visible_to(principal: Principal | None, snapshot: Snapshot[Any]) -> Snapshot[Any]:
-    """Return the components that this caller may use; the same object for all callers who see the
-    same."""
+    """Return the components that this caller may use. Callers who see the same components get the
+    same object."""
     scopes = scopes_in(snapshot)
     if principal is None or not scopes:
         return snapshot

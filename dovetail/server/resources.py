@@ -1,4 +1,4 @@
-"""Resources: data that clients read by its URI, or by each URI that a template matches."""
+"""Resources: data that clients read by its URI, or by any URI that matches a template."""
 
 import re
 from base64 import b64encode
@@ -25,7 +25,7 @@ from .registry import parse_scopes
 from .tools import ANY_SHAPE, RegisteredTool, definition_fields
 
 SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:")
-"""What a URI begins with (RFC 3986)."""
+"""The scheme at the start of a URI (RFC 3986)."""
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -113,8 +113,8 @@ def match_template(
 ) -> tuple[RegisteredResource, dict[str, Any]] | None:
     """Return the template that matches this URI, with the values of its variables.
 
-    If several match, the one with the longest text before its first variable wins, so that a
-    template for a part of another's URIs is found whichever was registered first.
+    If several match, the one with the longest text before its first variable wins, so that a more
+    specific template wins regardless of the order of registration.
     """
     ranked = templates.cache.get("ranked")
     if ranked is None:

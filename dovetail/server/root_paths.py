@@ -1,9 +1,9 @@
-"""Whether a path is inside the roots that a client has named.
+"""Check whether a path is inside the roots that a client has named.
 
-A root is a `file://` URI of a directory or of a single file; other URIs say nothing about paths and
-are ignored. The root and the path are both resolved first, with all links and `..`, so that no
-detour leads out. Use the path that `resolve` returns, not the one that it was given, which may lead
-elsewhere a moment later.
+A root is a `file://` URI of a directory or of a single file; other URIs are not paths and are
+ignored. The root and the path are both resolved first, with all links and `..`, so that no indirect
+path leads out. Use the path that `resolve` returns, not the original, which may lead elsewhere a
+moment later.
 
 Roots tell a server where it should work. They do not protect anything: what a server must never
 touch has to be protected by the operating system.
@@ -21,18 +21,19 @@ from ..protocol.client_features import Root
 if TYPE_CHECKING:
     from pathlib import Path
 
-# A `?` or `#` is part of the path. Cutting it off would turn `/data#1` into `/data`, which is more.
+# A `?` or `#` is part of the path. Cutting it off would turn `/data#1` into `/data`, which contains
+# more.
 _FILE = re.compile(r"file:(?://([^/]*)|(?!//))(/.*)", re.IGNORECASE | re.DOTALL)
 _DRIVE = re.compile(r"^/([A-Za-z])[:|](?:/|$)")
 
 
 def is_inside(roots: Iterable[Root], path: "str | os.PathLike[str]") -> bool:
-    """Whether a path is one of the roots, or inside a directory that is a root."""
+    """Return whether a path is one of the roots, or inside a directory that is a root."""
     return _resolve_inside(_root_paths(roots), path) is not None
 
 
 def resolve(roots: Iterable[Root], path: "str | os.PathLike[str]") -> "Path":
-    """Return the real path that a path leads to; ToolError if it is outside the roots."""
+    """Return the real path that a path leads to; raise ToolError if it is outside the roots."""
     from pathlib import Path
 
     allowed = list(_root_paths(roots))
@@ -57,7 +58,7 @@ def local_path(uri: str, *, windows: bool = os.name == "nt") -> str | None:
     path = os.fsdecode(unquote_to_bytes(found[2]))
     if windows:
         path = _DRIVE.sub(r"\1:/", path).replace("/", "\\")
-    # Another host, or a share on one: even looking there would reveal our identity to it.
+    # Another host, or a share on one: even a lookup would reveal our identity to that host.
     is_remote = not is_local_file_host(found[1]) or path.startswith("\\\\")
     return None if is_remote else path
 

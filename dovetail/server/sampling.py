@@ -1,9 +1,9 @@
 """Requests to the client's model, and its replies.
 
 `make_request` accepts many forms: a string, messages, pictures, dicts in wire form, previous
-replies (`Sampled`), functions as tools. It checks what it can, because the client would only answer
-that the request is invalid. That each tool use has its result is checked when the request is sent
-(`connection/input_requests.py`).
+replies (`Sampled`), functions as tools. It checks as much as it can, because the client would only
+reply that the request is invalid. Whether each tool use has its result is checked when the request
+is sent (`connection/input_requests.py`).
 
 A list is a conversation, and a list inside it is one message of several blocks. A message without a
 role is the user's, so the usual loop is `[question, reply, [ToolResultContent(use.id, …) for use in
@@ -92,14 +92,14 @@ class Sampled(Struct, frozen=True):
     @property
     def stop_reason(self) -> str | None:
         """Why the model stopped: "endTurn", "stopSequence", "maxTokens", "toolUse", or another
-        reason of the client."""
+        reason from the client."""
         return self.result.stop_reason
 
 
 Block: TypeAlias = str | SamplingContent | Media | Mapping[str, Any]
-"""Something that becomes a block of a message."""
+"""A value that becomes a block of a message."""
 Turn: TypeAlias = Block | SamplingMessage | Message | CreateMessageResult | Sampled
-"""Something that becomes a message."""
+"""A value that becomes a message."""
 Conversation: TypeAlias = Turn | Sequence[Turn | Sequence[Block]]
 """A message, or a list of messages. A list in the list is one message of several blocks."""
 
@@ -114,8 +114,9 @@ def make_request(
     tool_choice: ToolChoice | Mapping[str, Any] | str | None = None,
     **fields: Any,
 ) -> CreateMessageParams:
-    """Make the request for the next message; ConfigError if it is not valid. The options are those
-    of `Context.sample`. Parameters of `context_type` are left out of the schemas of functions."""
+    """Make the request for the next message; raise ConfigError if it is not valid. The options are
+    those of `Context.sample`. Parameters of `context_type` are left out of the schemas of
+    functions."""
     items = messages if isinstance(messages, list | tuple) else [messages]
     stops = [stop_sequences] if isinstance(stop_sequences, str) else list(stop_sequences or ())
     offered = [_tool(tool, context_type) for tool in tools or ()]

@@ -69,14 +69,14 @@ GUARD_METHODS = ("admit", "respond", "challenge")
 
 
 class Completable(Protocol[P, R_co]):
-    """What the decorators of prompts and resources return: the function that they were given, with
-    a method to complete its arguments."""
+    """The function that a prompt or resource decorator returns: the original, with a method to
+    complete its arguments."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Call the function."""
 
     def complete(self, argument: str, values: Sequence[str] | None = None) -> Callable[[F], F]:
-        """Complete an argument: decorate a function of what the user typed, or give a list.
+        """Complete an argument: decorate a function of the typed text, or pass a list.
 
         Args:
             argument: The name of the argument.
@@ -111,17 +111,17 @@ class Server(Handlers):
         cache: How long clients may keep results, for all methods or by method name (default: not at
             all).
         lifespan: An async context manager function that is entered before the first request and
-            left after the last. It may take the server as its argument. What it yields is
-            `ctx.state`.
+            exited after the last. It may take the server as its argument. The value that it yields
+            becomes `ctx.state`.
         middleware: Async functions of `(call, next)` that wrap every request, outermost first.
-        limits: The bounds of queues, sizes, times and counts.
+        limits: The limits on queues, sizes, times and counts.
         auth: The guard that authenticates callers over HTTP, such as `Bearer`, `ApiKeys` or
             `Provider` of `dovetail.auth` (default: None, anybody may call).
         rates: How many requests a caller may make (default: generous limits for callers from the
-            network; None sets no limit).
+            network; None means no limit).
         mask_errors: Whether to hide the text of unexpected exceptions from clients. The text of
             `ToolError` is always sent.
-        redact: A function that is applied to every text that leaves, such as `redact_secrets`.
+        redact: A function that is applied to all outgoing text, such as `redact_secrets`.
         experimental: Experimental capabilities to declare.
         extensions: Extensions of the protocol to offer.
         tasks: Where tasks are kept: a path for an SQLite file, a store, or `TaskSettings` (default:
@@ -241,7 +241,7 @@ class Server(Handlers):
             icons: Pictures that a client may show.
             meta: The `_meta` of the listed tool.
             schema: A JSON schema for the arguments, instead of that of the signature. The function
-                gets them as they are.
+                gets them unchanged.
             output_schema: A JSON schema for results, instead of that of the return annotation.
                 Results are validated against it.
             timeout: Seconds after which the call fails (default: no limit).
@@ -311,12 +311,14 @@ class Server(Handlers):
             name: The name of the resource (default: the name of the function).
             title: The name to show to people.
             description: What the resource is (default: the docstring).
-            mime_type: The type of the contents (default: by what the function returns).
+            mime_type: The MIME type of the contents (default: derived from what the function
+                returns).
             size: The size of the contents in bytes, if it is known.
             icons: Pictures that a client may show.
-            annotations: For whom the resource is, how important it is, and when it changed.
+            annotations: Who the resource is for, how important it is, and when it changed.
             meta: The `_meta` of the listed resource.
-            cache: How long clients may keep the contents (default: what `Server(cache=…)` says).
+            cache: How long clients may keep the contents (default: the setting of
+                `Server(cache=…)`).
             scopes: The scopes that a caller's token needs. Other callers do not see the resource.
 
         Returns:
@@ -384,7 +386,7 @@ class Server(Handlers):
         watch: bool = False,
         **options: Unpack[ResourceOptions],
     ) -> None:
-        """Serve a file as a resource. It is read each time that a client asks for it.
+        """Serve a file as a resource. It is read each time a client asks for it.
 
         Args:
             path: The file.
@@ -441,7 +443,8 @@ class Server(Handlers):
             self._file_watcher.add(place, directory_states(directory, uri))
 
     def notify_resource_updated(self, uri: str) -> None:
-        """Notify all subscribers of a resource that it changed. Works anywhere, from any thread.
+        """Notify all subscribers of a resource that it has changed. It can be called anywhere, from
+        any thread.
 
         Args:
             uri: The URI of the resource.
@@ -459,7 +462,8 @@ class Server(Handlers):
             return self._watcher
 
     def _on_file_change(self, uri: str) -> None:
-        # Listeners that join several processes are left out: each process sees the change itself.
+        # Listeners that connect several processes are skipped, because each process sees the change
+        # itself.
         for listener in self._listeners:
             if listener not in self._unwatched:
                 listener("notifications/resources/updated", UriParams(uri=uri))
@@ -544,8 +548,9 @@ class Server(Handlers):
             meta: The `_meta` of the listed resource.
             scopes: The scopes that a caller's token needs. Other callers do not see the app.
             size: The size of the document in bytes, if it is known.
-            annotations: For whom the app is, how important it is, and when it changed.
-            cache: How long clients may keep the document (default: what `Server(cache=…)` says).
+            annotations: Who the app is for, how important it is, and when it changed.
+            cache: How long clients may keep the document (default: the setting of
+                `Server(cache=…)`).
             connect_domains: Origins that the app may connect to.
             resource_domains: Origins that the app may load scripts, styles, images and fonts from.
             frame_domains: Origins that the app may embed in frames.
@@ -591,7 +596,7 @@ class Server(Handlers):
         self.add_resource(function, uri, **cast("ResourceOptions", resource_options))
 
     def _offer_apps(self, tool: Tool | None = None) -> None:
-        """Declare the extension for apps; ConfigError if a tool refers to an app that is not
+        """Declare the extension for apps; raise ConfigError if a tool refers to an app that is not
         registered."""
         from ..extensions.apps.settings import apps_extension, get_view_uri
 
@@ -629,9 +634,9 @@ class Server(Handlers):
             folder: The folder.
             uri: The URI of the folder (default: "skill://" and the name of the skill).
             dynamic: Whether to read the other files only when a client asks for them. Clients
-                cannot verify them then.
+                cannot verify these files.
             hidden: Whether to serve files whose name begins with a dot.
-            cache: How long clients may keep the files (default: what `Server(cache=…)` says).
+            cache: How long clients may keep the files (default: the setting of `Server(cache=…)`).
             scopes: The scopes that a caller's token needs. Other callers do not see the skill.
 
         Returns:
@@ -689,27 +694,28 @@ class Server(Handlers):
     # pages that users are sent to
 
     def check_url(self, url: str, user: str | None) -> str:
-        """Check at a page that its visitor is the user for whom `ctx.bind_url` made the URL.
+        """Check that the visitor of a page is the user for whom `ctx.bind_url` made the URL.
 
         Args:
             url: The URL of the visit, or only its ticket.
-            user: The id of the visitor, as the page itself knows it.
+            user: The id of the visitor, as the page itself has determined it.
 
         Returns:
-            The id that was given to `bind_url`.
+            The id that was passed to `bind_url`.
 
         Raises:
-            UrlRefused: It is another user, or the ticket is forged or too old.
+            UrlRefused: The visitor is another user, or the ticket is forged or too old.
         """
         from ..connection.url_elicitation import check_ticket
 
         return check_ticket(self.ring, url, self.name, user)
 
     def elicitation_complete(self, id: str) -> None:
-        """Notify the client that its user is done at a page. Works anywhere, from any thread.
+        """Notify the client that its user has finished on a page. It can be called anywhere, from
+        any thread.
 
         Args:
-            id: The id that was given to `ctx.elicit_url`.
+            id: The id that was passed to `ctx.elicit_url`.
         """
         self._notify(
             "notifications/elicitation/complete", ElicitationCompleteParams(elicitation_id=id)
@@ -738,8 +744,8 @@ class Server(Handlers):
         return None if entry is None else entry.task or FORBIDDEN
 
     async def _continue_task(self, call: Call) -> Any:
-        """Answer the call of a task that is no longer connected: by the same chain of extensions,
-        inside of tasks."""
+        """Answer the call of a task that is no longer connected, with the same chain of extensions
+        inside the tasks extension."""
         assert self.tasks is not None
         name = call.method.name
         return await compose(
@@ -756,7 +762,7 @@ class Server(Handlers):
             extension: The extension.
 
         Raises:
-            ConfigError: There already is an extension with its id, or with one of its methods.
+            ConfigError: There is already an extension with its id, or with one of its methods.
         """
         self.extensions.add(extension)
         self.capabilities.extensions = self.extensions.declared
@@ -777,8 +783,8 @@ class Server(Handlers):
     def notify(self, method: str, params: Params) -> None:
         """Send a notification of an extension to all clients that declared the extension.
 
-        In the handshake era every connected client gets it, in the stateless era those that listen
-        to changes. Works anywhere, from any thread.
+        In the handshake era, every connected client gets it; in the stateless era, those that
+        listen for changes do. It can be called anywhere, from any thread.
 
         Args:
             method: The method of the notification.
@@ -803,14 +809,14 @@ class Server(Handlers):
             transport: "stdio", "http" (streamable HTTP), "sse" (HTTP+SSE of 2024-11-05) or
                 "websocket". stdio has no options.
             host: The address to bind to (default: "127.0.0.1", only this machine).
-            port: The port to bind to (default: 8000; 0 takes a free one).
+            port: The port to bind to (default: 8000; 0 picks a free one).
             path: The path of the endpoint (default: "/mcp", "/sse" or "/ws").
-            workers: How many processes serve (default: 1).
-            certfile: The file of the TLS certificate (default: no TLS).
-            keyfile: The file of its private key.
+            workers: The number of processes that serve (default: 1).
+            certfile: The file with the TLS certificate (default: no TLS).
+            keyfile: The file with its private key.
             ready: A function that is called with the URL when clients can connect.
             endpoint: With "sse" and "websocket", the path of streamable HTTP (default: "/mcp").
-            **options: All options of `asgi` as well.
+            **options: The options of `asgi`.
 
         Raises:
             ConfigError: An option is unknown or not valid, or the port is in use.
@@ -831,8 +837,8 @@ class Server(Handlers):
     async def run_async(
         self, transport: Transport = "stdio", **options: Unpack[RunOptions]
     ) -> None:
-        """Serve in the event loop that is running, until the client disconnects or this is
-        cancelled. Signals are not handled.
+        """Serve in the running event loop until the client disconnects or this call is cancelled.
+        Signals are not handled.
 
         Args:
             transport: "stdio", "http", "sse" or "websocket".
@@ -868,18 +874,19 @@ class Server(Handlers):
             hosts: Host names that requests may be sent to, besides the bound address and localhost;
                 "*" allows any.
             origins: Origins of web pages that may call the server (CORS); "*" allows any.
-            public_url: The URL by which clients reach the server. Its host and origin are allowed.
+            public_url: The URL at which clients reach the server. Its host and origin are allowed.
             sessions: Whether clients of the handshake era get a session (default: True). Without
                 one, they have neither GET streams nor resumption.
-            json_only: Whether to answer every POST with a single JSON body. Notifications during a
-                call are dropped then.
+            json_only: Whether to answer every POST with a single JSON body. If so, notifications
+                during a call are dropped.
             long_polling: How many seconds a GET that accepts only JSON waits for messages (default:
                 None, not offered).
             keys: Secrets that seal session ids and tickets, newest first (default: the environment
                 variable DOVETAIL_KEYS, else random keys of this process and its workers).
-            events: A function that makes the store of event streams (default: a bounded one in
+            events: A function that makes the store for event streams (default: a bounded store in
                 memory).
-            bus: A function that joins the processes of one server (`run(workers=…)` brings one).
+            bus: A function that connects the processes of one server (`run(workers=…)` provides
+                one).
             routes: An ASGI application that answers at all other paths. It gets no lifespan events.
 
         Raises:
@@ -918,7 +925,7 @@ class Server(Handlers):
         await serve_channel(self, channel, self.lifespan, grace=self.limits.shutdown)
 
     def lifespan(self) -> AbstractAsyncContextManager[Any]:
-        """Return the context manager that is entered before the first request and left after the
+        """Return the context manager that is entered before the first request and exited after the
         last; its value is `ctx.state`."""
         from contextlib import nullcontext
         from inspect import signature
@@ -932,8 +939,8 @@ class Server(Handlers):
     def _prepare_for_network(
         self, options: Mapping[str, Any], *, single_process: bool = True
     ) -> None:
-        """Check the settings for callers from a network. `single_process`: all requests come to
-        this process."""
+        """Check the settings for callers from a network. `single_process`: all requests reach this
+        process."""
         self._keys = options.get("keys", self._keys)
         single_process = single_process and (options.get("workers") or 1) == 1
         if not single_process and self.tasks is not None and not self.tasks.manager.store.shared:
@@ -947,7 +954,7 @@ class Server(Handlers):
 
 
 def _capabilities(experimental: dict[str, Any] | None) -> ServerCapabilities:
-    # All of them, always, because components of any kind may be added while the server runs.
+    # Always declare all of them, because components of any kind may be added while the server runs.
     return ServerCapabilities(
         tools=ListCapability(list_changed=True),
         resources=ResourcesCapability(subscribe=True, list_changed=True),
@@ -965,7 +972,7 @@ def _check_guard(auth: Any) -> Guard | None:
         return cast("Guard | None", auth)
     what = f"the class {auth.__name__}" if isinstance(auth, type) else f"a {type(auth).__name__}"
     raise ConfigError(
-        f'auth= takes a guard, not {what}: Bearer(jwt("https://issuer.example")), '
+        f'auth= must be a guard, not {what}; use Bearer(jwt("https://issuer.example")), '
         f"Provider(users={{…}}) or ApiKeys({{…}})"
     )
 
@@ -977,20 +984,20 @@ def _meta_of(component: Any) -> Meta | None:
 def _find_revisions(names: Sequence[str]) -> tuple[Revision, ...]:
     unknown = [name for name in names if name not in BY_NAME]
     if unknown or not names:
-        raise ConfigError(f"Unknown revisions {unknown}; there are {', '.join(BY_NAME)}")
+        raise ConfigError(f"Unknown revisions {unknown}; use some of {', '.join(BY_NAME)}")
     return tuple(revision for revision in BY_NAME.values() if revision.name in names)
 
 
 def _check_transport(transport: str, options: Mapping[str, Any]) -> None:
     known = get_args(Transport)
     if transport not in known:
-        raise ConfigError(f"There is no transport {transport!r}; there are {', '.join(known)}")
+        raise ConfigError(f"There is no transport {transport!r}; use one of {', '.join(known)}")
     if transport == "stdio" and options:
-        raise ConfigError(f"stdio has no options, but got {', '.join(options)}")
+        raise ConfigError(f"stdio has no options; remove {', '.join(options)}")
 
 
 def _decorate(add: Callable[..., Any], function_or_name: Any, options: Mapping[str, Any]) -> Any:
-    """Both forms of a decorator: bare, or with options (the name may come first)."""
+    """Apply a decorator in either form: bare, or with options (the name may come first)."""
     if callable(function_or_name):
         add(function_or_name, **options)
         return function_or_name
@@ -1010,7 +1017,7 @@ def _check_options(kind: str, options_type: Any, options: Mapping[str, Any]) -> 
         from difflib import get_close_matches
 
         close = get_close_matches(name, known, n=1)
-        hint = f"did you mean {close[0]}=?" if close else f"it has {', '.join(known)}"
+        hint = f"did you mean {close[0]}=?" if close else f"its options are {', '.join(known)}"
         raise ConfigError(f"@server.{kind} has no option {name}=; {hint}")
 
 

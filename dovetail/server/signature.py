@@ -1,12 +1,12 @@
 """The parameters of a function: a JSON schema for the model, and a decoder for its arguments.
 
 A function is inspected once, when it is registered. Its parameters become the fields of a struct,
-with generated names so that a parameter may have any name. A call is one pass of msgspec over the
-raw arguments: `bind` returns the `args` and `kwargs` to call the function with. Parameters of
+with generated names so that a parameter may have any name. A call takes one pass of msgspec over
+the raw arguments: `bind` returns the `args` and `kwargs` to call the function with. Parameters of
 pydantic types stay raw in that pass and are decoded after it.
 
-Only if that fails, each argument is converted separately, so that the error lists all problems in
-words that a model can act on. Mistakes that models are known to make are repaired if the meaning is
+If that fails, each argument is converted separately, so that the error lists all problems in words
+that a model can act on. Mistakes that models are known to make are repaired if the meaning is
 clear: `"[1, 2]"` for a list, `"3"` or 3.0 for an integer, but never if the parameter accepts a
 string.
 """
@@ -59,7 +59,8 @@ _parse = msgspec.json.Decoder().decode
 
 
 class Parameter(Struct, frozen=True, eq=False):
-    """A parameter. `annotation` is as written, so that others can read their metadata from it."""
+    """A parameter. Its `annotation` is kept as written, so that other modules can read their
+    metadata from it."""
 
     name: str
     annotation: Any
@@ -150,22 +151,24 @@ class Signature:
         return flatten_header_params(inline_definitions(root, defs))
 
     def bind(self, raw: bytes | Raw, context: object | None = None) -> Bound:
-        """Return the arguments of the call for these JSON arguments; InvalidParams, with all
+        """Return the arguments of the call for these JSON arguments. Raise InvalidParams, with all
         problems, if they do not fit."""
         try:
             values = _astuple(self._decode(raw))
             if self._undecoded:
                 values = self._decode_rest(values)
-        except Exception:  # also what users' classes raise; conversion one by one tells which
+        except Exception:  # also errors of users' classes; converting one by one tells which
             values = self._convert(decode_object(raw, self.name))
         return (values, {}) if self._plain else self._arrange(values, context)
 
     def bind_values(self, values: Mapping[str, Any], context: object | None = None) -> Bound:
-        """The same for values that are decoded already; text is converted to any type."""
+        """Return the arguments of the call for values that are already decoded; text is converted
+        to any type."""
         return self._arrange(self._convert(values, strings=True), context)
 
     def pass_on(self, values: Mapping[str, Any], context: object | None = None) -> Bound:
-        """The same for values that were validated elsewhere; they are not converted."""
+        """Return the arguments of the call for values that were validated elsewhere, without
+        converting them."""
         rest = dict(values)
         if self.context:
             rest[self.context] = context
@@ -216,7 +219,7 @@ class Signature:
 
 
 def decode_object(raw: bytes | Raw, name: str) -> dict[str, Any]:
-    """Decode the arguments of a call to a dict. Missing arguments, null, and an object inside a
+    """Decode the arguments of a call into a dict. Missing arguments, null, and an object inside a
     string are accepted."""
     try:
         values = _parse(raw) if raw else None
@@ -299,7 +302,7 @@ def _hints(inner: Any, name: str, context_type: type | None) -> dict[str, Any]:
             )
     except NameError as error:
         raise SchemaError(
-            f"{name} has an annotation with the name {error.name}, which is not defined"
+            f"{name} has an annotation that uses {error.name}, which is not defined"
         ) from error
     except TypeError:  # a builtin, which has no annotations
         return {}

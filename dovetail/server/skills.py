@@ -1,14 +1,14 @@
 """Skills of a server: folders that `server.add_skill` serves.
 
-A skill is read once, when it is added, and its files are served from memory. So what is served
-always matches its entry, even if the folder changes; a changed folder has to be added again. A
-skill whose contents cannot be known in advance is `dynamic`: SKILL.md is still kept in memory (its
-front matter is in the entry), but everything else is read on request, from the folder or by
-functions that are registered under its URIs, and there are no digests.
+A skill is read once, when it is added, and its files are served from memory. So the served files
+always match their entry, even if the folder changes; a changed folder has to be added again. A
+skill whose contents cannot be known in advance is `dynamic`. SKILL.md is still kept in memory (its
+front matter is in the entry). Everything else is read on request, from the folder or by functions
+that are registered under its URIs, and there are no digests.
 
-A folder is served completely or not at all: a link in it, or a name that some systems cannot have,
-is an error when it is added, not a file that is silently missing. The bounds on a skill are those
-that every host has to accept.
+A folder is served completely or not at all: a link in it, or a name that some systems do not allow,
+is an error when the folder is added, so no file is silently left out. The limits on a skill are
+those that every host has to accept.
 https://github.com/modelcontextprotocol/ext-skills/blob/main/specification/stable/skills.mdx
 """
 
@@ -56,7 +56,7 @@ from .registry import (
 from .resources import RegisteredResource
 
 MAX_FOLDER_ENTRIES = 10_000
-"""Entries of a folder that are read before it is refused."""
+"""The number of entries of a folder that are read before it is refused."""
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/(/([A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})+)+")
 _REST = "{+path}"
 Files = dict[str, bytes]
@@ -80,7 +80,7 @@ class RegisteredSkill(Struct, frozen=True, eq=False):
         return {*self.files, *(self.folders if self.live is None else self.live.paths())}
 
     def read(self, path: str) -> ResourceContents:
-        """Return the contents of a file; NotFound if there is none."""
+        """Return the contents of a file; raise NotFound if there is none."""
         uri = uri_within(self.definition.root, path)
         data = self.files.get(path)
         if data is None and self.live is not None:
@@ -100,7 +100,7 @@ def load_skill(
     scopes: Sequence[str] | str = (),
     limits: Limits,
 ) -> RegisteredSkill:
-    """Read a folder as a skill; ConfigError if it is not a valid one."""
+    """Read a folder as a skill; raise ConfigError if it is not valid."""
     path = Path(folder)
     directory = Directory(path, hidden=hidden, limit=limits.skill_bytes)
     paths, folders = _list_folder(path.resolve(), hidden, limits.skill_files)
@@ -197,8 +197,8 @@ def _frontmatter(data: bytes, path: Path) -> dict[str, Any]:
     name, description = frontmatter.get("name"), frontmatter.get("description")
     if not isinstance(name, str) or not extension.NAME.fullmatch(name):
         raise ConfigError(
-            f"{path}: {name!r} is not a name for a skill: 1 to 64 characters of a-z, 0-9 and "
-            "single hyphens, not at the start or end"
+            f"{path}: {name!r} is not a valid skill name: use 1 to 64 characters: a-z, "
+            "0-9 and single hyphens, without a hyphen at the start or end"
         )
     if not isinstance(description, str) or not description.strip():
         raise ConfigError(f"{path}: a skill needs a description: what it does, and when to use it")
@@ -212,7 +212,7 @@ def _frontmatter(data: bytes, path: Path) -> dict[str, Any]:
         key.startswith(extension.RESERVED_METADATA_PREFIX) for key in metadata
     ):
         raise ConfigError(
-            f"{path}: keys of metadata that start with {extension.RESERVED_METADATA_PREFIX} are "
+            f"{path}: metadata keys that start with {extension.RESERVED_METADATA_PREFIX} are "
             "reserved"
         )
     return frontmatter
@@ -224,14 +224,14 @@ def _root(name: str, folder: Path, uri: str | None) -> str:
         folder_name = folder.resolve().name
         if folder_name != name:
             raise ConfigError(
-                f"The folder {folder} is called {folder_name!r}, but its skill {name!r}. Rename "
-                "one of them, or give uri="
+                f"The folder {folder} is named {folder_name!r}, but its skill is named {name!r}. "
+                "Rename one of them, or pass uri="
             )
         return f"skill://{name}"
     root = uri.removesuffix(f"/{SKILL_MD}")
     if not _URI.fullmatch(root) or not root.endswith(f"/{name}"):
         raise ConfigError(
-            f"{uri!r} is not a URI for this skill; it has the form 'skill://team/{name}'"
+            f"{uri!r} is not a valid URI for this skill; use the form 'skill://team/{name}'"
         )
     return root
 
@@ -293,7 +293,7 @@ class Skills:
         yield read, template(definition.uri), template_options | options
 
     def holds(self, uri: str) -> bool:
-        """Whether this is the URI or the template of a resource that belongs to a skill."""
+        """Return whether this is the URI or the template of a resource that belongs to a skill."""
         return self.registry.get(uri.replace(_REST, SKILL_MD)) is not None
 
     async def _list(self, call: Call) -> ListSkillsResult:
@@ -322,13 +322,13 @@ class Skills:
         return ReadDirectoryResult(resources=resources, next_cursor=cursor)
 
     def _children(self, directory: str, principal: Principal | None) -> dict[str, Resource]:
-        """Return the children of a directory inside a skill, or above several."""
+        """Return the children of a directory that is inside a skill or contains skills."""
         skills = visible_to(principal, self.registry.snapshot).items.values()
         served = visible_to(principal, self._served.snapshot).items
         roots = [f"{skill.definition.root}/" for skill in skills]
         uris = [
             uri for uri in served if uri.startswith(tuple(roots))
-        ]  # all SKILL.md, and what functions give
+        ]  # every SKILL.md, and resources from functions
         for root, skill in zip(roots, skills, strict=True):
             if f"{directory}/".startswith(root):
                 uris += [uri_within(skill.definition.root, path) for path in skill.paths()]

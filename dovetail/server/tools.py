@@ -1,9 +1,9 @@
 """Tools: functions that a model can call.
 
-`tools/call` binds the raw arguments to the function's signature, runs the function (on the loop, on
-a worker thread, or in a child process), and turns what it returns into a result. A failure inside
-the function is a result too, with the text for the model; only a call of an unknown tool is an
-error of the protocol.
+`tools/call` binds the raw arguments to the function's signature, runs the function (on the event
+loop, on a worker thread, or in a child process), and turns the returned value into a result. A
+failure inside the function is a result too, with text for the model; only a call to an unknown tool
+is a protocol error.
 
 A result is content for the model and data for programs. The returned value is encoded once: those
 bytes are the structured content, and the text is the same bytes. A value that is not an object is
@@ -84,7 +84,7 @@ class RegisteredTool(Struct, frozen=True, eq=False):
     timeout: float | None
     isolated: bool
     direct: bool
-    """Whether it runs on the loop, without a timeout or a child process."""
+    """Whether it runs on the event loop, without a timeout or a child process."""
     header_params: "tuple[HeaderParam, ...]" = ()
     """The parameters that HTTP requests repeat in their headers."""
     scopes: tuple[str, ...] = ()
@@ -194,7 +194,8 @@ def _check_signature(name: str, signature: "Signature") -> None:
 
 
 def _user_stack_level() -> int:
-    """The `stacklevel` of the first frame outside of this package, for a caller that warns."""
+    """Return the `stacklevel` of the first frame outside this package, for a caller that issues a
+    warning."""
     level, frame = 2, sys._getframe(2)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("dovetail."):
         level, frame = level + 1, frame.f_back
@@ -320,8 +321,8 @@ def describe_failure(name: str, error: BaseException, mask: bool) -> str:
 
 
 def _result_maker(name: str, returns: Any) -> tuple[MakeResult, dict[str, Any] | None]:
-    """Return what turns values of this return annotation into results, and the output schema, if
-    there is one."""
+    """Return the function that turns values of this return annotation into results, and the output
+    schema, if there is one."""
     if returns in _UNSPECIFIC or _is_content_annotation(returns):
         return make_any_result, None
     try:
@@ -345,10 +346,10 @@ def _result_maker(name: str, returns: Any) -> tuple[MakeResult, dict[str, Any] |
 
 
 def _typed_result_maker(name: str, shape: Shape, before: bytes, after: bytes) -> MakeResult:
-    """Return what turns values of a type into results that match the output schema.
+    """Return the function that turns values of a type into results that match the output schema.
 
-    The encoded value is decoded again as the type, to check it. That is not necessary for pydantic,
-    which has checked it already, and for a plain value of exactly that type.
+    The encoded value is decoded again as the type, to check it. This is not necessary for pydantic,
+    which has already checked it, or for a plain value of exactly that type.
     """
     encode = shape.encode
     exact_type = shape.annotation if shape.annotation in (int, str, bool) else None
@@ -408,7 +409,7 @@ def _validating(name: str, make: MakeResult, validator: "Validator") -> MakeResu
 
 
 def make_any_result(value: Any) -> ToolResult:
-    """Make a result of a value without an output schema."""
+    """Make a result from a value, without an output schema."""
     if isinstance(value, ToolResult):
         return value
     if value is None:
@@ -466,8 +467,8 @@ _content_types: BoundedDict[type, bool] = BoundedDict(1000)  # programs may crea
 
 
 def _has_content(value: Any) -> bool:
-    """Whether the value is content, a result, or a list with content in it. Asked for each result,
-    so the answer is cached by type (0.1 µs instead of 0.9 µs)."""
+    """Return whether the value is content, a result, or a list with content in it. This is called
+    for each result, so the answer is cached by type (0.1 µs instead of 0.9 µs)."""
     kind = type(value)
     if kind is list or kind is tuple:
         return any(isinstance(item, CONTENT) for item in value)
@@ -487,7 +488,7 @@ def content_block(item: Any) -> Any:
 
 
 def _is_content_annotation(annotation: Any) -> bool:
-    """Whether the annotation names content or a full result, which have no output schema."""
+    """Return whether the annotation names content or a full result, which have no output schema."""
     if isinstance(annotation, type):
         return issubclass(annotation, (*CONTENT, ToolResult))
     if get_origin(annotation) is None:
@@ -496,7 +497,7 @@ def _is_content_annotation(annotation: Any) -> bool:
 
 
 def describes_object(schema: dict[str, Any]) -> bool:
-    """Whether everything that matches the schema is an object."""
+    """Return whether everything that matches the schema is an object."""
     reference = schema.get("$ref", "")
     if reference.startswith("#/$defs/"):
         return describes_object(

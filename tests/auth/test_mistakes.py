@@ -56,7 +56,7 @@ def url_of(at: Site) -> str:
 @pytest.mark.parametrize("wrong", ["secret", jwt(ISSUER), Bearer, OAuth()])
 def test_what_is_no_guard_is_refused_at_once_with_what_to_write(wrong: Any) -> None:
     with pytest.raises(
-        ConfigError, match=r"auth= takes a guard, not (a|the class) \w+: Bearer\(jwt\("
+        ConfigError, match=r"auth= must be a guard, not (a|the class) \w+; use Bearer\(jwt\("
     ):
         Server("guarded", auth=wrong)
 

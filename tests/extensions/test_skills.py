@@ -574,7 +574,7 @@ BAD_MATTER = {
     "name: pdf": "needs a description",
     "name: pdf\ndescription: ''": "needs a description",
     f"name: pdf\ndescription: {'x' * 1025}": "has 1,025 characters; the limit is 1,024",
-    "name: other\ndescription: x": "is called 'pdf', but its skill 'other'",
+    "name: other\ndescription: x": "is named 'pdf', but its skill is named 'other'",
     "name: pdf\ndescription: a: b": "line 3, column 15: mapping values are not allowed here",
     "name: pdf\ndescription: x\nmetadata: {io.modelcontextprotocol/x: 1}": "reserved",
     "name: pdf\ndescription: x\ndate: 2026-01-31": "line 4, column 7: 2026-01-31 is not a",
@@ -606,7 +606,7 @@ def test_front_matter_that_says_nothing_good_is_refused_with_the_reason(
 )
 def test_a_uri_has_to_end_in_the_name(tmp_path: Path, uri: str) -> None:
     with pytest.raises(
-        ConfigError, match="is not a URI for this skill; it has the form 'skill://team/pdf'"
+        ConfigError, match="is not a valid URI for this skill; use the form 'skill://team/pdf'"
     ):
         Server("s").add_skill(folder(tmp_path), uri=uri)
 

@@ -182,7 +182,7 @@ async def test_calls_are_answered_also_where_they_cannot_be_recorded(disk: Disk)
             (await client.call_tool("add", {"a": number, "b": 1})).data for number in range(300)
         ]
         assert answers == list(range(1, 301))
-        assert "Cannot record a call of tools/call" in disk.program.said()
+        assert "Cannot record a call to tools/call" in disk.program.said()
 
 
 async def test_a_record_that_cannot_be_written_is_told_in_the_log(

@@ -213,12 +213,14 @@ async def test_files_take_a_cache_too(tmp_path: Any) -> None:
 @pytest.mark.requirement("cache-ttl")
 @pytest.mark.parametrize("ttl", [-1, -0.001, float("inf"), float("nan"), 2**31])
 def test_a_time_that_is_none_is_refused(ttl: float) -> None:
-    with pytest.raises(ConfigError, match=r"ttl is a number of seconds, 0 or more"):
+    with pytest.raises(ConfigError, match=r"ttl must be a number of seconds, 0 or more"):
         Cache(ttl)
 
 
 def test_what_is_no_cache_is_refused_by_name() -> None:
-    with pytest.raises(ConfigError, match=r"scope='shared'\): scope is one of private, public"):
+    with pytest.raises(
+        ConfigError, match=r"scope='shared'\): scope must be one of private, public"
+    ):
         Cache(1, "shared")  # type: ignore[arg-type]
     with pytest.raises(
         ConfigError,

@@ -127,7 +127,7 @@ async def test_of_templates_that_fit_the_one_is_taken_that_says_most_and_else_th
         ),
         (
             lambda server: server.tool(len, zzz=1),
-            "@server.tool has no option zzz=; it has name, title, ",
+            "@server.tool has no option zzz=; its options are name, title, ",
         ),
         (
             lambda server: server.resource("doc://x", mimetype="x")(str),
