@@ -122,7 +122,7 @@ def write(path: str | Path, servers: Mapping[str, ServerConfig]) -> None:
     content = _load(target) if target.exists() else {}
     if not isinstance(content, dict):
         raise ConfigError(
-            f"{path} is not a JSON object. To have a new file written, move this one away"
+            f"{path} is not a JSON object. Fix it, or move it away to start with a new file"
         )
     before = content.get("mcpServers")
     entries = before if isinstance(before, dict) else {}

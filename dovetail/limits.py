@@ -220,11 +220,11 @@ class Limits(Struct, frozen=True, kw_only=True):
                 or not value >= 0
             ):
                 raise ConfigError(
-                    f"Limits({name}={value!r}) must be a{' whole' if whole else ''} number that "
-                    "is not negative"
+                    f"Limits({name}={value!r}): {name} must be a{' whole' if whole else ''} "
+                    "number, 0 or more"
                 )
             if value == 0 and name in NEVER_ZERO:
-                raise ConfigError(f"Limits({name}=0) must be at least 1")
+                raise ConfigError(f"Limits({name}=0): {name} must be at least 1")
 
 
 DEFAULT = Limits()

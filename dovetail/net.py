@@ -276,7 +276,7 @@ def without_password(url: str) -> str:
 def why_not_openable(url: str) -> str | None:
     """Return why a URL must not be opened in a browser, as a lower-case clause; None if it may.
 
-    Such a URL could lead somewhere other than it seems to, or do something other than show a page.
+    A refused URL could mislead the user about its host, or do more than show a page.
     """
     from urllib.parse import urlsplit
 

@@ -6,7 +6,7 @@ of your own: `Client(channel)` and `server.serve(channel)` accept any object wit
 
 A `Service` is a server as the layers below see it. A `Caller` is the other side, and a `Call` is
 one of its requests. A `Bus` connects the processes of one server. A `Guard` decides who may call a
-server over HTTP, and `Credentials` are what a client presents to it.
+server over HTTP, and a client presents `Credentials` to it.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -53,7 +53,7 @@ with the reason."""
 
 
 class Channel(Protocol):
-    """A two-way pipe for messages. All calls come from the event loop that called `start`."""
+    """A two-way pipe for messages. All calls are made on the event loop that called `start`."""
 
     def start(self, receive: Receive, ended: OnClose) -> None:
         """Start delivering messages.
@@ -75,7 +75,7 @@ class Channel(Protocol):
         """Wait until there is room in the queue."""
 
     async def close(self) -> None:
-        """Send what is queued, then end. May be called twice, and from any task."""
+        """Send all queued messages, then end. This may be called twice, and from any task."""
 
 
 class Network(Struct, frozen=True):
@@ -107,7 +107,7 @@ class Principal(Struct, frozen=True):
     scopes: tuple[str, ...] = ()
     """The scopes that were granted."""
     claims: Mapping[str, Any] = {}
-    """The claims of the token, as its verifier found them."""
+    """The claims of the token, as verified."""
     expires: float | None = None
     """When the token expires, in seconds since the epoch (`time.time()`); None if it does not."""
 
@@ -119,13 +119,13 @@ MAX_TASK_IDS = 256
 
 
 class Caller(Struct, eq=False):
-    """The other side of a call: its revision, what it declared, and who it is. There is one per
+    """The other side of a call: its revision, its capabilities, and its identity. There is one per
     session, or one per request in the stateless era."""
 
     revision: Revision
     """The revision of the protocol that it uses."""
     info: Implementation | None = None
-    """Its name and version, if it gave them."""
+    """Its name and version, if it reported them."""
     capabilities: ClientCapabilities = field(default_factory=ClientCapabilities)
     """The capabilities that it declared (default: none)."""
     log_level: int | None = 0

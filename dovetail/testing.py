@@ -115,7 +115,7 @@ class Taped:
         await self._channel.drain()
 
     async def close(self) -> None:
-        """Send what is queued, then close the channel."""
+        """Send all queued messages, then close the channel."""
         await self._channel.close()
 
 

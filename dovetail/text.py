@@ -5,10 +5,10 @@ Any text from a peer may be hostile. An escape sequence can retitle the window, 
 overwrites the line. Direction marks change the order in which text is shown, and invisible
 characters make one name look like another.
 
-    escape_unsafe   for a terminal: each such character becomes a visible escape such as `\x1b`
-    one_line        for a message: one line of bounded length, with spaces instead of them
+    escape_unsafe   for a terminal: each unsafe character becomes a visible escape such as `\x1b`
+    one_line        for a message: one line of bounded length, with unsafe characters as spaces
     quote           for a message: a value in quotes, as Python would write it, of bounded length
-    strip_unsafe    for a name that is compared or shown alone: removes them
+    strip_unsafe    for a name that is compared or shown alone: unsafe characters are removed
 
 Escapes are meant for human readers: a backslash in the original text is not doubled. The joiners
 U+200C and U+200D are kept, because Persian, Hindi and emoji need them.

@@ -119,7 +119,7 @@ def _error_at(what: str, text: str, at: int, first_line: int) -> YamlError:
 
 
 class _Builder:
-    """Builds JSON values from the events of ruamel's parser."""
+    """A builder of JSON values from the events of ruamel's parser."""
 
     def __init__(self, events: "Iterator[Event]", portable: bool, first_line: int) -> None:
         self._events, self._portable, self._first_line = events, portable, first_line

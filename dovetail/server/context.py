@@ -239,7 +239,7 @@ class Context(Generic[State]):
 
     @property
     def shows_apps(self) -> bool:
-        """Whether the client shows the views of tools (MCP Apps). If not, users see only the
+        """Whether the client can show the views of tools (MCP Apps). If not, users see only the
         text."""
         from ..extensions.apps.settings import shows_apps
 
@@ -380,7 +380,7 @@ class Context(Generic[State]):
         Args:
             done: How much is done. It should increase with each report.
             total: How much there is to do, if that is known.
-            message: What is being done, for a person to read.
+            message: A description of the current step, for people.
 
         Returns:
             An awaitable that waits for a client that reads slowly; awaiting it is optional.
@@ -454,15 +454,15 @@ class Context(Generic[State]):
         """Ask the user to fill in a form.
 
         Args:
-            message: What to ask, for a person to read.
-            response_type: What the form asks for: a class with plain fields (a dataclass, a
-                pydantic model, a TypedDict, …), a single plain type such as `bool` or
-                `Literal["a", "b"]`, or a JSON schema as a dict. None asks only for consent.
+            message: The question, for people.
+            response_type: The type of the answer: a class with plain fields (a dataclass, a
+                pydantic model, a TypedDict, …), a single plain type such as `bool` or `Literal["a",
+                "b"]`, or a JSON schema as a dict. None asks only for consent.
             key: Identifies the question if the handler is run again (default: derived from the
                 question). Needed only if the same question is asked twice.
 
         Returns:
-            What the user did. It is true if they accepted; then `.data` is the typed answer.
+            The user's response. It is true if they accepted; then `.data` is the typed answer.
 
         Raises:
             CannotAsk: The client cannot show forms.
@@ -487,14 +487,14 @@ class Context(Generic[State]):
         Call `elicitation_complete(id)` when they have.
 
         Args:
-            message: Why they should visit the page, for a person to read.
+            message: Why they should visit the page, for people.
             url: The URL of the page. `bind_url` makes one that only this user can use.
             id: Identifies the visit (default: a random id).
             key: Identifies the question if the handler is run again (default: derived from the
                 question).
 
         Returns:
-            What the user did; it is true if they accepted.
+            The user's response; it is true if they accepted.
 
         Raises:
             CannotAsk: The client cannot send its user to a page.
@@ -660,14 +660,14 @@ class Context(Generic[State]):
 
     @must_await
     async def once(self, key: str, function: Callable[[], Awaitable[T] | T]) -> T:
-        """Do something only once, even if the handler is run again because it asked the client.
+        """Run a function only once, even if the handler is run again because it asked the client.
 
         Args:
             key: Identifies the step within the handler.
-            function: What to do, `def` or `async def`. It cannot ask the client.
+            function: The function, `def` or `async def`. It cannot ask the client.
 
         Returns:
-            What the function returned the first time. It must be a value that can be sent as JSON.
+            The value that the function returned the first time, which must be sendable as JSON.
         """
         from ..connection.input_requests import once
 

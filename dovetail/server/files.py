@@ -1,7 +1,7 @@
 """Files and directories as resources, for `server.add_file` and `server.add_directory`.
 
 A name comes from a client and is not trusted. It passes three checks, each of which is usually
-enough:
+sufficient on its own:
 
 1. The name is checked as text, by the strictest rules of any system (`_is_plain`): nothing
    absolute, no `..`, no backslash, no drive, device or stream, even if it is percent-encoded, once
@@ -68,7 +68,7 @@ after that is refused."""
 
 
 def read_file(path: Path, uri: str) -> ResourceContents:
-    """Read a file: text if it is UTF-8 without NUL, else bytes. The path is trusted."""
+    """Read a file: text if it is UTF-8 without NUL, otherwise bytes. The path is trusted."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             raise _missing(uri)
@@ -122,7 +122,8 @@ def _read_bytes(descriptor: int, uri: str, limit: int) -> bytes:
 
 
 def contents_of(data: bytes, uri: str, mime_type: str | None) -> ResourceContents:
-    """Make the contents for the bytes of a file: text if they are UTF-8 without NUL, else bytes."""
+    """Make the contents for the bytes of a file: text if they are UTF-8 without NUL, otherwise
+    bytes."""
     try:
         text = None if b"\0" in data else data.decode()
     except UnicodeDecodeError:

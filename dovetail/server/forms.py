@@ -1,9 +1,9 @@
 """Forms with which a server asks a user in the client's own interface, and the answers to them.
 
 A form is one flat object. Its fields are text, numbers, yes or no, one of several choices, or some
-of several choices; the protocol supports nothing else. `Form.of` makes one from a type (any class
-with fields, or a single field such as `bool` or `Literal["a", "b"]`, which is sent as `{"value":
-…}`) or from a JSON schema that already describes such a form.
+of several choices; the protocol supports nothing else. `Form.of` makes one from a type or from a
+JSON schema that already describes a form. The type is any class with fields, or that of a single
+field, such as `bool` or `Literal["a", "b"]`, which is sent as `{"value": …}`.
 
 The subset of JSON Schema is defined once, in `_KEYWORDS` and `_FieldSchema`: which keywords a kind
 of field has, and the type of its answers. A schema that the user passes must stay within it. The
@@ -12,8 +12,8 @@ a form cannot express (patterns, UUIDs, open bounds) is left out. So an answer i
 against the form that the client saw, and then against the type. The cost does not matter, because
 people answer slowly.
 
-If all members of an Enum have a `label`, users see the labels. A schema expresses the same with
-`oneOf` (`anyOf` in a list) of `const` and `title`, or with the older `enumNames`.
+If all members of an Enum have a `label`, users see the labels. In a schema, labels are written as
+`oneOf` (`anyOf` in a list) of `const` and `title`, or as the older `enumNames`.
 
 A form must not ask for secrets, because the client and its model would see them:
 https://modelcontextprotocol.io/specification/2026-07-28/client/elicitation#form-mode-security. A
@@ -77,7 +77,7 @@ class Form(Struct, frozen=True, eq=False):
         a sentence about each wrong field."""
         if not isinstance(content, dict | None):
             raise InvalidParams(
-                f"The form must be answered with an object, got {describe_value(content)}"
+                f"The answer to a form must be an object, got {describe_value(content)}"
             )
         values: dict[str, Any] = {}
         problems: list[str] = []
@@ -318,8 +318,7 @@ def _form_from_schema(schema: Schema) -> Form:
         )
     if not isinstance(required, list) or not set(map(str, required)) <= properties.keys():
         raise SchemaError(
-            "The schema of a form must have a list of its properties as `required`, "
-            f"not {required!r}"
+            f"`required` in the schema of a form must be a list of its properties, not {required!r}"
         )
     checks = {name: _compile_field(name, field) for name, field in properties.items()}
     for name, field in properties.items():

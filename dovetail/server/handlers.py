@@ -1,7 +1,7 @@
 """How a server answers requests: its components, who may use them, and one handler per method.
 
-This half of a server is what the layers below see (`ports.Service`); the other half, `server.py`,
-is the interface for users. It holds nothing that is bound to an event loop.
+This half of a server is the interface for the layers below (`ports.Service`); the other half,
+`server.py`, is the interface for users. It holds nothing that is bound to an event loop.
 """
 
 import threading
@@ -295,8 +295,8 @@ class Handlers:
         return replace(await call.protocol_handler(call), **self._caching.hints("server/discover"))
 
     def _list_handler(self, method: str, registry: Registry[Any], field: str) -> CallHandler:
-        """Make the handler of a list. It returns an encoded page, or a result if middleware may
-        change it."""
+        """Make the handler of a list method. It returns an encoded page, or a result if middleware
+        may change it."""
         result_type: Any = METHODS[method].result
 
         def make_result(call: Call, visible: Snapshot[Any]) -> Any:

@@ -413,8 +413,8 @@ def _dump(name: str, outcome: Outcome) -> bytes:
 
 
 def _make_portable(error: Exception) -> Exception:
-    """Return the exception if it can be pickled, else a ToolError with its text. A traceback cannot
-    be pickled, so it is added as a note."""
+    """Return the exception if it can be pickled, otherwise a ToolError with its text. A traceback
+    cannot be pickled, so it is added as a note."""
     import traceback
 
     try:

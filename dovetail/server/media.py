@@ -111,7 +111,7 @@ class Audio(Media):
 
 
 class File(Media):
-    """A file with its contents, which are sent as text if they are UTF-8, else as bytes.
+    """A file with its contents, which are sent as text if they are UTF-8, otherwise as bytes.
 
     Args:
         data: The bytes.

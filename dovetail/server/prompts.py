@@ -57,7 +57,7 @@ class Completers(Struct, eq=False):
     async def complete(
         self, argument: str, typed: str, chosen: dict[str, str], limits: Limits
     ) -> CompleteResult:
-        """Return the values that match what the user typed so far."""
+        """Return the values that match the text typed so far."""
         if argument not in self.arguments:
             raise InvalidParams(
                 f"There is no argument {argument!r} to complete; "
@@ -81,7 +81,7 @@ class Completers(Struct, eq=False):
 
 
 def rank(values: Iterable[str], typed: str, *, keep_others: bool = False) -> list[str]:
-    """Return the values that match what was typed, best first, without duplicates; with
+    """Return the values that match the typed text, best first, without duplicates; with
     `keep_others`, followed by the values that do not match."""
     prefix = typed.casefold()
     scored = [(_score(value.casefold(), prefix), value) for value in dict.fromkeys(values)]
@@ -159,7 +159,7 @@ def bind_arguments(
 
 
 def make_prompt_result(prompt: RegisteredPrompt, value: Any) -> GetPromptResult:
-    """Turn what a prompt function returned into messages."""
+    """Turn the return value of a prompt function into messages."""
     if isinstance(value, GetPromptResult):
         return value
     items = value if isinstance(value, list | tuple) else [value]

@@ -184,7 +184,7 @@ def select_page(
 
 
 def encode_page(call: Call, snapshot: Snapshot[Any], make_result: Callable[[], Any]) -> Any:
-    """Return the page that the call asks for, made and encoded once and then cached."""
+    """Return the page that the call asks for, which is encoded once and then cached."""
     key = (call.revision.name, call.params.cursor)
     encoded = snapshot.cache.get(key)
     if encoded is None:

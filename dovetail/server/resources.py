@@ -147,7 +147,7 @@ def not_found(uri: str, reason: str = "") -> NotFound:
 
 
 def make_contents(value: Any, uri: str, mime_type: str | None) -> list[ResourceContents]:
-    """Turn what a resource function returned into contents."""
+    """Turn the return value of a resource function into contents."""
     if isinstance(value, ResourceContents):
         return [value]
     if (

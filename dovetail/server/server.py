@@ -1,8 +1,8 @@
 """The server that a user builds: a name, and functions registered as tools, resources and prompts.
 
 It holds nothing that is bound to an event loop, so one server may run on several at once.
-Transports and asyncio are imported when it is run, not when it is defined. How it answers requests
-is in `handlers.py`.
+Transports and asyncio are imported when it is run, not when it is defined. `handlers.py` defines
+how it answers requests.
 """
 
 import os
@@ -882,7 +882,7 @@ class Server(Handlers):
             long_polling: How many seconds a GET that accepts only JSON waits for messages (default:
                 None, not offered).
             keys: Secrets that seal session ids and tickets, newest first (default: the environment
-                variable DOVETAIL_KEYS, else random keys of this process and its workers).
+                variable DOVETAIL_KEYS, or else random keys of this process and its workers).
             events: A function that makes the store for event streams (default: a bounded store in
                 memory).
             bus: A function that connects the processes of one server (`run(workers=…)` provides
@@ -945,7 +945,7 @@ class Server(Handlers):
         single_process = single_process and (options.get("workers") or 1) == 1
         if not single_process and self.tasks is not None and not self.tasks.manager.store.shared:
             raise ConfigError(
-                "Several processes have to share their tasks. Keep them in a file: "
+                "Several processes must share their tasks. Keep them in a file: "
                 'Server(tasks="tasks.db")'
             )
         if self.guard is None and self.scopes:

@@ -139,8 +139,8 @@ def _list_folder(root: Path, hidden: bool, max_files: int) -> tuple[list[str], l
             )
         if not is_plain_path(path) or not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
             raise ConfigError(
-                f"{root / path} cannot be served: it is not a regular file, or some systems cannot "
-                "have such a name"
+                f"{root / path} cannot be served: it is not a regular file, or some systems do not "
+                "allow its name"
             )
         if stat.S_ISDIR(mode):
             folders.append(f"{path}/")
@@ -197,7 +197,7 @@ def _frontmatter(data: bytes, path: Path) -> dict[str, Any]:
     name, description = frontmatter.get("name"), frontmatter.get("description")
     if not isinstance(name, str) or not extension.NAME.fullmatch(name):
         raise ConfigError(
-            f"{path}: {name!r} is not a valid skill name: use 1 to 64 characters: a-z, "
+            f"{path}: {name!r} is not a valid skill name. Use 1 to 64 characters from a-z, "
             "0-9 and single hyphens, without a hyphen at the start or end"
         )
     if not isinstance(description, str) or not description.strip():

@@ -455,7 +455,7 @@ def decode_structured(result: ToolResult) -> ToolResult:
 
 
 def _without_surrogates(value: Any, error: Unencodable) -> Any:
-    """Replace lone surrogates in a value; raise `error` if something else is wrong with it."""
+    """Replace lone surrogates in a value; raise `error` if it has another problem."""
     if not isinstance(error.__cause__, UnicodeEncodeError):
         raise error
     from ..connection.encode import replace_surrogates  # loads logging, so not before it is needed
@@ -479,7 +479,7 @@ def _has_content(value: Any) -> bool:
 
 
 def content_block(item: Any) -> Any:
-    """Return content as it is, and anything else as text."""
+    """Return content unchanged, and anything else as text."""
     if isinstance(item, Media):
         return item.content()
     if isinstance(item, CONTENT):

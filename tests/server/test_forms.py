@@ -463,7 +463,7 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
 
 @pytest.mark.parametrize("content", ["yes", 3, ["a"], True])
 def test_an_answer_must_be_an_object(content: Any) -> None:
-    with pytest.raises(InvalidParams, match="must be answered with an object"):
+    with pytest.raises(InvalidParams, match="answer to a form must be an object"):
         Form.of(None).accept(content)
 
 
