@@ -189,7 +189,7 @@ def test_urls_that_may_be_opened(url: str) -> None:
         ("https://example.com/\u202egpj.exe", "hidden"),
         ("https://example.com/\n", "hidden"),
         ("https://good.example\\@evil.example/", "backslash"),
-        ("https://ex%61mple.com/", "disguised"),
+        ("https://ex%61mple.com/", "percent-encoded"),
     ],
 )
 def test_urls_that_must_not_be_opened(
