@@ -1,5 +1,5 @@
-"""Names of a package that are imported when they are first used, so that importing the package
-itself costs next to nothing.
+"""Import the names of a package when they are first used, so that importing the package itself
+costs next to nothing.
 
     _NAMES = {"server.server": "Server", "errors": "CannotAsk NotFound"}
     __getattr__, __dir__ = lazy(globals(), _NAMES)

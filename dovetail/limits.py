@@ -38,7 +38,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Bytes that wait to be written to one connection (default: 1 MiB). Above this, `await
     ctx.info(…)` waits and reading pauses."""
     subscriptions: int = 1024
-    """Resources that one connection may subscribe to, and likewise tasks (default: 1024 each).
+    """Resources, and separately tasks, that one connection may subscribe to (default: 1024).
     Further subscriptions are refused."""
     progress_interval: float = 0.02
     """Minimum seconds between two progress notifications of one request (default: 0.02). Of the
@@ -129,9 +129,9 @@ class Limits(Struct, frozen=True, kw_only=True):
     notification restarts the timer. When the time is up, the request is cancelled and raises
     TimedOut."""
     timeout_max: float = 3600.0
-    """Seconds that a request may take in total, however much progress it reports (default: 3600). A
-    longer timeout of its own takes precedence. When the time is up, the request is cancelled and
-    raises TimedOut."""
+    """Seconds that a request may take in total, however much progress it reports (default: 3600).
+    If the request itself has a longer timeout, that applies instead. When the time is up, the
+    request is cancelled and raises TimedOut."""
     probe_timeout: float = 5.0
     """Seconds that a server has to answer the probe for its era (default: 5). After that, the
     client opens the connection with `initialize`."""
@@ -155,7 +155,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     used are dropped."""
     shutdown: float = 2.0
     """Seconds that a server process has to exit after its stdin is closed, and again after SIGTERM
-    (default: 2). Then it is killed. A server that stops allows its calls the same time."""
+    (default: 2). Then it is killed. A server that stops gives its calls the same amount of time."""
 
     # HTTP
     stream_after: float = 2.0

@@ -56,7 +56,7 @@ FORBIDDEN_NETWORKS: Final = (
 """The addresses where clouds publish the metadata of their machines, including all link-local
 ones."""
 _NAT64 = "64:ff9b::/96"
-"""IPv4 addresses as networks without IPv4 write them (RFC 6052)."""
+"""The prefix of IPv4 addresses in networks without IPv4 (RFC 6052)."""
 _ODD_NUMBER = re.compile(r"(?:^|\.)(?:\d+|0x[0-9a-f]*)$")
 """The end of an IPv4 spelling that only some programs accept: 127.1, 2130706433."""
 
@@ -212,7 +212,7 @@ def parse_origin(value: bytes) -> HeaderOrigin | None:
 
 
 def parse_allowed_host(entry: str) -> str:
-    """Parse an entry of `hosts=`; ConfigError if it is not a host."""
+    """Parse an entry of `hosts=`; raise ConfigError if it is not a host."""
     found = _HOST.fullmatch(entry.lower())
     if found is None:
         raise ConfigError(
@@ -222,7 +222,7 @@ def parse_allowed_host(entry: str) -> str:
 
 
 def parse_allowed_origin(entry: str) -> HeaderOrigin:
-    """Parse an entry of `origins=`; ConfigError if it is not an origin."""
+    """Parse an entry of `origins=`; raise ConfigError if it is not an origin."""
     if entry == "*":
         return ANY_ORIGIN
     any_port = entry.endswith(":*")

@@ -235,7 +235,7 @@ class Call(Struct, eq=False):
 
     @property
     def revision(self) -> Revision:
-        """The revision that this call is answered in."""
+        """The revision in which this call is answered."""
         return self.caller.revision
 
     @property
@@ -267,12 +267,12 @@ class Service(Protocol):
     limits: "Limits"
     """Its limits."""
     redact: Redact | None
-    """Removes secrets from everything that it sends."""
+    """A function that removes secrets from everything that it sends."""
     replay: bool
     """Whether a handler that asked its client is always run again from the beginning, as it would
     be in another process."""
     guard: "Guard | None"
-    """Decides who may call it over HTTP and WebSocket; None admits everybody."""
+    """The guard that decides who may call it over HTTP and WebSocket; None admits everybody."""
 
     @property
     def scopes(self) -> tuple[str, ...]:
@@ -446,7 +446,7 @@ class PublicUrl(Struct, frozen=True, eq=False):
     """The public URL of a guarded server, and the keys and functions that its guard may use."""
 
     url: str
-    """The URL of the endpoint, which tokens must be issued for."""
+    """The URL of the endpoint, for which tokens must be issued."""
     base: str
     """The base URL of the guard's own pages: origin and mount point, without a trailing slash."""
     ring: "KeyRing"

@@ -55,7 +55,7 @@ class Cipher(Protocol):
         """Return the body and its tag."""
 
     def decrypt(self, nonce: bytes, sealed: bytes, bound: bytes, /) -> bytes:
-        """Return the data; raises if anything was changed."""
+        """Return the data; raise an error if anything was changed."""
 
 
 class _Signer(Struct, frozen=True, eq=False):
@@ -79,7 +79,7 @@ class _Signer(Struct, frozen=True, eq=False):
 
 
 class KeyRing:
-    """Seals bytes into tokens and opens them again.
+    """A ring of keys that seals bytes into tokens and opens them again.
 
     A purpose is a fixed word in the program; it never comes from a request.
     """

@@ -87,7 +87,7 @@ class Taped:
         self._other_side: Side = "server" if side == "client" else "client"
 
     def start(self, receive: Receive, ended: OnClose) -> None:
-        """Begin to deliver messages.
+        """Start delivering messages.
 
         Args:
             receive: Called with each message, in order.
@@ -228,7 +228,7 @@ class Bare:
             timeout: How many seconds to wait for it.
 
         Raises:
-            TimeoutError: No message came in time.
+            TimeoutError: No message arrived in time.
         """
         async with asyncio.timeout(timeout):
             return msgspec.json.decode(await self._inbox.get())
@@ -242,7 +242,7 @@ class Bare:
             id: The id of the request.
 
         Raises:
-            TimeoutError: No message came for 10 seconds.
+            TimeoutError: No message arrived for 10 seconds.
         """
         message = {"jsonrpc": "2.0", "id": id, "method": method}
         self.send(message if params is None else {**message, "params": params})

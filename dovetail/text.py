@@ -1,7 +1,7 @@
 r"""Make untrusted text safe to show in a terminal, a log, an error message or a page.
 
 Any text from a peer may be hostile. An escape sequence can retitle the window, fill the clipboard
-(OSC 52), hide a link behind the text of another (OSC 8) or erase what was printed. A lone `\r`
+(OSC 52), hide a link behind the text of another (OSC 8) or erase earlier output. A lone `\r`
 overwrites the line. Direction marks change the order in which text is shown, and invisible
 characters make one name look like another.
 

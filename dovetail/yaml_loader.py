@@ -7,7 +7,7 @@ the features of YAML that could surprise a reader. The following are refused, wi
     tags, directives    they choose a type, or another version of YAML
     keys                that are explicit (`? key`), not strings, or occur twice in a mapping
     numbers             that JSON does not have: infinity and not-a-number
-    several documents, deep nesting, long texts, control characters
+    several documents, deep nesting, long text, control characters
 
 Plain scalars follow the core schema of YAML 1.2. A few of them mean something else in YAML 1.1
 (`yes`, `2026-01-31`, `012`); `portable=True` refuses these unless they are in quotes.

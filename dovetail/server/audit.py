@@ -242,7 +242,7 @@ def _error_fields(outcome: Outcome, error: BaseException) -> dict[str, Any]:
 
 
 def _rounds(call: Call) -> int:
-    """Return how many rounds of questions the client was asked so far."""
+    """Return how many rounds of questions the client has been asked so far."""
     return 0 if call.run is None else call.run.rounds
 
 

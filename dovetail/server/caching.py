@@ -66,7 +66,7 @@ class Caching:
         if not isinstance(setting, Cache | Mapping | None):
             known = ", ".join(name for name, row in METHODS.items() if row.cacheable)
             raise ConfigError(
-                f"cache={setting!r} is not a Cache, or a dict with a Cache for some of the "
+                f"cache={setting!r}: cache must be a Cache, or a dict with a Cache for some of the "
                 f"methods {known}"
             )
         for name, cache in self._by_method.items():

@@ -561,16 +561,16 @@ class Context(Generic[State]):
         """Ask the client's model for the next message of a conversation.
 
         Args:
-            messages: A text, or a list of messages: texts, content, `Message`s, previous replies. A
-                list inside the list is one message of several blocks. A message without a role is
-                the user's.
+            messages: A string, or a list of messages: strings, content, `Message`s, previous
+                replies. A list inside the list is one message of several blocks. A message without
+                a role is the user's.
             key: Identifies the question if the handler is run again (default: derived from the
                 question).
             system_prompt: Instructions for the model. The client may change or omit them.
             max_tokens: The maximum length of the reply, in tokens.
             model_preferences: Names of models, best first, or `ModelPreferences`, also as a dict.
             temperature: How random the reply is; its range depends on the model.
-            stop_sequences: Texts that end the reply.
+            stop_sequences: Strings that end the reply.
             metadata: Settings for the provider of the model, passed on unchanged.
             include_context: Whether the client adds context from its servers to the prompt.
             tools: Tools that the model may use: functions, `Tool` values, or dicts. They are not

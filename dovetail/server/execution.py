@@ -30,7 +30,7 @@ Job = tuple[
 
 
 class ThreadPool:
-    """Worker threads that are started as they are needed and reused."""
+    """Worker threads that are started on demand and reused."""
 
     def __init__(self, max_threads: int, max_queued: int) -> None:
         self._max_threads = max_threads
@@ -97,7 +97,7 @@ _pools: dict[tuple[str, int, int], ThreadPool] = {}
 
 
 def thread_pool(purpose: str, max_threads: int, max_queued: int) -> ThreadPool:
-    """Return the pool for a purpose with these bounds, which all servers in this process share."""
+    """Return the pool for a purpose with these limits, which all servers in this process share."""
     key = (purpose, max_threads, max_queued)
     return _pools.get(key) or _pools.setdefault(key, ThreadPool(max_threads, max_queued))
 

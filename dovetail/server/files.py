@@ -9,8 +9,8 @@ sufficient on its own:
 2. The path is resolved, with all links followed. It must still be below the root, and its name must
    pass the first check too. Only files and directories are served: a pipe or a device is never
    opened.
-3. The file is opened in a way that does not rely on the second check, because a link may have been
-   created in between: step by step from the root, and each step refuses links (`_open_below`).
+3. The file is opened step by step from the root, and each step refuses links (`_open_below`). This
+   does not rely on the second check, because a link may have been created in between.
 
 The error is always the same: there is no such file. No error says where the root is.
 
@@ -238,7 +238,7 @@ class Directory:
         return TextResourceContents(uri=uri, mime_type=DIRECTORY, text=text)
 
     def read_bytes(self, relative: str, uri: str, limit: int | None = None) -> bytes:
-        """Return the bytes of a file; NotFound for a directory."""
+        """Return the bytes of a file; raise NotFound for a directory."""
         path = self.resolve(relative, uri)
         if path.is_dir():
             raise _missing(uri)

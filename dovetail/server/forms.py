@@ -50,7 +50,7 @@ class Form(Struct, frozen=True, eq=False):
     schema: Schema
     checks: dict[str, Check]
     make: Callable[[dict[str, Any]], Any]
-    """Makes the data of an answer from the values of its fields."""
+    """A function that makes the data of an answer from the values of its fields."""
 
     @staticmethod
     def of(source: Any) -> "Form":
@@ -361,7 +361,7 @@ def _form_from_type(source: Any) -> Form:
 
 
 class _TypeParts(Struct):
-    """The fields to ask for, and how to make a value of the type from them."""
+    """The fields to ask for, and the function that makes a value of the type from them."""
 
     properties: dict[str, Schema]
     required: list[str]

@@ -130,7 +130,7 @@ class Handlers:
             "prompts/get": self._get_prompt,
             "completion/complete": self._complete,
         }
-        """The handler of each method. The connection answers methods that are not here."""
+        """The handler of each method. The connection answers all other methods."""
         self._handlers = dict(self._inner_handlers)
         """The same handlers, wrapped in the layers of extensions."""
         self._find_by_method: dict[str, Callable[[str], Any]] = {
@@ -139,7 +139,7 @@ class Handlers:
             "resources/subscribe": self._find,
             "prompts/get": self._prompts.get,
         }
-        """How to find the component that a request uses, by its name or URI."""
+        """For each method, the function that finds a component by its name or URI."""
         self._scopes_cache: tuple[Any, tuple[str, ...]] = ((), ())
         self._networked = False
         self.limiter = None if rates is None else RateLimiter(rates)
@@ -172,7 +172,7 @@ class Handlers:
         return Form.of(schema).labelled(message)
 
     def observe(self, observer: Observer) -> None:
-        """Add an observer of every call, outside of middleware, and of every refused request."""
+        """Add an observer of every call, outside all middleware, and of every refused request."""
         self._observers += (observer,)
         self.answer = compose([observer], self.answer)
 

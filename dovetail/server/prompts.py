@@ -50,7 +50,7 @@ class Completers(Struct, eq=False):
         if argument not in self.arguments:
             known = ", ".join(self.arguments) or "none"
             raise ConfigError(
-                f"{self.owner} has no argument {argument!r} to complete; its arguments: {known}"
+                f"{self.owner} has no argument {argument!r} to complete; its arguments are {known}"
             )
         self.sources[argument] = source
 

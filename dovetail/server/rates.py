@@ -65,9 +65,9 @@ class Rates(Struct, frozen=True, kw_only=True):
     high that ordinary clients do not reach them."""
 
     calls: Rate | None = Rate(200, burst=1000)
-    """Calls of all tools together."""
+    """Calls to all tools together."""
     tools: Mapping[str, Rate | None] = {}
-    """Calls of single tools, by name. They count towards `calls` too."""
+    """Calls to individual tools, by name. They count towards `calls` too."""
     completions: Rate | None = Rate(200, burst=1000)
     """Completions of arguments."""
     tasks: Rate | None = Rate(200, burst=1000)
@@ -82,8 +82,8 @@ class Rates(Struct, frozen=True, kw_only=True):
     callers: int = 10_000
     """How many callers are remembered."""
     local: bool = True
-    """Whether the limits apply on this machine too: to stdio, in memory, and to callers from a
-    loopback address that are not authenticated. All of them count as one caller."""
+    """Whether the limits also apply on this machine: to stdio, to in-memory connections, and to
+    unauthenticated callers from a loopback address. All of them count as one caller."""
 
     def __post_init__(self) -> None:
         for name, rate in [*((name, getattr(self, name)) for name in WHAT), *self.tools.items()]:
@@ -117,7 +117,7 @@ NETWORK = Rates(local=False)
 
 
 class _Rule(Struct, frozen=True, eq=False):
-    """A rate, prepared for the check."""
+    """A rate in the form that the check uses."""
 
     name: str
     what: str
@@ -152,7 +152,7 @@ class RateLimiter:
             name: _rules(name, what, getattr(rates, name)) for name, what in WHAT.items()
         }
         self._tools = {
-            name: self._rules["calls"] + _rules(f"tool {name}", f"calls of the tool {name!r}", rate)
+            name: self._rules["calls"] + _rules(f"tool {name}", f"calls to the tool {name!r}", rate)
             for name, rate in rates.tools.items()
         }
         self._buckets: LruDict[str | tuple[str, str], _Buckets] = LruDict(rates.callers)

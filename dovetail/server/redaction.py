@@ -46,7 +46,7 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
 
 
 def redact_secrets(text: str) -> str:
-    """Replace what looks like a credential with "[redacted]".
+    """Replace text that looks like a credential with "[redacted]".
 
     Args:
         text: The text.

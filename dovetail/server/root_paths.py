@@ -5,8 +5,8 @@ ignored. The root and the path are both resolved first, with all links and `..`,
 path leads out. Use the path that `resolve` returns, not the original, which may lead elsewhere a
 moment later.
 
-Roots tell a server where it should work. They do not protect anything: what a server must never
-touch has to be protected by the operating system.
+Roots tell a server where it should work. They do not protect anything: the operating system has to
+protect the files that a server must never touch.
 """
 
 import os

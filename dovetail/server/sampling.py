@@ -52,7 +52,7 @@ _PRIORITIES = ("cost_priority", "speed_priority", "intelligence_priority")
 
 
 class Sampled(Struct, frozen=True):
-    """The reply of the model.
+    """The model's reply.
 
     Attributes:
         result: The result as the client sent it.
@@ -195,8 +195,8 @@ def _block(value: Any) -> SamplingContent:
 
 
 def _preferences(source: Preferences) -> ModelPreferences:
-    """Read the name of a model, several names in order, a value, or a dict with the field names of
-    the wire or of the value."""
+    """Read model preferences: the name of a model, several names in order, a value, or a dict with
+    the field names of the wire or of the value."""
     if isinstance(source, ModelPreferences):
         preferences = source
     else:
@@ -214,7 +214,8 @@ def _preferences(source: Preferences) -> ModelPreferences:
     for name in _PRIORITIES:
         priority = getattr(preferences, name)
         _require(
-            priority is None or 0 <= priority <= 1, f"{name} must be from 0 to 1, not {priority!r}"
+            priority is None or 0 <= priority <= 1,
+            f"{name} must be between 0 and 1, not {priority!r}",
         )
     return preferences
 

@@ -417,7 +417,7 @@ class Server(Handlers):
     ) -> None:
         """Serve the files in a directory, and a listing of them, as resources.
 
-        A URI never leads out of the directory, neither by `..` nor by a link.
+        No URI leads out of the directory, either through `..` or through a link.
 
         Args:
             path: The directory.
@@ -479,7 +479,7 @@ class Server(Handlers):
     def prompt(self, function_or_name: Any = None, /, **options: Unpack[PromptOptions]) -> Any:
         """Register a function as a prompt: `@server.prompt`, or `@server.prompt(title=…)`.
 
-        The parameters of the function become the arguments of the prompt. It returns a text, a
+        The parameters of the function become the arguments of the prompt. It returns a string, a
         `Message`, or a list of them.
 
         Args:
@@ -497,7 +497,7 @@ class Server(Handlers):
 
         Raises:
             ConfigError: The name is taken, or an option is not valid.
-            SchemaError: A parameter has a type that a text cannot be converted to.
+            SchemaError: A parameter has a type that strings cannot be converted to.
         """
         return _decorate(self.add_prompt, function_or_name, options)
 
@@ -984,7 +984,7 @@ def _meta_of(component: Any) -> Meta | None:
 def _find_revisions(names: Sequence[str]) -> tuple[Revision, ...]:
     unknown = [name for name in names if name not in BY_NAME]
     if unknown or not names:
-        raise ConfigError(f"Unknown revisions {unknown}; use some of {', '.join(BY_NAME)}")
+        raise ConfigError(f"Unknown revisions {unknown}; choose from {', '.join(BY_NAME)}")
     return tuple(revision for revision in BY_NAME.values() if revision.name in names)
 
 

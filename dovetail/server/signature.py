@@ -457,8 +457,8 @@ def read_docstring(text: str | None) -> tuple[str | None, dict[str, str]]:
 
 
 def _entries(lines: list[str], pattern: re.Pattern[str]) -> dict[str, str]:
-    """Return the text of each name. An entry starts at the margin; lines that are indented, or do
-    not look like an entry, continue it."""
+    """Return the description of each name. An entry starts at the margin; lines that are indented,
+    or do not look like an entry, continue it."""
     margin = min((len(line) - len(line.lstrip()) for line in lines if line.strip()), default=0)
     entries: dict[str, list[str]] = {}
     names: list[str] = []

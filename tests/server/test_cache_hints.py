@@ -227,7 +227,9 @@ def test_what_is_no_cache_is_refused_by_name() -> None:
         match=r"'tools/call' cannot be cached; the methods that can be are server/discover, ",
     ):
         Server("x", cache={"tools/call": Cache(1)})
-    with pytest.raises(ConfigError, match=r"cache=60 is not a Cache, or a dict with a Cache"):
+    with pytest.raises(
+        ConfigError, match=r"cache=60: cache must be a Cache, or a dict with a Cache"
+    ):
         Server("x", cache=60)  # type: ignore[arg-type]
     with pytest.raises(
         ConfigError, match=r"cache\['tools/list'\]: 60 is not a Cache; write Cache\(ttl=60\)"

@@ -163,7 +163,7 @@ def test_an_error_names_what_was_too_much_and_how_long_to_wait() -> None:
         limiter.admit(METHODS["tools/call"], CallToolParams(name="pay"), SOMEBODY)
     assert (
         refusal.value.message
-        == "Too many calls of the tool 'pay': the limit is 2 in 60 s. Try again in 30 s"
+        == "Too many calls to the tool 'pay': the limit is 2 in 60 s. Try again in 30 s"
     )
     assert refusal.value.data == {"retryAfter": 30.0}
 
@@ -341,7 +341,7 @@ async def test_a_tool_that_is_called_too_often_is_refused_and_the_others_are_not
     async with over(transport, revision, limits, timeout=20) as client:
         for _ in range(2):
             assert (await client.call_tool("add", {"a": 1})).data == 2
-        with pytest.raises(Overloaded, match="calls of the tool 'add'") as refusal:
+        with pytest.raises(Overloaded, match="calls to the tool 'add'") as refusal:
             await client.call_tool("add", {"a": 1})
         assert refusal.value.retry_after == pytest.approx(1000, abs=5)
         assert (await client.call_tool("chatter", {"lines": 0})).data == "done"

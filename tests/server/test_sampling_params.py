@@ -199,7 +199,7 @@ def test_a_model_is_hinted_at_in_any_of_these_ways(given: Any) -> None:
         ({"max_tokens": 1.5}, "max_tokens"),
         (
             {"model_preferences": {"costPriority": 1.1}},
-            "cost_priority must be from 0 to 1, not 1.1",
+            "cost_priority must be between 0 and 1, not 1.1",
         ),
         ({"model_preferences": ModelPreferences(speed_priority=-0.1)}, "speed_priority"),
         ({"model_preferences": {"intelligence_priority": float("nan")}}, "intelligence_priority"),
