@@ -225,7 +225,7 @@ async def test_a_bare_field_is_known_by_the_message_it_comes_with() -> None:
         await ctx.elicit("Enter your GitHub password", str)
 
     async with bare(asking(ask)) as peer:
-        assert "A form must not ask for that" in refusal(await reply_of(peer, OLD))
+        assert "A form must not ask for secrets" in refusal(await reply_of(peer, OLD))
 
 
 @ERAS

@@ -106,7 +106,7 @@ def test_settings_are_taken_and_may_be_changed(kind: type[FastMCP]) -> None:
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"token_verifier": object()}, "auth=Bearer"),
     ({"auth_server_provider": object()}, "auth=Provider"),
-    ({"auth": object()}, "takes a guard"),
+    ({"auth": object()}, "must be a guard"),
     ({"event_store": object()}, "events="),
     ({"transport_security": object()}, "hosts="),
     ({"debug": True}, 'log_level="DEBUG"'),

@@ -565,12 +565,12 @@ def test_a_folder_that_cannot_be_served_whole_is_not_served(tmp_path: Path, how:
 
 
 BAD_MATTER = {
-    "description: x": "None is not a name",
-    "name: Pdf\ndescription: x": "'Pdf' is not a name",
-    "name: pdf--x\ndescription: x": "is not a name",
-    "name: -pdf\ndescription: x": "is not a name",
-    f"name: {'x' * 65}\ndescription: x": "is not a name",
-    "name: 1\ndescription: x": "1 is not a name",
+    "description: x": "None is not a valid skill name",
+    "name: Pdf\ndescription: x": "'Pdf' is not a valid skill name",
+    "name: pdf--x\ndescription: x": "is not a valid skill name",
+    "name: -pdf\ndescription: x": "is not a valid skill name",
+    f"name: {'x' * 65}\ndescription: x": "is not a valid skill name",
+    "name: 1\ndescription: x": "1 is not a valid skill name",
     "name: pdf": "needs a description",
     "name: pdf\ndescription: ''": "needs a description",
     f"name: pdf\ndescription: {'x' * 1025}": "has 1,025 characters; the limit is 1,024",

@@ -371,7 +371,7 @@ def test_exiting_behind_pythons_back_is_told_with_the_code() -> None:
     ("name", "text"),
     [
         ("SIGSEGV", "tool was killed by SIGSEGV"),
-        ("SIGKILL", "tool was killed by SIGKILL; the system does that if it runs out of memory"),
+        ("SIGKILL", "tool was killed by SIGKILL; the system does that when it runs out of memory"),
     ],
 )
 def test_a_deadly_signal_is_named(name: str, text: str) -> None:
