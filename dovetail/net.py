@@ -216,7 +216,8 @@ def parse_allowed_host(entry: str) -> str:
     found = _HOST.fullmatch(entry.lower())
     if found is None:
         raise ConfigError(
-            f"hosts=[{entry!r}]: a host is a name such as 'mcp.example.com', '*.example.com' or '*'"
+            f"hosts=[{entry!r}]: a host must be a name such as 'mcp.example.com', "
+            "'*.example.com' or '*'"
         )
     return normalize_host(found[1])
 
@@ -229,7 +230,7 @@ def parse_allowed_origin(entry: str) -> HeaderOrigin:
     found = parse_origin(entry.removesuffix("/").removesuffix(":*").encode())
     if found is None:
         raise ConfigError(
-            f"origins=[{entry!r}]: an origin is a URL without a path, such as "
+            f"origins=[{entry!r}]: an origin must be a URL without a path, such as "
             "'https://app.example.com', or '*'"
         )
     return (*found[:2], "*") if any_port else found

@@ -203,7 +203,7 @@ class _Builder:
             return int(text, 0 if text[:2] in ("0o", "0x") else 10)
         number = float(text) if _NUMBER.fullmatch(text) else None
         if number in (float("inf"), float("-inf")) or _NOT_JSON.fullmatch(text):
-            raise self._refuse(event, f"{text} is a number that JSON does not have")
+            raise self._refuse(event, f"{text} is a number that JSON cannot represent")
         return text if number is None else number
 
     def _refuse(self, event: Any, what: str) -> YamlError:

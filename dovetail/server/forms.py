@@ -125,8 +125,8 @@ _COMMON_KEYWORDS = {"type", "title", "description", "default"}
 _ITEMS = {"enum": {"type", "enum"}, "anyOf": {"anyOf"}}
 """The keywords of the items of a list, by the keyword that lists the choices."""
 _HELP = (
-    "a field is text, a number, yes or no, one of several strings (Literal, Enum), or "
-    "a list of such choices"
+    "a field must be text, a number, yes or no, one of several strings (Literal, Enum), or "
+    "a list of these strings"
 )
 
 _TYPES = {"string": str, "number": float, "integer": int, "boolean": bool}
@@ -395,7 +395,7 @@ def _read_type(source: Any) -> _TypeParts:
 
 
 def _read_named_tuple(base: Any) -> _TypeParts:
-    """Read a named tuple, which is an array in JSON but has names to ask for."""
+    """Read a named tuple, which is an array in JSON but whose fields have names."""
     hints = get_type_hints(base, include_extras=True)
     shapes = {name: Shape.of(hints.get(name, Any)) for name in base._fields}
     defaults = {name: default_schema(default) for name, default in base._field_defaults.items()}

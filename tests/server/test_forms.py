@@ -291,7 +291,7 @@ class FreeList(Struct):
 )
 def test_what_no_form_can_ask_for_is_refused_by_its_name(wanted: Any, name: str) -> None:
     with pytest.raises(
-        SchemaError, match=f"Field `{name}` cannot be in a form: .*a field is text, a number"
+        SchemaError, match=f"Field `{name}` cannot be in a form: .*a field must be text, a number"
     ) as caught:
         Form.of(wanted)
     assert "\n" not in str(caught.value)
@@ -342,13 +342,13 @@ def test_what_generators_write_around_the_fields_is_not_sent() -> None:
 @pytest.mark.parametrize(
     ("field", "why"),
     [
-        ({}, "a field is text"),
+        ({}, "a field must be text"),
         (True, "its schema must be an object"),
-        ({"type": "null"}, "a field is text"),
-        ({"type": ["string", "null"]}, "a field is text"),
-        ({"type": "object", "properties": {}}, "a field is text"),
-        ({"type": "array", "items": {"type": "string"}}, "a field is text"),
-        ({"type": "array", "items": True}, "a field is text"),
+        ({"type": "null"}, "a field must be text"),
+        ({"type": ["string", "null"]}, "a field must be text"),
+        ({"type": "object", "properties": {}}, "a field must be text"),
+        ({"type": "array", "items": {"type": "string"}}, "a field must be text"),
+        ({"type": "array", "items": True}, "a field must be text"),
         ({"type": "array", "items": {"enum": ["a"]}}, "items must be strings"),
         ({"type": "array", "items": {"type": "integer", "enum": ["a"]}}, "items must be strings"),
         ({"type": "string", "pattern": "a"}, "it cannot have pattern"),
