@@ -1,10 +1,10 @@
 """Authorization: credentials for clients, guards for servers, and an authorization server.
 
-    client/     `Client(auth=…)`: OAuth and other credentials, where logins are stored
-    server/     `Server(auth=…)`: guards, and the verifiers of access tokens
-    provider/   `Server(auth=Provider(…))`: an authorization server within the server it protects
+    client/     `Client(auth=…)`: OAuth and other credentials, and stores for logins
+    server/     `Server(auth=…)`: guards, and verifiers for access tokens
+    provider/   `Server(auth=Provider(…))`: an authorization server inside the protected server
 
-Every name below is imported when it is first used.
+Each name below is imported on first use.
 """
 
 from typing import TYPE_CHECKING

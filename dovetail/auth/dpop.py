@@ -1,18 +1,18 @@
-"""Proof of possession (DPoP, RFC 9449), both sides: tokens that are useless to a thief.
+"""Proof of possession (DPoP, RFC 9449) for clients and servers: a stolen token is useless.
 
 The client has a key and signs each request: the method, the URL, the time and the access token. The
-token itself names the thumbprint of the key (`cnf.jkt`). A proof is valid once, and not for long:
-the server remembers the `jti` of the proofs that it accepted until they are too old to be accepted
-again. That memory is bounded. If it overflows, all proofs as old as the forgotten ones are refused,
-so that none is ever accepted twice.
+token itself contains the thumbprint of the key (`cnf.jkt`). A proof is valid only once and for a
+short time. The server remembers the `jti` of each accepted proof until the proof is too old to be
+accepted again. The number of remembered proofs is limited. If it is exceeded, proofs as old as the
+forgotten ones are refused, so no proof is ever accepted twice.
 
-A server may also require its own nonce in each proof, so that proofs cannot be made in
-advance. Ours is the current time, sealed: every process with the same keys recognises it, and a new
-one is handed out after half of its lifetime.
+A server may also require its own nonce in each proof, so that proofs cannot be made in advance. The
+nonce of this server is the sealed current time. Every process with the same keys recognises it. It
+is replaced after half the `window` of the `Checker`.
 
-A client makes its key when it first needs one. It keeps the latest nonce of each origin
-(https://www.rfc-editor.org/rfc/rfc9449#section-8.2). A request that was refused only for lack of a
-nonce is sent again once, with a new proof.
+A client generates its key when it is first needed. It stores the latest nonce from each origin
+(https://www.rfc-editor.org/rfc/rfc9449#section-8.2). A request that was refused only because it
+lacked a nonce is sent once more, with a new proof.
 """
 
 import threading
@@ -42,11 +42,11 @@ NONCE_NEEDED = "use_dpop_nonce"
 
 
 class ProofRefused(ValueError):
-    """A proof that is not accepted, and why.
+    """Raised for a proof that is not accepted. The message gives the reason.
 
     Attributes:
-        nonce: Whether the same proof with this server's nonce would be accepted.
-        code: The error code: RFC 9449, 7.1 and 8.
+        nonce: Whether the proof was refused only because it lacks this server's nonce.
+        code: The OAuth error code (RFC 9449, 7.1 and 8).
     """
 
     def __init__(self, reason: str, *, nonce: bool = False) -> None:
@@ -56,11 +56,11 @@ class ProofRefused(ValueError):
 
 
 class DpopSigner:
-    """A key that signs proofs; a new key if none is given."""
+    """Signs proofs with a key. Generates the key if none is given."""
 
     def __init__(self, key: dict[str, Any] | None = None) -> None:
         self.jwk = key or jose.generate_key()
-        """The key with its private members. Store it where the tokens are stored."""
+        """The key with its private members. Store it together with the tokens."""
         self.thumbprint = jose.thumbprint(self.jwk)
         self._key = jose.load_key(self.jwk)
         self._header = {"typ": PROOF_TYPE, "alg": "ES256", "jwk": jose.public_jwk(self.jwk)}
@@ -68,7 +68,7 @@ class DpopSigner:
     def proof(
         self, method: str, url: str, access_token: str | None = None, nonce: str | None = None
     ) -> str:
-        """Return a new proof, the `DPoP` header of one request."""
+        """Return a new proof: the value of the `DPoP` header of one request."""
         claims: dict[str, Any] = {
             "jti": token_urlsafe(16),
             "htm": method,
@@ -83,7 +83,7 @@ class DpopSigner:
 
 
 class DpopClient:
-    """The key of a client, and the nonce that each origin expects in its proofs."""
+    """The key of a client, and the nonces that origins expect in its proofs."""
 
     def __init__(self) -> None:
         self._jwk: dict[str, Any] | None = None
@@ -92,11 +92,11 @@ class DpopClient:
 
     @property
     def jwk(self) -> dict[str, Any] | None:
-        """The key with its private members; None if there is none yet."""
+        """The key with its private members, or None if there is no key yet."""
         return self._jwk if self._signer is None else self._signer.jwk
 
     def use_key(self, jwk: dict[str, Any] | None) -> None:
-        """Use a key that was stored; None keeps the current one."""
+        """Use a stored key. None keeps the current key."""
         if jwk is not None and jwk != self.jwk:
             self._jwk, self._signer = jwk, None
 
@@ -106,14 +106,14 @@ class DpopClient:
         return self.signer().proof(method, to_http_scheme(url), access_token, nonce)
 
     def signer(self) -> DpopSigner:
-        """Return the signer, with a new key if none was stored. Raises ConfigError if the library
-        is missing."""
+        """Return the signer. Generates a key if none was stored. Raises ConfigError if the library
+        is not installed."""
         if self._signer is None:
             self._signer = DpopSigner(self._jwk)
         return self._signer
 
     def remember_nonce(self, url: str, answer: HttpResponse) -> bool:
-        """Remember the nonce of a response; False if it has none."""
+        """Remember the nonce of a response. Returns False if there is none."""
         nonce = answer.headers.get("dpop-nonce", "")
         if not 0 < len(nonce) <= MAX_NONCE_LENGTH:
             return False
@@ -121,8 +121,8 @@ class DpopClient:
         return True
 
     def should_retry(self, url: str, answer: HttpResponse) -> bool:
-        """Tell whether a request was refused only for lack of a nonce, which came with the
-        response."""
+        """Return whether a request was refused only because it lacked a nonce, and the response
+        contains one."""
         if not self.remember_nonce(url, answer) or answer.status not in (400, 401):
             return False
         reply = read_document(answer.body, ErrorReply)
@@ -134,13 +134,13 @@ class Checker:
 
     Args:
         required: Whether to refuse access tokens that are not bound to a key (default: False).
-        nonces: Whether each proof must contain a nonce of this server (default: False), so that
-            nobody can make proofs in advance.
+        nonces: Whether each proof must contain a nonce from this server, so that proofs cannot be
+            made in advance (default: False).
         algorithms: The signature algorithms to accept.
         window: How many seconds the time of a proof may differ from this server's clock, in either
             direction (default: 60).
         remembered: How many accepted proofs to remember (default: 100,000). If there are more
-            within the window, the oldest proofs are refused, never accepted twice.
+            within the window, the oldest proofs are refused rather than accepted twice.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class Checker:
         self.required, self.nonces, self.algorithms = required, nonces, tuple(algorithms)
         self._window, self._remembered = window, remembered
         self._seen: OrderedDict[bytes, float] = OrderedDict()
-        """When each accepted proof was made, in the order in which they were accepted."""
+        """The creation time of each accepted proof, in order of acceptance."""
         self._floor = 0.0
         """Proofs made before this time may have been accepted already."""
         self._nonce = ("", 0.0)
@@ -165,7 +165,7 @@ class Checker:
         """Return the nonce that the next proof should contain.
 
         Args:
-            ring: The keys of the server, with which nonces are sealed.
+            ring: The server's keys, which seal the nonces.
         """
         nonce, issued_at = self._nonce
         now = time.time()
@@ -183,15 +183,15 @@ class Checker:
         access_token: str | None = None,
         thumbprint: str | None = None,
     ) -> str:
-        """Check the proof of a request, and remember it so that it cannot be used again.
+        """Check the proof of a request and remember it, so that it cannot be used again.
 
         Args:
-            proof: The `DPoP` header; None if there is none.
+            proof: The `DPoP` header, or None if there is none.
             method: The method of the request.
             url: The URL of the request; its query is ignored.
-            ring: The keys of the server, with which nonces are sealed.
+            ring: The server's keys, which seal the nonces.
             access_token: The token that the proof must be for (default: any).
-            thumbprint: The key that the proof must be signed with (default: any).
+            thumbprint: The thumbprint of the key that must have signed the proof (default: any).
 
         Returns:
             The thumbprint of the key that signed the proof.
@@ -205,11 +205,11 @@ class Checker:
         now = time.time()
         issued_at = claims.get("iat")
         if claims.get("htm") != method:
-            raise ProofRefused("it is for another method")
+            raise ProofRefused("it is for a different method")
         if not is_same_url(claims.get("htu"), url):
             raise ProofRefused(
-                "it is for another URL than that of this server; if the URL is right, the server "
-                "needs public_url="
+                "it is for a different URL; if the client used the correct URL, set public_url= on "
+                "the server"
             )
         if (
             not isinstance(issued_at, int | float)
@@ -217,12 +217,12 @@ class Checker:
         ):
             raise ProofRefused(f"its iat is not within {self._window:g} s of this server's clock")
         if access_token is not None and not _equal(claims.get("ath"), jose.s256(access_token)):
-            raise ProofRefused("it is for another access token")
+            raise ProofRefused("it is for a different access token")
         found = jose.thumbprint(header["jwk"])
         if thumbprint is not None and not compare_digest(found, thumbprint):
-            raise ProofRefused("it is signed by another key than the access token is bound to")
+            raise ProofRefused("it is not signed with the key that the access token is bound to")
         if self.nonces and not self._is_current(claims.get("nonce"), ring, now):
-            raise ProofRefused("it needs the nonce of this server", nonce=True)
+            raise ProofRefused("it must contain this server's nonce", nonce=True)
         self._accept_once(claims.get("jti"), found, float(issued_at), now)
         return found
 
@@ -261,18 +261,19 @@ class Checker:
             self._seen[key] = issued_at
 
     def _forget(self, now: float) -> None:
-        """Make room: drop proofs that are too old to be accepted again, then the first ones."""
+        """Drop proofs that are too old to be accepted again, then the oldest ones if there are too
+        many."""
         seen = self._seen
         while seen and (
             next(iter(seen.values())) < now - self._window or len(seen) >= self._remembered
         ):
             _, lost = seen.popitem(last=False)
-            # Also for proofs that are too old: the clock may be set back.
+            # This includes proofs that are too old, as the clock may be set back.
             self._floor = max(self._floor, min(lost, now))
 
 
 def is_same_url(claimed: Any, url: str) -> bool:
-    """Tell whether two URLs are the same except for query and fragment (RFC 9449, 4.3)."""
+    """Return whether two URLs are equal, ignoring query and fragment (RFC 9449, 4.3)."""
     try:
         return isinstance(claimed, str) and _comparable(claimed) == _comparable(url)
     except ValueError:

@@ -1,8 +1,8 @@
-"""Signed tokens (JWS, RFC 7515). Nothing else in `auth` knows the library or its exceptions.
+"""Signed tokens (JWS, RFC 7515). This is the only module that uses the JOSE library.
 
-Only signatures with a key pair are supported. `none` and the HMAC algorithms are not in any list
-here, so a public key can never be used as a shared secret. The type of a key decides which
-algorithms fit it, and the caller decides which algorithms are accepted at all.
+Only asymmetric signatures are supported. `none` and the HMAC algorithms are not in any list here,
+so a public key can never be used as a shared secret. The key type determines which algorithms are
+possible, and the caller decides which of them to accept.
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -20,26 +20,27 @@ ALGORITHMS = (
     "ES256", "ES384", "ES512", "Ed25519", "EdDSA", "PS256", "PS384", "PS512", "RS256", "RS384",
     "RS512",
 )  # fmt: skip
-"""Every supported algorithm: RFC 7518, 3.1, RFC 8037 and RFC 9864."""
+"""The supported algorithms: RFC 7518, 3.1; RFC 8037; RFC 9864."""
 MAX_TOKEN_LENGTH = 16 * 1024
-"""Characters. A longer token is not parsed."""
+"""In characters. Longer tokens are not parsed."""
 PRIVATE_MEMBERS = frozenset({"d", "p", "q", "dp", "dq", "qi", "oth", "k"})
-"""The members of a JWK that only its owner may have."""
+"""The members of a JWK that must stay private."""
 RSA_MODULUS_LENGTHS = (2048 // 6, 8192 // 6 + 1)
-"""Shortest and longest `n` of an RSA key in base64: shorter is weak, longer costs too much CPU."""
+"""The minimum and maximum length of an RSA `n` in base64. A shorter key is weak, and a longer key
+costs too much CPU."""
 MAX_RSA_EXPONENT_LENGTH = 6
-"""Longest `e` in base64: 32 bits, more than anyone uses. A longer one costs too much CPU."""
+"""The maximum length of an RSA `e` in base64 (32 bits). A longer exponent costs too much CPU."""
 
 
 class InvalidJwt(ValueError):
     """A token that is malformed or not signed by the expected key.
 
-    The text says why, as the end of a sentence, and contains nothing of the token.
+    The message gives the reason as the end of a sentence, and contains no part of the token.
     """
 
 
 def generate_key() -> dict[str, Any]:
-    """Return a new key for ES256, as a JWK with its private members."""
+    """Return a new ES256 key as a JWK, including its private members."""
     key: dict[str, Any] = _library("jwk").generate_key("EC", "P-256").as_dict(private=True)
     return key
 
@@ -51,7 +52,7 @@ def load_key(jwk: Mapping[str, Any]) -> Any:
         isinstance(modulus, str)
         and not RSA_MODULUS_LENGTHS[0] <= len(modulus) <= RSA_MODULUS_LENGTHS[1]
     ):
-        raise InvalidJwt("its RSA key does not have between 2048 and 8192 bits")
+        raise InvalidJwt("its RSA key must have between 2048 and 8192 bits")
     if isinstance(exponent := jwk.get("e"), str) and len(exponent) > MAX_RSA_EXPONENT_LENGTH:
         raise InvalidJwt("the exponent of its RSA key is longer than 32 bits")
     library = _library("jwk")
@@ -64,7 +65,7 @@ def load_key(jwk: Mapping[str, Any]) -> Any:
 
 
 def load_private_key(pem: str | bytes, algorithm: str) -> Any:
-    """Import a private key in PEM form for this algorithm; ConfigError if it is not one."""
+    """Import a PEM private key for this algorithm. Raises ConfigError if it cannot be used."""
     types: Mapping[str, Any] = {"ES": "EC", "RS": "RSA", "PS": "RSA", "Ed": "OKP"}
     kind = types.get(algorithm[:2])
     if kind is None:
@@ -72,7 +73,7 @@ def load_private_key(pem: str | bytes, algorithm: str) -> Any:
     library = _library("jwk")
     try:
         key = library.import_key(pem, kind)
-    except Exception:  # the library's own text may contain parts of the key
+    except Exception:  # the library's message may contain parts of the key
         key = None
     if key is None or not key.is_private:
         raise ConfigError(
@@ -94,13 +95,13 @@ def thumbprint(jwk: Mapping[str, Any]) -> str:
 
 
 def s256(text: str) -> str:
-    """Return the SHA-256 of a text in base64url: a PKCE code challenge (RFC 7636, 4.2), or the
-    `ath` of a DPoP proof (RFC 9449, 4.2)."""
+    """Return the SHA-256 digest of a text in base64url, for a PKCE code challenge (RFC 7636, 4.2)
+    or the `ath` claim of a DPoP proof (RFC 9449, 4.2)."""
     return urlsafe_b64encode(sha256(text.encode()).digest()).rstrip(b"=").decode()
 
 
 def sign(header: Mapping[str, Any], claims: Mapping[str, Any], key: Any) -> str:
-    """Return a signed token. The header names the algorithm; the key is one that was loaded."""
+    """Return a signed token. The header names the algorithm, and the key must already be loaded."""
     serialize = _library("jws").serialize_compact
     payload = msgspec.json.encode(claims)
     token: str = serialize(dict(header), payload, key, registry=_registry(header["alg"]))
@@ -108,7 +109,7 @@ def sign(header: Mapping[str, Any], claims: Mapping[str, Any], key: Any) -> str:
 
 
 def decode_unverified(token: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return header and claims of a token without checking its signature. Raises InvalidJwt."""
+    """Return the header and claims of a token without checking its signature. Raises InvalidJwt."""
     header, _, rest = token.partition(".")
     body, dot, _ = rest.partition(".")
     if len(token) > MAX_TOKEN_LENGTH or not dot:
@@ -119,11 +120,11 @@ def decode_unverified(token: str) -> tuple[dict[str, Any], dict[str, Any]]:
 def verify(
     token: str, key: Any, algorithms: Collection[str]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return header and claims of a token that was signed by this key. Raises InvalidJwt.
+    """Verify a token and return its header and claims. Raises InvalidJwt.
 
     Args:
         token: The token in compact form.
-        key: A loaded key, or a function that takes the header and returns one.
+        key: A loaded key, or a function that receives the header and returns a loaded key.
         algorithms: The algorithms to accept.
     """
     if len(token) > MAX_TOKEN_LENGTH:
@@ -137,13 +138,13 @@ def verify(
     loaded = key(header) if callable(key) else key
     try:
         signed = _library("jws").deserialize_compact(token, loaded, registry=_registry(algorithm))
-    except Exception:  # the token comes from a stranger, so the library may raise anything
+    except Exception:  # the token is untrusted, so the library may raise anything
         raise InvalidJwt("its signature is wrong") from None
     return header, _decode_payload(signed.payload)
 
 
 def require_library() -> None:
-    """Raise ConfigError now, not at the first token, if the library is missing. Loads nothing."""
+    """Raise ConfigError if the library is not installed. Does not import it."""
     from importlib.util import find_spec
 
     if find_spec("joserfc") is None:
@@ -169,7 +170,7 @@ def _decode_payload(raw: bytes) -> dict[str, Any]:
 def _registry(algorithm: str) -> Any:
     """Return the library's settings for one algorithm.
 
-    Headers may be as long as the key in them, and may have members that we do not know.
+    Headers may contain a whole key, and members that are unknown here.
     """
     registry = _library("jws").JWSRegistry(algorithms=[algorithm], strict_check_header=False)
     registry.max_header_length = MAX_TOKEN_LENGTH

@@ -1,8 +1,8 @@
-"""Which URLs OAuth may use, and how one is derived from another.
+"""The URLs that OAuth may use, and how they are derived from each other.
 
-Everything that carries a token, a code or the name of an issuer goes over https, or stays on this
-machine: https://www.rfc-editor.org/rfc/rfc9700#section-2.6. A URL that two programs could read
-differently (with a user name, a backslash or a space) is refused, not interpreted.
+Tokens, codes and issuer names are only sent over https or within this machine:
+https://www.rfc-editor.org/rfc/rfc9700#section-2.6. A URL that two programs could parse differently
+(with a user name, a backslash or a space) is refused.
 """
 
 from functools import lru_cache
@@ -20,7 +20,7 @@ OPENID_METADATA_PATH = "/.well-known/openid-configuration"
 
 
 def is_local(url: str) -> bool:
-    """Tell whether the host of a URL is this machine, or an address on a private network.
+    """Return whether the host of a URL is this machine or an address on a private network.
 
     Names are not resolved.
     """
@@ -29,22 +29,22 @@ def is_local(url: str) -> bool:
 
 
 def require_safe(url: str, what: str, error: type[DovetailError] = Unauthorized) -> str:
-    """Return the URL if OAuth may use it, else raise an error in which `what` names it."""
+    """Return the URL if OAuth may use it. Otherwise, raise an error that calls it `what`."""
     parts = _split(url)
     if parts is None or parts.fragment or "#" in url:
         raise error(f"{what} is not a valid URL: {one_line(url)}")
     if parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(parts.hostname)):
-        raise error(f"{what} must be https (or http on localhost): {one_line(url)}")
+        raise error(f"{what} must use https (or http on localhost): {one_line(url)}")
     return url
 
 
 def is_confidential(url: str) -> bool:
-    """Tell whether a URL is well-formed and nobody else can read what is sent there."""
+    """Return whether a URL is well-formed and nobody else can read data sent to it."""
     return _split(url) is not None and net.is_confidential(url)
 
 
 def require_confidential(url: str) -> None:
-    """Raise Unauthorized if others could read a secret that is sent to this URL:
+    """Raise Unauthorized if others could read a secret sent to this URL:
     https://www.rfc-editor.org/rfc/rfc6750#section-5.3"""
     if not is_confidential(url):
         raise Unauthorized(
@@ -54,36 +54,37 @@ def require_confidential(url: str) -> None:
 
 
 def to_http_scheme(url: str) -> str:
-    """Return the URL of the HTTP request that opens a WebSocket; other URLs stay as they are."""
+    """Return the URL of the HTTP request that opens a WebSocket. Other URLs are returned
+    unchanged."""
     scheme, colon, rest = url.partition(":")
     return f"{HTTP_SCHEMES.get(scheme.lower(), scheme)}{colon}{rest}"
 
 
 def origin(url: str) -> str:
-    """Return the origin of a URL in its one spelling; empty if the URL is malformed."""
+    """Return the normalised origin of a URL, or an empty string if the URL is malformed."""
     return "" if _split(url) is None else net.origin(url)
 
 
 def canonical_url(url: str) -> str:
-    """Return the URL by which a server is identified: no query, no fragment, no bare slash."""
+    """Return the URL that identifies a server, without query, fragment or bare slash."""
     parts = _split(url)
     return "" if parts is None else origin(url) + (parts.path if parts.path != "/" else "")
 
 
 @lru_cache(256)
 def audience_of(url: str) -> str:
-    """Return a URL as it is compared with the audience of a token: no slash at the end.
+    """Return a URL for comparison with the audience of a token, without a trailing slash.
 
-    Empty for a malformed URL, and for one with a query or fragment.
+    The result is empty if the URL is malformed or has a query or fragment.
     """
     return "" if {"?", "#"} & {*url} else canonical_url(url).rstrip("/")
 
 
 def covers_url(resource: str, url: str) -> bool:
-    """Tell whether a resource of this name is the server at this URL, or contains it.
+    """Return whether this resource is the server at this URL or contains it.
 
-    RFC 9728 requires the two to be identical if the name is in the path of the metadata. Metadata
-    at the root of an origin covers everything below:
+    RFC 9728 requires the two to be identical if the path of the metadata URL contains the resource.
+    Metadata at the root of an origin applies to everything below it:
     https://www.rfc-editor.org/rfc/rfc9728#section-3.3
     """
     named, requested = _split(resource), _split(url)
@@ -96,14 +97,14 @@ def covers_url(resource: str, url: str) -> bool:
 
 
 def resource_metadata_urls(url: str) -> list[str]:
-    """Return where the metadata of the server at this URL may be, in the order to try:
+    """Return the possible metadata URLs of the server at this URL, in the order to try:
     https://www.rfc-editor.org/rfc/rfc9728#section-3.1"""
     root = origin(url) + RESOURCE_METADATA_PATH
     return list(dict.fromkeys((root + urlsplit(url).path.rstrip("/"), root)))
 
 
 def server_metadata_urls(issuer: str) -> list[str]:
-    """Return where the metadata of this issuer may be, in the order to try:
+    """Return the possible metadata URLs of this issuer, in the order to try:
     https://www.rfc-editor.org/rfc/rfc8414#section-3.1 and 5"""
     base, path = origin(issuer), urlsplit(issuer).path.rstrip("/")
     inserted = [f"{base}{SERVER_METADATA_PATH}{path}", f"{base}{OPENID_METADATA_PATH}{path}"]

@@ -1,16 +1,17 @@
-"""What OAuth sends: JSON documents, and the `WWW-Authenticate` header.
+"""The wire formats of OAuth: JSON documents and the `WWW-Authenticate` header.
 
-**Documents**: one Struct each, with the fields that this package uses. Tolerant when reading:
-`read_document` drops a field that makes no sense, not the whole document, and accepts numbers that
-were sent as strings. Only the fields that a document is useless without have to be right. Strict
-when writing: a field without a value is left out, and the others are named as in the RFC. Structs
-that hold secrets do not show them in their `repr`.
+**Documents** are Structs with the fields that this package uses. Reading is tolerant:
+`read_document` drops an invalid field rather than the whole document, and accepts numbers that were
+sent as strings. Only required fields must be valid. Writing is strict: fields without a value are
+left out, and the others are named as in the RFC. Structs that hold secrets do not show them in
+their `repr`.
 
-**The header** says what a server requires before it answers. It may hold several challenges, and a
-challenge several parameters, all separated by commas. A word is a parameter if `=` follows, else it
-begins the next challenge: https://www.rfc-editor.org/rfc/rfc9110#section-11.6.1. The parser takes
-the header apart with one pattern and stops at the first part that does not fit; what came before
-still counts. Unquoted values are read up to the next comma, as many servers do not quote URLs.
+**The header** states what a server requires of a request. It may contain several challenges, each
+with several parameters, all separated by commas. A word followed by `=` is a parameter; any other
+word begins the next challenge: https://www.rfc-editor.org/rfc/rfc9110#section-11.6.1. The parser
+splits the header with one regular expression and stops at the first part that does not match, but
+keeps the parts before it. Unquoted values end at the next comma, because many servers do not quote
+URLs.
 """
 
 import re
@@ -27,7 +28,7 @@ from ..ports import HttpResponse
 from ..text import one_line
 
 MAX_DOCUMENT_BYTES = 256 * 1024
-"""A longer document is not parsed."""
+"""Longer documents are not parsed."""
 
 T = TypeVar("T", bound=Struct)
 
@@ -74,7 +75,7 @@ class ServerMetadata(Struct, kw_only=True, omit_defaults=True):
 
 
 class ClientMetadata(Struct, kw_only=True, omit_defaults=True):
-    """What a client says about itself: https://www.rfc-editor.org/rfc/rfc7591#section-2"""
+    """Client metadata: https://www.rfc-editor.org/rfc/rfc7591#section-2"""
 
     redirect_uris: list[str] = []
     client_name: str | None = None
@@ -117,14 +118,14 @@ class ErrorReply(Struct, kw_only=True, omit_defaults=True):
 
     @property
     def text(self) -> str:
-        """Code and description, safe to display."""
+        """The error code and description, safe to display."""
         return one_line(
             f"{self.error}: {self.error_description}" if self.error_description else self.error
         )
 
 
 def decode_object(data: bytes) -> dict[str, Any] | None:
-    """Return the JSON object in these bytes; None if they are anything else."""
+    """Return the JSON object in these bytes, or None if they contain anything else."""
     try:
         found = decode(data)
     except (DecodeError, UnicodeDecodeError, RecursionError):
@@ -133,13 +134,14 @@ def decode_object(data: bytes) -> dict[str, Any] | None:
 
 
 def read_document(data: bytes, kind: type[T]) -> T | None:
-    """Parse a document; None if it is not of this kind, or longer than MAX_DOCUMENT_BYTES."""
+    """Parse a document. Returns None if it is not of this type or is longer than
+    MAX_DOCUMENT_BYTES."""
     found = decode_object(data) if len(data) <= MAX_DOCUMENT_BYTES else None
     return None if found is None else convert_document(found, kind)
 
 
 def convert_document(raw: dict[str, Any], kind: type[T]) -> T | None:
-    """Convert an object to a document of this kind, without the fields that make no sense."""
+    """Convert an object to a document of this type. Invalid fields are dropped."""
     try:
         return convert(raw, kind, strict=False)
     except ValidationError:
@@ -162,7 +164,7 @@ def _is_valid(raw: dict[str, Any], field: FieldInfo) -> bool:
 
 
 def parse_scopes(scopes: Iterable[str] | str | None) -> tuple[str, ...]:
-    """Return scopes as a tuple: from a list, or from a string with spaces between them."""
+    """Return the scopes in a list or in a space-separated string as a tuple."""
     return tuple(dict.fromkeys(scopes.split()) if isinstance(scopes, str) else scopes or ())
 
 
@@ -170,7 +172,7 @@ def basic_authorization(client_id: str, client_secret: str) -> str:
     """Return the Authorization header of a client with a secret.
 
     Both parts are form-encoded first (https://www.rfc-editor.org/rfc/rfc6749#section-2.3.1), with
-    %20 for a space, since not every server reads a plus sign as one.
+    %20 for a space, because not every server decodes a plus sign as a space.
     """
     pair = f"{quote(client_id, safe='')}:{quote(client_secret, safe='')}"
     return f"Basic {b64encode(pair.encode()).decode()}"
@@ -193,7 +195,7 @@ _ESCAPED = re.compile(r"\\(.)")
 
 
 class Challenge(Struct, frozen=True):
-    """One challenge. Its scheme and the names of its parameters are in lower case."""
+    """One challenge, with its scheme and parameter names in lower case."""
 
     scheme: str
     parameters: Mapping[str, str] = {}
@@ -201,21 +203,21 @@ class Challenge(Struct, frozen=True):
 
 
 class AccessRequirements(Struct, frozen=True):
-    """What a 401 or 403 response asks of an OAuth client."""
+    """The requirements that a 401 or 403 response states for an OAuth client."""
 
     metadata_url: str | None = None
-    """Where the server's metadata is."""
+    """The URL of the server's metadata."""
     scopes: tuple[str, ...] = ()
     error: str = ""
     description: str = ""
     schemes: frozenset[str] = frozenset()
-    """The schemes of the challenges that OAuth can answer: `bearer`, `dpop`."""
+    """The schemes that OAuth supports among the challenges: `bearer`, `dpop`."""
     api_key: str = ""
-    """The header for an API key, if the server accepts no tokens."""
+    """The header for an API key, if the server does not accept tokens."""
 
     @property
     def reason(self) -> str:
-        """The server's error in parentheses, safe to display; empty if it gave none."""
+        """The server's error in parentheses, safe to display. Empty if there is no error."""
         reply = ErrorReply(error=self.error, error_description=self.description or None)
         return f" ({reply.text})" if self.error else ""
 
@@ -235,14 +237,14 @@ def parse_challenges(headers: Mapping[str, str]) -> list[Challenge]:
         if scheme is not None:
             parameters = {}
             found.append(Challenge(scheme.lower(), parameters, part["token68"]))
-        elif found:  # parameters before the first scheme are ignored; the first of a name counts
+        elif found:  # parameters before the first scheme are ignored, as are duplicates
             value = part["bare"] if part["quoted"] is None else _ESCAPED.sub(r"\1", part["quoted"])
             parameters.setdefault(name.lower(), value)
     return found
 
 
 def read_requirements(answer: HttpResponse) -> AccessRequirements:
-    """Return what a response requires: its Bearer and DPoP challenges, taken together."""
+    """Return the requirements of a response, combined from its Bearer and DPoP challenges."""
     challenges = parse_challenges(answer.headers)
     usable = [challenge for challenge in challenges if challenge.scheme in ("bearer", "dpop")]
     key_headers = (
@@ -266,7 +268,8 @@ def read_requirements(answer: HttpResponse) -> AccessRequirements:
 
 
 def format_challenge(scheme: str, parameters: Mapping[str, str]) -> str:
-    """Return the value of a header with one challenge, without characters headers cannot carry."""
+    """Return a header value with one challenge. Characters that headers cannot contain are
+    dropped."""
     formatted = (f'{name}="{_quote(value)}"' for name, value in parameters.items())
     return " ".join(filter(None, (scheme, ", ".join(formatted))))
 

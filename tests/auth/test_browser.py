@@ -277,14 +277,14 @@ async def test_nobody_listens_once_the_visit_is_over() -> None:
 )
 async def test_only_web_pages_are_opened(url: str) -> None:
     async with quiet().session() as visit:
-        with pytest.raises(Unauthorized, match="not an http or https URL, so it is not opened"):
+        with pytest.raises(Unauthorized, match="not opened, because its URL is not http or https"):
             await visit.go(url, "example")
 
 
 async def test_a_port_that_is_taken_is_named() -> None:
     async with quiet().session() as visit:
         port = urlsplit(visit.redirect_uri).port or 0
-        with pytest.raises(ConfigError, match=rf"Port {port} of 127\.0\.0\.1.*cannot be used"):
+        with pytest.raises(ConfigError, match=rf"Cannot listen on port {port} of 127\.0\.0\.1"):
             async with quiet(port=port, timeout=0).session():
                 pass
 
@@ -384,7 +384,7 @@ async def test_the_address_that_the_login_ended_at_can_be_pasted(
         terminal("\nhttp://127.0.0.1:1/callback?code=c&state=wrong\n")
         await said.came.wait()
         assert (
-            said[-1] == "This is not the URL at which the login ended. It begins with "
+            said[-1] == "This is not the URL of the last page. That URL starts with "
             f"{visit.redirect_uri}"
         )
         terminal("http://127.0.0.1:1/callback?code=pas")

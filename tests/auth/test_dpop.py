@@ -195,13 +195,13 @@ def test_a_proof_is_for_one_access_token() -> None:
     assert jose.decode_unverified(proof)[1]["ath"] == jose.s256("mine")
     assert check(Checker(), proof, access_token="mine", thumbprint=prover.thumbprint)
     for other in (prover.proof("POST", URL, access_token="another"), prover.proof("POST", URL)):
-        with pytest.raises(ProofRefused, match="another access token"):
+        with pytest.raises(ProofRefused, match="different access token"):
             check(Checker(), other, access_token="mine", thumbprint=prover.thumbprint)
 
 
 def test_a_token_of_another_key_is_of_no_use() -> None:
     thief = DpopSigner()
-    with pytest.raises(ProofRefused, match="another key"):
+    with pytest.raises(ProofRefused, match="not signed with the key"):
         check(
             Checker(),
             thief.proof("POST", URL, "stolen"),

@@ -456,7 +456,7 @@ def test_a_bound_token_is_not_renewed_into_one_that_is_not(world: World) -> None
     world.issuer.extra = {"token_type": "DPoP"}
     tokens = world.login(dpop=True)
     world.issuer.extra = {}
-    with pytest.raises(Unauthorized, match="Bearer token in place of a DPoP token"):
+    with pytest.raises(Unauthorized, match="Bearer token instead of a DPoP token"):
         run(refresh_tokens(tokens, FlowOptions(), world.proofs, lambda: NOW), world.internet)
 
 

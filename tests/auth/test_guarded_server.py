@@ -236,7 +236,7 @@ async def test_a_token_that_expired_is_refused() -> None:
         answer = await site.call("whoami", ADA)
         assert (answer.status, asked(answer).description) == (
             401,
-            "The token is refused: it has expired",
+            "The token was refused: it has expired",
         )
 
 

@@ -149,7 +149,7 @@ async def test_the_consent_page_shows_client_host_redirect_scopes_and_user() -> 
     shown = text(await agent.login(agent.wish(DOCUMENT, redirect_uri=WEB, scope="read")))
     for part in (
         "Allow App to use Weather?",
-        "Known by app.example",
+        "Verified by app.example",
         "Returns to app.example",
         f"URL {WEB}",
         "Read your notes",
@@ -166,7 +166,7 @@ async def test_a_client_on_the_users_own_machine_comes_with_a_warning() -> None:
     web.pages[DOCUMENT] = described()
     agent = Agent(provider(), site(web))
     shown = text(await agent.login(agent.wish(DOCUMENT)))
-    assert "any program there could use its name" in shown
+    assert "any program on it could use this name" in shown
     assert "127.0.0.1:4567 (this computer)" in shown
 
 
@@ -574,12 +574,12 @@ async def test_a_client_in_a_browser_may_call_what_takes_no_cookies() -> None:
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({}, "nobody could log in"),
+        ({}, "nobody can log in"),
         ({"users": {"ada": "plain text"}}, "hash_password"),
         ({"users": HASHES, "issuer": "http://mcp.example"}, "https"),
         (
             {"users": HASHES, "clients": [KnownClient(id="ada", secret="plain text")]},
-            "told apart",
+            "distinguished",
         ),
     ],
 )

@@ -183,7 +183,7 @@ async def test_a_file_that_others_may_read_is_made_private(name: str, tmp_path: 
 @posix
 async def test_a_folder_that_others_may_write_to_is_refused(tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
-    with pytest.raises(ConfigError, match=r"others may write there.*chmod 700"):
+    with pytest.raises(ConfigError, match=r"other users can write to this folder.*chmod 700"):
         await FileStore(tmp_path / "grants").save(HERE, b"token")
     assert list(tmp_path.iterdir()) == []
 
@@ -218,7 +218,7 @@ async def test_a_symbolic_link_is_not_followed(tmp_path: Path) -> None:
 
 async def test_a_place_that_cannot_be_written_is_said_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match="logins cannot be stored there"):
+    with pytest.raises(ConfigError, match="Cannot store logins in"):
         await FileStore(tmp_path / "file" / "grants").save(HERE, b"token")
 
 

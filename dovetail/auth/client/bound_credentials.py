@@ -1,17 +1,18 @@
-"""Credentials for one server: the shell around `flow.py` that does the I/O, with a `Fetch`, a
-`Store` and a `Browser`.
+"""Credentials for one server. Does the I/O for `flow.py`, with a `Fetch`, a `Store` and a
+`Browser`.
 
-The stored record is the truth, and this object holds a copy of it. Before anything is renewed, the
-copy is read again under the store's lock. So of all tasks and programs that share a store, one
-renews and the others find it done. A login takes minutes, and therefore has its own lock.
+The stored record is authoritative, and this object holds a copy of it. Before tokens are renewed,
+the record is loaded again under the store's lock. If several tasks and programs share a store, one
+of them renews the tokens and the others load the result. A login can take minutes, so it has its
+own lock.
 
-A request that was refused with a token that has been replaced since is simply sent again:
-`headers` notes in the context of its task which *generation* of the tokens it handed out. If a
-brand-new token is refused, getting another one does not help: a renewal is followed by a login, and
-a login by an error.
+If a request was refused with a token that has since been replaced, the request is sent again. For
+this, `headers` records the *generation* of the token in the context of its task. A new token that
+is refused is not renewed in the same way again: if it came from a renewal, a login follows, and if
+it came from a login, an error is raised.
 
-A server in trouble proves nothing about a token. Only a clear answer ends a token: `invalid_grant`,
-or a server that no longer knows its client.
+A server error says nothing about a token. A token is only discarded after `invalid_grant`, or if
+the authorization server no longer knows the client.
 """
 
 import asyncio
@@ -46,18 +47,19 @@ from .store import ServerRecord, Store, TokenSet, read_record
 log = logging.getLogger("dovetail.auth")
 R = TypeVar("R")
 MAX_STEPS_PER_OPERATION = 2
-"""How often more scopes are requested for one operation; with the first login that makes three."""
+"""How often more scopes are requested for one operation, not counting the first login."""
 MAX_STEPS_IN_A_ROW = 4
-"""How often more scopes are requested, for any operation, without a successful request between."""
+"""How often more scopes are requested, for any operation, without a successful request in
+between."""
 MAX_OPERATIONS = 64
 MAX_NONCES_IN_A_ROW = 8
 RENEW_INTERVAL_SECONDS = 10.0
-"""Between attempts to renew a token that is still valid."""
+"""The minimum interval between attempts to renew a token that is still valid."""
 LOGOUT_SECONDS = 5.0
-"""How long revoking tokens may take."""
+"""The timeout for revoking tokens."""
 ENDED_ERRORS = frozenset({"invalid_grant"}) | UNKNOWN_CLIENT_ERRORS
 STORED, RENEWED, NEW = "stored", "renewed", "new"
-"""Where the current token comes from. Once the server accepts it, it counts as stored."""
+"""The source of the current token. Once the server accepts a token, it counts as stored."""
 
 _token_sent: ContextVar[tuple[Any, int]] = ContextVar(
     "dovetail_auth_token_sent", default=(None, -1)
@@ -65,8 +67,8 @@ _token_sent: ContextVar[tuple[Any, int]] = ContextVar(
 
 
 class BoundCredentials:
-    """Credentials for one server (`ports.Credentials`): with a login if `grant` is None, else
-    without a person."""
+    """Credentials for one server (`ports.Credentials`). If `grant` is None, they need a user to log
+    in."""
 
     def __init__(
         self,
@@ -86,22 +88,22 @@ class BoundCredentials:
         self._dpop = DpopClient()
         self._required = AccessRequirements()
         self._refused: str | None = None
-        """The token that was refused last, empty for a request without one; None after a login."""
+        """The token that was refused last, empty if the request had none. None after a login."""
         self._token, self._generation, self._source = "", 0, STORED
-        """The current token, its generation, and where it comes from."""
+        """The current token, its generation and its source."""
         self._nonces = self._steps_in_a_row = 0
         self._last_step = -1
         """The generation that lacked scopes last."""
         self._step_ups: LruDict[tuple[str, str, tuple[str, ...]], tuple[int, int]] = LruDict(
             MAX_OPERATIONS
         )
-        """For each operation, the generation that lacked scopes last, and how often requesting them
+        """For each operation: the generation that lacked scopes last, and how often requesting them
         had no effect."""
         self._unsaved = False
-        """Whether the record is newer than the stored one, which could not be written."""
+        """Whether the record could not be saved and is newer than the stored record."""
         self._tasks = TaskSet()
         self._not_before = 0.0
-        """When renewing a token that is still valid may be tried again."""
+        """The earliest time of the next attempt to renew a token that is still valid."""
 
     def bind(self, url: str, fetch: Fetch) -> "BoundCredentials":
         """Return the same credentials for another server."""
@@ -114,7 +116,7 @@ class BoundCredentials:
         """Return the headers for a request. Renews a token that is about to expire."""
         record = self._record or await self._load()
         if origin(url) != self._origin:
-            return {}  # a token is only sent to the server that it was issued for
+            return {}  # a token is sent only to the server that it was issued for
         if record.tokens is not None and not self._fresh and record.tokens.is_expiring(self._now()):
             record = await self._renew_ahead(record.tokens)
         _token_sent.set((self, self._generation))
@@ -128,7 +130,7 @@ class BoundCredentials:
         return found
 
     async def on_refused(self, method: str, url: str, answer: HttpResponse) -> bool:
-        """Handle a 401 or 403 response. True if the request should be sent again."""
+        """Handle a 401 or 403 response. Returns whether the request should be sent again."""
         required = read_requirements(answer)
         record = self._record or await self._load()
         lacks_scopes = answer.status == 403
@@ -152,7 +154,7 @@ class BoundCredentials:
         if record.tokens is not None and self._source == NEW:
             self._source = STORED  # the next request may try again
             raise Unauthorized(
-                f"{self._options.url} refuses the token that {record.tokens.issuer} has just "
+                f"{self._options.url} refused the token that {record.tokens.issuer} just "
                 f"issued{required.reason}"
             )
         if required.api_key:
@@ -172,11 +174,11 @@ class BoundCredentials:
         self._dpop.remember_nonce(self._options.url, answer)
 
     async def authorize(self) -> None:
-        """Log in, with the user's help."""
+        """Have the user log in."""
         if self._grant is not None or self._browser is None:
             missing = self._required.scopes if self._required.error == "insufficient_scope" else ()
             raise Unauthorized(
-                f"{self._options.url} requires a login, and there is nobody to log in",
+                f"{self._options.url} requires a login, but no user is available to log in",
                 curable=True,
                 scopes=missing,
             )
@@ -206,10 +208,10 @@ class BoundCredentials:
                     await self._save_login(record, tokens)
 
     async def forget(self) -> bool:
-        """Log out: delete what is stored, and revoke the tokens at their issuer.
+        """Log out: delete the stored login, and revoke the tokens at their issuer.
 
         Returns:
-            Whether the tokens were revoked. If not, they stay valid until they expire.
+            Whether the tokens were revoked. Otherwise, they stay valid until they expire.
         """
         async with self._store.lock(self._key):  # a renewal in progress must not restore them
             tokens = (await self._load()).tokens
@@ -226,7 +228,8 @@ class BoundCredentials:
             return False
 
     async def _save_login(self, login: ServerRecord, tokens: TokenSet | None) -> None:
-        """Store what a login brought. If it brought no tokens, others may have renewed them."""
+        """Store the result of a login. A failed login has no tokens, and must not overwrite those
+        that another task or program has renewed."""
         async with self._store.lock(self._key):
             record = await self._load()
             record.registrations = login.registrations
@@ -237,11 +240,12 @@ class BoundCredentials:
     async def _step_up(
         self, method: str, url: str, required: AccessRequirements, record: ServerRecord
     ) -> bool:
-        """Request scopes that are missing, but not forever."""
+        """Request missing scopes, a limited number of times."""
         operation = (method, urlsplit(url).path, required.scopes)
         generation, in_vain = self._step_ups.pop(operation) or (-1, 0)
         before = record.tokens.requested_scopes if record.tokens is not None else ()
-        # The same generation means two requests at the same time, which one login helps.
+        # If the generation is the same, two requests ran concurrently, and one login is enough for
+        # both.
         if generation != self._generation:
             in_vain = in_vain + 1 if set(required.scopes) <= set(before) else 0
         self._steps_in_a_row += self._last_step != self._generation
@@ -250,7 +254,7 @@ class BoundCredentials:
         self._step_ups[operation] = generation, in_vain
         if in_vain >= MAX_STEPS_PER_OPERATION or self._steps_in_a_row > MAX_STEPS_IN_A_ROW:
             raise Unauthorized(
-                f"{self._options.url} requires scopes that were requested and not granted: "
+                f"{self._options.url} requires scopes that were requested but not granted: "
                 f"{scopes}{required.reason}",
                 scopes=required.scopes,
             )
@@ -267,7 +271,7 @@ class BoundCredentials:
         return True
 
     async def _replace_refused(self, required: AccessRequirements) -> bool:
-        """Replace tokens that were refused; False if that needs a person."""
+        """Replace refused tokens. Returns False if the user has to log in."""
         async with self._store.lock(self._key):
             record = await self._load()
             tokens = record.tokens
@@ -281,15 +285,16 @@ class BoundCredentials:
             steps = resource_metadata(self._options.url, required.metadata_url)
             found = await run_flow(steps, self._fetch)
             if found is not None and tokens.issuer not in found.authorization_servers:
-                # The server has moved to another authorization server, which does not know them.
+                # The server now uses another authorization server, which does not know these
+                # tokens.
                 record.tokens = None
                 await self._save(record)
                 return False
             return await self._refresh(record, tokens)
 
     async def _renew_ahead(self, expiring: TokenSet) -> ServerRecord:
-        """Renew tokens before they expire, if possible. Until they do, they are used as they
-        are."""
+        """Renew tokens before they expire, if possible. If that fails, they are used until they
+        expire."""
         now = self._now()
         if (self._grant is not None or expiring.refresh_token is not None) and (
             now >= self._not_before or expiring.is_expired(now)
@@ -313,19 +318,20 @@ class BoundCredentials:
             await self._acquire_unattended(record, self._required)
 
     async def _run_to_end(self, work: Coroutine[Any, Any, R]) -> R:
-        """Await work that goes on if the caller is cancelled: a refresh token is valid once."""
+        """Await work that continues if the caller is cancelled, since a refresh token is valid only
+        once."""
         task = self._tasks.start(work)
-        # The caller may be gone: an exception counts as retrieved.
+        # The caller may have been cancelled, so retrieve the exception here.
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
         return await asyncio.shield(task)
 
     async def _refresh(self, record: ServerRecord, tokens: TokenSet) -> bool:
-        """Exchange the refresh token, under the lock; False if that failed."""
+        """Exchange the refresh token, under the lock. Returns False on failure."""
         try:
             steps = refresh_tokens(tokens, self._options, self._dpop, self._now)
             reply = await run_flow(steps, self._fetch)
         except Unauthorized:
-            return False  # the answer makes no sense; a login will find out what is wrong
+            return False  # the response is invalid; a login will show the cause
         if isinstance(reply, TokenSet):
             record.tokens = reply
         elif reply.error in ENDED_ERRORS:
@@ -340,7 +346,7 @@ class BoundCredentials:
         return isinstance(reply, TokenSet)
 
     async def _acquire_unattended(self, record: ServerRecord, required: AccessRequirements) -> None:
-        """Get tokens without a person, under the lock."""
+        """Get tokens without user interaction, under the lock."""
         assert self._grant is not None
         grant = await self._grant()
         steps = acquire_tokens(self._options, record, required, self._dpop, self._now, grant=grant)
@@ -348,7 +354,7 @@ class BoundCredentials:
         await self._save(record, NEW)
 
     async def _load(self) -> ServerRecord:
-        """Return the record as it is stored now."""
+        """Load the stored record and return it."""
         if self._unsaved and self._record is not None:
             return self._record
         record = read_record(await self._store.load(self._key))
@@ -366,11 +372,11 @@ class BoundCredentials:
             self._unsaved = False
         except ConfigError as error:
             if source == NEW and self._grant is None:
-                raise  # after a login, the user wants to stay logged in
-            # The stored refresh token has been used: going back to it would lose the login.
+                raise  # the user expects to stay logged in
+            # The stored refresh token has been used, so loading it again would lose the login.
             self._unsaved = True
-            log.warning("%s. The new tokens are used until this program ends.", error)
-        self._hold(record, source)  # another task may have loaded the old record meanwhile
+            log.warning("%s. The new tokens will be lost when this program ends.", error)
+        self._hold(record, source)  # another task may have loaded the old record in the meantime
 
     def _hold(self, record: ServerRecord, source: str) -> ServerRecord:
         token = record.tokens.access_token if record.tokens is not None else ""

@@ -1,16 +1,16 @@
-"""How a user is sent to a login page, and how the answer comes back.
+"""Sends the user to a login page and receives the authorization response.
 
-A `Browser` starts a visit, which knows the URL that the authorization server has to send the user
-back to, and then goes to a page. `LoopbackBrowser` listens on this machine as long as the visit
-lasts: https://www.rfc-editor.org/rfc/rfc8252#section-7.3
+A `Browser` starts a visit. The visit has a redirect URI, to which the authorization server sends
+the user back, and opens a page. `LoopbackBrowser` listens on this machine during the visit:
+https://www.rfc-editor.org/rfc/rfc8252#section-7.3
 
-Any page in the user's browser, and any program on this machine, can send requests there as well.
-Only one request counts: a GET of the exact path of the callback, addressed to this host and port,
-with the `state` of the page that the user was sent to. The first such request ends the visit.
-Everything else is refused and changes nothing.
+Any page in the user's browser, and any program on this machine, can also send requests there. Only
+one request is accepted: a GET of the exact callback path, addressed to this host and port, with the
+`state` of the page that was opened. The first of these requests ends the visit. All others are
+refused and have no effect.
 
-If no browser can be opened, the URL is printed. If there is a terminal, the user may paste the URL
-at which the login ended: the browser may run on another machine, where nobody listens.
+If no browser can be opened, the URL is printed. In a terminal, the user may paste the URL at which
+the login ended, because the browser may run on another machine.
 """
 
 import asyncio
@@ -34,14 +34,14 @@ from ...text import escape_unsafe
 
 HOST, PATH = "127.0.0.1", "/callback"
 DEFAULT_PORT = 28479
-"""The port that is tried first: with another one each time, a client would have to register again
-for each login."""
+"""The port that is tried first. If the port changed each time, a client would have to register
+again for each login."""
 PORT_RETRY_SECONDS = 0.1
 MAX_REQUEST_BYTES = 16 * 1024
 REQUEST_TIMEOUT_SECONDS = 10.0
 MAX_CONNECTIONS = 32
 CLOSE_TIMEOUT_SECONDS = 1.0
-"""How long sending the last page may take."""
+"""The timeout for sending the last page."""
 _URL = re.compile(r"https?://[!-~]+", re.IGNORECASE)
 _REQUEST = re.compile(rb"GET (/[!-~]*) HTTP/1\.[01]\r\n")
 _HOST = re.compile(rb"\r\nhost:[ \t]*([!-~]*)[ \t]*(?=\r\n)", re.IGNORECASE)
@@ -65,42 +65,44 @@ PAGE = (
 
 
 class Visit(Protocol):
-    """A user's way to a login page and back."""
+    """A visit of the user to a login page."""
 
     redirect_uri: str
-    """Where the authorization server has to send the user."""
+    """The URL to which the authorization server sends the user back."""
 
     async def go(self, url: str, about: str) -> Mapping[str, str]:
-        """Send the user to a page and wait for the answer.
+        """Send the user to a page and wait for the authorization response.
 
         Args:
-            url: The page, an http or https URL.
-            about: What the login is for, for display.
+            url: The http or https URL of the page.
+            about: A description of the server that the user logs in to, for display.
 
         Returns:
             The parameters that came back to the redirect URI.
 
         Raises:
-            Unauthorized: No answer came back.
+            Unauthorized: No response was received.
         """
 
 
 class Browser(Protocol):
-    """How users are sent to pages. `OAuth(browser=…)` takes any object with this method."""
+    """Sends users to pages. `OAuth(browser=…)` accepts any object with this method."""
 
     def session(self) -> AbstractAsyncContextManager[Visit]:
-        """Return a context manager for one visit, open as long as its answer may come."""
+        """Return a context manager for one visit. It stays open until the response has been
+        received."""
 
 
 class LoopbackBrowser:
-    """Opens the user's own browser, and listens on this machine for the answer.
+    """Opens the user's browser, and listens on this machine for the authorization response.
 
     Args:
-        port: The port to listen on (default: 28479, or any that is free). A port that is in use is
-            waited for.
+        port: The port to listen on (default: 28479, or any free port if that is in use). If the
+            port that you pass is in use, the login waits for it.
         open: Whether to open the browser (default: True). False only prints the URL.
-        timeout: How many seconds the user has (default: 300). After that, Unauthorized is raised.
-        tell: Takes each message to the user (default: print it to stderr).
+        timeout: How many seconds the user has to log in (default: 300). After that, Unauthorized is
+            raised.
+        tell: A function that shows a message to the user (default: print it to stderr).
     """
 
     def __init__(
@@ -115,7 +117,7 @@ class LoopbackBrowser:
 
     @asynccontextmanager
     async def session(self) -> AsyncIterator[Visit]:
-        """Return a context manager for one visit, which listens as long as it is open.
+        """Return a context manager for one visit. It listens for the response while it is open.
 
         Raises:
             ConfigError: The port cannot be used.
@@ -130,8 +132,8 @@ class LoopbackBrowser:
             await visit.close()
 
     async def _listen(self, visit: "_LoopbackVisit") -> asyncio.Server:
-        """Listen on the chosen port, once no other login uses it; else on the default port, with
-        which clients are registered, or on any that is free."""
+        """Listen on the chosen port once it is free. If none was chosen, listen on the default
+        port, for which clients are registered, or on any free port."""
         waited = 0.0
         while True:
             for port in (self._port,) if self._port else (DEFAULT_PORT, 0):
@@ -143,7 +145,7 @@ class LoopbackBrowser:
                     problem = error
             if problem.errno != EADDRINUSE or waited >= self._timeout:
                 raise ConfigError(
-                    f"Port {port} of {HOST}, which the login needs, cannot be used: {problem}"
+                    f"Cannot listen on port {port} of {HOST}, which the login needs: {problem}"
                 )
             if not waited:
                 self._tell(
@@ -170,8 +172,8 @@ class _LoopbackVisit:
     async def go(self, url: str, about: str) -> Mapping[str, str]:
         if not _URL.fullmatch(url):
             raise Unauthorized(
-                "The login page of the authorization server is not an http or https URL, so it "
-                "is not opened"
+                "The login page of the authorization server was not opened, because its URL is "
+                "not http or https"
             )
         if self._closed:
             raise Unauthorized("The login was abandoned")
@@ -192,11 +194,12 @@ class _LoopbackVisit:
                 self._answer = None
 
     async def _send(self, url: str, answer: asyncio.Future[Any], cleanup: ExitStack) -> None:
-        """Open the page, or print its URL and accept a pasted one until the cleanup."""
+        """Open the page, or print its URL and accept a pasted redirect URL until the cleanup."""
         how = "Opening your browser" if self._open else "Open this page"
         self._tell(f"{how} to log in to {self._about}:\n{url}")
         if self._open:
-            # Some browsers return only when they are closed: nothing waits for the thread.
+            # With some browsers the call returns only when they are closed, so the thread is not
+            # awaited.
             opening = run_in_daemon_thread(partial(open_in_browser, url), "dovetail-browser")
             opened: asyncio.Future[Any] = asyncio.wrap_future(opening)
             cleanup.callback(opened.cancel)
@@ -205,18 +208,18 @@ class _LoopbackVisit:
                 return
         if _read_lines(self._pasted, cleanup):
             self._tell(
-                "If your browser is on another machine, copy the URL that it ends at, paste it "
+                "If your browser is on another machine, copy the URL of the last page, paste it "
                 "here, and press Enter."
             )
 
     def _pasted(self, line: str) -> None:
         if line and not self._take(_parse_parameters(urlsplit(line).query)):
             self._tell(
-                "This is not the URL at which the login ended. It begins with " + self.redirect_uri
+                "This is not the URL of the last page. That URL starts with " + self.redirect_uri
             )
 
     def _take(self, found: dict[str, str]) -> bool:
-        """Accept the expected answer, once; False for anything else."""
+        """Accept the expected response once. Returns False for anything else."""
         if self._answer is None or self._answer.done() or not found.keys() & {"code", "error"}:
             return False
         if found.get("state", "") != self._state:
@@ -227,7 +230,7 @@ class _LoopbackVisit:
     # requests
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer one request, and close."""
+        """Answer one request, and close the connection."""
         task = asyncio.current_task()
         assert task is not None
         self._requests.add(task)
@@ -237,14 +240,14 @@ class _LoopbackVisit:
                     writer.write(self._reply(await reader.readuntil(b"\r\n\r\n")))
                     await writer.drain()
         except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, OSError):
-            pass  # not the expected answer
+            pass  # not the expected response
         finally:
             self._requests.discard(task)
             writer.close()
 
     def _reply(self, head: bytes) -> bytes:
         line, hosts = _REQUEST.match(head), _HOST.findall(head)
-        # Anyone may own a name that resolves to this machine, so only the address counts.
+        # Anyone can register a name that resolves to this machine, so only the address is accepted.
         if line is None or hosts != [self._authority.encode()]:
             return _page(404, "Not found", "There is no page at this address.")
         target = urlsplit(line[1].decode())
@@ -252,20 +255,18 @@ class _LoopbackVisit:
             return _page(404, "Not found", "There is no page at this address.")
         found = _parse_parameters(target.query)
         if not self._take(found):
-            text = "This answer does not belong to the login that is in progress."
+            text = "This response does not belong to the login that is in progress."
             return _page(400, "Wrong login", text)
         if "error" in found:
-            # Who sent the error is not known yet, so it is not shown:
+            # The sender of the error has not been verified yet, so the error is not shown:
             # https://www.rfc-editor.org/rfc/rfc9207#section-2.4
-            text = (
-                f"The login to {self._about} was refused. The program that you came from says why."
-            )
+            text = f"The login to {self._about} was refused. Return to your program to see why."
             return _page(200, "Not logged in", text)
-        text = f"The program that you came from completes the login to {self._about}."
-        return _page(200, "Answer received", text)
+        text = f"Return to your program. It is completing the login to {self._about}."
+        return _page(200, "Response received", text)
 
     async def close(self) -> None:
-        """Finish sending the last page, and fail a `go` that still waits."""
+        """Finish sending the last page, and fail a `go` call that is still waiting."""
         self._closed = True
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(Unauthorized("The login was abandoned"))
@@ -276,8 +277,8 @@ class _LoopbackVisit:
 
 
 def _parse_parameters(query: str) -> dict[str, str]:
-    """Return the parameters of an answer; none if a name is there twice, which is forbidden:
-    https://www.rfc-editor.org/rfc/rfc6749#section-3.1"""
+    """Return the parameters of a response. The result is empty if a name is repeated, which is
+    forbidden: https://www.rfc-editor.org/rfc/rfc6749#section-3.1"""
     try:
         pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=50, errors="strict")
     except ValueError:
@@ -301,16 +302,16 @@ def _page(status: int, title: str, text: str) -> bytes:
 
 
 def _has_browser() -> bool:
-    """Tell whether a window can be opened. A browser in the terminal would take the terminal from
-    the running program."""
+    """Return whether a browser window can be opened. A browser in the terminal would take over the
+    terminal of the running program."""
     return sys.platform in ("win32", "darwin") or any(
         map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))
     )
 
 
 def _read_lines(take: Callable[[str], None], cleanup: ExitStack) -> bool:
-    """Pass each line that is typed to `take`, without blocking, until the cleanup. Returns False if
-    stdin is not a terminal."""
+    """Pass each line that the user types to `take`, without blocking, until the cleanup. Returns
+    False if stdin is not a terminal."""
     try:
         if sys.stdin is None or not sys.stdin.isatty():
             return False

@@ -1,13 +1,13 @@
 """The credentials of a client: `Client(url, auth=…)`.
 
-    OAuth               a user logs in once, in a browser; everything else happens by itself
-    ClientCredentials   a program that acts for itself, with a secret or a private key
-    EnterpriseManaged   a user whose enterprise decides; an existing login is passed on
-    WorkloadIdentity    a program whose platform vouches for it
-    BearerToken         a token from elsewhere
+    OAuth               a user logs in once, in a browser; everything else is automatic
+    ClientCredentials   a program acts on its own behalf, with a secret or a private key
+    EnterpriseManaged   a user's existing login at their enterprise is used
+    WorkloadIdentity    a program is identified by its platform
+    BearerToken         a token that was obtained elsewhere
 
-These are settings; `bind` returns what works for one server (`bound_credentials.py`). None of them
-shows a secret.
+These classes hold settings. `bind` returns the credentials for one server
+(`bound_credentials.py`). Their `repr` shows no secrets.
 """
 
 import inspect
@@ -29,18 +29,18 @@ from .grants import JWT_BEARER, EnterpriseLogin, UnattendedGrant, assertion_sign
 from .store import ClientRegistration, MemoryStore, Store, default_store
 
 Token: TypeAlias = str | Callable[[], str | Awaitable[str]]
-"""A token, or a function that returns one whenever it is needed."""
+"""A token, or a function that returns a token whenever one is needed."""
 _token_sent: ContextVar[str] = ContextVar("dovetail_auth_bearer_sent", default="")
-"""The token that the request of this task carried."""
+"""The token that this task sent with its request."""
 
 
 class _OAuthCredentials:
-    """What all OAuth credentials have in common."""
+    """The base class of all OAuth credentials."""
 
     named: tuple[str, ...] = ()
-    """URLs that the user has chosen, which may be on a private network."""
+    """URLs that the user configured, which may be on a private network."""
     extensions: tuple[str, ...] = ()
-    """Extensions that a client with these credentials declares among its capabilities."""
+    """Extensions that a client with these credentials declares in its capabilities."""
 
     def __init__(self, options: FlowOptions, store: Store | None) -> None:
         self._options, self._store = options, store
@@ -50,7 +50,7 @@ class _OAuthCredentials:
 
         Args:
             url: The URL of the server.
-            fetch: What sends requests to authorization servers.
+            fetch: A function that sends requests to authorization servers.
         """
         if self._store is None:
             self._store = MemoryStore()
@@ -61,7 +61,7 @@ class _OAuthCredentials:
         raise NotImplementedError
 
     async def headers(self, method: str, url: str) -> Mapping[str, str]:
-        """Raise ConfigError: these credentials have to be bound to a server first.
+        """Raise ConfigError, because these credentials must be bound to a server first.
 
         Args:
             method: The method of a request.
@@ -72,7 +72,7 @@ class _OAuthCredentials:
         )
 
     async def on_refused(self, method: str, url: str, answer: HttpResponse) -> bool:
-        """Return False: nothing is sent before these credentials are bound to a server.
+        """Return False, because no request is sent before these credentials are bound to a server.
 
         Args:
             method: The method of the request.
@@ -82,41 +82,43 @@ class _OAuthCredentials:
         return False
 
     def on_response(self, answer: HttpResponse) -> None:
-        """Do nothing: nothing is sent before these credentials are bound to a server.
+        """Do nothing, because no request is sent before these credentials are bound to a server.
 
         Args:
             answer: The response.
         """
 
     async def authorize(self) -> None:
-        """Raise ConfigError: these credentials have to be bound to a server first."""
+        """Raise ConfigError, because these credentials must be bound to a server first."""
         await self.headers("", "")
 
 
 class OAuth(_OAuthCredentials):
     """A user's login: `Client(url, auth=OAuth())`.
 
-    By default the client registers itself, opens the browser when a login is needed, and stores the
-    tokens for the next time.
+    By default, the client registers itself, opens the browser when a login is needed, and stores
+    the tokens.
 
     Args:
-        scopes: Scopes to request in addition to those that the server requires: a list, or a string
-            with spaces.
-        client_id: The id of the client, if it was registered by hand.
-        client_secret: The secret that goes with it.
-        issuer: The authorization server that issued the id (default: the first where it is used).
-        client_metadata_url: The https URL of a document about this client, which serves as its id
-            at authorization servers that support that.
+        scopes: Scopes to request in addition to those that the server requires, as a list or a
+            space-separated string.
+        client_id: The id of the client, if you registered it manually.
+        client_secret: The secret for `client_id`.
+        issuer: The authorization server that issued `client_id` (default: the first one at which it
+            is used).
+        client_metadata_url: The https URL of a document about this client. The URL is used as the
+            client id at authorization servers that support this.
         client_name: The name that users see on the consent page (default: Dovetail).
-        client_uri: The home page of the client, for a registration.
-        redirect_port: The local port that the browser returns to (default: 28479, or any that is
-            free).
+        client_uri: The home page of the client, which is sent with a registration.
+        redirect_port: The local port to which the browser returns (default: 28479, or any free port
+            if that is in use).
         store: Where tokens are stored (default: `default_store()`).
-        browser: How to send the user to a page (default: `LoopbackBrowser()`). False never logs in:
-            a stored login is used, or Unauthorized raised.
-        dpop: True requires tokens that are bound to a key, which are useless to a thief. False
-            never requests them. The default is what the server asks for.
-        fresh: Whether to log in again in any case. The stored login stays until that has worked.
+        browser: The browser to log in with (default: `LoopbackBrowser()`). With False, only a
+            stored login is used, and Unauthorized is raised if there is none.
+        dpop: True requires tokens that are bound to a key, which are useless if stolen. False never
+            requests them (default: the server decides).
+        fresh: Whether to ignore the stored login and log in again (default: False). The stored
+            login is kept until that succeeds.
 
     Raises:
         ConfigError: `client_secret` is given without `client_id`, or `client_metadata_url` is not
@@ -140,7 +142,7 @@ class OAuth(_OAuthCredentials):
         fresh: bool = False,
     ) -> None:
         if client_secret is not None and client_id is None:
-            raise ConfigError("OAuth: client_secret needs a client_id. Pass both.")
+            raise ConfigError("OAuth: client_secret requires a client_id. Pass both.")
         if client_metadata_url is not None:
             check_document_url(client_metadata_url)
         options = FlowOptions(
@@ -162,7 +164,7 @@ class OAuth(_OAuthCredentials):
 
         Args:
             url: The URL of the server.
-            fetch: What sends requests to authorization servers.
+            fetch: A function that sends requests to authorization servers.
         """
         if self._store is None:
             self._store = default_store()
@@ -176,17 +178,18 @@ class ClientCredentials(_OAuthCredentials):
     Args:
         client_id: The id of the program at the authorization server.
         client_secret: Its secret. Pass this or `private_key`.
-        private_key: The private key (PEM) with which the program signs its assertions. Needs
+        private_key: The private key (PEM) that signs the program's assertions. Requires
             `dovetail-mcp[auth]`.
         algorithm: The signature algorithm for `private_key` (default: ES256).
         scopes: Scopes to request in addition to those that the server requires.
-        issuer: The authorization server that issued the id (default: the first where it is used).
+        issuer: The authorization server that issued `client_id` (default: the first one at which it
+            is used).
         store: Where tokens are stored (default: in memory).
-        dpop: True requires tokens that are bound to a key, False never requests them. The default
-            is what the server asks for.
+        dpop: True requires tokens that are bound to a key. False never requests them (default: the
+            server decides).
 
     Raises:
-        ConfigError: Not exactly one of `client_secret` and `private_key` is given, or the key
+        ConfigError: Both or neither of `client_secret` and `private_key` are given, or the key
             cannot be read.
     """
 
@@ -223,26 +226,26 @@ class ClientCredentials(_OAuthCredentials):
 
 
 class EnterpriseManaged(_OAuthCredentials):
-    """A user's login at an enterprise, passed on to the server without a second login.
+    """A user's existing login at their enterprise, used for the server without a second login.
 
     Args:
         client_id: The id of the client at the server's authorization server.
-        client_secret: The secret that goes with it.
-        id_token: The ID token of the user from the identity provider, or a function (sync or async)
-            that returns one whenever it is needed.
+        client_secret: The secret for `client_id`.
+        id_token: The user's ID token from the identity provider, or a function (sync or async) that
+            returns one whenever it is needed.
         idp_token_endpoint: The token endpoint of the identity provider, which exchanges the ID
-            token. Must be https, or http on localhost.
+            token. It must use https, or http on localhost.
         idp_client_id: The id of the client at the identity provider.
-        idp_client_secret: The secret that goes with it.
+        idp_client_secret: The secret for `idp_client_id`.
         scopes: Scopes to request in addition to those that the server requires.
-        issuer: The authorization server that issued `client_id` (default: the first where it is
-            used).
+        issuer: The authorization server that issued `client_id` (default: the first one at which it
+            is used).
         store: Where tokens are stored (default: in memory).
-        dpop: True requires tokens that are bound to a key, False never requests them. The default
-            is what the server asks for.
+        dpop: True requires tokens that are bound to a key. False never requests them (default: the
+            server decides).
 
     Raises:
-        ConfigError: `idp_token_endpoint` is not https (or http on localhost).
+        ConfigError: `idp_token_endpoint` does not use https (or http on localhost).
     """
 
     extensions = ("io.modelcontextprotocol/enterprise-managed-authorization",)
@@ -263,7 +266,7 @@ class EnterpriseManaged(_OAuthCredentials):
     ) -> None:
         if not is_confidential(idp_token_endpoint):
             raise ConfigError(
-                "EnterpriseManaged: idp_token_endpoint must be https: "
+                "EnterpriseManaged: idp_token_endpoint must use https: "
                 f"{one_line(idp_token_endpoint)}"
             )
         options = FlowOptions(
@@ -288,17 +291,18 @@ class EnterpriseManaged(_OAuthCredentials):
 
 
 class WorkloadIdentity(_OAuthCredentials):
-    """A program's identity as its platform states it (Kubernetes, a cloud, a CI system).
+    """A program's identity, asserted by its platform (Kubernetes, a cloud, a CI system).
 
     Args:
         client_id: The id of the program at the authorization server.
-        assertion: A JWT of the platform, or a function (sync or async) that returns one whenever it
-            is needed.
+        assertion: A JWT from the platform, or a function (sync or async) that returns one whenever
+            it is needed.
         scopes: Scopes to request in addition to those that the server requires.
-        issuer: The authorization server that issued the id (default: the first where it is used).
+        issuer: The authorization server that issued `client_id` (default: the first one at which it
+            is used).
         store: Where tokens are stored (default: in memory).
-        dpop: True requires tokens that are bound to a key, False never requests them. The default
-            is what the server asks for.
+        dpop: True requires tokens that are bound to a key. False never requests them (default: the
+            server decides).
     """
 
     def __init__(
@@ -327,7 +331,7 @@ class WorkloadIdentity(_OAuthCredentials):
 
 
 class BearerToken:
-    """A token from elsewhere. It is sent to the server that it is bound to, and nowhere else.
+    """A token that was obtained elsewhere. It is sent only to the server that it is bound to.
 
     Args:
         token: The token, or a function (sync or async) that returns one for each request.
@@ -338,7 +342,7 @@ class BearerToken:
         self._url = ""
 
     def bind(self, url: str, fetch: Fetch) -> "BearerToken":
-        """Return the same token, for one server.
+        """Return the same token, bound to one server.
 
         Args:
             url: The URL of the server.
@@ -349,15 +353,15 @@ class BearerToken:
         return bound
 
     async def headers(self, method: str, url: str) -> Mapping[str, str]:
-        """Return the Authorization header; nothing for a URL of another origin.
+        """Return the Authorization header, or no headers if the URL has another origin.
 
         Args:
             method: The method of the request.
             url: The URL of the request.
 
         Raises:
-            Unauthorized: The URL is not https (or http on localhost).
-            ConfigError: The token is not printable ASCII.
+            Unauthorized: The URL does not use https (or http on localhost).
+            ConfigError: The token is empty or contains characters other than printable ASCII.
         """
         if origin(url) != origin(self._url):
             return {}
@@ -366,7 +370,7 @@ class BearerToken:
         return {"authorization": f"Bearer {token}"}
 
     async def on_refused(self, method: str, url: str, answer: HttpResponse) -> bool:
-        """Handle a 401 or 403 response. True if there is another token by now.
+        """Handle a 401 or 403 response. Returns whether a different token is now available.
 
         Args:
             method: The method of the request.
@@ -391,18 +395,18 @@ class BearerToken:
                 f"{one_line(' '.join(required.scopes))}",
                 scopes=required.scopes,
             )
-        raise Unauthorized(f"{self._url} refuses this token{required.reason}. Pass another one.")
+        raise Unauthorized(f"{self._url} refused this token{required.reason}. Pass another one.")
 
     def on_response(self, answer: HttpResponse) -> None:
-        """Do nothing: no response changes a token from elsewhere.
+        """Do nothing, because responses do not affect the token.
 
         Args:
             answer: The response.
         """
 
     async def authorize(self) -> None:
-        """Raise Unauthorized: nobody can log in with a token from elsewhere."""
-        raise Unauthorized(f"{self._url} refuses this token. Pass another one.")
+        """Raise Unauthorized, because a fixed token cannot be replaced by a login."""
+        raise Unauthorized(f"{self._url} refused this token. Pass another one.")
 
 
 async def _resolve_token(token: Token) -> str:

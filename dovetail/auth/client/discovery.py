@@ -1,33 +1,35 @@
-"""Discovery: from the URL of a server to the authorization server that issues tokens for it, and to
-the id of this client there.
+"""Discovery of the authorization server that issues tokens for a server, and of the id of this
+client there.
 
-Everything here is a generator without I/O: it yields an `HttpRequest` and is sent the
+The functions here are generators that do no I/O: they yield an `HttpRequest` and receive the
 `HttpResponse`.
 
-    the server    the `resource_metadata` of its challenge, else
-                  /.well-known/oauth-protected-resource/path, else the same at the root
-    its issuers   those that it lists, in order; the first that supports what is needed
-    an issuer     RFC 8414 with the issuer's path inserted, then OpenID Connect with the path
-                  inserted, then appended
+    the server's metadata    the `resource_metadata` of its challenge, or else
+                             /.well-known/oauth-protected-resource/path, or else the same URL
+                             without the path
+    the issuer               the first one in the metadata that supports the required features
+    the issuer's metadata    RFC 8414 with the issuer's path inserted, then OpenID Connect with the
+                             path inserted, then with the path appended
 
-A server whose metadata is for another resource, and an issuer whose metadata is for another issuer,
-are lies or mistakes. Both end the search: https://www.rfc-editor.org/rfc/rfc9728#section-3.3,
+If the metadata of a server is for another resource, or the metadata of an issuer is for another
+issuer, the search fails: https://www.rfc-editor.org/rfc/rfc9728#section-3.3,
 https://www.rfc-editor.org/rfc/rfc8414#section-3.3.
 
-A server without metadata speaks the revision that had none: metadata at its origin, else three
-endpoints by convention. A server that cannot be *reached* is never treated like that.
+A server without metadata is assumed to use the first revision with authorization: the metadata of
+an authorization server at its origin, or else three default endpoints. A server that cannot be
+*reached* is not treated this way.
 
-The client gets its id in the order that the specification prefers:
+The client gets its id from one of these sources, in the order that the specification prefers:
 
-    given        the user registered the client in advance; valid at one issuer only
-    document     the id is the URL of a document about the client, if the server reads those
-    registered   the client registers itself (RFC 7591), and keeps the answer for the next time
+    given        the user registered the client in advance; the id is valid at one issuer only
+    document     the id is the URL of a document about the client, if the issuer supports that
+    registered   the client registers itself (RFC 7591), and stores the registration
 
 https://modelcontextprotocol.io/specification/2026-07-28/basic/authorization/client-registration
 
 An id that was given without its issuer belongs to the first issuer where it is used. A client
-registers itself again if the registration has expired, if it was for another redirect URI or for
-fewer scopes than are needed now, and if the server has forgotten it.
+registers itself again if its registration has expired, or was for another redirect URI or too few
+scopes. It also does so if the server no longer knows it.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -61,44 +63,44 @@ from ..wire import (
 from .store import ClientRegistration, ServerRecord
 
 MAX_REQUESTS_PER_DOCUMENT = 4
-"""Including redirects, which are only followed within the same origin."""
+"""This includes redirects, which are only followed within the same origin."""
 MAX_ISSUERS = 5
-"""Authorization servers of one resource that are tried."""
+"""The maximum number of authorization servers to try for one resource."""
 ENDPOINTS = ("authorization_endpoint", "token_endpoint", "registration_endpoint")
 
 T = TypeVar("T", bound=Struct)
 R = TypeVar("R")
 DiscoverySteps: TypeAlias = Generator[HttpRequest, HttpResponse, R]
-"""Yields requests, is sent their responses, and returns what it found."""
+"""Yields requests, receives their responses, and returns the result."""
 ChooseIssuers: TypeAlias = Callable[[Sequence[str]], Sequence[str]]
-"""Takes the issuers that a server names, and returns those to try, in order. Raises if none of them
-will do."""
+"""Takes the issuers that a server names, and returns those to try, in order. Raises Unauthorized if
+none is acceptable."""
 CheckServer: TypeAlias = Callable[[ServerMetadata], None]
-"""Raises Unauthorized if an authorization server does not support what is needed."""
+"""Raises Unauthorized if an authorization server does not support the required features."""
 
 
 class DiscoveryResult(Struct, frozen=True):
-    """Where a token for a server comes from."""
+    """The authorization server of a server, and what to request from it."""
 
     resource: str
-    """The server's own name for itself, which requests repeat exactly."""
+    """The identifier of the server according to its metadata. Requests must repeat it exactly."""
     server: ServerMetadata
     scopes: tuple[str, ...] = ()
-    """The scopes that the server says are needed to start with."""
+    """The scopes in the server's metadata, to request at the first login."""
     requires_dpop: bool = False
     """Whether the server only accepts tokens that are bound to a key."""
 
     @property
     def token_endpoint(self) -> str:
-        """The token endpoint; servers without one are never the result."""
+        """The token endpoint. Discovery rejects servers without one."""
         return self.server.token_endpoint or ""
 
 
 def discover(
     url: str, metadata_url: str | None, choose: ChooseIssuers, check: CheckServer
 ) -> DiscoverySteps[DiscoveryResult]:
-    """Find out where to get a token for the server at `url`. `metadata_url` is the URL of its
-    metadata, if its challenge named one."""
+    """Find the authorization server for the server at `url`. `metadata_url` is the URL of the
+    server's metadata, if its challenge contained one."""
     resource = yield from resource_metadata(url, metadata_url)
     if resource is None:
         server = yield from conventional_server(url)
@@ -107,7 +109,7 @@ def discover(
         return DiscoveryResult(canonical_url(url), server)
     if not resource.authorization_servers:
         raise Unauthorized(
-            f"{url}: its metadata does not name an authorization server. Ask its operator."
+            f"{url}: its metadata does not name an authorization server. Contact its operator."
         )
     first_error: Unauthorized | ConnectFailed | TimedOut | None = None
     for issuer in choose(resource.authorization_servers)[:MAX_ISSUERS]:
@@ -127,7 +129,7 @@ def discover(
 def resource_metadata(
     url: str, metadata_url: str | None
 ) -> DiscoverySteps[ResourceMetadata | None]:
-    """Get the metadata of the server at `url`; None if it has none."""
+    """Get the metadata of the server at `url`. Returns None if there is none."""
     require_safe(canonical_url(url), "The server's URL")
     candidates = resource_metadata_urls(url)
     if metadata_url is not None:
@@ -150,14 +152,14 @@ def server_metadata(issuer: str) -> DiscoverySteps[ServerMetadata]:
     found = yield from _first_document(server_metadata_urls(issuer), ServerMetadata)
     if found is None:
         raise Unauthorized(
-            f"{issuer}: this authorization server publishes no metadata (RFC 8414). Ask its "
-            "operator."
+            f"{issuer}: this authorization server publishes no metadata (RFC 8414). Contact "
+            "its operator."
         )
     return _check_metadata(found, issuer, (issuer,))
 
 
 def conventional_server(url: str) -> DiscoverySteps[ServerMetadata]:
-    """Get the authorization server of a server without metadata: its own origin."""
+    """Get the authorization server at the origin of a server without metadata."""
     base = require_safe(origin(url), "The authorization server")
     found = yield from _first_document(server_metadata_urls(base)[:1], ServerMetadata)
     if found is None:
@@ -166,10 +168,10 @@ def conventional_server(url: str) -> DiscoverySteps[ServerMetadata]:
             authorization_endpoint=f"{base}/authorize",
             token_endpoint=f"{base}/token",
             registration_endpoint=f"{base}/register",
-            # That revision requires PKCE of every server.
+            # That revision requires every server to support PKCE.
             code_challenge_methods_supported=["S256"],
         )
-    # Nobody said how the issuer is spelled, and both spellings lead to the same document.
+    # The exact spelling of the issuer is unknown, and both spellings lead to the same document.
     return _check_metadata(found, base, (base, f"{base}/"))
 
 
@@ -189,7 +191,8 @@ def _check_metadata(
 
 
 def _first_document(urls: Sequence[str], kind: type[T]) -> DiscoverySteps[T | None]:
-    """Get the first of these documents that exists. One that could not be fetched may exist."""
+    """Get the first of these documents that exists. Raises the first error if none was found and a
+    request failed."""
     first_error: ConnectFailed | TimedOut | None = None
     for url in urls:
         try:
@@ -228,14 +231,14 @@ def _document(url: str, kind: type[T]) -> DiscoverySteps[T | None]:
 
 
 def require_metadata(server: ServerMetadata, **needed: Any) -> None:
-    """Raise Unauthorized unless each list of the metadata has the needed value, or, for `...`, the
-    field is there at all."""
+    """Raise Unauthorized unless each field of the metadata contains the required value. `...`
+    accepts any value that is not empty."""
     for name, value in needed.items():
         found = getattr(server, name)
         if not found or (value is not ... and value not in found):
             missing = name if value is ... else f"{value} in {name}"
             raise Unauthorized(
-                f"{server.issuer}: its metadata has no {missing}, which a safe login needs"
+                f"{server.issuer}: its metadata has no {missing}, which a secure login requires"
             )
 
 
@@ -243,35 +246,36 @@ def require_metadata(server: ServerMetadata, **needed: Any) -> None:
 
 SECRET_METHODS = ("client_secret_basic", "client_secret_post")
 AUTH_METHODS = ("none", *SECRET_METHODS)
-"""How a client may authenticate at the token endpoint, in order of preference."""
+"""The authentication methods for the token endpoint, in order of preference."""
 DEFAULT_AUTH_METHODS = ("client_secret_basic",)
-"""What a server supports if it does not say: https://www.rfc-editor.org/rfc/rfc8414#section-2"""
+"""The methods of a server that lists none: https://www.rfc-editor.org/rfc/rfc8414#section-2"""
 EXPIRY_MARGIN_SECONDS = 60.0
 
 
 class FlowOptions(SecretStruct, kw_only=True):
-    """What the user says about this client, and wants, whatever the server says."""
+    """The user's settings for this client and its logins."""
 
     url: str = ""
     """The URL of the server."""
     client_id: str | None = None
     client_secret: str | None = None
     issuer: str | None = None
-    """Who issued the id."""
+    """The issuer of the client id."""
     auth_method: str | None = None
     metadata_url: str | None = None
     name: str = "Dovetail"
     uri: str | None = None
     scopes: tuple[str, ...] = ()
     dpop: bool | None = None
-    """Whether tokens have to be bound to a key; None leaves that to the server."""
+    """Whether tokens must be bound to a key. None lets the server decide."""
     fresh: bool = False
-    """Whether to log in again in any case. The stored login stays until that has worked."""
+    """Whether to ignore the stored login and log in again. The stored login is kept until that
+    succeeds."""
 
 
 def issuer_chooser(options: FlowOptions, record: ServerRecord) -> ChooseIssuers:
-    """Return what orders the issuers of a server: those that know this client already come first,
-    and those that a given id is not for are refused."""
+    """Return a function that orders the issuers of a server. Issuers that already know this client
+    come first, and those that did not issue a given id are excluded."""
 
     def choose(issuers: Sequence[str]) -> Sequence[str]:
         known_issuer = options.issuer or _issuer_used_before(options, record)
@@ -282,8 +286,8 @@ def issuer_chooser(options: FlowOptions, record: ServerRecord) -> ChooseIssuers:
         if known_issuer not in issuers:
             raise Unauthorized(
                 f"The client_id was issued by {known_issuer}, but the server now uses "
-                f"{one_line(', '.join(issuers))}. If that is right, pass the client_id and issuer "
-                "that are used there."
+                f"{one_line(', '.join(issuers))}. If that is correct, pass a client_id that was "
+                "issued there, and its issuer."
             )
         return (known_issuer,)
 
@@ -309,10 +313,10 @@ def check_document_url(url: str) -> None:
 def use_given_client(
     options: FlowOptions, found: DiscoveryResult, record: ServerRecord
 ) -> ClientRegistration:
-    """Return the client that the user registered, and remember at which issuer it was used."""
+    """Return the client that the user registered, and remember the issuer at which it is used."""
     if options.client_id is None:
-        raise ConfigError("A client_id is needed")
-    # The secret stays with the user; only the issuer is remembered.
+        raise ConfigError("A client_id is required")
+    # The secret is not stored; only the issuer is remembered.
     record.register(found.server.issuer, ClientRegistration(client_id=options.client_id))
     return ClientRegistration(
         client_id=options.client_id,
@@ -323,7 +327,7 @@ def use_given_client(
 
 
 def choose_auth_method(server: ServerMetadata, *, has_secret: bool) -> str:
-    """Return how a client authenticates at a token endpoint."""
+    """Return the method with which a client authenticates at a token endpoint."""
     if not has_secret:
         return "none"
     offered = server.token_endpoint_auth_methods_supported or DEFAULT_AUTH_METHODS
@@ -338,7 +342,7 @@ def obtain_registration(
     scopes: Sequence[str],
     now: float,
 ) -> Generator[HttpRequest, HttpResponse, ClientRegistration]:
-    """Return how this client is known at an authorization server, registering it if needed."""
+    """Return the registration of this client at an authorization server. Registers it if needed."""
     server = found.server
     if options.client_id is not None:
         return use_given_client(options, found, record)
@@ -369,8 +373,8 @@ def _register(
         redirect_uris=[redirect_uri],
         client_name=options.name,
         client_uri=options.uri,
-        # OpenID providers take a client without a type for a web site, and refuse loopback
-        # addresses to it.
+        # OpenID providers treat a client without a type as a website, and refuse its loopback
+        # addresses.
         application_type="native" if is_loopback(urlsplit(redirect_uri).hostname) else "web",
         grant_types=["authorization_code", "refresh_token"],
         response_types=["code"],
@@ -386,7 +390,7 @@ def _register(
     )
     if answer.status == 429 or answer.status >= 500:
         raise ConnectFailed(
-            f"{endpoint}: HTTP {answer.status} for the registration. Try again later."
+            f"{endpoint}: HTTP {answer.status} from the registration endpoint. Try again later."
         )
     information = (
         read_document(answer.body, ClientInformation) if answer.status in (200, 201) else None
@@ -395,8 +399,8 @@ def _register(
         error = read_document(answer.body, ErrorReply)
         reason = error.text if error is not None else f"HTTP {answer.status}"
         raise Unauthorized(
-            f"{server.issuer} did not register this client ({reason}). Register one by hand and "
-            "pass its client_id."
+            f"{server.issuer} did not register this client ({reason}). Register one manually "
+            "and pass its client_id."
         )
     method = information.token_endpoint_auth_method or wanted_method
     if method not in AUTH_METHODS:

@@ -1,16 +1,16 @@
 """The authorization flow of a client, without I/O.
 
-`acquire_tokens` and `refresh_tokens` are generators. They yield an `HttpRequest` to be sent, and
-are sent the `HttpResponse`; or an `OpenPage`, a page that a person has to visit, and are sent the
-parameters that came back to the redirect URI. Errors on the way are thrown into them. `run_flow`
-does all that; a test does it in microseconds.
+`acquire_tokens` and `refresh_tokens` are generators. They yield an `HttpRequest` and receive its
+`HttpResponse`, or they yield an `OpenPage` for the user to visit and receive the parameters of the
+redirect. Errors are thrown into the generator. `run_flow` drives a generator; tests can do so
+without I/O.
 
     acquire_tokens   discovery -> registration -> a grant (by default the authorization code with
                      PKCE) -> TokenSet
     refresh_tokens   TokenSet -> TokenSet
 
-Each check is made at the step that it protects. Nothing that came back through the browser is
-believed or shown before `state` and `iss` were checked, not even an error:
+Each check is made at the step that it protects. Nothing that comes back through the browser is
+trusted or shown before `state` and `iss` have been checked, not even an error:
 https://www.rfc-editor.org/rfc/rfc9207#section-2.4
 """
 
@@ -48,12 +48,12 @@ R = TypeVar("R")
 MAX_LIFETIME_SECONDS = 10 * 365 * 86400.0
 OFFLINE_ACCESS = "offline_access"
 UNKNOWN_CLIENT_ERRORS = frozenset({"invalid_client", "unauthorized_client"})
-"""What a server says that no longer knows this client."""
+"""The errors of a server that no longer knows this client."""
 TOKEN_SCHEMES = {"bearer": "Bearer", "dpop": "DPoP"}
 
 
 class OpenPage(Struct, frozen=True):
-    """A page that a person has to visit. The flow is sent the parameters of the redirect URI."""
+    """A page for the user to visit. The flow then receives the parameters of the redirect."""
 
     url: str
     about: str
@@ -63,7 +63,7 @@ Flow: TypeAlias = Generator[HttpRequest | OpenPage, Any, R]
 
 
 async def run_flow(steps: Flow[R], fetch: Fetch, visit: Visit | None = None) -> R:
-    """Do what a flow asks for, until it returns."""
+    """Run a flow until it returns: send its requests, and open its pages."""
     answer: Any = None
     error: DovetailError | None = None
     try:
@@ -94,8 +94,8 @@ def acquire_tokens(
     redirect_uri: str | None = None,
     grant: UnattendedGrant | None = None,
 ) -> Flow[TokenSet]:
-    """Get tokens for a server, by a login or, with a `grant`, without a person. New registrations
-    are added to `record`."""
+    """Get tokens for a server through a login or, with a `grant`, without user interaction. New
+    registrations are added to `record`."""
     check = partial(_check_can_log_in, options.url)
     if grant is not None:
         check = partial(require_metadata, token_endpoint=...)
@@ -105,7 +105,7 @@ def acquire_tokens(
     scopes = choose_scopes(options, record, required, found, person=grant is None)
     bound = dpop if _wants_dpop(options, record, required, found) else None
     if bound is not None:
-        bound.signer()  # if there can be no key, raise before the login, not after it
+        bound.signer()  # if no key can be generated, raise before the login, not after it
     if grant is None:
         client, reply = yield from _log_in_again_if_forgotten(
             options, record, found, redirect_uri or "", scopes, bound, now
@@ -124,8 +124,8 @@ def acquire_tokens(
 
 
 def registration_of(tokens: TokenSet, options: FlowOptions) -> ClientRegistration:
-    """Return the client that these tokens belong to. A secret that the user gave is not stored with
-    them, and may have changed."""
+    """Return the client that these tokens belong to. A secret that the user passed is not stored
+    with the tokens, and is taken from the options."""
     client = tokens.registration
     given = client.source == "given" and client.client_id == options.client_id
     return replace(client, client_secret=options.client_secret) if given else client
@@ -134,7 +134,7 @@ def registration_of(tokens: TokenSet, options: FlowOptions) -> ClientRegistratio
 def refresh_tokens(
     tokens: TokenSet, options: FlowOptions, dpop: DpopClient, now: Callable[[], float]
 ) -> Flow[TokenSet | ErrorReply]:
-    """Exchange a refresh token; an ErrorReply says why that was refused."""
+    """Exchange a refresh token. Returns an ErrorReply if the server refuses it."""
     form = {
         "grant_type": "refresh_token",
         "refresh_token": tokens.refresh_token or "",
@@ -150,7 +150,7 @@ def refresh_tokens(
     renewed = _to_token_set(reply, found, tokens.registration, tokens.requested_scopes, now())
     if renewed.scheme != tokens.scheme:
         raise Unauthorized(
-            f"{tokens.issuer} issued a {renewed.scheme} token in place of a {tokens.scheme} token"
+            f"{tokens.issuer} issued a {renewed.scheme} token instead of a {tokens.scheme} token"
         )
     renewed.refresh_token = renewed.refresh_token or tokens.refresh_token
     renewed.granted_scopes = parse_scopes(reply.scope) or tokens.granted_scopes
@@ -166,11 +166,13 @@ def choose_scopes(
     *,
     person: bool,
 ) -> tuple[str, ...]:
-    """Return the scopes to request: what the challenge names, else what the server's metadata
-    names; what was requested before, so that nothing is lost; and what the user wants.
+    """Return the scopes to request.
+
+    These are the scopes of the options, those that were requested before, and those of the
+    challenge. If all of these are empty, they are the scopes of the server's metadata.
 
     The result may be empty. If a `person` logs in, `offline_access` is added where supported, so
-    that they need not log in again soon.
+    that they do not have to log in again soon.
     """
     tokens = record.tokens
     before = tokens.requested_scopes if tokens is not None else record.requested_scopes
@@ -178,7 +180,7 @@ def choose_scopes(
     wanted = dict.fromkeys((*options.scopes, *before, *named))
     if OFFLINE_ACCESS not in (found.server.scopes_supported or ()):
         wanted.pop(OFFLINE_ACCESS, None)
-    elif wanted and person:  # alone it would mean "no other scope"
+    elif wanted and person:  # on its own it would mean "no other scope"
         wanted[OFFLINE_ACCESS] = None
     return tuple(wanted)
 
@@ -192,7 +194,7 @@ def _log_in_again_if_forgotten(
     dpop: DpopClient | None,
     now: Callable[[], float],
 ) -> Flow[tuple[ClientRegistration, TokenResult]]:
-    """Log in; register and log in a second time if the server has forgotten this client."""
+    """Log in. If the server no longer knows this client, register it and log in again."""
     issuer = found.server.issuer
     known = options.client_id is None and issuer in record.registrations
     for retry in (True, False):
@@ -254,22 +256,22 @@ def _log_in(
 def _check_callback(
     returned: Mapping[str, str], server: ServerMetadata, state: str
 ) -> str | ErrorReply:
-    """Return the code that came back through the browser, if it answers this very request."""
+    """Return the code that came back through the browser, if it belongs to this request."""
     if not compare_digest(returned.get("state", "").encode(errors="replace"), state.encode()):
         raise Unauthorized(
-            "The answer from the browser belongs to another login (its state differs) and was "
+            "The authorization response belongs to another login (its state differs) and was "
             "ignored. Log in again."
         )
     issuer = returned.get("iss")
     if issuer is None and server.authorization_response_iss_parameter_supported:
         raise Unauthorized(
-            "The answer from the browser does not name its issuer, which "
-            f"{server.issuer} always does, and was ignored. Log in again."
+            f"The authorization response was ignored because it has no iss, which {server.issuer} "
+            "always sends. Log in again."
         )
     if issuer is not None and issuer != server.issuer:
         raise Unauthorized(
-            f"The answer from the browser is from {one_line(issuer)}, not from {server.issuer}, "
-            "and was ignored. Log in again."
+            f"The authorization response was ignored because it is from {one_line(issuer)}, not "
+            f"from {server.issuer}. Log in again."
         )
     if "error" in returned:
         return ErrorReply(
@@ -278,7 +280,7 @@ def _check_callback(
     code = returned.get("code", "")
     if not code or not code.isascii():
         raise Unauthorized(
-            f"{server.issuer}: the answer from the browser has no code. Log in again."
+            f"{server.issuer}: the authorization response has no code. Log in again."
         )
     return code
 
@@ -290,13 +292,13 @@ def _check_can_log_in(url: str, server: ServerMetadata) -> None:
         token_endpoint=...,
         code_challenge_methods_supported="S256",
     )
-    # Addresses that we fetch are checked when they are connected to, but the user's browser opens
-    # whatever it is given.
+    # The addresses of our own requests are checked when connecting, but the user's browser opens
+    # any URL.
     endpoint = server.authorization_endpoint or ""
     if is_local(endpoint) and not is_local(server.issuer) and not is_local(url):
         raise Unauthorized(
-            f"{server.issuer}: its authorization_endpoint is on the local network, where a server "
-            f"elsewhere must not send a browser: {one_line(endpoint)}"
+            f"{server.issuer}: its authorization_endpoint is on the local network, but the server "
+            f"is not, so it is not opened: {one_line(endpoint)}"
         )
 
 
@@ -306,13 +308,14 @@ def _wants_dpop(
     required: AccessRequirements,
     found: DiscoveryResult,
 ) -> bool:
-    """Tell whether to request tokens that are bound to a key: if that is wanted or was so before,
-    and the issuer supports it. Raises Unauthorized if it is needed and not supported."""
+    """Return whether to request tokens that are bound to a key. That is the case if they are
+    wanted, or the last tokens were bound, and the issuer supports it. Raises Unauthorized if bound
+    tokens are required but not supported."""
     supported = "ES256" in (found.server.dpop_signing_alg_values_supported or ())
     needed = bool(options.dpop) or found.requires_dpop or required.schemes == {"dpop"}
     if needed and not supported:
         raise Unauthorized(
-            f"{found.server.issuer}: it does not issue tokens that are bound to a key (DPoP with "
+            f"{found.server.issuer} does not issue tokens that are bound to a key (DPoP with "
             "ES256), which are required here"
         )
     before = record.tokens is not None and record.tokens.scheme == "DPoP"
@@ -351,7 +354,7 @@ def _to_token_set(
 
 
 def _user_of(id_token: str | None) -> str | None:
-    """Return the name of the user in an ID token. It came straight from the authorization server,
+    """Return the user name in an ID token. The token came directly from the authorization server,
     so its signature need not be checked:
     https://openid.net/specs/openid-connect-core-1_0.html#IDTokenValidation"""
     try:

@@ -1,13 +1,12 @@
-"""Requests to a token endpoint: a form, the authentication of the client, and the meaning of the
-response.
+"""Requests to a token endpoint: the form, the authentication of the client, and the response.
 
-`request_token` is one such request. Like all of the flow it is a generator without I/O: it yields
-requests and is sent the responses. It returns what the server said, a `TokenReply` or an
-`ErrorReply`, and raises ConnectFailed if the server is merely in trouble, which says nothing about
-the credentials.
+`request_token` makes one of these requests. Like the rest of the flow, it is a generator that does
+no I/O: it yields requests and receives the responses. It returns the server's `TokenReply` or
+`ErrorReply`. For a temporary failure of the server, which says nothing about the credentials, it
+raises ConnectFailed.
 
-The grants below need no person: client credentials (RFC 6749, 4.4), the login at an enterprise (an
-ID-JAG from a token exchange, RFC 8693, redeemed by RFC 7523), and the identity of a workload (RFC
+The grants below need no user interaction: client credentials (RFC 6749, 4.4), an enterprise login
+(an ID-JAG from a token exchange, RFC 8693, redeemed as in RFC 7523), and workload identity (RFC
 7523).
 """
 
@@ -42,23 +41,23 @@ TRANSIENT_ERRORS = frozenset({"temporarily_unavailable", "server_error", "slow_d
 
 
 class EnterpriseLogin(SecretStruct):
-    """A user's login at the identity provider of an enterprise."""
+    """A user's login at the identity provider of their enterprise."""
 
     token_endpoint: str
     client: ClientRegistration
-    """This client, as the identity provider knows it."""
+    """The registration of this client at the identity provider."""
     id_token: str
 
 
 class UnattendedGrant(SecretStruct):
-    """How to get tokens without a person."""
+    """A grant that needs no user interaction."""
 
     form: Mapping[str, str]
-    """The form of the token request, without resource and scopes."""
+    """The form of the token request, without the resource and scopes."""
     sign: SignAssertion | None = None
-    """Signs the assertions with which the client authenticates, if it has a private key."""
+    """Signs the client's assertions, if it authenticates with a private key."""
     login: EnterpriseLogin | None = None
-    """Where the assertion in the form comes from, if an enterprise decides."""
+    """The login to exchange for the assertion in the form, if an enterprise manages access."""
 
 
 def request_token(
@@ -69,7 +68,7 @@ def request_token(
     dpop: DpopClient | None = None,
     sign: SignAssertion | None = None,
 ) -> TokenRequestSteps:
-    """Send one token request, and again if all it lacked was the server's nonce."""
+    """Send a token request, and send it again if it only lacked the server's nonce."""
     require_safe(endpoint, f"{issuer}: its token endpoint")
     answer = HttpResponse()
     for _ in range(2):
@@ -83,9 +82,9 @@ def request_token(
 def revoke_tokens(
     tokens: TokenSet, client: ClientRegistration
 ) -> Generator[HttpRequest, HttpResponse, bool]:
-    """Revoke tokens at their issuer; False if that was not possible.
+    """Revoke tokens at their issuer. Returns False if that is not possible.
 
-    Revoking a refresh token ends everything that was granted with it:
+    Revoking a refresh token also revokes all access tokens of the same grant:
     https://www.rfc-editor.org/rfc/rfc7009#section-2.1
     """
     server = yield from server_metadata(tokens.issuer)
@@ -106,7 +105,7 @@ def _form_request(
     headers: Mapping[str, str] = {},
     sign: SignAssertion | None = None,
 ) -> HttpRequest:
-    """Return a POST of this form, with the authentication of the client."""
+    """Return a POST request with this form and the client's authentication."""
     id, secret = client.client_id, client.client_secret or ""
     fields = {name: value for name, value in form.items() if value}
     authorization = {}
@@ -155,12 +154,12 @@ def _read_reply(endpoint: str, answer: HttpResponse) -> TokenResult:
     reply = read_document(answer.body, TokenReply) if answer.status in (200, 201) else None
     if reply is None:
         raise Unauthorized(
-            f"{endpoint}: HTTP {answer.status}, without a token or an error. Ask the "
-            "operator of the authorization server."
+            f"{endpoint}: HTTP {answer.status}, without a token or an error. Contact "
+            "the operator of the authorization server."
         )
     if not reply.access_token or not all("!" <= char <= "~" for char in reply.access_token):
         raise Unauthorized(
-            f"{endpoint}: sent a token that no header can carry. Ask the operator of the "
+            f"{endpoint} sent a token that cannot be used in a header. Contact the operator of the "
             "authorization server."
         )
     return reply
@@ -173,7 +172,7 @@ def request_unattended(
     scopes: Sequence[str],
     dpop: DpopClient | None,
 ) -> TokenRequestSteps:
-    """Get tokens for the discovered resource, without a person."""
+    """Get tokens for the discovered resource without user interaction."""
     form = {**grant.form, "resource": found.resource, "scope": " ".join(scopes)}
     if grant.login is not None:
         form["assertion"] = yield from _exchange_id_token(grant.login, found, scopes)
@@ -184,8 +183,8 @@ def request_unattended(
 def _exchange_id_token(
     login: EnterpriseLogin, found: DiscoveryResult, scopes: Sequence[str]
 ) -> Generator[HttpRequest, HttpResponse, str]:
-    """Get an ID-JAG from the identity provider, which decides what its users may use. The server's
-    authorization server will redeem it."""
+    """Get an ID-JAG from the identity provider, which decides which servers its users may use. The
+    server's authorization server redeems it."""
     form = {
         "grant_type": TOKEN_EXCHANGE,
         "requested_token_type": ID_JAG,
@@ -200,18 +199,18 @@ def _exchange_id_token(
     reply = yield from request_token(endpoint, endpoint, login.client, form)
     if isinstance(reply, ErrorReply):
         raise Unauthorized(
-            f"{endpoint}: the identity provider refuses ({reply.text}). Log in there again, or "
-            "ask its operator."
+            f"{endpoint}: the identity provider refused the exchange ({reply.text}). Log in there "
+            "again, or contact its operator."
         )
     if reply.issued_token_type != ID_JAG:
         raise Unauthorized(
-            f"{endpoint}: the identity provider did not issue what was requested (an ID-JAG)"
+            f"{endpoint}: the identity provider did not issue the requested token (an ID-JAG)"
         )
     return reply.access_token
 
 
 def assertion_signer(key: str | bytes, algorithm: str) -> SignAssertion:
-    """Return what signs client assertions with this private key (PEM):
+    """Return a function that signs client assertions with this private key (PEM):
     https://www.rfc-editor.org/rfc/rfc7523#section-3"""
     loaded = jose.load_private_key(key, algorithm)
 

@@ -1,27 +1,27 @@
-"""What a client stores about a server, and where, so that users need not log in twice.
+"""The data that a client stores about a server, and the stores, so that users log in only once.
 
-**What**: one `ServerRecord` for each server. Registrations are stored by issuer, and tokens name
-the issuer, the endpoint and the client that they belong to, so nothing that one authorization
-server said can ever reach another. Times are absolute: they mean the same after a restart.
+**Data**: one `ServerRecord` for each server. Registrations are stored by issuer, and tokens are
+stored with their issuer, endpoint and client, so nothing from one authorization server is ever sent
+to another. Times are absolute, so they stay correct after a restart.
 
-**Where**: a `Store` maps the URL of a server to bytes, and has a lock for each.
+**Stores**: a `Store` maps the URL of a server to bytes, and has a lock for each URL.
 
     MemoryStore     for this process only
     FileStore       one encrypted file that only its owner may read; its key is in a second file, or
                     in DOVETAIL_KEYS
     KeychainStore   the same file, but its key is in the system's keychain
 
-The keychain holds the key and not the records themselves: some keychains cannot list what they
-hold, and some refuse values longer than a few tokens. A key next to its file protects against
-someone who gets only one of the two, such as a backup or a log. It cannot protect against a program
-that runs as the same user.
+The keychain holds only the key, because some keychains cannot list their entries, and some refuse
+values longer than a few tokens. A key in a second file protects the logins if only one of the two
+files leaks, for example in a backup. It does not protect them from programs that run as the same
+user.
 
-**Writing** means read, change and replace, in a thread and under a lock between processes. The file
-is replaced completely or not at all, so reading needs no lock. A file that cannot be decrypted
-counts as empty, and the next write moves it aside.
+**Writing** reads, changes and replaces the file, in a thread and under a lock that all processes
+share. The file is replaced atomically, so reading needs no lock. A file that cannot be decrypted is
+treated as empty, and the next write renames it.
 
-**Locks** are polled: a thread that waits for one could not be cancelled. They are locks of the
-operating system on an open file, and so end with the process that held them, however it ended.
+**Locks** are polled, because a thread that waits for a lock cannot be cancelled. They are file
+locks of the operating system, so they are released when the process ends, even if it crashes.
 """
 
 import asyncio
@@ -49,28 +49,29 @@ from ..wire import SecretStruct
 log = logging.getLogger("dovetail.auth")
 
 MAX_REGISTRATIONS = 8
-"""Authorization servers that one record remembers. The one that was used last always stays."""
+"""The maximum number of authorization servers in one record. The last one used is always kept."""
 RENEW_AHEAD_SECONDS = 60.0
-"""How long before it expires a token is renewed, or a fifth of its lifetime if that is less."""
+"""Tokens are renewed this long before they expire, or a fifth of their lifetime if that is
+shorter."""
 SEAL_PURPOSE = "grants"
 SECRET_BYTES = 32
 MAX_FILE_BYTES = 16 * 1024 * 1024
 LOCK_RETRY_SECONDS = (0.002, 0.05)
 """The first and the longest pause between two attempts to get a lock."""
 LOCK_TIMEOUT_SECONDS = 600.0
-"""How long another task or program may hold a lock: a person may be logging in."""
+"""How long to wait for a lock. Another program may hold it while its user logs in."""
 WRITE_TIMEOUT_SECONDS = 10.0
-"""How long another process may take to write."""
+"""How long to wait for another process to write."""
 POSIX = os.name == "posix"
 OTHERS_MODE, WRITERS_MODE = 0o077, 0o022
 DATA_FOLDERS = {
     "win32": ("APPDATA", "AppData/Roaming"),
     "darwin": ("", "Library/Application Support"),
 }
-"""The variable with the folder for application data, and where it is in a user's home. On other
-systems as freedesktop.org defines it."""
+"""The environment variable that names the folder for application data, and the default below the
+user's home folder. Other systems use the folder that freedesktop.org defines."""
 SERVICE, USER = "dovetail", "grants"
-"""Under which the keychain stores the key."""
+"""The names under which the keychain stores the key."""
 
 _decode = msgspec.msgpack.Decoder(dict[str, bytes]).decode
 
@@ -79,22 +80,22 @@ _decode = msgspec.msgpack.Decoder(dict[str, bytes]).decode
 
 
 class ClientRegistration(SecretStruct, kw_only=True, omit_defaults=True):
-    """How this client is known to one authorization server."""
+    """The registration of this client at one authorization server."""
 
     client_id: str
     client_secret: str | None = None
     auth_method: str = "none"
-    """How it authenticates at the token endpoint."""
+    """How the client authenticates at the token endpoint."""
     source: str = "given"
     """How the client got its id: `given` by the user, from its `document`, or `registered`."""
     expires_at: float | None = None
     redirect_uri: str | None = None
     scopes: tuple[str, ...] = ()
-    """The scopes that it was registered for; empty if there is no limit."""
+    """The scopes that the client was registered for. Empty if there is no limit."""
 
 
 class TokenSet(SecretStruct, kw_only=True, omit_defaults=True):
-    """The tokens of an authorization server, and everything that is needed to renew them."""
+    """The tokens from an authorization server, and everything needed to renew them."""
 
     access_token: str
     scheme: str
@@ -109,16 +110,16 @@ class TokenSet(SecretStruct, kw_only=True, omit_defaults=True):
     requested_scopes: tuple[str, ...] = ()
     granted_scopes: tuple[str, ...] = ()
     user: str | None = None
-    """Who logged in, if the authorization server says so. Only for display."""
+    """The user who logged in, if the authorization server names them. Only for display."""
 
     def is_expiring(self, now: float) -> bool:
-        """Tell whether it is time to renew them."""
+        """Return whether it is time to renew the tokens."""
         return self.expires_at is not None and now >= self.expires_at - min(
             RENEW_AHEAD_SECONDS, (self.expires_at - self.issued_at) / 5
         )
 
     def is_expired(self, now: float) -> bool:
-        """Tell whether no server accepts them any more."""
+        """Return whether the tokens have expired."""
         return self.expires_at is not None and now >= self.expires_at
 
 
@@ -127,11 +128,11 @@ class ServerRecord(SecretStruct, kw_only=True, omit_defaults=True):
 
     tokens: TokenSet | None = None
     registrations: dict[str, ClientRegistration] = {}
-    """By issuer."""
+    """The registrations by issuer."""
     requested_scopes: tuple[str, ...] = ()
-    """The scopes of tokens that have ended."""
+    """The scopes that were requested for the last tokens, after these have been discarded."""
     metadata_url: str | None = None
-    """Where the server said that its metadata is."""
+    """The URL of the server's metadata, from its challenge."""
     jwk: dict[str, Any] | None = None
     """The key that tokens are bound to, with its private members."""
 
@@ -143,7 +144,7 @@ class ServerRecord(SecretStruct, kw_only=True, omit_defaults=True):
         )
 
     def forget(self, issuer: str) -> None:
-        """Forget a registration. Tokens have a copy of theirs."""
+        """Forget a registration. Stored tokens keep their own copy of it."""
         self.registrations = {
             known: client for known, client in self.registrations.items() if known != issuer
         }
@@ -154,7 +155,7 @@ class ServerRecord(SecretStruct, kw_only=True, omit_defaults=True):
 
 
 def read_record(data: bytes | None) -> ServerRecord:
-    """Decode a stored record; a new one if there is none, or if it cannot be read."""
+    """Decode a stored record. Returns a new record if there is none or if it cannot be read."""
     if data is None:
         return ServerRecord()
     try:
@@ -167,48 +168,49 @@ def read_record(data: bytes | None) -> ServerRecord:
 
 
 class Store(Protocol):
-    """Where a client stores its logins. `OAuth(store=…)` takes any object with these methods."""
+    """A place where a client stores its logins. `OAuth(store=…)` accepts any object with these
+    methods."""
 
     async def load(self, key: str) -> bytes | None:
-        """Return what is stored under a key; None if there is nothing.
+        """Return the data stored under a key, or None if there is none.
 
         Args:
             key: The URL of a server.
         """
 
     async def save(self, key: str, data: bytes) -> None:
-        """Store data under a key, in place of what was there.
+        """Store data under a key, replacing any previous data.
 
         Args:
             key: The URL of a server.
-            data: What to store. It contains secrets.
+            data: The data to store. It contains secrets.
 
         Raises:
             ConfigError: It cannot be stored.
         """
 
     async def delete(self, key: str) -> None:
-        """Delete what is stored under a key, if there is anything.
+        """Delete the data stored under a key, if there is any.
 
         Args:
             key: The URL of a server.
         """
 
     async def keys(self) -> list[str]:
-        """Return the keys under which something is stored."""
+        """Return the keys under which data is stored."""
 
     def lock(self, key: str) -> AbstractAsyncContextManager[None]:
         """Return a context manager that holds the lock of a key.
 
-        Of all tasks, threads and programs that share the store, only one holds it at a time.
+        Only one of the tasks, threads and programs that share the store can hold it at a time.
 
         Args:
-            key: The URL of a server, perhaps with a suffix.
+            key: The URL of a server, with an optional suffix.
         """
 
 
 class MemoryStore:
-    """Stores logins in memory, until the process ends."""
+    """Stores logins in memory until the process ends."""
 
     def __init__(self) -> None:
         self._data: dict[str, bytes] = {}
@@ -216,7 +218,7 @@ class MemoryStore:
         self._guard = Lock()
 
     async def load(self, key: str) -> bytes | None:
-        """Return what is stored under a key; None if there is nothing.
+        """Return the data stored under a key, or None if there is none.
 
         Args:
             key: The URL of a server.
@@ -224,16 +226,16 @@ class MemoryStore:
         return self._data.get(key)
 
     async def save(self, key: str, data: bytes) -> None:
-        """Store data under a key, in place of what was there.
+        """Store data under a key, replacing any previous data.
 
         Args:
             key: The URL of a server.
-            data: What to store.
+            data: The data to store.
         """
         self._data[key] = data
 
     async def delete(self, key: str) -> None:
-        """Delete what is stored under a key, if there is anything.
+        """Delete the data stored under a key, if there is any.
 
         Args:
             key: The URL of a server.
@@ -241,18 +243,18 @@ class MemoryStore:
         self._data.pop(key, None)
 
     async def keys(self) -> list[str]:
-        """Return the keys under which something is stored."""
+        """Return the keys under which data is stored."""
         return sorted(self._data)
 
     @asynccontextmanager
     async def lock(self, key: str) -> AsyncIterator[None]:
-        """Hold the lock of a key, which tasks and threads of this process share.
+        """Hold the lock of a key, which is shared by the tasks and threads of this process.
 
         Args:
-            key: The URL of a server, perhaps with a suffix.
+            key: The URL of a server, with an optional suffix.
 
         Raises:
-            TimedOut: Someone else has held the lock for 600 seconds.
+            TimedOut: The lock was not released within 600 seconds.
         """
         with self._guard:
             lock = self._locks.setdefault(key, Lock())
@@ -264,7 +266,7 @@ class MemoryStore:
 
 
 class FileStore:
-    """Stores logins in one encrypted file. Needs `dovetail-mcp[auth]`.
+    """Stores logins in one encrypted file. Requires `dovetail-mcp[auth]`.
 
     Args:
         path: The file (default: `grants.sealed` in the user's folder for application data).
@@ -280,7 +282,7 @@ class FileStore:
         return f"{type(self).__name__}({str(self._path)!r})"
 
     async def load(self, key: str) -> bytes | None:
-        """Return what is stored under a key; None if there is nothing.
+        """Return the data stored under a key, or None if there is none.
 
         Args:
             key: The URL of a server.
@@ -291,47 +293,48 @@ class FileStore:
         return (await asyncio.to_thread(self._read))[0].get(key)
 
     async def save(self, key: str, data: bytes) -> None:
-        """Store data under a key, in place of what was there. It is on disk when this returns.
+        """Store data under a key, replacing any previous data. It is on disk when this method
+        returns.
 
         Args:
             key: The URL of a server.
-            data: What to store.
+            data: The data to store.
 
         Raises:
             ConfigError: The file cannot be written.
-            TimedOut: Another process has been writing for 10 seconds.
+            TimedOut: Another process did not finish writing within 10 seconds.
         """
         await asyncio.to_thread(self._change, lambda rows: rows | {key: data})
 
     async def delete(self, key: str) -> None:
-        """Delete what is stored under a key, if there is anything.
+        """Delete the data stored under a key, if there is any.
 
         Args:
             key: The URL of a server.
 
         Raises:
             ConfigError: The file cannot be written.
-            TimedOut: Another process has been writing for 10 seconds.
+            TimedOut: Another process did not finish writing within 10 seconds.
         """
         await asyncio.to_thread(
             self._change, lambda rows: {name: data for name, data in rows.items() if name != key}
         )
 
     async def keys(self) -> list[str]:
-        """Return the keys under which something is stored."""
+        """Return the keys under which data is stored."""
         return sorted((await asyncio.to_thread(self._read))[0])
 
     @asynccontextmanager
     async def lock(self, key: str) -> AsyncIterator[None]:
-        """Hold the lock of a key, which tasks, threads and processes share.
+        """Hold the lock of a key, which is shared by tasks, threads and processes.
 
         Args:
-            key: The URL of a server, perhaps with a suffix.
+            key: The URL of a server, with an optional suffix.
 
         Raises:
-            ConfigError: The file cannot be encrypted or written. That is raised here, since nobody
-                wants to learn it after a login.
-            TimedOut: Someone else has held the lock for 600 seconds.
+            ConfigError: The file cannot be encrypted or written. This is raised here, so that the
+                user learns about it before a login and not after it.
+            TimedOut: The lock was not released within 600 seconds.
         """
         self._require_encryption(KeyRing([]))
         name = blake2b(key.encode(), digest_size=16).hexdigest()
@@ -365,7 +368,7 @@ class FileStore:
             while not _lock(file):
                 if time.monotonic() > deadline:
                     raise TimedOut(
-                        f"{self._path}: another process has been writing for "
+                        f"{self._path}: another process did not finish writing within "
                         f"{WRITE_TIMEOUT_SECONDS:g} s"
                     )
                 time.sleep(LOCK_RETRY_SECONDS[0])
@@ -383,7 +386,7 @@ class FileStore:
             os.close(file)
 
     def _rings(self, *, create: bool = False) -> list[KeyRing]:
-        """Return the keys that may decrypt the file. The first one encrypts it."""
+        """Return the key rings that may decrypt the file. The first one encrypts it."""
         rings = [key_ring()] if os.environ.get(KEYS_VARIABLE, "").strip(" ,") else []
         secret = self._secret() or (self._make_secret() if create and not rings else None)
         if secret is not None:
@@ -420,7 +423,8 @@ class FileStore:
             return file.read(MAX_FILE_BYTES)
 
     def _write_private(self, path: Path, data: bytes) -> None:
-        """Replace a whole file: readers see the old or the new one, and a crash leaves the old."""
+        """Replace a file atomically. Readers see the old or the new file, and a crash leaves the
+        old one."""
         new = path.with_name(f"{path.name}.{token_hex(4)}.new")
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
         try:
@@ -434,7 +438,7 @@ class FileStore:
             raise
 
     def _open_lock(self, name: str) -> int:
-        """Return an open file to be locked. Closing it releases the lock."""
+        """Open a file that can be locked. Closing it releases the lock."""
         with self._explain_errors():
             self._prepare_folder(self._path.parent)
             folder = self._with_suffix(".locks")
@@ -443,10 +447,10 @@ class FileStore:
             return os.open(folder / name, flags, 0o600)
 
     def _prepare_folder(self, folder: Path) -> None:
-        """Create the folder; ConfigError if others could put files into it."""
+        """Create the folder. Raises ConfigError if other users can write to it."""
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not POSIX:
-            return  # a user's profile is private
+            return  # a user's profile is private on Windows
         found = folder.stat()
         if (
             found.st_uid == os.geteuid()
@@ -456,13 +460,13 @@ class FileStore:
             folder.chmod(0o700)
         elif found.st_uid != os.geteuid() or found.st_mode & WRITERS_MODE:
             raise ConfigError(
-                f"{folder}: others may write there, so no login is stored in it. Run chmod 700 on "
-                "it, or use another folder."
+                f"{folder}: other users can write to this folder, so no login is stored in it. Run "
+                "chmod 700 on it, or use another folder."
             )
 
     @contextmanager
     def _explain_errors(self) -> Iterator[None]:
-        """Turn an error of the operating system into a ConfigError of one line."""
+        """Turn an error of the operating system into a one-line ConfigError."""
         try:
             yield
         except (ConfigError, TimedOut):
@@ -471,7 +475,7 @@ class FileStore:
             is_link = os.path.islink(error.filename or "")
             reason = "symbolic links are not followed" if is_link else error.strerror
             raise ConfigError(
-                f"{error.filename or self._path}: logins cannot be stored there: {reason}"
+                f"Cannot store logins in {error.filename or self._path}: {reason}"
             ) from None
 
 
@@ -482,7 +486,7 @@ class KeychainStore(FileStore):
         path: The file (default: `keychain.sealed` in the user's folder for application data).
 
     Raises:
-        ConfigError: There is no keychain, or the library `keyring` is not installed.
+        ConfigError: There is no keychain, or the `keyring` library is not installed.
     """
 
     default = "keychain.sealed"
@@ -491,7 +495,7 @@ class KeychainStore(FileStore):
         super().__init__(path)
         if (backend := _find_keychain()) is None:
             raise ConfigError(
-                f"No keychain is available. Run: {install_command('keychain')}, and unlock a "
+                f"No keychain is available. Run: {install_command('keychain')}, and unlock the "
                 "keychain; or use FileStore()"
             )
         self._backend = backend
@@ -508,7 +512,7 @@ class KeychainStore(FileStore):
     def _ask(self, question: Callable[[], Any]) -> Any:
         try:
             return question()
-        except Exception as error:  # each keychain has its own errors
+        except Exception as error:  # each keychain raises its own errors
             raise ConfigError(
                 f"The keychain refused access ({type(error).__name__}). Unlock it, or use "
                 "FileStore()."
@@ -518,8 +522,9 @@ class KeychainStore(FileStore):
 def default_store() -> Store:
     """Return the store that `OAuth` uses by default.
 
-    That is a `KeychainStore` if there is a keychain, else a `FileStore`. With DOVETAIL_KEYS in the
-    environment it is always a `FileStore`, encrypted with those keys.
+    This is a `KeychainStore` if there is a keychain, and otherwise a `FileStore`. If the
+    environment variable DOVETAIL_KEYS is set, it is always a `FileStore`, encrypted with those
+    keys.
     """
     if not os.environ.get(KEYS_VARIABLE) and _find_keychain() is not None:
         return KeychainStore()
@@ -533,37 +538,39 @@ def data_folder(environment: Mapping[str, str] = os.environ) -> Path:
         return Path(environment.get(variable) or Path.home() / below) / "dovetail"
     except RuntimeError:
         raise ConfigError(
-            "This user has no home folder in which a login could be stored. Set "
+            "There is no home folder in which to store logins. Set "
             f"{variable or 'HOME'}, or pass a store."
         ) from None
 
 
 def _find_keychain() -> Any:
-    """Return the system's keychain; None if the library is missing or found none that is safe."""
+    """Return the system's keychain, or None if the library is not installed or finds no safe
+    keychain."""
     try:
         import keyring  # type: ignore[import-not-found,unused-ignore]
 
         backend = keyring.get_keyring()
-        # A lower priority means that it is for tests, or stores plain text.
+        # A keychain with a lower priority is meant for tests or stores plain text.
         return backend if backend.priority >= 1 else None
     except Exception:  # a keychain that cannot be loaded cannot be used
         return None
 
 
 def _require_private(number: int, path: Path) -> None:
-    """Make an open file private; ConfigError if it belongs to another user."""
+    """Make an open file private. Raises ConfigError if it belongs to another user."""
     if not POSIX:
         return
     found = os.fstat(number)
     if found.st_uid != os.geteuid():
         raise ConfigError(f"{path} belongs to another user. Remove it, or run as that user.")
     if found.st_mode & OTHERS_MODE:
-        log.warning("%s was readable by others. It is private now.", path)
+        log.warning("%s was accessible to other users. Its permissions have been restricted.", path)
         os.fchmod(number, 0o600)
 
 
 def _replace(new: Path, path: Path) -> None:
-    """Replace a file. Windows refuses that while the old one is being read, which is short."""
+    """Replace a file. Windows refuses this while the old file is being read, so try again for a
+    while."""
     deadline = time.monotonic() + (0 if POSIX else WRITE_TIMEOUT_SECONDS)
     while True:
         try:
@@ -575,7 +582,7 @@ def _replace(new: Path, path: Path) -> None:
 
 
 async def _poll(attempt: Callable[[], bool], key: str) -> None:
-    """Try to get a lock until it works. Each pause is a chance to be cancelled."""
+    """Try to get a lock until that succeeds. The task can be cancelled between attempts."""
     deadline = time.monotonic() + LOCK_TIMEOUT_SECONDS
     for number in count():
         if attempt():
@@ -583,7 +590,7 @@ async def _poll(attempt: Callable[[], bool], key: str) -> None:
         if time.monotonic() > deadline:
             raise TimedOut(
                 f"{key}: another program has been logging in for {LOCK_TIMEOUT_SECONDS:g} s. "
-                "End it."
+                "Stop that program and try again."
             )
         await asyncio.sleep(backoff(number, *LOCK_RETRY_SECONDS))
 

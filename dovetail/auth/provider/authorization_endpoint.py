@@ -1,20 +1,18 @@
-"""The endpoints that a browser calls: authorization, and the callback of an upstream provider.
+"""The endpoints for browsers: authorization, and the callback from an upstream provider.
 
-The client's request stays in the query of the URL all the way, and is parsed and checked again at
-each step; none of it is stored. Only the login is stored: after it, a random cookie identifies the
-session.
+The client's request stays in the query of the URL, and is parsed and checked again at each step. It
+is not stored. Only the login is stored, and a random cookie identifies its session.
 
-    GET  authorize?…   Who is it, and may the client? The login page, the consent page, or back to
-                       the client.
-    POST authorize?…   action = login | approve | deny | switch, with a token that only this
-                       browser, for this very request, can have
-    GET  callback?…    Back from the upstream: `state` is valid once, and only in the browser that
-                       was sent there.
+    GET  authorize?…   shows the login page or the consent page, or redirects to the client
+    POST authorize?…   action = login | approve | deny | switch, with a CSRF token for this browser
+                       and this request
+    GET  callback?…    the return from the upstream; `state` is valid once, and only in the browser
+                       that was sent there
 
-The order of the checks is what makes this safe: first the client, then the redirect URI. Until both
-are known to belong together, every error is a page. After that, errors go back to the client. But a
-browser is not redirected to a site that is unknown here before a person has agreed:
-https://www.rfc-editor.org/rfc/rfc9700#section-4.11.2.
+The order of the checks is essential for security: first the client, then the redirect URI. Until
+both have been checked, every error is shown as a page. After that, errors are sent to the client.
+However, a browser is not redirected to an unknown site before the user has agreed:
+https://www.rfc-editor.org/rfc/rfc9700#section-4.11.2
 """
 
 import secrets
@@ -46,22 +44,22 @@ from .web import NO_STORE, OAuthError, ProviderRequest, parse_fields, parse_form
 SESSION_SECONDS, CONSENT_SECONDS, UPSTREAM_LOGIN_SECONDS = 8 * 3600.0, 30 * 86400.0, 600.0
 OFFLINE_ACCESS = "offline_access"
 PROMPTS = {"consent", "login", "select_account"}
-"""Values of `prompt` with which the user is asked in any case."""
+"""The values of `prompt` for which the user is always asked."""
 
 
 class AuthorizationRequest(Struct, frozen=True):
-    """An authorization request, whose client and redirect URI are known to belong together."""
+    """An authorization request whose client and redirect URI have been checked."""
 
     http: ProviderRequest
     query: str
     cookie: str
-    """Identifies the browser; empty if it has none yet."""
+    """Identifies the browser. Empty if it has no cookie yet."""
     fields: Mapping[str, str]
     resources: list[str]
     client: OAuthClient
     redirect_uri: str
     resource: str = ""
-    """What the token will be for. Like the scopes, this is only known once all was checked."""
+    """The audience of the token. Like `scopes`, it is set after all checks."""
     scopes: tuple[str, ...] = ()
 
     @property
@@ -70,18 +68,18 @@ class AuthorizationRequest(Struct, frozen=True):
 
     @property
     def url(self) -> str:
-        """The URL of this request, without what was posted."""
+        """The URL of this request, without the posted form."""
         return f"{self.issuer}/authorize?{self.query}"
 
     def answer(self, **parameters: str) -> str:
-        """Return the URL that brings the user back to the client."""
+        """Return the URL that sends the user back to the client."""
         # https://www.rfc-editor.org/rfc/rfc9207#section-2
         state = {"state": self.fields["state"]} if "state" in self.fields else {}
         return with_query(self.redirect_uri, {**parameters, **state, "iss": self.issuer})
 
 
 class LoginSession(Struct, frozen=True):
-    """Who uses a browser."""
+    """The user who has logged in with a browser."""
 
     user: str
 
@@ -104,12 +102,12 @@ class AuthorizationEndpoint(Struct, frozen=True, eq=False, kw_only=True):
     users: UserDirectory | None
     upstream: Upstream | None
     default_scopes: tuple[str, ...]
-    """The scopes of a request that names none; if empty, all scopes."""
+    """The scopes of a request that names none. If empty, all scopes are used."""
     name: str | None
     now: Callable[[], float]
 
     async def authorize(self, request: ProviderRequest) -> HttpResponse:
-        """Answer an authorization request: https://www.rfc-editor.org/rfc/rfc6749#section-3.1."""
+        """Answer an authorization request: https://www.rfc-editor.org/rfc/rfc6749#section-3.1"""
         auth_request = await self._identify(request, urlsplit(request.url).query)
         try:
             auth_request = _check(auth_request, self.default_scopes)
@@ -117,7 +115,7 @@ class AuthorizationEndpoint(Struct, frozen=True, eq=False, kw_only=True):
             if auth_request.client.source == "known":
                 return _return_error(auth_request, error.error, error.description)
             url = auth_request.answer(error=error.error, error_description=error.description)
-            text = f"The program that sent you here made a mistake: {error.description}."
+            text = f"The program that sent you here sent an invalid request: {error.description}."
             back = redirect_host(auth_request.redirect_uri), url
             return error_page(self._server_name(request.public_url), text, 400, back)
         if request.method == "POST":
@@ -133,7 +131,7 @@ class AuthorizationEndpoint(Struct, frozen=True, eq=False, kw_only=True):
         if pending is None or not compare_digest(pending.browser, digest_of(_read_cookie(request))):
             raise OAuthError(
                 "invalid_request",
-                "this login was started in another browser, or took too long; start again",
+                "this login was started in another browser or took too long; start again",
             )
         auth_request = _check(await self._identify(request, pending.query), self.default_scopes)
         assert self.upstream is not None
@@ -149,8 +147,8 @@ class AuthorizationEndpoint(Struct, frozen=True, eq=False, kw_only=True):
         return await self._grant(auth_request, login)
 
     async def _identify(self, request: ProviderRequest, query: str) -> AuthorizationRequest:
-        """Find out who asks. Until the client and its redirect URI are known to belong together,
-        no error is sent to that URI."""
+        """Identify the client of a request and check its redirect URI. Before that, no error is
+        sent to that URI."""
         fields, resources = parse_fields(query)
         client = await self.clients.find(fields.get("client_id"), request)
         uri = client.choose_redirect(fields.get("redirect_uri"))
@@ -160,7 +158,7 @@ class AuthorizationEndpoint(Struct, frozen=True, eq=False, kw_only=True):
     # pages
 
     async def _show(self, auth_request: AuthorizationRequest) -> HttpResponse:
-        """Return what comes next in this browser."""
+        """Return the next page or redirect for this browser."""
         cookie = auth_request.cookie or secrets.token_urlsafe(32)
         user = await self._find_user(auth_request)
         details, csrf = self._details(auth_request), _csrf(cookie, auth_request.query)
@@ -185,18 +183,18 @@ class AuthorizationEndpoint(Struct, frozen=True, eq=False, kw_only=True):
         known_by = {
             "known": "this server",
             "described": urlsplit(client.id).netloc,
-            "registered": "nobody: it registered itself",
+            "registered": "nobody (it registered itself)",
         }
         sources = [policy_source(uri)]
         upstream = None
         if self.upstream is not None:
-            # The upstream may send its users anywhere to log in.
+            # The upstream may redirect its users to other hosts to log in.
             sources += ["https:", policy_source(self.upstream.issuer)]
             upstream = self.upstream.host, ", ".join(self.upstream.scopes)
         host = redirect_host(uri)
         return ConsentDetails(
             server=self._server_name(auth_request.http.public_url),
-            client=client.name or "A client without a name",
+            client=client.name or "An unnamed client",
             known_by=known_by[client.source],
             back_to=f"{host} (this computer)" if is_loopback_redirect(uri) else host,
             uri=uri,
@@ -210,7 +208,7 @@ class AuthorizationEndpoint(Struct, frozen=True, eq=False, kw_only=True):
         return self.name or urlsplit(public_url.url).netloc
 
     def show_error(self, error: OAuthError, public_url: PublicUrl) -> HttpResponse:
-        """Return the page for a request that cannot be sent back to a client."""
+        """Return the page for an error that cannot be sent to a client."""
         text = f"{error.description[:1].upper()}{error.description[1:]}."
         status = 400 if error.status == 401 else error.status  # 401 is for programs
         page = error_page(self._server_name(public_url), text, status)
@@ -226,7 +224,7 @@ class AuthorizationEndpoint(Struct, frozen=True, eq=False, kw_only=True):
         ):
             raise OAuthError(
                 "invalid_request",
-                "this form is not from a page that was shown in this browser; start again",
+                "this form does not belong to a page that was shown in this browser; start again",
                 403,
             )
         match posted.get("action"):
@@ -240,13 +238,13 @@ class AuthorizationEndpoint(Struct, frozen=True, eq=False, kw_only=True):
                 await self.storage.delete(row_key("session", auth_request.issuer, cookie))
                 return _redirect(auth_request.url)
             case _:
-                raise OAuthError("invalid_request", "this form has no such button")
+                raise OAuthError("invalid_request", "the action of this form is unknown")
 
     async def _login(
         self, auth_request: AuthorizationRequest, posted: Mapping[str, str]
     ) -> HttpResponse:
         if self.users is None:
-            raise OAuthError("invalid_request", "users do not log in on this page")
+            raise OAuthError("invalid_request", "this server has no password login")
         name = posted.get("username", "")[:200]
         password, address = posted.get("password", ""), auth_request.http.address
         wait = await self.users.check(name, password, address)
@@ -256,9 +254,9 @@ class AuthorizationEndpoint(Struct, frozen=True, eq=False, kw_only=True):
             page = self._login_page(auth_request, problem, name, 429)
             return replace(page, headers={**page.headers, "retry-after": str(seconds)})
         if wait is not None:
-            problem = "The user name or the password is wrong."
+            problem = "The user name or password is incorrect."
             return self._login_page(auth_request, problem, name, 403)
-        # A new cookie: someone else may know the one from before the login.
+        # Use a new cookie, because someone else may know the cookie from before the login.
         cookie = secrets.token_urlsafe(32)
         row = msgspec.json.encode(LoginSession(name))
         key = row_key("session", auth_request.issuer, cookie)
@@ -296,7 +294,7 @@ class AuthorizationEndpoint(Struct, frozen=True, eq=False, kw_only=True):
     # sessions and consents
 
     async def _find_user(self, auth_request: AuthorizationRequest) -> str | None:
-        """Return who has logged in with this browser."""
+        """Return the user who has logged in with this browser."""
         if self.users is None or not auth_request.cookie:
             return None
         key = row_key("session", auth_request.issuer, auth_request.cookie)
@@ -307,7 +305,7 @@ class AuthorizationEndpoint(Struct, frozen=True, eq=False, kw_only=True):
     async def _has_consented(self, auth_request: AuthorizationRequest, user: str) -> bool:
         asks = not PROMPTS.isdisjoint(auth_request.fields.get("prompt", "").split())
         if asks or not is_https_redirect(auth_request.redirect_uri):
-            # Any program can listen on a loopback port or take over a scheme:
+            # Any program can listen on a loopback port or register a scheme:
             # https://www.rfc-editor.org/rfc/rfc8252#section-8.6
             return False
         row = await self.storage.get(_consent_key(auth_request, user))
@@ -323,8 +321,12 @@ class AuthorizationEndpoint(Struct, frozen=True, eq=False, kw_only=True):
     async def _grant(self, auth_request: AuthorizationRequest, login: Login) -> HttpResponse:
         """Send the user back to the client with a code."""
         client, fields = auth_request.client, auth_request.fields
-        if self.clients.is_known(login.user):  # the tokens of a client carry its id as the user
-            return _return_error(auth_request, "access_denied", "this name is taken by a client")
+        if self.clients.is_known(
+            login.user
+        ):  # tokens that a client gets for itself have its id as the user
+            return _return_error(
+                auth_request, "access_denied", "this user name is the id of a client"
+            )
         renewable = self.upstream is None or login.refresh_token is not None
         wants_refresh = (
             OFFLINE_ACCESS in fields.get("scope", "").split()
@@ -349,7 +351,8 @@ class AuthorizationEndpoint(Struct, frozen=True, eq=False, kw_only=True):
 def _check(
     auth_request: AuthorizationRequest, default_scopes: tuple[str, ...]
 ) -> AuthorizationRequest:
-    """Return a request whose client is known with its resource and scopes. Raises OAuthError."""
+    """Check an authorization request, and return it with its resource and scopes. Raises
+    OAuthError."""
     fields, public_url = auth_request.fields, auth_request.http.public_url
     if fields.get("response_type") != "code":
         raise OAuthError("unsupported_response_type", "response_type must be code")
@@ -365,7 +368,7 @@ def _check(
     if fields.get("code_challenge_method") != "S256" or not 43 <= len(challenge) <= 128:
         raise OAuthError(
             "invalid_request",
-            "PKCE is required: a code_challenge with code_challenge_method S256",
+            "PKCE is required: send a code_challenge with code_challenge_method S256",
         )
     resource = requested_resource(auth_request.resources, public_url) or public_url.base
     requested = dict.fromkeys(fields.get("scope", "").split())
@@ -373,7 +376,7 @@ def _check(
     existing = auth_request.http.scopes
     scopes = tuple(scope for scope in requested if scope in existing)
     if requested and not scopes:
-        raise OAuthError("invalid_scope", "none of these scopes exists here")
+        raise OAuthError("invalid_scope", "none of the requested scopes exists")
     scopes = scopes or default_scopes or tuple(existing)
     return replace(auth_request, resource=resource, scopes=scopes)
 
@@ -384,16 +387,16 @@ def _return_error(auth_request: AuthorizationRequest, error: str, description: s
 
 def _warning(client: OAuthClient, uri: str) -> str:
     if client.source != "known" and not is_https_redirect(uri):
-        problem = "This client runs on your computer, and any program there could use its name."
+        problem = "This client runs on your computer, and any program on it could use this name."
     elif client.source == "registered":
-        problem = "Nobody has checked this client or its name."
+        problem = "Nobody has verified this client or its name."
     else:
         return ""
     return f"{problem} Allow it only if you have just started it yourself."
 
 
 def _redirect(url: str) -> HttpResponse:
-    # 303: what was posted here must not be posted there.
+    # 303, so that the browser does not send the posted form to the new URL.
     return HttpResponse(
         status=303, headers={**NO_STORE, "location": url, "referrer-policy": "no-referrer"}
     )
@@ -409,8 +412,8 @@ def _decode_scopes(row: bytes) -> set[str]:
 
 
 def _csrf(cookie: str, query: str) -> str:
-    """Return what proves that a form was shown in this browser, for this request: nobody else knows
-    the cookie."""
+    """Return a token that proves that a form was shown in this browser for this request. Only this
+    browser knows the cookie."""
     return blake2b(
         query.encode(),
         digest_size=24,

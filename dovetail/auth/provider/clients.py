@@ -2,18 +2,19 @@
 
 1. *Known*: `Provider(clients=[KnownClient(…)])`. Only these may act on their own behalf
    (`client_credentials`).
-2. *Described*: the client id is an https URL, and the document there says the rest:
-   https://datatracker.ietf.org/doc/html/draft-ietf-oauth-client-id-metadata-document-00.
-3. *Registered*: RFC 7591. Anyone may register, so it means little. A registration is deleted if
-   nobody consents to the client within a day, and later if it was not used for 90 days.
+2. *Described*: the client id is an https URL, and the document at that URL describes the client:
+   https://datatracker.ietf.org/doc/html/draft-ietf-oauth-client-id-metadata-document-00
+3. *Registered*: the client registered itself (RFC 7591). Anyone may register, so a registration is
+   no proof of identity. It is deleted if no user consents to the client within a day, or if it is
+   not used for 90 days.
 
-A client authenticates at the token endpoint as its registration says (`auth_method`): not at all,
-with a secret, or with a signed assertion.
+A client authenticates at the token endpoint with the method of its registration (`auth_method`):
+none, a secret, or a signed assertion.
 
-**Redirect URIs** are text that is never repaired: what a browser could read in another way than we
-do (user names, backslashes, control characters, dot segments) is not a redirect URI. The requested
-URI must be identical to a registered one. Only the port of a loopback address may differ, as native
-programs use any port that is free: https://www.rfc-editor.org/rfc/rfc8252#section-7.3.
+**Redirect URIs** are never normalised. URIs that a browser could parse differently (with user
+names, backslashes, control characters or dot segments) are refused. The requested URI must be
+identical to a registered one. Only the port of a loopback address may differ, because native
+programs use any free port: https://www.rfc-editor.org/rfc/rfc8252#section-7.3
 """
 
 import re
@@ -71,8 +72,8 @@ LOCAL_DOCUMENT_URL = re.compile(rf"http://({LOOPBACK_SPELLINGS})(:[0-9]{{1,5}})?
 
 
 def is_allowed_redirect(uri: str, schemes: Collection[str] = ()) -> bool:
-    """Tell whether a client may register this URI: https, http on the user's own machine, or one of
-    these schemes."""
+    """Return whether a client may register this URI: https, http on the user's own machine, or one
+    of these schemes."""
     if not _is_unambiguous(uri):
         return False
     try:
@@ -96,7 +97,7 @@ def _is_unambiguous(uri: str) -> bool:
 
 
 def redirect_matches(registered: str, requested: str) -> bool:
-    """Tell whether the requested URI is the registered one."""
+    """Return whether the requested URI matches the registered one."""
     if registered == requested:
         return True
     ours, theirs = LOOPBACK_URI.match(registered), LOOPBACK_URI.match(requested)
@@ -109,17 +110,17 @@ def redirect_matches(registered: str, requested: str) -> bool:
 
 
 def is_loopback_redirect(uri: str) -> bool:
-    """Tell whether a URI leads to a program on the user's own machine."""
+    """Return whether a URI leads to a program on the user's own machine."""
     return LOOPBACK_URI.match(uri) is not None
 
 
 def is_https_redirect(uri: str) -> bool:
-    """Tell whether a URI leads to a site that proves its name with a certificate."""
+    """Return whether a URI leads to a site that is authenticated by a certificate."""
     return HTTPS_URI.match(uri) is not None
 
 
 def redirect_host(uri: str) -> str:
-    """Return what a user sees of a URI: its host, or the scheme of a native program."""
+    """Return the part of a URI to show to users: its host, or the scheme of a native program."""
     scheme, _, rest = uri.partition(":")
     if scheme.lower() not in ("https", "http"):
         return f"{scheme}:"
@@ -127,7 +128,7 @@ def redirect_host(uri: str) -> str:
 
 
 def policy_source(uri: str) -> str:
-    """Return a URI as a source of a content security policy."""
+    """Return a URI as a source for a content security policy."""
     scheme, _, _ = uri.partition(":")
     host = redirect_host(uri)
     # Policies have no syntax for IPv6 addresses.
@@ -139,18 +140,18 @@ def policy_source(uri: str) -> str:
 
 
 class KnownClient(Struct, frozen=True, kw_only=True):
-    """A client that is configured: `Provider(clients=[KnownClient(id="backup", secret="…")])`.
+    """A configured client: `Provider(clients=[KnownClient(id="backup", secret="…")])`.
 
-    It is confidential with a `secret` or with public keys (`jwks`), and public without both.
+    With a `secret` or public keys (`jwks`), the client is confidential. Otherwise, it is public.
 
     Args:
         id: The client id.
-        secret: Its secret, of at least 16 characters.
-        jwks: Its public keys, as a JWK set, if it authenticates with a signed assertion.
-        redirect_uris: The URIs to which it may have its users sent back.
+        secret: The client's secret, of at least 16 characters (default: none).
+        jwks: The client's public keys as a JWK set, if it authenticates with signed assertions.
+        redirect_uris: The URIs to which users may be sent back after a login.
         name: The name that users see (default: the id).
-        scopes: The scopes that it may have on its own behalf, as a tuple or a string with spaces
-            (default: all).
+        scopes: The scopes that the client may request on its own behalf, as a tuple or a
+            space-separated string (default: all).
     """
 
     id: str
@@ -165,7 +166,7 @@ class KnownClient(Struct, frozen=True, kw_only=True):
 
 
 class OAuthClient(Struct, frozen=True, omit_defaults=True):
-    """A client, wherever it is known from."""
+    """A known, described or registered client."""
 
     id: str
     name: str
@@ -180,20 +181,21 @@ class OAuthClient(Struct, frozen=True, omit_defaults=True):
     scopes: tuple[str, ...] | None = None
 
     def choose_redirect(self, requested: str | None) -> str:
-        """Return where the user is sent back to. Raises OAuthError if that is not registered."""
+        """Return the URI to which the user is sent back. Raises OAuthError if it is not
+        registered."""
         if requested is None and len(self.redirect_uris) == 1:
             return self.redirect_uris[0]
         if requested is None or not any(
             redirect_matches(uri, requested) for uri in self.redirect_uris
         ):
             raise OAuthError(
-                "invalid_request", "the redirect URI is not one that this client has registered"
+                "invalid_request", "the redirect URI is not registered for this client"
             )
         return requested
 
 
 class ClientRegistry:
-    """All clients: finds, registers and authenticates them."""
+    """Finds, registers and authenticates clients."""
 
     def __init__(
         self,
@@ -210,7 +212,8 @@ class ClientRegistry:
         self._schemes, self._allows_described, self._private = tuple(schemes), described, private
 
     async def find(self, id: str | None, request: ProviderRequest) -> OAuthClient:
-        """Return the client with this id, which a request names. Raises OAuthError."""
+        """Return the client with the id that a request names. Raises OAuthError if there is
+        none."""
         if id is None:
             raise OAuthError("invalid_request", "the client_id is missing")
         if client := self._known.get(id):
@@ -220,15 +223,15 @@ class ClientRegistry:
         if self._allows_described and self._is_document(id):
             return await self._fetch_described(id, request)
         raise OAuthError(
-            "invalid_client", "this client is not known here; it may have to register again", 401
+            "invalid_client", "this client is unknown; it may have to register again", 401
         )
 
     def is_known(self, id: str) -> bool:
-        """Tell whether a client with this id is configured."""
+        """Return whether a client with this id is configured."""
         return id in self._known
 
     async def register(self, request: ProviderRequest) -> HttpResponse:
-        """Answer a registration request: https://www.rfc-editor.org/rfc/rfc7591#section-3."""
+        """Answer a registration request: https://www.rfc-editor.org/rfc/rfc7591#section-3"""
         if len(request.body) > MAX_BODY_BYTES:
             raise OAuthError(
                 "invalid_client_metadata",
@@ -264,7 +267,7 @@ class ClientRegistry:
         return json_response(reply, 201)
 
     async def extend(self, client: OAuthClient, issuer: str) -> None:
-        """Keep a registration for longer: a user consented, or the client got a token."""
+        """Extend a registration, after a user consented or the client got a token."""
         if client.source == "registered":
             row = msgspec.json.encode(client)
             key = row_key("client", issuer, client.id)
@@ -273,16 +276,18 @@ class ClientRegistry:
     async def authenticate(
         self, request: ProviderRequest, fields: Mapping[str, str]
     ) -> OAuthClient:
-        """Return the client that calls the token endpoint. Raises OAuthError if it does not
-        authenticate: https://www.rfc-editor.org/rfc/rfc6749#section-2.3."""
+        """Return the client that calls the token endpoint. Raises OAuthError if the authentication
+        fails: https://www.rfc-editor.org/rfc/rfc6749#section-2.3"""
         scheme, _, credentials = request.headers.get("authorization", "").partition(" ")
         basic = _parse_basic(credentials) if scheme.lower() == "basic" else None
         if (basic is not None) + ("client_secret" in fields) + ("client_assertion" in fields) > 1:
-            raise OAuthError("invalid_request", "the client authenticates in more than one way")
+            raise OAuthError(
+                "invalid_request", "the client uses more than one authentication method"
+            )
         headers = {"www-authenticate": 'Basic realm="token"'} if basic else {}
         failed = OAuthError(
             "invalid_client",
-            "the client is not known here, or its authentication is wrong",
+            "the client is unknown, or its authentication failed",
             401,
             headers,
         )
@@ -290,7 +295,7 @@ class ClientRegistry:
         id = basic[0] if basic else fields.get("client_id") or _subject_of(assertion)
         if fields.get("client_id", id) != id:
             raise OAuthError(
-                "invalid_request", "the client_id is not that of the Authorization header"
+                "invalid_request", "the client_id does not match the Authorization header"
             )
         try:
             client = await self.find(id, request)
@@ -331,7 +336,7 @@ class ClientRegistry:
         metadata = {"token_endpoint_auth_method": "none", **document}
         client = _client_from_metadata(url, metadata, "described", self._schemes)
         if client.auth_method.startswith("client_secret"):
-            raise refuse("asks for a client_secret, which such a client cannot have")
+            raise refuse("requests a client_secret, which described clients cannot have")
         return client
 
     async def _check_assertion(
@@ -339,7 +344,7 @@ class ClientRegistry:
     ) -> None:
         # https://www.rfc-editor.org/rfc/rfc7523#section-3
         def refuse(reason: object) -> OAuthError:
-            return OAuthError("invalid_client", f"the client_assertion is refused: {reason}", 401)
+            return OAuthError("invalid_client", f"the client_assertion was refused: {reason}", 401)
 
         try:
             header, claims = jose.decode_unverified(assertion)
@@ -366,8 +371,8 @@ class ClientRegistry:
                 not {issuer, f"{issuer}/", f"{issuer}/token"}.isdisjoint(map(str, audiences)),
                 "aud must be this issuer",
             ),
-            (claims["exp"] <= latest, "exp must be within ten minutes"),
-            (isinstance(jti, str) and jti != "", "it needs a jti"),
+            (claims["exp"] <= latest, "exp must be within the next ten minutes"),
+            (isinstance(jti, str) and jti != "", "it must have a jti"),
         )
         for passed, reason in checks:
             if not passed:
@@ -382,13 +387,13 @@ def _client_from_config(client: KnownClient, schemes: Collection[str]) -> OAuthC
         if not is_allowed_redirect(uri, schemes):
             allowed = ", ".join(("https", "http on a loopback address", *schemes))
             raise ConfigError(
-                f"{client}: the redirect URI {uri!r} is not allowed. Allowed are {allowed}; pass "
-                "Provider(schemes=…) for more."
+                f"{client}: the redirect URI {uri!r} is not allowed. Use one of {allowed}, or pass "
+                "Provider(schemes=…)."
             )
     if client.secret is not None and len(client.secret) < MIN_SECRET_LENGTH:
         raise ConfigError(
             f"{client}: its secret has fewer than {MIN_SECRET_LENGTH} characters and could be "
-            "guessed. Make one with: "
+            "guessed. Create one with: "
             'python -c "import secrets; print(secrets.token_urlsafe(32))"'
         )
     secret_method = "client_secret_basic" if client.secret else "none"
@@ -410,8 +415,8 @@ def _client_from_config(client: KnownClient, schemes: Collection[str]) -> OAuthC
 def _client_from_metadata(
     id: str, metadata: Mapping[str, Any], source: Source, schemes: Collection[str]
 ) -> OAuthClient:
-    """Return a client as it describes itself. Unknown fields are ignored:
-    https://www.rfc-editor.org/rfc/rfc7591#section-2."""
+    """Return the client that this metadata describes. Unknown fields are ignored:
+    https://www.rfc-editor.org/rfc/rfc7591#section-2"""
     try:
         described = msgspec.convert(metadata, ClientMetadata)
     except msgspec.ValidationError as error:
@@ -424,8 +429,8 @@ def _client_from_metadata(
     if not all(is_allowed_redirect(uri, schemes) for uri in uris):
         raise OAuthError(
             "invalid_redirect_uri",
-            "each of redirect_uris must be https, http on a loopback address, or have a "
-            "scheme that is allowed here",
+            "each of redirect_uris must use https, http on a loopback address, or another allowed "
+            "scheme",
         )
     requested = GRANT_TYPES if described.grant_types is None else described.grant_types
     grants = tuple(grant for grant in requested if grant in GRANT_TYPES)
@@ -443,8 +448,8 @@ def _client_from_metadata(
     if method not in CLIENT_AUTH_METHODS or (signs and not has_keys):
         raise OAuthError(
             "invalid_client_metadata",
-            f"token_endpoint_auth_method must be one of {', '.join(CLIENT_AUTH_METHODS)}, the last "
-            "with keys",
+            f"token_endpoint_auth_method must be one of {', '.join(CLIENT_AUTH_METHODS)}; "
+            "private_key_jwt requires keys",
         )
     return OAuthClient(
         id=id,

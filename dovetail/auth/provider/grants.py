@@ -1,18 +1,18 @@
-"""What users have granted, and the secrets that represent it.
+"""The grants of users, and their codes and tokens.
 
-A grant is one row. Its first secret is the authorization code, the later ones are refresh tokens,
-and each exchange replaces the secret in one atomic step. From then on the new secret is valid, the
-one before it only for a short time of grace, and any other is a replay, which ends the grant and
-with it all its access tokens (they are its children in the storage). Since a secret is
-`grant.random`, even a very old one is recognised, although nothing of it is stored.
+A grant is one row. Its first secret is the authorization code, and the later ones are refresh
+tokens. Each exchange replaces the secret atomically. After that, the new secret is valid, and the
+previous one works only for a short grace period. Any older secret is a replay, which ends the grant
+and all its access tokens (they are its children in the storage). A secret has the form `id.random`,
+where the id is that of the grant, so even an old secret is recognised although it is not stored.
 
     code ──redeem──> refresh token 1 ──refresh──> refresh token 2 ──> …
              └ access token    └ access token         (any earlier one: the grant ends)
 
-The time of grace is for clients that refresh twice at once, or never got the answer: the last token
-again yields the very same successor. Only digests of secrets are stored. What has to be recovered
-(the successor, and the refresh token of an upstream provider) is sealed under a secret that only
-the client has. https://www.rfc-editor.org/rfc/rfc9700#section-4.14.2
+The grace period is for clients that refresh twice at once or did not receive the response: the
+previous token returns the same successor again. Only digests of secrets are stored. Data that must
+be recovered (the successor, and the refresh token of an upstream provider) is sealed with a secret
+that only the client has: https://www.rfc-editor.org/rfc/rfc9700#section-4.14.2
 """
 
 import secrets
@@ -34,7 +34,7 @@ NEXT, UPSTREAM = "next refresh token", "upstream refresh token"
 
 
 class AccessToken(Struct, frozen=True, omit_defaults=True):
-    """What an access token gives access to."""
+    """The data of an access token."""
 
     user: str
     client: str
@@ -45,34 +45,34 @@ class AccessToken(Struct, frozen=True, omit_defaults=True):
 
 
 class Grant(Struct, frozen=True, omit_defaults=True):
-    """What a user has granted to a client."""
+    """The access that a user has granted to a client."""
 
     user: str
     client: str
     resource: str
     scopes: tuple[str, ...]
     secret: str = ""
-    """The digest of the secret that is valid now."""
+    """The digest of the current secret."""
     claims: dict[str, Any] = {}
     challenge: str = ""
-    """The PKCE challenge of the code. Empty once the code was redeemed."""
+    """The PKCE challenge of the code. Empty after the code has been redeemed."""
     redirect_uri: str = ""
     refreshes: bool = True
     previous: str = ""
-    """The digest of the secret before."""
+    """The digest of the previous secret."""
     exchanged_at: float = 0.0
     successor: str = ""
-    """The secret that is valid now, sealed under the previous one."""
+    """The current secret, sealed with the previous one."""
     upstream: str = ""
-    """The refresh token of the upstream, sealed under the secret that is valid now."""
+    """The refresh token of the upstream, sealed with the current secret."""
     ends: float | None = None
-    """When the upstream's own access token expires: ours do not live longer."""
+    """When the upstream's access token expires. Access tokens of this grant expire no later."""
     thumbprint: str = ""
-    """The key that the refresh token is bound to."""
+    """The thumbprint of the key that the refresh token is bound to."""
 
 
 class GrantExchange(Struct, frozen=True):
-    """An exchange of a secret: the grant as it is now, and what to send to the client."""
+    """The result of exchanging a secret: the updated grant, and the new secret for the client."""
 
     id: str
     grant: Grant
@@ -80,13 +80,13 @@ class GrantExchange(Struct, frozen=True):
     row_before: bytes
     secret: str
     upstream: str
-    """The refresh token of the upstream; empty if there is none, or if this is repeated."""
+    """The refresh token of the upstream. Empty if there is none, or if the exchange is repeated."""
     repeated: bool = False
-    """Whether this is the same exchange again, within the time of grace."""
+    """Whether this repeats the last exchange within the grace period."""
 
 
 class GrantStore(Struct, frozen=True, eq=False, kw_only=True):
-    """The grants of one issuer or several, in a `Storage`."""
+    """The grants of one or more issuers, in a `Storage`."""
 
     storage: Storage
     access_life: float
@@ -106,12 +106,12 @@ class GrantStore(Struct, frozen=True, eq=False, kw_only=True):
         return code
 
     async def find(self, issuer: str, secret: str, client: str) -> tuple[str, Grant, bytes]:
-        """Return the id, grant and row that a secret belongs to. If another client presents it, the
-        secret has leaked, and the grant ends."""
+        """Return the id, grant and row that a secret belongs to. If another client presents the
+        secret, it has leaked, and the grant ends."""
         id = secret.partition(".")[0]
         row = await self.storage.get(row_key("grant", issuer, id))
         if row is None:
-            raise _invalid_grant("it has expired, was revoked or used before, or never existed")
+            raise _invalid_grant("it has expired, was revoked or already used, or never existed")
         grant = msgspec.json.decode(row, type=Grant)
         if grant.client != client:
             await self.end(issuer, id)
@@ -126,9 +126,9 @@ class GrantStore(Struct, frozen=True, eq=False, kw_only=True):
         matches: Callable[[Grant], bool],
         thumbprint: str,
     ) -> GrantExchange:
-        """Exchange a code. One that does not match its request, or was used before, ends the
+        """Exchange a code. A code that does not match its request or was already used ends the
         grant. The refresh token is bound to the key with this thumbprint, if there is one:
-        https://www.rfc-editor.org/rfc/rfc9449#section-5."""
+        https://www.rfc-editor.org/rfc/rfc9449#section-5"""
         id, grant, row = await self.find(issuer, code, client)
         if grant.challenge and grant.secret == digest_of(code) and matches(grant):
             grant = replace(grant, thumbprint=thumbprint)
@@ -136,12 +136,10 @@ class GrantStore(Struct, frozen=True, eq=False, kw_only=True):
             if exchange is not None:
                 return exchange
         await self.end(issuer, id)
-        raise _invalid_grant(
-            "it was used before, or redirect_uri or code_verifier do not belong to it"
-        )
+        raise _invalid_grant("it was already used, or redirect_uri or code_verifier does not match")
 
     async def refresh(self, issuer: str, token: str, client: str, thumbprint: str) -> GrantExchange:
-        """Exchange a refresh token. One that is older than the previous one ends the grant."""
+        """Exchange a refresh token. A token that is older than the previous one ends the grant."""
         for _ in range(2):
             id, grant, row = await self.find(issuer, token, client)
             digest = digest_of(token)
@@ -159,12 +157,14 @@ class GrantStore(Struct, frozen=True, eq=False, kw_only=True):
             else:
                 break
         await self.end(issuer, id)
-        raise _invalid_grant("it was used before; everything that was granted with it has ended")
+        raise _invalid_grant(
+            "it was already used, so the grant and all its tokens have been revoked"
+        )
 
     async def _exchange(
         self, issuer: str, id: str, grant: Grant, row: bytes, old: str
     ) -> GrantExchange | None:
-        """Replace the secret of a grant; None if another request was faster."""
+        """Replace the secret of a grant. Returns None if another request has already done so."""
         new = f"{id}.{secrets.token_urlsafe(32)}"
         upstream = _open(old, UPSTREAM, grant.upstream) if grant.upstream else ""
         is_code = bool(grant.challenge)
@@ -173,7 +173,7 @@ class GrantStore(Struct, frozen=True, eq=False, kw_only=True):
             challenge="",
             redirect_uri="",
             secret=digest_of(new) if grant.refreshes else "",
-            previous="" if is_code else grant.secret,  # codes have no time of grace
+            previous="" if is_code else grant.secret,  # codes have no grace period
             successor="" if is_code else _seal(old, NEXT, new),
             exchanged_at=self.now(),
             upstream=_seal(new, UPSTREAM, upstream) if upstream else "",
@@ -185,7 +185,7 @@ class GrantStore(Struct, frozen=True, eq=False, kw_only=True):
         return GrantExchange(id, changed, after, row, new, upstream)
 
     async def undo(self, issuer: str, exchange: GrantExchange) -> None:
-        """Take back an exchange whose result the client will not get."""
+        """Undo an exchange whose result the client will not receive."""
         before = msgspec.json.decode(exchange.row_before, type=Grant)
         await self.storage.change(
             row_key("grant", issuer, exchange.id),
@@ -195,7 +195,8 @@ class GrantStore(Struct, frozen=True, eq=False, kw_only=True):
         )
 
     async def renew(self, issuer: str, exchange: GrantExchange, login: Login) -> GrantExchange:
-        """Store the renewed login at the upstream: its refresh token, and the user's claims."""
+        """Store a login that was renewed at the upstream: its refresh token and the user's
+        claims."""
         sealed = _seal(exchange.secret, UPSTREAM, login.refresh_token or "")
         grant = replace(exchange.grant, upstream=sealed, claims=login.claims, ends=login.ends)
         row = msgspec.json.encode(grant)
@@ -204,24 +205,24 @@ class GrantStore(Struct, frozen=True, eq=False, kw_only=True):
         return replace(exchange, grant=grant)
 
     async def issue(self, issuer: str, id: str | None, access: AccessToken) -> str:
-        """Store an access token, which ends with its grant. Returns its text."""
+        """Create and store an access token, which is deleted with its grant. Returns the token."""
         token = secrets.token_urlsafe(32)
         parent = None if id is None else row_key("grant", issuer, id)
         row = msgspec.json.encode(access)
         if not await self.storage.add(
             row_key("access", issuer, token), row, access.expires, parent
         ):
-            raise _invalid_grant("it was revoked just now")
+            raise _invalid_grant("it has just been revoked")
         return token
 
     async def look_up(self, issuer: str, token: str) -> AccessToken | None:
-        """Return what an access token gives access to; None if it is not valid."""
+        """Return the data of an access token, or None if the token is not valid."""
         row = await self.storage.get(row_key("access", issuer, token))
         return None if row is None else msgspec.json.decode(row, type=AccessToken)
 
     async def revoke(self, issuer: str, token: str, client: str) -> None:
-        """End an access token, or the grant of a refresh token:
-        https://www.rfc-editor.org/rfc/rfc7009#section-2."""
+        """Revoke an access token, or the grant of a refresh token:
+        https://www.rfc-editor.org/rfc/rfc7009#section-2"""
         access = await self.look_up(issuer, token)
         if access is not None and access.client == client:
             await self.storage.delete(row_key("access", issuer, token))
@@ -229,16 +230,16 @@ class GrantStore(Struct, frozen=True, eq=False, kw_only=True):
             try:
                 id, grant, _ = await self.find(issuer, token, client)
             except OAuthError:
-                return  # it is not valid any more, as requested
+                return  # it is already invalid
             if digest_of(token) in (grant.secret, grant.previous):
                 await self.end(issuer, id)
 
     async def end(self, issuer: str, id: str) -> None:
-        """End a grant, with all its tokens."""
+        """End a grant and delete all its tokens."""
         await self.storage.delete(row_key("grant", issuer, id))
 
     def access_seconds(self, grant: Grant) -> float:
-        """Return for how many seconds an access token of this grant is valid."""
+        """Return how many seconds a new access token of this grant is valid."""
         if grant.ends is None:
             return self.access_life
         return max(0.0, min(self.access_life, grant.ends - self.now()))
@@ -251,7 +252,7 @@ class GrantStore(Struct, frozen=True, eq=False, kw_only=True):
 
 
 def _invalid_grant(reason: str) -> OAuthError:
-    return OAuthError("invalid_grant", f"this code or token is refused: {reason}")
+    return OAuthError("invalid_grant", f"this code or token was refused: {reason}")
 
 
 def _seal(secret: str, purpose: str, text: str) -> str:
@@ -262,21 +263,22 @@ def _open(secret: str, purpose: str, sealed: str) -> str:
     try:
         return KeyRing([secret.encode()]).open(purpose, sealed).decode()
     except Forged:
-        raise _invalid_grant("it cannot be opened") from None
+        raise _invalid_grant("it cannot be decrypted") from None
 
 
 def narrow_scopes(
     requested: str | None, granted: tuple[str, ...], implies: ImpliedScopes | None = None
 ) -> tuple[str, ...]:
-    """Return the scopes of a token: what was granted, or a part of it, never more."""
+    """Return the scopes of a token: the requested ones, or all that were granted. Raises OAuthError
+    if more are requested."""
     wanted = dict.fromkeys((requested or "").split())
     wanted.pop("offline_access", None)
     if not set(wanted) <= set(expand_scopes(granted, implies)):
-        raise OAuthError("invalid_scope", "these scopes are more than was granted")
+        raise OAuthError("invalid_scope", "the requested scopes exceed those that were granted")
     return tuple(wanted) or granted
 
 
 def bind_claims(claims: Mapping[str, Any], thumbprint: str) -> dict[str, Any]:
     """Return the claims of a token, bound to a key if a thumbprint is given:
-    https://www.rfc-editor.org/rfc/rfc9449#section-6.1."""
+    https://www.rfc-editor.org/rfc/rfc9449#section-6.1"""
     return {**claims, "cnf": {"jkt": thumbprint}} if thumbprint else dict(claims)

@@ -1,20 +1,21 @@
-"""How users log in: with a password, or at another OpenID provider.
+"""User logins: with a password, or at an upstream OpenID provider.
 
-**Passwords** are hashed with scrypt, compared in constant time, and limited in attempts. An unknown
-user costs as much time as a known one, so the time says nothing about who has an account here.
-Failed attempts count against the user, the address, and most strictly against the user at that
-address. A user whose password is being guessed from elsewhere can still log in from home, until
-fifty attempts have failed; then they have to wait too, half a minute for each. The counts decrease
-by themselves. Hashing is slow on purpose. It has its own threads, with a short queue, so that
-strangers who try passwords keep nothing else waiting.
+**Passwords** are hashed with scrypt and compared in constant time. Checking the password of an
+unknown user takes as long as for a known one, so the time does not reveal who has an account.
+Failed attempts are limited per user, per address, and most strictly per user and address. A user
+whose password is being guessed from elsewhere can still log in from home until fifty attempts have
+failed. After that, each further attempt has to wait half a minute. The counts decrease over time.
+Hashing is slow by design. It runs in separate threads with a short queue, so that password guessing
+does not delay other requests.
 
-**Upstream**: to another provider we are an ordinary client: discovery, PKCE, `state`, `nonce`, and
-an ID token that is verified (signature, issuer, audience, time, nonce). The result is a `Login`:
-who it is, and the refresh token with which the upstream is asked from time to time whether the
-login still holds. The upstream's tokens are used for nothing else, and never leave this server.
+**Upstream**: this server is an ordinary client of the upstream provider. It uses discovery, PKCE,
+`state` and `nonce`, and verifies the ID token (signature, issuer, audience, time, nonce). The
+result is a `Login`: the user, and a refresh token to check from time to time whether the login is
+still valid. The upstream's tokens are used only for that, and never leave this server.
 
-A user must have consented to the client *here* before being sent there. The upstream knows only us,
-and if it does not ask its user again, any client could otherwise use an earlier login.
+Users must consent to the client *here* before they are sent to the upstream. The upstream knows
+only this server, and may not ask its users again. Without consent here, any client could use an
+earlier login.
 https://modelcontextprotocol.io/specification/2026-07-28/basic/authorization/security-considerations#confused-deputy-problem
 """
 
@@ -53,26 +54,28 @@ from .web import (
 
 COST, BLOCK, PARALLEL = 2**14, 8, 5
 """16 MiB and five rounds:
-https://cheatsheetseries.owasp.org/cheatsheets/Password_Storage_Cheat_Sheet.html#scrypt."""
+https://cheatsheetseries.owasp.org/cheatsheets/Password_Storage_Cheat_Sheet.html#scrypt"""
 MAX_COST = 2**20 * 32
-"""Cost, block and parallel of a stored hash, multiplied. More would take minutes of CPU."""
+"""The maximum product of cost, block and parallel in a stored hash. A higher one would take minutes
+of CPU time."""
 THREADS, MAX_WAITING = 2, 32
-"""Passwords that are checked at the same time, and those that may wait for it."""
+"""How many passwords are checked at the same time, and how many more may wait."""
 MAX_PASSWORD_LENGTH = 1024
 """Further characters are ignored."""
 
 CheckPassword: TypeAlias = Callable[[str, str], bool | Awaitable[bool]]
-"""Takes a user name and a password, and returns whether they belong together."""
+"""Takes a user name and a password, and returns whether the password is correct."""
 
 
 def hash_password(password: str) -> str:
     """Return the hash of a password, for `Provider(users={"ada": …})`.
 
     Args:
-        password: The password. Only its first 1,024 characters count at a login.
+        password: The password. At most 1,024 characters, because a login ignores further
+            characters.
 
     Returns:
-        `scrypt$cost$block$parallel$salt$hash`. Each call uses another salt.
+        `scrypt$cost$block$parallel$salt$hash`. Each call uses a new salt.
     """
     salt = os.urandom(16)
     digest = _digest(password, salt, COST, BLOCK, PARALLEL)
@@ -82,7 +85,7 @@ def hash_password(password: str) -> str:
 
 
 def check_password(password: str, hashed: str) -> bool:
-    """Tell whether a password has this hash."""
+    """Return whether a password has this hash."""
     cost, block, parallel, salt, digest = _parse(hashed)
     return compare_digest(_digest(password, salt, cost, block, parallel), digest)
 
@@ -99,25 +102,24 @@ class UserDirectory:
                 _parse(hashed)
             except ValueError:
                 raise ConfigError(
-                    f"users[{name!r}] is not the hash of a password. Make one with "
-                    "hash_password(…)."
+                    f"users[{name!r}] is not a password hash. Create one with hash_password(…)."
                 ) from None
         hashes = iter(self._hashes.values())
         cost = next(hashes, f"scrypt${COST}${BLOCK}${PARALLEL}$$").rsplit("$", 2)[0]
         self._dummy_hash = f"{cost}${b64encode(os.urandom(16)).decode()}${'A' * 43}="
-        """Checked for an unknown user, at the same cost as for a known one."""
+        """Checked for unknown users, at the same cost as the hash of a known user."""
         self._pairs = AttemptLimiter(5, 30.0, now)
         self._addresses = AttemptLimiter(20, 10.0, now)
         self._names = AttemptLimiter(50, 30.0, now)
         self._threads, self._pending = ThreadPoolExecutor(THREADS, "dovetail-password"), 0
 
     def knows(self, name: str) -> bool:
-        """Tell whether a user may still use what was granted before."""
+        """Return whether this user may still log in and use existing grants."""
         return self._knows_everyone or name in self._hashes
 
     async def check(self, name: str, password: str, address: str | None) -> float | None:
-        """Check a password. Returns None if it is right, else the seconds to wait before the next
-        attempt (0 for none)."""
+        """Check a password. Returns None if it is correct, and otherwise the seconds to wait before
+        the next attempt (0 for none)."""
         limits = (
             (self._pairs, f"{address} {name}"),
             (self._addresses, address),
@@ -126,7 +128,7 @@ class UserDirectory:
         wait = max(limiter.seconds_to_wait(caller) for limiter, caller in limits)
         if wait > 0:
             return wait
-        # Counted before the result is known: many attempts at once are many attempts.
+        # Count the attempt before the result is known, so that concurrent attempts are counted too.
         for limiter, caller in limits:
             limiter.record(caller)
         result = self._check(name, password[:MAX_PASSWORD_LENGTH])
@@ -138,7 +140,7 @@ class UserDirectory:
 
     async def _check_hash(self, name: str, password: str) -> bool:
         if self._pending >= THREADS + MAX_WAITING:
-            raise Overloaded("too many passwords are being checked at once")
+            raise Overloaded("too many passwords are being checked at the same time")
         hashed = self._hashes.get(name)
         self._pending += 1
         try:
@@ -171,48 +173,50 @@ def _parse(hashed: str) -> tuple[int, int, int, bytes, bytes]:
 SKEW_SECONDS = 60.0
 DEFAULT_LIFETIME_SECONDS = 3600.0
 CLAIMS = ("iss", "sub", "email", "email_verified", "name", "preferred_username", "groups")
-"""The claims of an ID token that tools may see."""
+"""The claims of an ID token that are visible to tools."""
 ENDED_ERRORS = ("invalid_grant", "interaction_required", "login_required")
 
 NameUser = Callable[[Mapping[str, Any]], str | None]
-"""Takes the claims of an ID token, and returns the user's id here; None if they may not log in."""
+"""Takes the claims of an ID token, and returns the user's id on this server, or None to refuse the
+user."""
 
 
 class UpstreamUnreachable(Exception):
-    """The upstream does not answer, or not as it should. The login may still hold."""
+    """The upstream sent no response or an invalid one. The login may still be valid."""
 
 
 class LoginEnded(Exception):
-    """The upstream says that there is no such login, or no longer."""
+    """The upstream reports that the login does not exist or has ended."""
 
 
 class Login(Struct, frozen=True):
-    """Who logged in, and how to find out whether that still holds."""
+    """The user who logged in, and the refresh token to check whether the login is still valid."""
 
     user: str = ""
     claims: dict[str, Any] = {}
     refresh_token: str | None = None
     ends: float | None = None
-    """When the upstream has to be asked again."""
+    """When the login must be checked at the upstream again."""
 
 
 class Upstream:
-    """An OpenID provider at which the users of this server log in.
+    """An OpenID provider where the users of this server log in.
 
     Args:
-        issuer: The URL of the provider, exactly as its ID tokens name it. Must be https, or http
-            on localhost.
-        client_id: The id of this server at the provider.
-        client_secret: The secret that goes with it (default: none, for a public client).
+        issuer: The URL of the provider, exactly as in its ID tokens (`iss`). It must use https, or
+            http on localhost.
+        client_id: The client id of this server at the provider.
+        client_secret: The secret for `client_id` (default: none, for a public client).
         scopes: The scopes to request (default: `openid`, `profile`, `email`). `openid` is always
             added.
-        user: Takes the claims of an ID token and returns the user's id here, or None to refuse the
-            user (default: the claim `sub`).
-        parameters: Further parameters of the authorization request, such as `{"prompt": "login"}`.
+        user: A function that takes the claims of an ID token and returns the user's id on this
+            server, or None to refuse the user (default: the claim `sub`).
+        parameters: Additional parameters for the authorization request, such as `{"prompt":
+            "login"}`.
         now: The clock (default: `time.time`).
 
     Raises:
-        ConfigError: The issuer is not https (or http on localhost).
+        ConfigError: The issuer does not use https (or http on localhost).
     """
 
     def __init__(
@@ -240,17 +244,17 @@ class Upstream:
     async def login_url(
         self, callback: str, state: str, nonce: str, verifier: str, public_url: PublicUrl
     ) -> str:
-        """Return the URL at which the user logs in.
+        """Return the URL where the user logs in.
 
         Args:
             callback: The URL to which the provider sends the user back.
-            state: A secret for this login, which comes back to the callback.
-            nonce: A secret for this login, which comes back in the ID token.
+            state: A secret for this login, which the provider returns to the callback.
+            nonce: A secret for this login, which the provider returns in the ID token.
             verifier: The PKCE verifier.
             public_url: The server that the user logs in to.
 
         Raises:
-            UpstreamUnreachable: The provider's metadata cannot be fetched, or is wrong.
+            UpstreamUnreachable: The provider's metadata cannot be fetched or is not valid.
         """
         metadata = await self._discover(public_url)
         scopes = dict.fromkeys(self.scopes)
@@ -276,27 +280,29 @@ class Upstream:
         verifier: str,
         public_url: PublicUrl,
     ) -> Login:
-        """Exchange the answer of the provider for a login.
+        """Exchange the provider's response for a login.
 
         Args:
-            answer: The parameters that came back to the callback.
+            answer: The parameters that the callback received.
             callback: The URL of the callback.
             nonce: The nonce of this login.
             verifier: The PKCE verifier.
             public_url: The server that the user logs in to.
 
         Raises:
-            LoginEnded: The provider, or `user=`, refuses the user.
-            UpstreamUnreachable: The provider does not answer as it should.
+            LoginEnded: The provider or `user=` refused the user.
+            UpstreamUnreachable: The provider sent no response or an invalid one.
         """
         metadata = await self._discover(public_url)
         issuer = answer.get("iss")  # https://www.rfc-editor.org/rfc/rfc9207#section-2.4
         if issuer != self.issuer and (
             issuer or metadata.authorization_response_iss_parameter_supported
         ):
-            raise LoginEnded("the answer comes from another provider")
+            raise LoginEnded("the response is from another provider")
         if "code" not in answer:
-            reason = answer.get("error_description") or answer.get("error") or "no code came back"
+            reason = (
+                answer.get("error_description") or answer.get("error") or "the response has no code"
+            )
             raise LoginEnded(one_line(reason))
         form = {
             "grant_type": "authorization_code",
@@ -307,19 +313,19 @@ class Upstream:
         reply = await self._request_token(metadata, form, public_url)
         claims = await self._verify(reply.id_token or "", metadata, public_url)
         if claims.get("nonce") != nonce:
-            raise LoginEnded("the ID token is refused: it is for another login")
+            raise LoginEnded("the ID token was refused: it is for another login")
         return self._to_login(claims, reply, reply.refresh_token is not None)
 
     async def renew(self, login: Login, public_url: PublicUrl) -> Login:
-        """Ask whether a login still holds, and for whom.
+        """Check at the upstream whether a login is still valid, and return it renewed.
 
         Args:
             login: The login, with its refresh token.
             public_url: The server that the user has logged in to.
 
         Raises:
-            LoginEnded: The login has ended, or belongs to someone else.
-            UpstreamUnreachable: The provider does not answer as it should.
+            LoginEnded: The login has ended, or belongs to another user.
+            UpstreamUnreachable: The provider sent no response or an invalid one.
         """
         metadata = await self._discover(public_url)
         form = {"grant_type": "refresh_token", "refresh_token": login.refresh_token or ""}
@@ -332,7 +338,7 @@ class Upstream:
             await self._verify(reply.id_token, metadata, public_url), reply, True
         )
         if (renewed.user, renewed.claims["sub"]) != (login.user, login.claims.get("sub")):
-            raise LoginEnded("it belongs to someone else now")
+            raise LoginEnded("it now belongs to another user")
         return replace(renewed, refresh_token=refresh_token)
 
     def _to_login(self, claims: dict[str, Any], reply: TokenReply, renewable: bool) -> Login:
@@ -343,8 +349,9 @@ class Upstream:
         return Login(user, visible, reply.refresh_token, self._end_of(reply, renewable))
 
     def _end_of(self, reply: TokenReply, renewable: bool) -> float | None:
-        """Return when the login has to be renewed: our tokens live no longer than the upstream's.
-        If it does not say how long they live, an hour, unless it can be asked."""
+        """Return when the login must be renewed. The provider's tokens do not outlive those of the
+        upstream. If the upstream sends no lifetime, it is one hour, or unlimited if the login can
+        be renewed."""
         if reply.expires_in is None:
             return None if renewable else self._now() + DEFAULT_LIFETIME_SECONDS
         return self._now() + reply.expires_in
@@ -394,7 +401,7 @@ class Upstream:
             _, claims = jose.verify(token, lambda _: jose.load_key(jwk), algorithms)
             check_times(claims, self._now(), SKEW_SECONDS)
         except (jose.InvalidJwt, TokenRefused) as error:
-            raise LoginEnded(f"the ID token is refused: {error}") from None
+            raise LoginEnded(f"the ID token was refused: {error}") from None
         except DocumentUnavailable as error:
             raise UpstreamUnreachable(
                 f"{self.issuer}: its keys cannot be fetched: {error}"
@@ -408,10 +415,10 @@ class Upstream:
                 len(audiences) == 1 or claims.get("azp") == self._id,
                 "it was requested by another client",
             ),
-            ("iat" in claims, "it does not say when it was issued (iat)"),
+            ("iat" in claims, "it has no time of issue (iat)"),
             (isinstance(claims.get("sub"), str) and claims["sub"] != "", "it has no sub"),
         )
         for passed, reason in checks:
             if not passed:
-                raise LoginEnded(f"the ID token is refused: {reason}")
+                raise LoginEnded(f"the ID token was refused: {reason}")
         return claims

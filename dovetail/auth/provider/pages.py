@@ -1,9 +1,8 @@
-"""The pages that a person sees: login, consent, and errors. Plain HTML, without scripts and without
-anything that is loaded from elsewhere.
+"""The login, consent and error pages. They are plain HTML, without scripts or external resources.
 
-Everything that comes from outside is escaped, and the content security policy of each page would
-stop it anyway. Browsers apply `form-action` to the redirects that follow a form as well, so it
-names the place to which the client wants its user back.
+All external text is escaped, and each page has a strict content security policy as a second
+defence. Browsers also apply `form-action` to the redirects after a form, so it includes the origin
+of the client's redirect URI.
 """
 
 from base64 import b64encode
@@ -85,22 +84,22 @@ CHECK = f'{_SVG}<path d="M5 12.5l4.5 4.5L19 7.5"/></svg>'
 
 
 class ConsentDetails(Struct, frozen=True):
-    """What a person needs to know about a client to decide."""
+    """The details of a client that a user needs to decide about consent."""
 
     server: str
     client: str
     known_by: str
     back_to: str
-    """The host that the user returns to."""
+    """The host to which the user returns."""
     uri: str
     """The exact redirect URI."""
     scopes: tuple[str, ...]
     """The description of each scope."""
     warning: str = ""
     form: tuple[str, ...] = ()
-    """Where the forms of the page may lead to."""
+    """The sources for `form-action`."""
     upstream: tuple[str, str] | None = None
-    """Where the user will log in, and which scopes are requested there."""
+    """The host at which the user logs in, and the scopes that are requested there."""
 
 
 def login_page(
@@ -131,7 +130,7 @@ def consent_page(details: ConsentDetails, csrf: str, user: str | None) -> HttpRe
     listed = "".join(f"<li>{CHECK}<span>{escape(text)}</span></li>" for text in scopes)
     rows = [
         ("Client", details.client),
-        ("Known by", details.known_by),
+        ("Verified by", details.known_by),
         ("Returns to", details.back_to),
         ("URL", details.uri),
     ]
@@ -166,8 +165,8 @@ def consent_page(details: ConsentDetails, csrf: str, user: str | None) -> HttpRe
 def error_page(
     server: str, text: str, status: int, back: tuple[str, str] | None = None
 ) -> HttpResponse:
-    """Return a page that says what went wrong; `back` is a link to continue, as host and URL."""
-    title = "This request cannot be answered"
+    """Return a page that describes an error. `back` is the host and URL of a link to continue."""
+    title = "This request cannot be completed"
     link = ""
     if back is not None:
         host, url = escape(back[0]), escape(back[1])
@@ -182,7 +181,7 @@ def error_page(
 def render_page(
     title: str, server: str, body: str, form: Iterable[str] = (), status: int = 200
 ) -> HttpResponse:
-    """Return a whole page, with the headers that keep it safe."""
+    """Return a complete page with its security headers."""
     html = f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">

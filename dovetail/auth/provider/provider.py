@@ -1,14 +1,14 @@
-"""An authorization server within the server that it protects: `Server(auth=Provider(users={"ada":
+"""An authorization server inside the server that it protects: `Server(auth=Provider(users={"ada":
 hash_password("…")}))`.
 
 Its URLs are below `PublicUrl.base`, which is also its issuer. It implements OAuth 2.1 as MCP
-requires: authorization code with PKCE, refresh tokens that rotate, client credentials for
-configured clients; metadata (RFC 8414), registration (RFC 7591 and client documents), revocation
-(RFC 7009), resource indicators (RFC 8707), issuer identification (RFC 9207), DPoP (RFC 9449).
+requires: authorization codes with PKCE, rotating refresh tokens, and client credentials for
+configured clients. It also implements metadata (RFC 8414), registration (RFC 7591 and client
+documents), revocation (RFC 7009), resource indicators (RFC 8707), issuer identification (RFC 9207)
+and DPoP (RFC 9449).
 
-Access tokens are random, and stored by their digest. Deleting one revokes it, in all processes at
-once. Whether a caller has a valid token is decided by the same `Bearer` that guards any resource
-server.
+Access tokens are random, and stored under their digest. Deleting a token revokes it in all
+processes at once. Tokens are checked by the same `Bearer` guard as for other authorization servers.
 """
 
 import logging
@@ -54,53 +54,55 @@ log = logging.getLogger("dovetail.auth")
 
 Endpoint: TypeAlias = Callable[[ProviderRequest], Awaitable[HttpResponse]]
 Route: TypeAlias = tuple[tuple[str, ...], Endpoint, AttemptLimiter | None]
-"""The accepted methods, what answers them, and how often each caller may call."""
+"""The accepted methods, the endpoint that answers them, and the rate limit for each caller."""
 PAGE_PATHS = ("/authorize", "/callback")
-"""What people see; the rest is for programs."""
+"""The paths of pages for people. All others are for programs."""
 NEEDS_HTTPS = (
-    "passwords and tokens are only sent over https, or on localhost; the server has to set "
-    "public_url='https://…'"
+    "passwords and tokens are only accepted over https or on localhost; set "
+    "public_url='https://…' on the server"
 )
 NATIVE_SCHEMES = ("cursor", "vscode", "vscode-insiders")
-"""Schemes of native clients that use no other redirect URI. The specification itself allows only
+"""Schemes of native clients that have no other redirect URI. The specification itself allows only
 https and loopback addresses:
 https://modelcontextprotocol.io/specification/2026-07-28/basic/authorization/security-considerations#communication-security"""
 
 
 class Provider(Bearer):
-    """Lets in callers with an access token that it has issued, after a login with a password or at
-    an upstream provider.
+    """Issues access tokens after a login, with a password or at an upstream provider, and admits
+    callers with these tokens.
 
     Args:
         users: The users and the hashes of their passwords (see `hash_password`), or a function
-            (sync or async) of name and password that returns whether they belong together.
-        upstream: The OpenID provider at which users log in. Pass this or `users`; with neither,
-            only `clients` can get tokens.
+            (sync or async) that takes a name and a password and returns whether the password is
+            correct.
+        upstream: The OpenID provider where users log in. Pass this or `users`. With neither, only
+            `clients` can get tokens.
         issuer: The URL of this authorization server, if a proxy changes paths (default: the public
             URL of the server).
-        name: The name of the server on the pages (default: its host).
-        storage: Where grants and tokens are stored: a file, `":memory:"`, or a `Storage` (default:
+        name: The name of the server on its pages (default: its host).
+        storage: Where to store grants and tokens: a file, `":memory:"`, or a `Storage` (default:
             `provider.sqlite` in the user's folder for application data).
-        scopes: The scopes that can be granted, with their descriptions for the consent page, or
-            just their names. Scopes that tools need are added.
+        scopes: The scopes that can be granted, as a dict with their descriptions for the consent
+            page, or just their names. Scopes that tools need are added.
         required: The scopes that every caller needs (default: none).
-        implies: The scopes that a scope includes: a dict, or a function (default: only itself).
-        clients: Clients that are configured; only they may act on their own behalf.
+        implies: The scopes that each scope includes, as a dict or a function (default: only
+            itself).
+        clients: The configured clients. Only they may act on their own behalf (default: none).
         register: Whether clients may register themselves (default: True).
         documents: Whether a client may be described by a document at its URL (default: True).
-        schemes: Schemes of redirect URIs for native clients, beside https and loopback addresses
-            (default: `cursor`, `vscode`, `vscode-insiders`).
-        private: Whether documents of clients may be on a private network (default: False).
-        access_life: For how many seconds an access token is valid (default: 3600).
-        refresh_life: For how many seconds an unused refresh token is valid (default: 30 days).
-        grace: For how many seconds the previous refresh token still works (default: 30), for
-            clients that never got the answer. Older ones end the grant.
-        dpop: True issues and accepts only tokens that are bound to a key; a `Checker` sets further
-            options (default: clients decide).
+        schemes: Schemes of redirect URIs for native clients, in addition to https and loopback
+            addresses (default: `cursor`, `vscode`, `vscode-insiders`).
+        private: Whether client documents may be on a private network (default: False).
+        access_life: How many seconds an access token is valid (default: 3600).
+        refresh_life: How many seconds an unused refresh token is valid (default: 30 days).
+        grace: How many seconds the previous refresh token keeps working, for clients that did not
+            receive the response (default: 30). Older refresh tokens end the grant.
+        dpop: True issues and accepts only tokens that are bound to a key, and a `Checker` sets
+            further options (default: clients decide).
         now: The clock (default: `time.time`).
 
     Raises:
-        ConfigError: Nobody could log in, or the settings contradict each other.
+        ConfigError: Nobody can log in with these settings, or they contradict each other.
     """
 
     def __init__(
@@ -130,9 +132,9 @@ class Provider(Bearer):
         if issuer is not None:
             issuer = require_safe(issuer.rstrip("/"), "Provider(issuer=…)", ConfigError)
         self.issuer = issuer
-        """The URL of this authorization server; None for the public URL of the server."""
+        """The URL of this authorization server. None means the public URL of the server."""
         self.private = private
-        """Whether documents of clients may be on a private network."""
+        """Whether client documents may be on a private network."""
         super().__init__(
             self._look_up,
             scopes=required,
@@ -189,14 +191,13 @@ class Provider(Bearer):
             self._routes["/callback"] = (("GET",), self._pages.callback, visits)
 
     def check_base_url(self, base: str) -> None:
-        """Check the public URL of the server, so that an error comes now and not at the first
-        login.
+        """Check the public URL of the server at startup rather than at the first login.
 
         Args:
-            base: The URL below which the world finds the server.
+            base: The public URL below which the server is reachable.
 
         Raises:
-            ConfigError: The URL is not https (or http on localhost).
+            ConfigError: The URL does not use https (or http on localhost).
         """
         if not is_confidential(self.issuer or base):
             raise ConfigError(f"Provider at {base}: {NEEDS_HTTPS}")
@@ -206,10 +207,10 @@ class Provider(Bearer):
 
         Args:
             request: The request, with its path relative to the origin.
-            public_url: The server that received it.
+            public_url: The server that received the request.
 
         Returns:
-            The response; None if the path is not one of these.
+            The response, or None for any other path.
         """
         issuer = self._issuer(public_url)
         base = urlsplit(issuer).path
@@ -248,7 +249,7 @@ class Provider(Bearer):
         except OAuthError as problem:
             error = problem
         except Overloaded as problem:
-            log.warning("Refused a request for lack of resources: %s", problem)
+            log.warning("Refused a request because the server is overloaded: %s", problem)
             error = OAuthError(
                 "temporarily_unavailable",
                 "this server is too busy; try again later",
@@ -258,7 +259,7 @@ class Provider(Bearer):
         return self._pages.show_error(error, public_url) if is_page else error_response(error)
 
     async def _server_metadata(self, request: ProviderRequest) -> HttpResponse:
-        """Return the metadata: https://www.rfc-editor.org/rfc/rfc8414#section-2."""
+        """Return the metadata: https://www.rfc-editor.org/rfc/rfc8414#section-2"""
         issuer = request.issuer
         urls = {path: f"{issuer}{path}" for path in self._routes}
         grants = ["authorization_code", "refresh_token"] if self._interactive else []
@@ -283,12 +284,12 @@ class Provider(Bearer):
         return json_response(document, headers={"cache-control": "public, max-age=300"})
 
     async def _look_up(self, token: str, public_url: PublicUrl) -> Principal | None:
-        """Return who an access token was issued to, if it is for this server."""
-        # A token for another server could be sent with the Host header of that server.
+        """Return the owner of an access token, if the token is for this server."""
+        # Otherwise, a token for another server could be sent with the Host header of that server.
         if not public_url.is_configured:
             raise TokenRefused(
-                "this server does not know its own URL, and so not who a token is for; its "
-                "operator has to set public_url="
+                "this server does not know its own URL, so it cannot check the audience; its "
+                "operator must set public_url="
             )
         try:
             access = await self._grants.look_up(self._issuer(public_url), token)
@@ -306,7 +307,7 @@ class Provider(Bearer):
         return user == client or self._users is None or self._users.knows(user)
 
     def _list_scopes(self, public_url: PublicUrl) -> dict[str, str]:
-        """Return all scopes that exist, with their descriptions."""
+        """Return all scopes with their descriptions."""
         undescribed = {scope: scope for scope in (*self.scopes, *public_url.scopes)}
         return undescribed | self._descriptions
 
@@ -320,16 +321,16 @@ def _check_settings(
     clients: tuple[KnownClient, ...],
 ) -> None:
     if users is not None and upstream is not None:
-        raise ConfigError("Provider: pass either users= or upstream=, where users log in")
+        raise ConfigError("Provider: pass either users= or upstream=, not both")
     if users is None and upstream is None and not clients:
         raise ConfigError(
-            'Provider: nobody could log in. Pass users={"ada": hash_password("…")}, upstream= or '
+            'Provider: nobody can log in. Pass users={"ada": hash_password("…")}, upstream= or '
             "clients=."
         )
     if isinstance(users, Mapping) and (both := users.keys() & {client.id for client in clients}):
         raise ConfigError(
-            f"Provider: {min(both)!r} is the name of a user and of a client. Rename one of them, "
-            "since their tokens could not be told apart."
+            f"Provider: {min(both)!r} is both a user and a client, so their tokens could not be "
+            "distinguished. Rename one of them."
         )
 
 

@@ -1,15 +1,16 @@
-"""What the provider has to remember: grants, tokens, sessions, registrations.
+"""The persistent data of the provider: grants, tokens, sessions and registrations.
 
-It is a table of rows that expire: key, bytes, time of expiry, and perhaps a parent. A row cannot be
-added without its parent, and is deleted with it. That is all that revocation needs: access tokens
-are children of their grant. Three calls are atomic between all processes (`add`, `change`, `take`),
-and everything that must happen only once is built on them.
+The data is a table of rows that expire. A row has a key, bytes, an expiry time and an optional
+parent. A row cannot be added without its parent, and is deleted with it. For example, revoking a
+grant deletes its access tokens, which are its children. `add`, `change` and `take` are atomic
+across processes. All operations that must happen only once use them.
 
-A key is `kind:digest`, made of the issuer and the secret (`row_key`). So servers may share one
-file, and a person who reads the file finds nothing to log in with.
+A key is `kind:digest`, where the digest is made from the issuer and the secret (`row_key`). So
+several servers can share one file, and the file contains no usable secrets.
 
-The default is SQLite with a write-ahead log. A read takes about 10 microseconds and a write waits
-for no disk, so both are done in the event loop. Another `Storage` may wait as long as it likes.
+The default is SQLite with a write-ahead log. A read takes about 10 microseconds and a write does
+not wait for the disk, so both run in the event loop. The methods are async, so that another
+`Storage` can do network I/O.
 """
 
 import os
@@ -29,16 +30,16 @@ from ...errors import ConfigError, Overloaded
 from ..client.store import data_folder
 
 MAX_ROWS_PER_KIND = 100_000
-"""If there are more, adding rows of that kind is refused until some have expired."""
+"""When it is reached, adding rows of that kind is refused until some have expired."""
 PUBLIC_KINDS = ("client", "visit")
-"""Kinds that anyone can add to, without a login. If there are too many, a tenth is deleted, the
-first to expire: a client that was not used yet, a login that takes long. Otherwise strangers could
-keep everyone out."""
+"""Kinds whose rows anyone can add, without a login. If there are too many, the tenth that expires
+first is deleted, such as unused clients and slow logins. Otherwise, anyone could block all other
+users by filling the table."""
 SWEEP_INTERVAL_SECONDS = 60.0
 SWEEP_ADDS = 1000
-"""Expired rows are deleted after this many seconds, or this many new rows."""
+"""Expired rows are deleted after this many seconds or this many new rows."""
 BUSY_TIMEOUT_SECONDS = 2.0
-"""How long a write waits for that of another process."""
+"""How long a write waits for a write of another process."""
 MEMORY = ":memory:"
 
 SCHEMA = """
@@ -65,48 +66,49 @@ COUNT_BY_KIND = "SELECT substr(key, 1, instr(key, ':') - 1), count(*) FROM rows 
 
 
 class Storage(Protocol):
-    """Where a provider stores its rows. `Provider(storage=…)` takes any object with these
+    """A place where a provider stores its rows. `Provider(storage=…)` accepts any object with these
     methods."""
 
     async def get(self, key: str) -> bytes | None:
-        """Return the data of a row; None if there is none, or if it has expired.
+        """Return the data of a row, or None if the row does not exist or has expired.
 
         Args:
             key: The key of the row.
         """
 
     async def add(self, key: str, data: bytes, expires: float, parent: str | None = None) -> bool:
-        """Add a row. Returns False if the key is taken, or if the parent does not exist.
+        """Add a row. Returns False if the key already exists or the parent does not.
 
         Args:
             key: The key of the row.
-            data: Its data.
-            expires: When it expires, as `time.time()` counts.
-            parent: The key of the row with which it is deleted (default: none).
+            data: The data of the row.
+            expires: When the row expires, in seconds since the epoch.
+            parent: The key of the parent row, with which this row is deleted (default: none).
 
         Raises:
             Overloaded: There are too many rows of this kind.
         """
 
     async def change(self, key: str, old: bytes, new: bytes, expires: float) -> bool:
-        """Replace the data of a row. Returns False if its data is not `old`, or if it has expired.
+        """Replace the data of a row. Returns False if the data is not `old` or the row has expired.
 
         Args:
             key: The key of the row.
-            old: The data that it must have now.
+            old: The data that the row must have now.
             new: The new data.
-            expires: When it expires from now on, as `time.time()` counts.
+            expires: The new expiry time, in seconds since the epoch.
         """
 
     async def take(self, key: str) -> bytes | None:
-        """Delete a row and return its data. If several callers take it, only one gets the data.
+        """Delete a row and return its data. Of several concurrent callers, only one receives the
+        data.
 
         Args:
             key: The key of the row.
         """
 
     async def delete(self, key: str) -> None:
-        """Delete a row, and all of its children.
+        """Delete a row and all its children.
 
         Args:
             key: The key of the row.
@@ -114,23 +116,23 @@ class Storage(Protocol):
 
 
 def digest_of(secret: str) -> str:
-    """Return what is stored in place of a secret."""
+    """Return the digest that is stored instead of a secret."""
     return sha256(secret.encode()).hexdigest()
 
 
 def row_key(kind: str, *parts: str) -> str:
-    """Return the key of a row, from which nobody can tell its parts."""
+    """Return the key of a row, which does not reveal its parts."""
     return f"{kind}:{sha256(msgspec.json.encode(parts)).hexdigest()}"
 
 
 class SqliteStorage:
-    """Stores rows in an SQLite file that only its owner may read.
+    """Stores rows in an SQLite file that only its owner can read.
 
     Args:
         path: The file (default: `provider.sqlite` in the user's folder for application data).
-            `":memory:"` stores rows in memory, for one process, until it ends.
-        rows: How many rows of one kind there may be (default: 100,000). If there are more, adding
-            one raises Overloaded.
+            `":memory:"` stores rows in the memory of this process.
+        rows: The maximum number of rows of one kind (default: 100,000). If there are more, adding a
+            row raises Overloaded.
         now: The clock (default: `time.time`).
     """
 
@@ -144,7 +146,7 @@ class SqliteStorage:
         self.path = os.fspath(data_folder() / "provider.sqlite" if path is None else path)
         self._rows = rows
         self._now = now
-        self._lock = Lock()  # servers may run on several loops, in several threads
+        self._lock = Lock()  # servers may run in several event loops and threads
         self._connection: sqlite3.Connection | None = None
         self._swept = 0.0
         self._adds = 0
@@ -152,7 +154,7 @@ class SqliteStorage:
         close_before_fork(self)
 
     async def get(self, key: str) -> bytes | None:
-        """Return the data of a row; None if there is none, or if it has expired.
+        """Return the data of a row, or None if the row does not exist or has expired.
 
         Args:
             key: The key of the row.
@@ -161,13 +163,13 @@ class SqliteStorage:
             return self._get(key)
 
     async def add(self, key: str, data: bytes, expires: float, parent: str | None = None) -> bool:
-        """Add a row. Returns False if the key is taken, or if the parent does not exist.
+        """Add a row. Returns False if the key already exists or the parent does not.
 
         Args:
             key: The key of the row.
-            data: Its data.
-            expires: When it expires, as `time.time()` counts.
-            parent: The key of the row with which it is deleted (default: none).
+            data: The data of the row.
+            expires: When the row expires, in seconds since the epoch.
+            parent: The key of the parent row, with which this row is deleted (default: none).
 
         Raises:
             Overloaded: There are too many rows of this kind.
@@ -186,13 +188,13 @@ class SqliteStorage:
             return self._do(ADD, values).rowcount == 1
 
     async def change(self, key: str, old: bytes, new: bytes, expires: float) -> bool:
-        """Replace the data of a row. Returns False if its data is not `old`, or if it has expired.
+        """Replace the data of a row. Returns False if the data is not `old` or the row has expired.
 
         Args:
             key: The key of the row.
-            old: The data that it must have now.
+            old: The data that the row must have now.
             new: The new data.
-            expires: When it expires from now on, as `time.time()` counts.
+            expires: The new expiry time, in seconds since the epoch.
         """
         statement = (
             "UPDATE rows SET data = ?, expires = ? WHERE key = ? AND data = ? AND expires > ?"
@@ -201,7 +203,8 @@ class SqliteStorage:
             return self._do(statement, (new, expires, key, old, self._now())).rowcount == 1
 
     async def take(self, key: str) -> bytes | None:
-        """Delete a row and return its data. If several callers take it, only one gets the data.
+        """Delete a row and return its data. Of several concurrent callers, only one receives the
+        data.
 
         Args:
             key: The key of the row.
@@ -212,7 +215,7 @@ class SqliteStorage:
         return data if gone else None
 
     async def delete(self, key: str) -> None:
-        """Delete a row, and all of its children.
+        """Delete a row and all its children.
 
         Args:
             key: The key of the row.
@@ -226,7 +229,7 @@ class SqliteStorage:
             self._disconnect()
 
     def before_fork(self) -> None:
-        """Close the file, and keep others from opening it."""
+        """Close the file, and prevent other threads from opening it."""
         self._lock.acquire()
         if self.path != MEMORY:
             self._disconnect()
@@ -235,7 +238,7 @@ class SqliteStorage:
         """Allow the file to be opened again.
 
         Args:
-            child: Whether this is the new process. Rows in memory stay with its parent.
+            child: Whether this is the child process. Rows in memory stay in the parent process.
         """
         if child:
             self._disconnect()
@@ -283,8 +286,8 @@ class SqliteStorage:
                 opening.pop_all()
         except (OSError, sqlite3.Error) as error:
             raise ConfigError(
-                f"{self.path}: the provider cannot store its data there ({error}). Pass "
-                'Provider(storage="…") with a file that this user may write, or ":memory:".'
+                f"Cannot store the provider's data in {self.path}: {error}. Pass "
+                'Provider(storage="…") with a file that this user can write, or ":memory:".'
             ) from None
         self._connection = connection
         return connection

@@ -1,12 +1,12 @@
-"""The endpoints that programs call: token and revocation.
+"""The endpoints for programs: the token and revocation endpoints.
 
-A client authenticates, then presents a code, a refresh token, or nothing more
-(`client_credentials`), and gets an access token for this server and no other. A request with a DPoP
-proof gets a token that is bound to its key.
+A client authenticates and presents a code, a refresh token, or nothing else (`client_credentials`).
+It gets an access token that is only valid for this server. If the request has a DPoP proof, the
+token is bound to the key of the proof.
 
-If users log in at an upstream provider, no refresh succeeds without it: the upstream's refresh
-token is used first, and if the upstream says that the login has ended, so has the grant. Between
-refreshes an access token is valid whatever the upstream does, which is why it lives so short.
+If users log in at an upstream provider, each refresh first uses the upstream's refresh token. If
+the upstream reports that the login has ended, the grant ends too. Between refreshes, an access
+token is valid regardless of the upstream, so it has a short lifetime.
 https://modelcontextprotocol.io/specification/2025-03-26/basic/authorization#session-binding-requirements
 """
 
@@ -28,21 +28,21 @@ from .web import NO_STORE, OAuthError, ProviderRequest, json_response, parse_for
 
 
 class TokenRequest(Struct, frozen=True):
-    """A request to the token endpoint by a client that has authenticated."""
+    """A request to the token endpoint from an authenticated client."""
 
     fields: Mapping[str, str]
     client: OAuthClient
     resource: str
     http: ProviderRequest
     thumbprint: str
-    """The key that the token has to be bound to; empty for none."""
+    """The thumbprint of the key to bind the token to, or empty for none."""
 
     def narrow_resource(self, granted: str) -> str:
-        """Return what a token is for: what was granted, or a part of it."""
+        """Return the resource of a token: the granted one, or a part of it."""
         if self.resource in ("", granted):
             return granted
         if granted != self.http.public_url.base:
-            raise OAuthError("invalid_target", "the resource is not the one that was granted")
+            raise OAuthError("invalid_target", "the resource was not granted")
         return self.resource
 
 
@@ -57,10 +57,10 @@ class TokenEndpoint(Struct, frozen=True, eq=False, kw_only=True):
     implies: ImpliedScopes | None
     now: Callable[[], float]
     renewing: set[str] = set()
-    """The grants that are being renewed at the upstream."""
+    """The ids of grants that are being renewed at the upstream."""
 
     async def token(self, request: ProviderRequest) -> HttpResponse:
-        """Answer a token request: https://www.rfc-editor.org/rfc/rfc6749#section-3.2."""
+        """Answer a token request: https://www.rfc-editor.org/rfc/rfc6749#section-3.2"""
         fields, resources = parse_form(request)
         client = await self.clients.authenticate(request, fields)
         resource = requested_resource(resources, request.public_url)
@@ -75,7 +75,7 @@ class TokenEndpoint(Struct, frozen=True, eq=False, kw_only=True):
                 "unsupported_grant_type", f"grant_type must be one of {', '.join(grants)}"
             )
         if grant_type not in client.grant_types and grant_type != "refresh_token":
-            raise OAuthError("unauthorized_client", "this client may not use that grant_type")
+            raise OAuthError("unauthorized_client", "this client may not use this grant_type")
         thumbprint = self._check_proof(request)
         reply = await grants[grant_type](
             TokenRequest(fields, client, resource, request, thumbprint)
@@ -86,7 +86,7 @@ class TokenEndpoint(Struct, frozen=True, eq=False, kw_only=True):
         return json_response(reply, headers=headers)
 
     async def revoke(self, request: ProviderRequest) -> HttpResponse:
-        """Answer a revocation request: https://www.rfc-editor.org/rfc/rfc7009."""
+        """Answer a revocation request: https://www.rfc-editor.org/rfc/rfc7009"""
         fields, _ = parse_form(request)
         client = await self.clients.authenticate(request, fields)
         await self.grants.revoke(request.issuer, _required(fields, "token"), client.id)
@@ -98,14 +98,14 @@ class TokenEndpoint(Struct, frozen=True, eq=False, kw_only=True):
 
         def matches(grant: Grant) -> bool:
             token_request.narrow_resource(grant.resource)  # if it is refused, the code stays valid
-            # OAuth 2.1 has no redirect_uri here any more, since PKCE does its work. If there is
-            # one, it has to be right.
+            # OAuth 2.1 no longer has a redirect_uri here, because PKCE makes it unnecessary. If it
+            # is present, it must match.
             uri = fields.get("redirect_uri", grant.redirect_uri)
             verifier = fields.get("code_verifier", "")
             return uri == grant.redirect_uri and matches_challenge(verifier, grant.challenge)
 
         code = _required(fields, "code")
-        # A client with a secret of its own may change its key.
+        # A client that authenticates may change its key.
         thumbprint = token_request.thumbprint if client.auth_method == "none" else ""
         exchange = await self.grants.redeem(issuer, code, client.id, matches, thumbprint)
         await self.clients.extend(client, issuer)
@@ -119,11 +119,11 @@ class TokenEndpoint(Struct, frozen=True, eq=False, kw_only=True):
         token_request.narrow_resource(grant.resource)
         if not self.knows_user(grant.user):
             await self.grants.end(issuer, id)
-            raise OAuthError("invalid_grant", "the user may no longer log in here")
+            raise OAuthError("invalid_grant", "the user may no longer log in")
         if id in self.renewing:
             raise OAuthError(
                 "temporarily_unavailable",
-                "this token is being exchanged right now",
+                "this refresh token is already being exchanged",
                 503,
                 {"retry-after": "1"},
             )
@@ -200,7 +200,7 @@ class TokenEndpoint(Struct, frozen=True, eq=False, kw_only=True):
         return {**reply, "scope": " ".join(access.scopes)} if access.scopes else reply
 
     def _check_proof(self, request: ProviderRequest) -> str:
-        """Return the thumbprint of the key that the token has to be bound to; empty for none."""
+        """Return the thumbprint of the key to bind the token to, or an empty string for none."""
         proof, ring = request.headers.get("dpop"), request.public_url.ring
         if proof is None and not self.checker.required:
             return ""
@@ -208,12 +208,12 @@ class TokenEndpoint(Struct, frozen=True, eq=False, kw_only=True):
             return self.checker.check(proof, request.method, f"{request.issuer}/token", ring=ring)
         except ProofRefused as error:
             nonce = {"dpop-nonce": self.checker.nonce(ring)} if error.nonce else {}
-            text = f"the DPoP proof is refused: {error}"
+            text = f"the DPoP proof was refused: {error}"
             raise OAuthError(error.code, text, 400, nonce) from None
 
 
 def matches_challenge(verifier: str, challenge: str) -> bool:
-    """Tell whether a PKCE verifier belongs to this S256 challenge:
+    """Return whether a PKCE verifier matches this S256 challenge:
     https://www.rfc-editor.org/rfc/rfc7636#section-4.6"""
     return (
         43 <= len(verifier) <= 128
@@ -223,14 +223,15 @@ def matches_challenge(verifier: str, challenge: str) -> bool:
 
 
 def requested_resource(resources: list[str], public_url: PublicUrl) -> str:
-    """Return the canonical URL of the endpoint that a token is requested for; empty if none is
-    named, and the token is for all of them: https://www.rfc-editor.org/rfc/rfc8707#section-2."""
+    """Return the canonical URL of the endpoint that a token is requested for. The result is empty
+    if none is named, in which case the token is for all endpoints:
+    https://www.rfc-editor.org/rfc/rfc8707#section-2"""
     named = {audience_of(resource) for resource in resources}
     covered = all(covers_url(public_url.base, resource) for resource in resources)
     if not covered or "" in named or len(named) > 1:
         raise OAuthError(
             "invalid_target",
-            "tokens are issued for one endpoint of this server, and the resource is not one",
+            "the resource must be one endpoint of this server",
         )
     return named.pop() if named else ""
 

@@ -1,15 +1,14 @@
-"""Forms in, responses out, limits on attempts, and documents that are fetched from others.
+"""Form parsing, responses, rate limits, and documents from other servers.
 
-`OAuthError` is the one exception with which the provider refuses something. It carries the error
-code of the RFC in question (6749, 7009, 7591, 8707, 9449) and a description for the reader. Where
-it is caught decides what it becomes: JSON for a client, a page for a person, or parameters of a
-redirect.
+`OAuthError` is the exception for every refused request. It has the error code of the relevant RFC
+(6749, 7009, 7591, 8707, 9449) and a description. Depending on the endpoint, it becomes JSON for a
+client, a page for a person, or the parameters of a redirect.
 
-`DocumentCache` has the JSON documents of others: the metadata of a client, its keys, and the
-metadata of an OpenID provider. Each is cached for as long as its server allows (ten minutes if it
-says nothing, a day at most). Failures are not cached. But strangers name these URLs, so nobody can
-make us ask a host more often than it would bear; until then they get what is cached. Which
-addresses may be reached at all is decided by `fetch`.
+`DocumentCache` holds JSON documents from other servers: the metadata of a client, its keys, and the
+metadata of an OpenID provider. A document is cached for as long as its server allows (default: ten
+minutes, at most a day). Failures are not cached. Since anyone can send these URLs, the requests to
+each host are limited. Over the limit, the cached document is used even if it has expired. `fetch`
+decides which addresses may be reached.
 """
 
 import re
@@ -26,7 +25,7 @@ from .. import jose
 from ..wire import decode_object
 
 MAX_BODY_BYTES = 16 * 1024
-"""Of a query, and of a body."""
+"""The limit for a query and for a body."""
 MAX_FIELDS = 50
 FORM_TYPE = "application/x-www-form-urlencoded"
 NO_STORE = {"cache-control": "no-store", "pragma": "no-cache"}
@@ -36,7 +35,7 @@ CORS = {
     "access-control-allow-headers": "authorization, content-type, dpop, mcp-protocol-version",
     "access-control-expose-headers": "dpop-nonce, www-authenticate",
 }
-"""Clients in a browser may call every endpoint that uses no cookies."""
+"""Clients in a browser may call all endpoints that do not use cookies."""
 MAX_BUCKETS = 10_000
 MAX_CACHED_DOCUMENTS = 256
 DEFAULT_LIFETIME_SECONDS, MAX_LIFETIME_SECONDS = 600.0, 86400.0
@@ -47,23 +46,23 @@ NO_CACHE = re.compile(r"\bno-(store|cache)\b", re.IGNORECASE)
 
 
 class ProviderRequest(HttpRequest, kw_only=True):
-    """A request to an endpoint of the provider. Its address is the network that counts as one
-    caller."""
+    """A request to an endpoint of the provider. Its address is the network that rate limits treat
+    as one caller."""
 
     issuer: str
     public_url: PublicUrl
     scopes: Mapping[str, str]
-    """All scopes that exist, with their descriptions."""
+    """All scopes with their descriptions."""
 
 
 class OAuthError(Exception):
-    """A request that is refused.
+    """Raised to refuse a request.
 
     Args:
-        error: The error code of the RFC.
-        description: What went wrong: lower case, no full stop.
+        error: The error code from the RFC.
+        description: What went wrong, in lower case and without a full stop.
         status: The status of the response.
-        headers: Further headers of the response.
+        headers: Additional headers of the response.
     """
 
     def __init__(
@@ -81,7 +80,7 @@ class OAuthError(Exception):
 def json_response(
     data: Any, status: int = 200, headers: Mapping[str, str] = NO_STORE
 ) -> HttpResponse:
-    """Return a response to a program."""
+    """Return a JSON response for a program."""
     return HttpResponse(
         status=status,
         headers={"content-type": "application/json", **headers, **CORS},
@@ -90,20 +89,20 @@ def json_response(
 
 
 def error_response(error: OAuthError) -> HttpResponse:
-    """Return an error as a response to a program: RFC 6749, 5.2."""
+    """Return an error as a JSON response for a program (RFC 6749, 5.2)."""
     body = {"error": error.error, "error_description": _to_ascii(error.description)}
     return json_response(body, error.status, {**NO_STORE, **error.headers})
 
 
 def _to_ascii(text: str) -> str:
-    """Replace what an `error_description` must not contain:
-    https://www.rfc-editor.org/rfc/rfc6749#section-5.2."""
+    """Replace characters that are not allowed in an `error_description`:
+    https://www.rfc-editor.org/rfc/rfc6749#section-5.2"""
     return "".join(char if " " <= char <= "~" and char not in '"\\' else "?" for char in text)
 
 
 def parse_fields(encoded: str | bytes) -> tuple[dict[str, str], list[str]]:
-    """Return the parameters of a query or form, and all `resource`s: only they may be repeated.
-    Empty parameters are left out."""
+    """Return the parameters of a query or form, and a list of all `resource` parameters. Only
+    `resource` may be repeated. Empty parameters are left out."""
     if len(encoded) > MAX_BODY_BYTES:
         raise OAuthError(
             "invalid_request", f"the parameters are longer than {MAX_BODY_BYTES} bytes", 413
@@ -131,14 +130,14 @@ def parse_form(request: HttpRequest) -> tuple[dict[str, str], list[str]]:
 
 
 def with_query(url: str, parameters: Mapping[str, str]) -> str:
-    """Add parameters to a URL: https://www.rfc-editor.org/rfc/rfc6749#section-3.1.2."""
+    """Add parameters to a URL: https://www.rfc-editor.org/rfc/rfc6749#section-3.1.2"""
     return f"{url}{'&' if '?' in url else '?'}{urlencode(parameters)}"
 
 
 class AttemptLimiter:
-    """How often something may be attempted: `burst` times at once, then once every `seconds`.
+    """A rate limit for each caller: `burst` attempts at once, then one attempt every `seconds`.
 
-    Remembers the latest ten thousand callers.
+    Remembers the last ten thousand callers.
     """
 
     def __init__(self, burst: int, seconds: float, now: Callable[[], float]) -> None:
@@ -156,7 +155,7 @@ class AttemptLimiter:
 
     def _seconds_to_full(self, caller: str | None) -> float:
         left = (self._full_at.get(caller) or 0.0) - self._now()
-        # No bucket needs longer than all of its attempts, unless the clock was set back.
+        # Filling a bucket never takes longer than this, unless the clock was set back.
         return 0.0 if left > (self._burst + 1) * self._seconds else max(0.0, left)
 
     def forget(self, caller: str | None) -> None:
@@ -164,12 +163,12 @@ class AttemptLimiter:
         self._full_at.pop(caller)
 
     def require(self, caller: str | None) -> None:
-        """Count one attempt. Raises OAuthError if it comes too soon."""
+        """Count one attempt. Raises OAuthError if the limit is exceeded."""
         wait = self.seconds_to_wait(caller)
         if wait > 0:
             raise OAuthError(
                 "temporarily_unavailable",
-                "too many requests from this address",
+                "there were too many requests from this address",
                 429,
                 {"retry-after": str(int(wait) + 1)},
             )
@@ -177,11 +176,11 @@ class AttemptLimiter:
 
 
 class DocumentUnavailable(ValueError):
-    """A document that could not be fetched. The text says why, as the end of a sentence."""
+    """A document could not be fetched. The message gives the reason as the end of a sentence."""
 
 
 class DocumentCache:
-    """The documents that were fetched lately."""
+    """A cache of documents from other servers."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
@@ -191,7 +190,7 @@ class DocumentCache:
     async def get(
         self, url: str, fetch: Fetch, *, fresh: bool = False, address: str | None = None
     ) -> dict[str, Any]:
-        """Return the JSON object at this URL, on behalf of a caller at this address."""
+        """Return the JSON object at this URL for a caller at this address."""
         expires, found = self._documents.get(url) or (0.0, {})
         if expires > self._now() and not fresh:
             return found
@@ -203,9 +202,7 @@ class DocumentCache:
         except OAuthError:
             if found:
                 return found
-            raise DocumentUnavailable(
-                "its server was asked too often; try again in a minute"
-            ) from None
+            raise DocumentUnavailable("it was requested too often; try again in a minute") from None
         except (DovetailError, ValueError) as error:
             raise DocumentUnavailable(str(error)) from None
         headers = {name.lower(): value for name, value in answer.headers.items()}
@@ -227,8 +224,8 @@ class DocumentCache:
     async def key(
         self, url: str, fetch: Fetch, header: dict[str, Any], address: str | None = None
     ) -> dict[str, Any]:
-        """Return the key of a key set (RFC 7517) that a token names. A set without it is fetched
-        again, since issuers replace their keys."""
+        """Return the key that a token names from a key set (RFC 7517). A set without this key is
+        fetched again, because issuers replace their keys."""
         try:
             return pick_key(await self.get(url, fetch, address=address), header)
         except jose.InvalidJwt:
@@ -236,7 +233,7 @@ class DocumentCache:
 
 
 def parse_object(body: bytes) -> dict[str, Any]:
-    """Return the JSON object in these bytes; DocumentUnavailable if they are anything else."""
+    """Return the JSON object in these bytes. Raises DocumentUnavailable if there is none."""
     document = decode_object(body)
     if document is None:
         raise DocumentUnavailable("it is not a JSON object")
@@ -244,7 +241,8 @@ def parse_object(body: bytes) -> dict[str, Any]:
 
 
 def pick_key(keys: dict[str, Any], header: dict[str, Any]) -> dict[str, Any]:
-    """Return the key of a key set that a token names; InvalidJwt if there is not exactly one."""
+    """Return the key that a token names from a key set. Raises InvalidJwt unless there is exactly
+    one."""
     listed = keys.get("keys")
     kid = header.get("kid")
     matching = [
@@ -255,7 +253,7 @@ def pick_key(keys: dict[str, Any], header: dict[str, Any]) -> dict[str, Any]:
         and (kid is None or key.get("kid") == kid)
     ]
     if len(matching) != 1:
-        raise jose.InvalidJwt("its key is not known")
+        raise jose.InvalidJwt("its key is unknown")
     return matching[0]
 
 

@@ -1,28 +1,28 @@
-"""The guards of a server: callers with a valid access token or API key are let in, all others are
-told how to get one.
+"""The guards of a server. They admit callers with a valid access token or API key, and tell others
+how to get one.
 
-`Bearer` accepts access tokens, and answers everyone else as OAuth and MCP require:
+`Bearer` accepts access tokens. It refuses other requests as OAuth and MCP require:
 
     no token                                     401   Bearer resource_metadata="…", scope="…"
     token refused                                401   … error="invalid_token"
     malformed token, or token in the URL         400   … error="invalid_request"
     DPoP proof refused                           401   DPoP … error="invalid_dpop_proof"
     scopes missing                               403   … error="insufficient_scope", scope="…"
-    the issuer cannot be asked                   503
+    issuer cannot be reached                     503
 
 The metadata (RFC 9728) names the authorization servers that issue tokens for this server. The RFC
-puts it at the root of the origin, followed by the path of the endpoint. A server that is mounted
-below a path only receives requests for that path, so its metadata is available there too, and the
-challenge names the URL that can be reached.
+defines its URL as a well-known path at the root of the origin, followed by the path of the
+endpoint. A server that is mounted below a path only receives requests for that path. Its metadata
+is therefore also available there, and the challenge contains the URL that is reachable.
 
-A token is checked by a verifier (`verifiers.py`), and the result is cached by its digest, so that
-the next request costs one lookup. A token that is bound to a key also needs a proof (`dpop.py`) on
-each request.
+A token is checked by a verifier (`verifiers.py`). The result is cached under the digest of the
+token, so the next request needs only one lookup. A token that is bound to a key also needs a proof
+(`dpop.py`) with each request.
 https://modelcontextprotocol.io/specification/2026-07-28/basic/authorization
 
-`ApiKeys` accepts keys, without OAuth. A key is found by its digest, so the time that takes says
-nothing about the keys that exist, and it has to be too long to be guessed. It is sent in a
-separate header, or as a bearer token, which every client can send.
+`ApiKeys` accepts API keys, without OAuth. Keys are looked up by their digest, so the response time
+reveals nothing about existing keys. A key must be too long to guess. It is sent in a separate
+header, or as a bearer token for clients that support only that.
 """
 
 import logging
@@ -51,9 +51,9 @@ AuthorizationServers: TypeAlias = Sequence[str] | Callable[[PublicUrl], Sequence
 
 MAX_CACHED_TOKENS, MAX_EXPANDED_SCOPES = 10_000, 1_000
 MIN_KEY_LENGTH = 16
-"""Characters of an API key. Random letters and digits of that length have more than 80 bits."""
+"""In characters. Random letters and digits of that length have more than 80 bits of entropy."""
 LOCAL_ISSUER = "local"
-"""Written in place of the issuer of a token that has none."""
+"""Used as the issuer of tokens that have none."""
 _TOKEN = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
 ANY_ORIGIN = {"access-control-allow-origin": "*"}
 _PREFLIGHT = ANY_ORIGIN | {
@@ -64,25 +64,27 @@ _PREFLIGHT = ANY_ORIGIN | {
 
 
 class Bearer:
-    """Lets in callers with a valid access token: `Server(auth=Bearer(jwt("https://…")))`.
+    """Admits callers with a valid access token: `Server(auth=Bearer(jwt("https://…")))`.
 
-    With several verifiers, the id of a user begins with the issuer of the token (`local` if it has
-    none), as two issuers may know a user of the same name.
+    With several verifiers, the id of a user starts with the issuer of the token (`local` if it has
+    none), because two issuers may have users with the same name.
 
     Args:
-        *verifiers: What checks tokens: `jwt(…)`, `introspection(…)`, `static_tokens(…)`, or any
-            `async (token, public_url) -> Principal | None`. A token is valid if one of them accepts
-            it.
-        scopes: The scopes that every caller needs: a list, or a string with spaces (default: none).
-        authorization_servers: The issuers that clients are referred to, or a function of the server
-            that returns them (default: the issuers of the verifiers).
-        resource: What tokens must be for (default: the public URL of the server).
-        implies: The scopes that a scope includes: a dict, or a function (default: only itself).
-        dpop: True accepts only tokens that are bound to a key; a `Checker` sets further options
-            (default: tokens without a key are accepted as well).
+        *verifiers: The verifiers that check tokens: `jwt(…)`, `introspection(…)`,
+            `static_tokens(…)`, or any `async (token, public_url) -> Principal | None`. A token is
+            valid if one of them accepts it.
+        scopes: The scopes that every caller needs, as a list or a space-separated string (default:
+            none).
+        authorization_servers: The issuers that clients are referred to, or a function that takes
+            the `PublicUrl` and returns them (default: the issuers of the verifiers).
+        resource: The audience that tokens must have (default: the public URL of the server).
+        implies: The scopes that each scope includes, as a dict or a function (default: only
+            itself).
+        dpop: True accepts only tokens that are bound to a key, and a `Checker` sets further options
+            (default: tokens without a key are also accepted).
 
     Raises:
-        ConfigError: No verifier is given, or something that is not callable.
+        ConfigError: No verifier is given, or a verifier is not callable.
     """
 
     def __init__(
@@ -96,7 +98,7 @@ class Bearer:
     ) -> None:
         if not verifiers or not all(callable(verifier) for verifier in verifiers):
             raise ConfigError(
-                "Bearer() needs verifiers, which check tokens; it does not take tokens or URLs: "
+                "Bearer() requires verifiers, not tokens or URLs. Example: "
                 "Bearer(jwt('https://issuer.example'))"
             )
         self._verifiers = verifiers
@@ -107,7 +109,7 @@ class Bearer:
             else authorization_servers
         )
         self.scopes = parse_scopes(scopes)
-        """The scopes that every caller needs"""
+        """The scopes that every caller needs."""
         self._resource, self._implies = resource, implies
         self._checker = dpop if isinstance(dpop, Checker) else Checker(required=dpop)
         self._cache = TokenCache(MAX_CACHED_TOKENS)
@@ -115,24 +117,24 @@ class Bearer:
     # admitting callers
 
     async def admit(self, request: HttpRequest, public_url: PublicUrl) -> Principal | HttpResponse:
-        """Return who is calling, or the response that refuses the request.
+        """Return the caller, or the response that refuses the request.
 
         Args:
             request: The request, with header names in lower case.
-            public_url: The server that received it.
+            public_url: The server that received the request.
         """
         return await self._admit(request, public_url, prove=True)
 
     async def recheck(
         self, request: HttpRequest, public_url: PublicUrl
     ) -> Principal | HttpResponse:
-        """Check a request that was admitted before, and is still being answered, once more.
+        """Check again a request that was admitted and is still being answered.
 
-        Its DPoP proof is not checked: it was accepted once, and is not valid twice.
+        Its DPoP proof is not checked, because a proof is valid only once.
 
         Args:
             request: The request, with header names in lower case.
-            public_url: The server that received it.
+            public_url: The server that received the request.
         """
         return await self._admit(request, public_url, prove=False)
 
@@ -143,8 +145,7 @@ class Bearer:
             parse_qsl(urlsplit(request.url).query)
         ):
             reason = (
-                "The token is in the URL, which ends up in logs; send it in the Authorization "
-                "header"
+                "The token is in the URL, which may be logged. Send it in the Authorization header"
             )
             return self._refuse(public_url, 400, "invalid_request", reason)
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
@@ -156,7 +157,7 @@ class Bearer:
         key = token_digest(token), public_url.url
         caller: Principal | None = self._cache.get(key)
         if caller is None and (len(token) > jose.MAX_TOKEN_LENGTH or not _TOKEN.fullmatch(token)):
-            reason = "The Authorization header has no token, or one that is too long"
+            reason = "The token in the Authorization header is missing, malformed or too long"
             return self._refuse(public_url, 400, "invalid_request", reason)
         try:
             caller = caller or await self._verify(key, token, public_url)
@@ -164,24 +165,24 @@ class Bearer:
             if prove and (bound_to or scheme == "dpop" or self._checker.required):
                 self._check_proof(bound_to, scheme, token, request, public_url)
         except TokenRefused as error:
-            reason = f"The token is refused: {error}"
+            reason = f"The token was refused: {error}"
             return self._refuse(public_url, 401, "invalid_token", reason, proof=scheme == "dpop")
         except ProofRefused as error:
-            reason = f"The DPoP proof is refused: {error}"
+            reason = f"The DPoP proof was refused: {error}"
             return self._refuse(public_url, 401, error.code, reason, proof=True)
         except (ConnectFailed, TimedOut) as error:
             log.warning("Cannot check an access token: %s", error)
-            reason = "The token cannot be checked, since its issuer cannot be reached"
+            reason = "The token cannot be checked because its issuer cannot be reached"
             return _error_response(503, {"retry-after": "5"}, "temporarily_unavailable", reason)
         if self.scopes and not set(self.scopes) <= set(caller.scopes):
-            reason = "The token lacks scopes"
+            reason = "The token lacks required scopes"
             return self._refuse(
                 public_url, 403, "insufficient_scope", reason, proof=bound_to is not None
             )
         return caller
 
     async def _verify(self, key: Any, token: str, public_url: PublicUrl) -> Principal:
-        refusal: Exception = TokenRefused("it is not known here")
+        refusal: Exception = TokenRefused("it is unknown")
         unreachable: Exception | None = None
         for verifier in self._candidates(token):
             try:
@@ -195,7 +196,7 @@ class Bearer:
         raise unreachable or refusal
 
     def _candidates(self, token: str) -> Sequence[Verifier]:
-        """Return the verifiers that may know this token."""
+        """Return the verifiers that may accept this token."""
         if len(self._verifiers) == 1:
             return self._verifiers
         try:
@@ -227,10 +228,10 @@ class Bearer:
         request: HttpRequest,
         public_url: PublicUrl,
     ) -> None:
-        """Require that the caller has the key that the token is bound to: RFC 9449, 7."""
+        """Check that the caller has the key that the token is bound to (RFC 9449, 7)."""
         if bound_to is None:
             raise TokenRefused(
-                "it is not bound to a key, which this server or the DPoP scheme requires"
+                "it is not bound to a key, but this server or the DPoP scheme requires that"
             )
         if scheme != "dpop":
             raise ProofRefused(
@@ -250,11 +251,11 @@ class Bearer:
     def challenge(
         self, public_url: PublicUrl, principal: Principal, scopes: tuple[str, ...]
     ) -> Mapping[str, str]:
-        """Return the headers of a 403 response to a caller that lacks scopes.
+        """Return the headers of a 403 response for a caller that lacks scopes.
 
         Args:
             public_url: The server that received the request.
-            principal: Who is calling.
+            principal: The caller.
             scopes: The scopes that the operation needs.
         """
         needed = tuple(dict.fromkeys((*self.scopes, *scopes)))
@@ -272,7 +273,7 @@ class Bearer:
         proof: bool = False,
     ) -> HttpResponse:
         headers = self._challenge(public_url, error, reason, self.scopes, proof=proof)
-        default = "This server requires an access token; send it as `Authorization: Bearer …`"
+        default = "This server requires an access token. Send it as `Authorization: Bearer …`"
         return _error_response(status, headers, error or "unauthorized", reason or default)
 
     def _challenge(
@@ -303,11 +304,11 @@ class Bearer:
     # the metadata
 
     async def respond(self, request: HttpRequest, public_url: PublicUrl) -> HttpResponse | None:
-        """Return the metadata of the server (RFC 9728); None for any other path.
+        """Return the metadata of the server (RFC 9728), or None for any other path.
 
         Args:
             request: The request, with its path relative to the origin.
-            public_url: The server that received it.
+            public_url: The server that received the request.
         """
         path = request.path.removeprefix(urlsplit(public_url.base).path)
         if not path.startswith(RESOURCE_METADATA_PATH) or not self._issuers_for(public_url):
@@ -330,13 +331,13 @@ class Bearer:
         return HttpResponse(headers=headers, body=msgspec.json.encode(self.metadata(public_url)))
 
     def metadata(self, public_url: PublicUrl) -> ResourceMetadata:
-        """Return the metadata of the server: RFC 9728, 2.
+        """Return the metadata of the server (RFC 9728, 2).
 
         Args:
             public_url: The server.
         """
-        # As few scopes as possible: clients that know no better ask for all of these. A 403
-        # response names what an operation needs in addition.
+        # List as few scopes as possible, because clients may request all of them. A 403 response
+        # names the additional scopes that an operation needs.
         # https://modelcontextprotocol.io/specification/2026-07-28/basic/authorization#scope-selection-strategy
         supported = [scope for scope in self.scopes if scope != "offline_access"]
         return ResourceMetadata(
@@ -361,13 +362,13 @@ class Bearer:
 
 
 class ApiKeys:
-    """Lets in callers with one of these keys: `Server(auth=ApiKeys({"…": "ada"}))`.
+    """Admits callers with one of these keys: `Server(auth=ApiKeys({"…": "ada"}))`.
 
     Args:
-        keys: Who each key belongs to: a `Principal`, a dict of its fields, or just its id. A key
-            has at least 16 characters.
-        header: The header that keys are sent in (default: `x-api-key`). A key may also be sent as
-            a bearer token.
+        keys: The owner of each key: a `Principal`, a dict of its fields, or just its id. A key must
+            have at least 16 characters.
+        header: The header that contains the key (default: `x-api-key`). A key may also be sent as a
+            bearer token.
 
     Raises:
         ConfigError: The table is empty, a key is too short, or an entry is malformed.
@@ -378,7 +379,7 @@ class ApiKeys:
     ) -> None:
         self._keys, self._header = index_principals(keys, "ApiKeys"), header.lower()
         self.secrets = (self._header,)
-        """The headers that handlers do not get to see."""
+        """The headers that are hidden from handlers."""
         for number, key in enumerate(keys, 1):
             if len(key) < MIN_KEY_LENGTH:
                 raise ConfigError(
@@ -388,11 +389,11 @@ class ApiKeys:
                 )
 
     async def admit(self, request: HttpRequest, public_url: PublicUrl) -> Principal | HttpResponse:
-        """Return who is calling, or the response that refuses the request.
+        """Return the caller, or the response that refuses the request.
 
         Args:
             request: The request, with header names in lower case.
-            public_url: The server that received it.
+            public_url: The server that received the request.
         """
         key = request.headers.get(self._header)
         if key is None:
@@ -402,29 +403,29 @@ class ApiKeys:
         if caller is not None and (caller.expires is None or caller.expires > time.time()):
             return caller
         if not key:
-            reason = f"This server requires an API key; send it in the header {self._header}"
+            reason = f"This server requires an API key. Send it in the header {self._header}"
             return _error_response(401, self._challenge(), "unauthorized", reason)
         reason = "The API key is not valid"
         headers = self._challenge(error="invalid_token", error_description=reason)
         return _error_response(401, headers, "invalid_token", reason)
 
     async def respond(self, request: HttpRequest, public_url: PublicUrl) -> HttpResponse | None:
-        """Return None: this guard has no pages.
+        """Return None, because this guard has no pages.
 
         Args:
             request: The request.
-            public_url: The server that received it.
+            public_url: The server that received the request.
         """
         return None
 
     def challenge(
         self, public_url: PublicUrl, principal: Principal, scopes: tuple[str, ...]
     ) -> Mapping[str, str]:
-        """Return the headers of a 403 response to a caller that lacks scopes.
+        """Return the headers of a 403 response for a caller that lacks scopes.
 
         Args:
             public_url: The server that received the request.
-            principal: Who is calling.
+            principal: The caller.
             scopes: The scopes that the operation needs.
         """
         return self._challenge(error="insufficient_scope", scope=" ".join(scopes))
@@ -435,7 +436,7 @@ class ApiKeys:
 
 
 def expand_scopes(scopes: Iterable[str], implies: ImpliedScopes | None) -> tuple[str, ...]:
-    """Return these scopes, and all that they include."""
+    """Return these scopes and all scopes that they include."""
     if implies is None:
         return tuple(scopes)
     included = implies if callable(implies) else lambda scope: implies.get(scope, ())
@@ -449,11 +450,11 @@ def expand_scopes(scopes: Iterable[str], implies: ImpliedScopes | None) -> tuple
 
 
 def _key_thumbprint(caller: Principal) -> str:
-    """Return the thumbprint of the key that a token is bound to: RFC 9449, 6.1."""
+    """Return the thumbprint of the key that a token is bound to (RFC 9449, 6.1)."""
     confirmation = caller.claims["cnf"]
     thumbprint = confirmation.get("jkt") if isinstance(confirmation, Mapping) else None
     if not isinstance(thumbprint, str):
-        raise TokenRefused("it is bound to its owner in a way that is not supported")
+        raise TokenRefused("it is bound to its owner by a method that is not supported")
     return thumbprint
 
 

@@ -1,25 +1,23 @@
-"""Verifiers: they turn an access token into a `Principal`, or refuse it.
+"""Verifiers, which turn an access token into a `Principal` or refuse it.
 
-A verifier is any `async (token, public_url) -> Principal | None`. Two attributes are optional:
-`issuer`, whose tokens it knows (it is then not asked about others), and `keeps`, for how many
-seconds its answer may be cached (without it, the verifier is asked each time). Tokens are never
-compared or stored as they are, only as a digest under a random key of this process, so timing and
-memory do not reveal them.
+A verifier is any `async (token, public_url) -> Principal | None`. It may have two attributes:
+`issuer`, the only issuer whose tokens it receives, and `keeps`, how many seconds its result may be
+cached (default: 0). Tokens are only compared and stored as digests under a random key of this
+process, so timing and memory do not reveal them.
 
     static_tokens   tokens that are known in advance
-    introspection   tokens that only their issuer can read, which is asked about each (RFC 7662)
-    jwt             tokens that describe themselves (RFC 9068), signed by their issuer
+    introspection   opaque tokens, which are checked by their issuer (RFC 7662)
+    jwt             self-contained tokens (RFC 9068), signed by their issuer
 
-How long an introspection is cached is a trade-off: for that long a token works after it was
-revoked. A refused token is remembered for the same time, so that repeating it causes no further
-request. For invented tokens, the number of concurrent requests is bounded.
+How long to cache an introspection is a trade-off, because a revoked token keeps working for that
+long. A refused token is remembered for the same time, so sending it again causes no further
+request. The number of concurrent requests is limited, in case a caller sends many invented tokens.
 
 The keys of an issuer are found through its metadata and cached. They are fetched again for a token
-that is signed with an unknown key, but never more often than every few seconds, whatever strangers
-send. Nothing in a token is believed before its signature was checked: who issued it, who it is for,
-and when it is valid. Also refused: algorithms that are not accepted, keys for another purpose,
-other kinds of tokens (the issuer signs ID tokens, which tell a client who logged in, with the same
-keys), and tokens for another server.
+that is signed with an unknown key, but at most every few seconds. The claims of a token (issuer,
+audience, validity) are trusted only after its signature has been checked. Other algorithms, keys
+for another purpose, other types of tokens and tokens for another server are refused. The type
+matters because issuers sign ID tokens, which tell a client who logged in, with the same keys.
 """
 
 import asyncio
@@ -48,18 +46,21 @@ from ..wire import (
 )
 
 Verifier: TypeAlias = Callable[[str, PublicUrl], Awaitable[Principal | None]]
-"""Takes an access token and the server it was sent to. Returns who it belongs to, or None if it is
-not valid. May raise TokenRefused with a reason for the caller."""
+"""Takes an access token and the server it was sent to. Returns the owner of the token, or None if
+it is not valid. May raise TokenRefused with a reason for the caller."""
 FAR_FUTURE = 1e15
-"""Later than any time. A claim may have a thousand digits, more than a float can hold."""
+"""A time later than any other. A claim may have a thousand digits, too many for a float."""
 MAX_REMEMBERED_REFUSALS = 1_000
 MAX_CONCURRENT_REQUESTS = 64
-"""Introspection requests at the same time."""
+"""The maximum number of concurrent introspection requests."""
 _KEY = token_bytes(32)
 
 
 class TokenRefused(Exception):
-    """Why an access token is not accepted, as the end of a sentence. The caller may see it."""
+    """Raised if an access token is not accepted.
+
+    The message gives the reason as the end of a sentence. The caller may see it.
+    """
 
 
 def token_digest(token: str) -> bytes:
@@ -68,17 +69,17 @@ def token_digest(token: str) -> bytes:
 
 
 class TokenCache:
-    """The results of verifying tokens, until they expire. The least recently used are dropped.
+    """A cache of verification results. If it is full, the least recently used results are dropped.
 
-    A token expires at a time of the calendar. How long a verifier's answer may be cached is
-    measured by a monotonic clock: setting the clock back must not revive a revoked token.
+    The expiry of a token is an absolute time. The cache time of a result is measured with a
+    monotonic clock, so that setting the clock back does not revive a revoked token.
     """
 
     def __init__(self, max_entries: int) -> None:
         self._rows: LruDict[Any, tuple[Any, float, float]] = LruDict(max_entries)
 
     def get(self, key: Any) -> Any:
-        """Return the cached result; None if there is none that is still valid."""
+        """Return the cached result, or None if there is no valid one."""
         row = self._rows.get(key)
         if row is None:
             return None
@@ -88,15 +89,15 @@ class TokenCache:
         return row[0]
 
     def put(self, key: Any, value: Any, expires: float, seconds: float) -> None:
-        """Cache a result until a time of the calendar, and for this many seconds at most."""
+        """Cache a result until an absolute time, but for no more than this many seconds."""
         self._rows[key] = value, expires, time.monotonic() + seconds
 
 
 def static_tokens(tokens: Mapping[str, Principal | Mapping[str, Any] | str]) -> Verifier:
-    """Accept tokens that are known in advance: for tests, and for a few trusted scripts.
+    """Accept tokens that are known in advance, for tests and a few trusted scripts.
 
     Args:
-        tokens: Who each token belongs to: a `Principal`, a dict of its fields, or just its id.
+        tokens: The owner of each token: a `Principal`, a dict of its fields, or just its id.
 
     Returns:
         A verifier for `Bearer`.
@@ -113,14 +114,14 @@ def static_tokens(tokens: Mapping[str, Principal | Mapping[str, Any] | str]) -> 
 
 
 def index_principals(owners: Mapping[str, Any], where: str) -> dict[bytes, Principal]:
-    """Return the principals of a table of secrets, by the digest of each secret."""
+    """Return the owners of these secrets by the digest of each secret."""
     if (
         not isinstance(owners, Mapping)
         or not owners
         or not all(isinstance(secret, str) and secret for secret in owners)
     ):
         raise ConfigError(
-            f"{where}: pass a table of tokens and who they belong to. No token may be empty."
+            f"{where}: pass a dict that maps each token to its owner. No token may be empty."
         )
     return {
         token_digest(secret): _to_principal(owner, f"{where}, entry {number}")
@@ -150,26 +151,26 @@ def introspection(
     keeps: float = 30.0,
     skew: float = 60.0,
 ) -> "IntrospectionVerifier":
-    """Accept the tokens that an introspection endpoint (RFC 7662) says are active.
+    """Accept tokens that an introspection endpoint (RFC 7662) reports as active.
 
     Args:
-        url: The introspection endpoint. Must be https, or http on localhost.
-        client_id: The client id of this server at the endpoint.
-        client_secret: The secret that goes with it.
-        issuer: Whose tokens these are. Tokens of other issuers are refused, and clients are told
-            to get their tokens there (default: any issuer, and clients are told nothing).
-        audience: What a token must be for (default: the URL of this server).
-        check: Whether the audience is required. False accepts tokens without an audience
-            (default: True).
-        keeps: For how many seconds an answer is cached (default: 30). A revoked token works for
+        url: The introspection endpoint. It must use https, or http on localhost.
+        client_id: The client id with which this server authenticates at the endpoint.
+        client_secret: The secret for `client_id`.
+        issuer: The issuer of the tokens. Tokens from other issuers are refused, and clients are
+            referred to this issuer (default: any issuer, and clients are not referred to one).
+        audience: The audience that a token must have (default: the URL of this server).
+        check: Whether to require an audience. False also accepts tokens without one (default:
+            True).
+        keeps: How many seconds a result is cached (default: 30). A revoked token keeps working for
             that long.
-        skew: How many seconds the clocks may differ (default: 60).
+        skew: How many seconds the clocks of the servers may differ (default: 60).
 
     Returns:
         A verifier for `Bearer`.
 
     Raises:
-        ConfigError: The URL is not https (or http on localhost).
+        ConfigError: The URL does not use https (or http on localhost).
     """
     if not is_confidential(url):
         raise ConfigError(
@@ -189,7 +190,7 @@ def introspection(
 
 
 class IntrospectionVerifier(SecretStruct, eq=False, kw_only=True):
-    """Asks one introspection endpoint about tokens."""
+    """Verifies tokens at one introspection endpoint."""
 
     url: str
     authorization: str
@@ -200,10 +201,11 @@ class IntrospectionVerifier(SecretStruct, eq=False, kw_only=True):
     skew: float
     refused: TokenCache
     requests: int = 0
-    """How many are in progress."""
+    """The number of requests in progress."""
 
     async def __call__(self, token: str, public_url: PublicUrl) -> Principal | None:
-        """Return who a token belongs to; None or TokenRefused if it is not valid here."""
+        """Return the owner of a token. Returns None or raises TokenRefused if it is not valid
+        here."""
         key = token_digest(token)
         if self.refused.get(key):
             return None
@@ -219,7 +221,7 @@ class IntrospectionVerifier(SecretStruct, eq=False, kw_only=True):
         client = claims.get("client_id")
         user = claims.get("sub", claims.get("username", client))
         if not isinstance(user, str) or not user:
-            raise TokenRefused("its issuer does not say who it belongs to (sub)")
+            raise TokenRefused("its issuer does not name its owner (sub)")
         expires = claims.get("exp")
         return Principal(
             user,
@@ -255,13 +257,12 @@ class IntrospectionVerifier(SecretStruct, eq=False, kw_only=True):
 
 
 def trusted_fetch(public_url: PublicUrl) -> Fetch:
-    """Return what sends requests to URLs from the configuration, which may be on a private
-    network."""
+    """Return the function that fetches configured URLs, which may be on a private network."""
     return public_url.fetch_trusted or public_url.fetch
 
 
 def read_object(url: str, answer: HttpResponse) -> dict[str, Any]:
-    """Return the JSON object of a response; ConnectFailed if it is anything else."""
+    """Return the JSON object in a response. Raises ConnectFailed if there is none."""
     if answer.status != 200:
         raise ConnectFailed(f"{url}: HTTP {answer.status}")
     found = decode_object(answer.body)
@@ -271,7 +272,7 @@ def read_object(url: str, answer: HttpResponse) -> dict[str, Any]:
 
 
 def scopes_of_claim(claim: Any) -> tuple[str, ...]:
-    """Return the scopes of a claim: a string with spaces (RFC 9068, 2.2.3), or a list."""
+    """Return the scopes in a claim: a space-separated string (RFC 9068, 2.2.3) or a list."""
     listed = claim.split(" ") if isinstance(claim, str) else claim
     if not isinstance(listed, list):
         return ()
@@ -284,8 +285,8 @@ def check_times(
     """Raise TokenRefused if a token has expired or is not valid yet."""
     expires = claims.get("exp")
     if not isinstance(expires, int | float) and (require_exp or expires is not None):
-        raise TokenRefused("it does not say when it expires (exp)")
-    # Compared as it is, not as a float: it may have a thousand digits.
+        raise TokenRefused("it has no valid expiry time (exp)")
+    # Do not convert it to a float, because it may have a thousand digits.
     if isinstance(expires, int | float) and expires <= now - skew:
         raise TokenRefused("it has expired")
     for start in (claims.get("nbf"), claims.get("iat")):
@@ -294,14 +295,13 @@ def check_times(
 
 
 def check_audience(claim: Any, accepted: tuple[str, ...], public_url: PublicUrl) -> None:
-    """Raise TokenRefused for a token that is for another server: RFC 8707, 2, and RFC 9068, 4."""
+    """Raise TokenRefused if a token is for another server (RFC 8707, 2, and RFC 9068, 4)."""
     audiences = [claim] if isinstance(claim, str) else claim if isinstance(claim, list) else []
     if accepted:
         matches = any(audience in accepted for audience in audiences)
     elif not public_url.is_configured:
         raise TokenRefused(
-            "this server does not know its own URL; its operator has to set public_url= or "
-            "audience="
+            "this server does not know its own URL; its operator must set public_url= or audience="
         )
     else:
         own_url = audience_of(public_url.url)
@@ -315,14 +315,14 @@ def check_audience(claim: Any, accepted: tuple[str, ...], public_url: PublicUrl)
 # signed tokens
 
 KEYS_LIFETIME_SECONDS = 3600.0
-"""For how long fetched keys are used without fetching them again."""
+"""How long fetched keys are used before they are fetched again."""
 MIN_FETCH_INTERVAL_SECONDS = 10.0
-"""Between two fetches, however many unknown keys are named."""
+"""The minimum interval between fetches, even if tokens name unknown keys."""
 MAX_KEYS = 100
 ACCESS_TOKEN_TYPES = (None, "jwt", "at+jwt", "application/at+jwt", "application/jwt")
-"""Accepted values of `typ`: RFC 9068, 2.1, and what issuers wrote before that."""
+"""The accepted values of `typ`: those of RFC 9068, 2.1, and those that issuers used before it."""
 ID_TOKEN_CLAIMS = frozenset({"nonce", "at_hash", "c_hash"})
-"""Claims that only ID tokens have: OpenID Connect Core, 2 and 3.3.2.11."""
+"""Claims that occur only in ID tokens: OpenID Connect Core, 2 and 3.3.2.11."""
 
 
 def jwt(
@@ -334,34 +334,35 @@ def jwt(
     algorithms: Collection[str] = jose.ALGORITHMS,
     skew: float = 60.0,
 ) -> "JwtVerifier":
-    """Accept the JWTs that an issuer has signed for this server. Needs `dovetail-mcp[auth]`.
+    """Accept JWTs that an issuer has signed for this server. Requires `dovetail-mcp[auth]`.
 
     Args:
-        issuer: The URL of the issuer, exactly as its tokens name it (`iss`). Must be https, or
-            http on localhost.
-        audience: What a token must be for, one value or several (default: the URL of this server).
-        jwks_uri: Where the keys of the issuer are (default: as its metadata says).
-        keys: The public keys as JWKs, if they should not be fetched at all.
-        algorithms: The signature algorithms to accept (default: all that are supported).
-        skew: How many seconds the clocks may differ (default: 60).
+        issuer: The URL of the issuer, exactly as in its tokens (`iss`). It must use https, or http
+            on localhost.
+        audience: One or more audiences, one of which a token must have (default: the URL of this
+            server).
+        jwks_uri: The URL of the issuer's keys (default: the one in its metadata).
+        keys: The public keys as JWKs. If given, no keys are fetched.
+        algorithms: The signature algorithms to accept (default: all supported ones).
+        skew: How many seconds the clocks of the servers may differ (default: 60).
 
     Returns:
         A verifier for `Bearer`.
 
     Raises:
-        ConfigError: A URL is not https, an algorithm is not supported, or none of `keys` can verify
-            a signature.
+        ConfigError: A URL does not use https (or http on localhost), an algorithm is not supported,
+            or none of `keys` can verify a signature.
     """
     jose.require_library()
     unknown = [name for name in algorithms if name not in jose.ALGORITHMS]
     if unknown or isinstance(algorithms, str) or not algorithms:
         raise ConfigError(
-            f"jwt(algorithms={algorithms!r}): pass a list of some of {', '.join(jose.ALGORITHMS)}"
+            f"jwt(algorithms={algorithms!r}): pass a list with any of {', '.join(jose.ALGORITHMS)}"
         )
     for url in (issuer, jwks_uri or issuer):
         if not is_confidential(url):
             raise ConfigError(
-                f"jwt({url!r}): the URLs of an issuer and its keys must be https (or http on "
+                f"jwt({url!r}): the URLs of an issuer and its keys must use https (or http on "
                 "localhost)"
             )
     return JwtVerifier(
@@ -384,12 +385,12 @@ class JwtVerifier(Struct, frozen=True, eq=False, kw_only=True):
 
     @property
     def keeps(self) -> float:
-        """For how many seconds a result may be cached: until the keys are fetched again, as the
-        key of the token may have been withdrawn."""
+        """How many seconds a result may be cached. The result is valid until the keys are fetched
+        again, because the issuer may have withdrawn the key."""
         return self.keys.seconds_left
 
     async def __call__(self, token: str, public_url: PublicUrl) -> Principal:
-        """Return who a token belongs to. Raises TokenRefused if it is not valid here."""
+        """Return the owner of a token. Raises TokenRefused if it is not valid here."""
         try:
             header, _ = jose.decode_unverified(token)
             claims = self._verify(token, await self.keys.find(header, public_url))
@@ -404,7 +405,7 @@ class JwtVerifier(Struct, frozen=True, eq=False, kw_only=True):
         )
 
     def _verify(self, token: str, candidates: Iterable[Any]) -> dict[str, Any]:
-        error = jose.InvalidJwt("it is signed with a key that its issuer does not have")
+        error = jose.InvalidJwt("it is signed with a key that its issuer does not publish")
         for key in candidates:
             try:
                 return jose.verify(token, key, self.algorithms)[1]
@@ -422,13 +423,13 @@ class JwtVerifier(Struct, frozen=True, eq=False, kw_only=True):
         if claims.get("iss") != self.issuer:
             raise TokenRefused("it is from another issuer")
         if not isinstance(claims.get("sub"), str) or not claims["sub"]:
-            raise TokenRefused("it does not say who it belongs to (sub)")
+            raise TokenRefused("it does not name its owner (sub)")
         check_times(claims, time.time(), self.skew)
         check_audience(claims.get("aud"), self.audience, public_url)
 
 
 class IssuerKeys:
-    """The public keys of one issuer, as far as they are known."""
+    """The public keys of one issuer."""
 
     def __init__(
         self, issuer: str, uri: str | None, keys: Sequence[Mapping[str, Any]] | None
@@ -448,7 +449,7 @@ class IssuerKeys:
 
     @property
     def seconds_left(self) -> float:
-        """For how long the keys are used without fetching them again."""
+        """How many seconds the keys are used before they are fetched again."""
         return self._fetched + KEYS_LIFETIME_SECONDS - time.monotonic()
 
     async def find(self, header: Mapping[str, Any], public_url: PublicUrl) -> list[Any]:
@@ -460,10 +461,10 @@ class IssuerKeys:
                 await self._refresh(public_url)
             except (ConnectFailed, TimedOut):
                 if not known:
-                    raise  # else old keys are better than none
+                    raise  # otherwise, use the old keys
             known = self._matching(header)
         if not self._found:
-            raise ConnectFailed(f"{self._issuer}: its keys could not be fetched a moment ago")
+            raise ConnectFailed(f"{self._issuer}: its keys could not be fetched. Try again later.")
         return known
 
     def _matching(self, header: Mapping[str, Any]) -> list[Any]:
@@ -476,7 +477,7 @@ class IssuerKeys:
         ]
 
     async def _refresh(self, public_url: PublicUrl) -> None:
-        """Fetch the keys, once for everyone who waits for them in this event loop."""
+        """Fetch the keys. Concurrent callers in this event loop share one request."""
         running = self._fetching
         if (
             running is None
@@ -494,7 +495,7 @@ class IssuerKeys:
         jwks = [jwk for jwk in listed if isinstance(jwk, dict)] if isinstance(listed, list) else []
         found = _usable_keys(jwks)
         if not found:
-            raise ConnectFailed(f"{self._uri}: there is no key that can verify a signature")
+            raise ConnectFailed(f"{self._uri}: no key there can verify a signature")
         self._found, self._fetched = found, time.monotonic()
 
     async def _discover(self, public_url: PublicUrl) -> str:
@@ -503,18 +504,18 @@ class IssuerKeys:
             metadata = read_document(answer.body, ServerMetadata) if answer.status == 200 else None
             if metadata is None or metadata.jwks_uri is None:
                 continue
-            if metadata.issuer != self._issuer:  # RFC 8414, 3.3: else anyone could speak for it
+            if metadata.issuer != self._issuer:  # RFC 8414, 3.3
                 raise ConnectFailed(f"{url}: the metadata is for another issuer")
             if not is_confidential(metadata.jwks_uri):
-                raise ConnectFailed(f"{url}: the jwks_uri must be https")
+                raise ConnectFailed(f"{url}: the jwks_uri must use https")
             return metadata.jwks_uri
         raise ConnectFailed(
-            f"{self._issuer}: there is no metadata that names its keys. Pass jwt(…, jwks_uri=…)."
+            f"{self._issuer}: its keys were not found in its metadata. Pass jwt(…, jwks_uri=…)."
         )
 
 
 def _usable_keys(jwks: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], Any]]:
-    """Return the public keys for signatures, loaded."""
+    """Load the public keys that can verify signatures."""
     found = []
     for jwk in jwks[:MAX_KEYS]:
         if jwk.get("use", "sig") != "sig" or jwk.get("kty") not in ("EC", "OKP", "RSA"):
@@ -522,7 +523,7 @@ def _usable_keys(jwks: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, A
         try:
             found.append((jwk, jose.load_key(jose.public_jwk(jwk))))
         except jose.InvalidJwt:
-            continue  # of a kind that is not supported
+            continue  # a type that is not supported
     return found
 
 
