@@ -121,9 +121,7 @@ async def test_a_refused_token_comes_with_the_servers_reason(options: Any) -> No
         with pytest.raises(Unauthorized) as caught:
             await Client(url_of(at), **options).connect()
     message = str(caught.value).rstrip(".").lower()
-    assert "it is unknown" in message and message.endswith(
-        ("give another one", "pass another one")
-    )
+    assert "it is unknown" in message and message.endswith(("give another one", "pass another one"))
     assert "log in" not in str(caught.value)
 
 

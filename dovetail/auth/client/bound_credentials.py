@@ -1,5 +1,4 @@
-"""Credentials for one server. Does the I/O for `flow.py`, with a `Fetch`, a `Store` and a
-`Browser`.
+"""Credentials for one server, which run `flow.py` with a `Fetch`, a `Store` and a `Browser`.
 
 The stored record is authoritative, and this object holds a copy of it. Before tokens are renewed,
 the record is loaded again under the store's lock. If several tasks and programs share a store, one

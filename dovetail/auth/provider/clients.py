@@ -4,9 +4,9 @@
    (`client_credentials`).
 2. *Described*: the client id is an https URL, and the document at that URL describes the client:
    https://datatracker.ietf.org/doc/html/draft-ietf-oauth-client-id-metadata-document-00
-3. *Registered*: the client registered itself (RFC 7591). Anyone may register, so a registration is
-   no proof of identity. It is deleted if no user consents to the client within a day, or if it is
-   not used for 90 days.
+3. *Registered*: the client registered itself (RFC 7591). Anyone may register, so a registration
+   does not prove an identity. It is deleted if no user consents to the client within a day, or if
+   it is not used for 90 days.
 
 A client authenticates at the token endpoint with the method of its registration (`auth_method`):
 none, a secret, or a signed assertion.

@@ -3,7 +3,7 @@
 A grant is one row. Its first secret is the authorization code, and the later ones are refresh
 tokens. Each exchange replaces the secret atomically. After that, the new secret is valid, and the
 previous one works only for a short grace period. Any older secret is a replay, which ends the grant
-and all its access tokens (they are its children in the storage). A secret has the form `id.random`,
+and deletes its access tokens (its children in the storage). A secret has the form `id.random`,
 where the id is that of the grant, so even an old secret is recognised although it is not stored.
 
     code ──redeem──> refresh token 1 ──refresh──> refresh token 2 ──> …

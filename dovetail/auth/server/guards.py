@@ -145,7 +145,7 @@ class Bearer:
             parse_qsl(urlsplit(request.url).query)
         ):
             reason = (
-                "The token is in the URL, which may be logged. Send it in the Authorization header"
+                "The token is in the URL, which may be logged; send it in the Authorization header"
             )
             return self._refuse(public_url, 400, "invalid_request", reason)
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
@@ -273,7 +273,7 @@ class Bearer:
         proof: bool = False,
     ) -> HttpResponse:
         headers = self._challenge(public_url, error, reason, self.scopes, proof=proof)
-        default = "This server requires an access token. Send it as `Authorization: Bearer …`"
+        default = "This server requires an access token; send it as `Authorization: Bearer …`"
         return _error_response(status, headers, error or "unauthorized", reason or default)
 
     def _challenge(
@@ -384,7 +384,7 @@ class ApiKeys:
             if len(key) < MIN_KEY_LENGTH:
                 raise ConfigError(
                     f"ApiKeys: key {number} has fewer than {MIN_KEY_LENGTH} characters and could "
-                    "be guessed. Make one with: "
+                    "be guessed. Create one with: "
                     'python -c "import secrets; print(secrets.token_urlsafe(32))"'
                 )
 
@@ -403,7 +403,7 @@ class ApiKeys:
         if caller is not None and (caller.expires is None or caller.expires > time.time()):
             return caller
         if not key:
-            reason = f"This server requires an API key. Send it in the header {self._header}"
+            reason = f"This server requires an API key; send it in the header {self._header}"
             return _error_response(401, self._challenge(), "unauthorized", reason)
         reason = "The API key is not valid"
         headers = self._challenge(error="invalid_token", error_description=reason)

@@ -385,8 +385,8 @@ class JwtVerifier(Struct, frozen=True, eq=False, kw_only=True):
 
     @property
     def keeps(self) -> float:
-        """How many seconds a result may be cached. The result is valid until the keys are fetched
-        again, because the issuer may have withdrawn the key."""
+        """How many seconds a result may be cached. It is cached until the keys are fetched again,
+        because the issuer may have withdrawn the key."""
         return self.keys.seconds_left
 
     async def __call__(self, token: str, public_url: PublicUrl) -> Principal:
