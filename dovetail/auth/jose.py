@@ -139,7 +139,7 @@ def verify(
     try:
         signed = _library("jws").deserialize_compact(token, loaded, registry=_registry(algorithm))
     except Exception:  # the token is untrusted, so the library may raise anything
-        raise InvalidJwt("its signature is wrong") from None
+        raise InvalidJwt("its signature is not valid") from None
     return header, _decode_payload(signed.payload)
 
 

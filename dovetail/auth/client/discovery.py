@@ -80,7 +80,7 @@ CheckServer: TypeAlias = Callable[[ServerMetadata], None]
 
 
 class DiscoveryResult(Struct, frozen=True):
-    """The authorization server of a server, and what to request from it."""
+    """The authorization server for a server, with the resource and scopes to request."""
 
     resource: str
     """The identifier of the server according to its metadata. Requests must repeat it exactly."""
