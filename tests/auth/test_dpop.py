@@ -70,12 +70,12 @@ def test_two_spellings_of_one_place_are_the_same() -> None:
 @pytest.mark.parametrize(
     ("wrong", "complaint"),
     [
-        ({"htm": "GET"}, "another method"),
-        ({"htu": "https://evil.example/mcp"}, "another URL"),
-        ({"htu": "https://mcp.example:444/mcp"}, "another URL"),
-        ({"htu": "http://mcp.example/mcp"}, "another URL"),
-        ({"htu": "https://mcp.example:nonsense/"}, "another URL"),
-        ({"htu": None}, "another URL"),
+        ({"htm": "GET"}, "different method"),
+        ({"htu": "https://evil.example/mcp"}, "different URL"),
+        ({"htu": "https://mcp.example:444/mcp"}, "different URL"),
+        ({"htu": "http://mcp.example/mcp"}, "different URL"),
+        ({"htu": "https://mcp.example:nonsense/"}, "different URL"),
+        ({"htu": None}, "different URL"),
         ({"iat": None}, "clock"),
         ({"iat": "now"}, "clock"),
         ({"iat": 0}, "clock"),
