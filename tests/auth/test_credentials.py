@@ -336,7 +336,7 @@ async def test_a_login_that_was_renewed_is_not_lost_where_it_cannot_be_kept(
     for _ in range(3):  # each time the refresh token before is used up
         world.now += 3700
         assert await world.server.ask(client) == 200
-    assert "No space left on device. The new tokens are used until this program ends" in caplog.text
+    assert "No space left on device. The new tokens will be lost when this program" in caplog.text
     store.full = False
     world.now += 3700
     assert await world.server.ask(client) == 200
