@@ -318,7 +318,7 @@ def _form_from_schema(schema: Schema) -> Form:
         )
     if not isinstance(required, list) or not set(map(str, required)) <= properties.keys():
         raise SchemaError(
-            f"`required` in the schema of a form must be a list of its properties, not {required!r}"
+            f"The schema of a form needs a list of its properties as `required`, not {required!r}"
         )
     checks = {name: _compile_field(name, field) for name, field in properties.items()}
     for name, field in properties.items():

@@ -224,7 +224,7 @@ def test_what_is_no_cache_is_refused_by_name() -> None:
         Cache(1, "shared")  # type: ignore[arg-type]
     with pytest.raises(
         ConfigError,
-        match=r"'tools/call' cannot be cached; the methods that can be are server/discover, ",
+        match=r"'tools/call' cannot be cached; the methods that can are server/discover, ",
     ):
         Server("x", cache={"tools/call": Cache(1)})
     with pytest.raises(
