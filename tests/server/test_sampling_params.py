@@ -291,7 +291,7 @@ def test_a_conversation_with_every_use_answered_is_sent(conversation: Any) -> No
             ["hi", assistant(use("1")), "never mind"],
             "message 3 must contain the results .* missing: 1",
         ),
-        (["hi", assistant(use("1")), "wait", result("1")], "message 3 must hold"),
+        (["hi", assistant(use("1")), "wait", result("1")], "message 3 must contain"),
         (["hi", assistant(use("1"))], r"the last message uses a tool \(1\)"),
         (
             ["hi", result("1")],
