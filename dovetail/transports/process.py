@@ -304,7 +304,7 @@ class _StderrReader:
         if len(self._tail) == STDERR_TAIL_BYTES and "\n" in text:
             text = text.partition("\n")[2]
         space = "\n" if "\n" in text else " "
-        return f"; the end of its stderr:{space}{text}" if text else ""
+        return f"; last lines of stderr:{space}{text}" if text else ""
 
 
 def _echo(line: str) -> None:

@@ -220,7 +220,7 @@ def _translate_errors(name: str, timeout: float) -> Iterator[None]:
     except DovetailError:
         raise  # from the credentials, whose TimedOut does not mean that the handshake timed out
     except TimeoutError:
-        raise ConnectFailed(f"{name}: no connection within {timeout:g} s") from None
+        raise ConnectFailed(f"{name}: could not connect within {timeout:g} s") from None
     except OSError as problem:
         raise ConnectFailed(f"{name}: {describe_os_error(problem)}") from None
     except (WebSocketException, ImportError, ValueError, EOFError) as problem:

@@ -79,7 +79,7 @@ async def test_an_answer_has_a_size() -> None:
             await asked.raw(b"x" * 1000)
 
     async with Scripted(endless) as server:
-        with pytest.raises(ConnectFailed, match="more than 5000 bytes"):
+        with pytest.raises(ConnectFailed, match="larger than 5000 bytes"):
             await fetch(get(server.url), private=True, limit=5000)
 
 

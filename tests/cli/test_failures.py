@@ -77,7 +77,7 @@ def test_a_server_that_dies_in_the_middle_fails_in_one_line_as_well(
 ) -> None:
     done = dovetail("call", scripted(tool(), says(stderr="out of memory\n", exit=4)), "go")
     assert (done.code, done.out) == (1, "")
-    assert "exited with code 4; the end of its stderr: out of memory" in done.failure
+    assert "exited with code 4; last lines of stderr: out of memory" in done.failure
 
 
 def test_the_traceback_of_a_server_that_crashes_keeps_its_lines(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_the_traceback_of_a_server_that_crashes_keeps_its_lines(tmp_path: Path) 
     first, *rest = done.err.splitlines()
     assert (done.code, done.out) == (1, "")
     assert first.startswith("dovetail: error: `")
-    assert first.endswith(f"{path}` exited with code 1; the end of its stderr:")
+    assert first.endswith(f"{path}` exited with code 1; last lines of stderr:")
     assert rest[0] == "  | Traceback (most recent call last):"
     assert f'  |   File "{path}", line 5, in <module>' in rest
     assert rest[-1] == r"  | KeyError: '\x1b[31mAPI_KEY'"
@@ -97,7 +97,7 @@ def test_a_server_that_ends_without_an_error_gets_a_hint_before_its_stderr(tmp_p
     path = tmp_path / "ends.py"
     path.write_text("import sys; print('one\\ntwo', file=sys.stderr)")
     first, *rest = dovetail("ping", str(path)).err.splitlines()
-    assert "exited with code 0 (does it call server.run()?); the end of its stderr:" in first
+    assert "exited with code 0 (does it call server.run()?); last lines of stderr:" in first
     assert rest == ["  | one", "  | two"]
 
 

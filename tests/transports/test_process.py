@@ -278,7 +278,7 @@ def test_a_server_that_dies_at_once_leaves_its_last_words() -> None:
         )
         text = await server.end()
         assert text.startswith(f"`{sys.executable} -c")
-        assert text.endswith("exited with code 3; the end of its stderr: no database here")
+        assert text.endswith("exited with code 3; last lines of stderr: no database here")
         assert is_reaped(server.process.pid)
 
     run(test)
@@ -294,7 +294,7 @@ def test_last_words_are_the_end_of_a_long_speech() -> None:
         text = await (await peer(code, on_stderr=heard.append)).end()
         assert text.endswith("\nthe end")
         assert len(text) < 9000
-        words = text.partition("the end of its stderr:\n")[2]
+        words = text.partition("last lines of stderr:\n")[2]
         assert words.splitlines() == heard[-len(words.splitlines()) :]
 
     run(test)
@@ -683,7 +683,7 @@ def test_a_failing_listener_of_stderr_is_reported_and_disturbs_nothing() -> None
             "import sys; print('a\\nb', file=sys.stderr, flush=True); print('answer')",
             on_stderr=int,
         )
-        assert "the end of its stderr:\na\nb" in await server.end()
+        assert "last lines of stderr:\na\nb" in await server.end()
         assert server.lines == [b"answer"]
         assert [type(context["exception"]) for context in reported] == [ValueError, ValueError]
 

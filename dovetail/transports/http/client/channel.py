@@ -298,7 +298,7 @@ class HttpChannel:
         body = await reply.body()
         if isinstance(body, TooLong):
             raise TooLarge(
-                f"The response to {message.method} has more than {self._limits.incoming} bytes "
+                f"The response to {message.method} is larger than {self._limits.incoming} bytes "
                 "(Limits.incoming)"
             )
         self._receive_message(body)

@@ -1,9 +1,9 @@
 """Single HTTP requests outside a session.
 
-Authorization flows use `fetch`. Its URL comes from a server, so `fetch` is careful. It follows no
-redirects, decompresses nothing, limits the size and time of the response, and refuses private
-addresses (`net.py`) unless they are allowed. Behind a proxy, only the proxy sees the address, so
-only a literal address in the URL can be checked.
+Authorization flows use `fetch`. Its URL comes from a server, so it is not trusted: `fetch` follows
+no redirects, decompresses nothing, and limits the size and time of the response. It also refuses
+private addresses (`net.py`) unless they are allowed. Behind a proxy, only the proxy sees the
+address, so only a literal address in the URL can be checked.
 
 `post_json` sends one POST to a web API, with retries. If the service is busy (429 and some 5xx),
 the request is repeated after the time in `Retry-After`, or after a pause that doubles each time. If
@@ -136,7 +136,7 @@ async def _exchange(
             body += chunk
             if len(body) > limit:
                 raise ConnectFailed(
-                    f"{url.partition('?')[0]}: the response has more than {limit} bytes"
+                    f"{url.partition('?')[0]}: the response is larger than {limit} bytes"
                 )
         return replace(response_head(response), body=bytes(body))
 
@@ -165,7 +165,7 @@ async def post_json(
                 ) as reply:
                     found = await reply.body()
                 if isinstance(found, TooLong):
-                    raise TooLarge(f"{url}: the response has more than {limits.incoming} bytes")
+                    raise TooLarge(f"{url}: the response is larger than {limits.incoming} bytes")
                 pause = _pause(reply.headers.get("Retry-After", ""), attempt)
                 if (
                     reply.status not in BUSY_STATUSES

@@ -273,7 +273,7 @@ def translate_errors(url: str) -> Iterator[None]:
     except (aiohttp.ClientConnectorError, aiohttp.ClientHttpProxyError) as error:
         raise ConnectionClosed(f"{url}: {_describe_connect_error(error)}", sent=False) from None
     except aiohttp.ConnectionTimeoutError:
-        text = f"{url}: no connection within {CONNECT_SECONDS:g} s"
+        text = f"{url}: could not connect within {CONNECT_SECONDS:g} s"
         raise ConnectionClosed(text, sent=False) from None
     except aiohttp.ServerDisconnectedError:
         raise ConnectionClosed(
@@ -332,10 +332,10 @@ def _follow_redirect(url: str, location: str, has_secrets: bool) -> str:
         target = check_url(urljoin(url, location))
     except ValueError as problem:  # ConfigError is a ValueError
         raise ConnectFailed(f"{url}: the redirect is not valid: {problem}") from None
-    here, there = split_origin(url), split_origin(target)
-    if there[0] not in ("http", "https") or (here[0], there[0]) == ("https", "http"):
+    old, new = split_origin(url), split_origin(target)
+    if new[0] not in ("http", "https") or (old[0], new[0]) == ("https", "http"):
         raise ConnectFailed(f"{url}: redirected to {target}, which is less secure")
-    if here != there and has_secrets:
+    if old != new and has_secrets:
         raise ConnectFailed(
             f"{url}: redirected to another origin, which must not receive your headers. "
             f"If you trust it, use {target}."

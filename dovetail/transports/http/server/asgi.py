@@ -108,7 +108,7 @@ async def read_body(receive: Receive, limits: Limits, body_timeouts: BodyTimeout
         text = f"The body did not arrive within {limits.body_timeout:g} s"
         raise RequestRefused(Rejection(408, InvalidRequest(text), (CLOSE,))) from None
     if len(body) > limits.incoming:
-        text = f"The body has more than {limits.incoming} bytes (Limits.incoming)"
+        text = f"The body is larger than {limits.incoming} bytes (Limits.incoming)"
         raise RequestRefused(Rejection(413, TooLarge(text), (CLOSE,)))
     return body
 

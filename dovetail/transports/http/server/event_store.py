@@ -6,7 +6,7 @@ the last number that it has seen. When the limit is reached, the oldest messages
 reader that needs them gets an error.
 
 An event store finds streams by their id. The in-memory store keeps the streams of this process, for
-a while and up to a limit. A store shared by several machines has the same methods.
+a limited time and up to a limited size. A store shared by several machines has the same methods.
 https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#resumability-and-redelivery
 """
 
@@ -221,7 +221,7 @@ class EventStore(Protocol):
 
 
 class MemoryEventStore:
-    """An event store in memory. It keeps the streams that are in use and, for `Limits.event_life`
+    """An in-memory event store. It keeps the streams that are in use and, for `Limits.event_life`
     seconds, those whose reader has left."""
 
     def __init__(self, limits: Limits) -> None:

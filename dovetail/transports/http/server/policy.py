@@ -110,7 +110,7 @@ class RequestHead(Struct, frozen=True, gc=False):
     headers: dict[bytes, bytes]
     server: str | None
     json: bool
-    """Whether the client accepts one JSON document. A GET that does not accept a stream is a
+    """Whether the client accepts a JSON document. A GET that does not accept a stream is a
     poll."""
     streams: bool
     """Whether the client accepts an event stream."""
@@ -369,7 +369,7 @@ def _length(policy: Policy, head: RequestHead) -> str | None:
     return (
         None
         if value is None or value.isdigit()
-        else f"Content-Length is {quote(value)}, which is not a number of bytes"
+        else f"Content-Length must be a number of bytes, not {quote(value)}"
     )
 
 
@@ -399,13 +399,13 @@ def _encoding(policy: Policy, head: RequestHead) -> str | None:
 
 def _accept(policy: Policy, head: RequestHead) -> str | None:
     if head.method == "POST":
-        fine, wanted = head.json or head.streams, f"{JSON}, {EVENTS}"
+        accepted, wanted = head.json or head.streams, f"{JSON}, {EVENTS}"
     elif head.method == "GET":
-        fine = head.streams or (head.json and policy.poll)
+        accepted = head.streams or (head.json and policy.poll)
         wanted = f"{EVENTS} or {JSON}" if policy.poll else EVENTS
     else:
         return None
-    if fine:
+    if accepted:
         return None
     accept = quote(head.headers.get(names.ACCEPT, b""))
     return f"The Accept header is {accept}. This endpoint speaks MCP. Send Accept: {wanted}."
@@ -431,19 +431,19 @@ COMMON: Final = (names.HOST, names.ORIGIN, names.CONTENT_TYPE, names.CONTENT_ENC
 def parse_accept(value: bytes | None) -> tuple[bool, bool]:
     """Return whether an Accept header includes JSON, and whether it includes an event stream. The
     most specific entry decides."""
-    takes: dict[str, bool] = {}
+    accepted: dict[str, bool] = {}
     for entry in (value or b"").decode("latin-1").lower().split(","):
         kind, *parameters = (part.strip() for part in entry.split(";"))
         if kind:
-            takes[kind] = not any(_ZERO.fullmatch(parameter) for parameter in parameters)
-    if not takes:
+            accepted[kind] = not any(_ZERO.fullmatch(parameter) for parameter in parameters)
+    if not accepted:
         return True, True
 
-    def of(kind: str) -> bool:
+    def is_accepted(kind: str) -> bool:
         ranges = (kind, f"{kind.partition('/')[0]}/*", "*/*")
-        return next((takes[range_] for range_ in ranges if range_ in takes), False)
+        return next((accepted[range_] for range_ in ranges if range_ in accepted), False)
 
-    return of(JSON), of(EVENTS)
+    return is_accepted(JSON), is_accepted(EVENTS)
 
 
 _ZERO = re.compile(r"q\s*=\s*0(\.0*)?")

@@ -55,7 +55,7 @@ class HttpSession(msgspec.Struct, eq=False):
     """A digest of the principal that owns the session."""
     expires: float
     used_at: float
-    """When the session was last used, by `time.monotonic()`."""
+    """When the session was last used (`time.monotonic()`)."""
     announced_at: float
     """When the other processes were last notified that the session is in use."""
     is_synced: bool
