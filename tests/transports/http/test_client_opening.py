@@ -313,7 +313,7 @@ async def test_a_server_that_never_answers_is_given_up_in_time() -> None:
         await asked.hung_up.wait()
 
     async with Scripted(script) as server:
-        with pytest.raises(DovetailError, match=r"no answer|could not connect"):
+        with pytest.raises(DovetailError, match=r"within 0\.5 s"):
             async with Client(server.url, timeout=0.5, limits=Limits(probe_timeout=0.2)):
                 pass
 
