@@ -284,9 +284,8 @@ class Callbacks:
         """Refuse a question that needs a capability this client did not declare in this
         revision."""
         declared = call.revision.lower(self.capabilities).get(capability)
-        parts = (
-            {"form"} if capability == "elicitation" and not declared else set(declared or ())
-        )  # an empty object means that only forms are supported
+        # an empty object means that only forms are supported
+        parts = {"form"} if capability == "elicitation" and not declared else set(declared or ())
         if part not in parts:
             raise InvalidParams(f"This client did not declare {capability}.{part}")
 

@@ -434,9 +434,10 @@ def private_socket() -> tuple[str, socket.socket]:
     """Return a socket for a hub, in a new directory that only this user can enter. The caller must
     remove the directory."""
     temporary = tempfile.gettempdir()
+    # the path of a Unix socket must be short
     directory = tempfile.mkdtemp(
         prefix="dovetail-", dir=temporary if len(temporary) < 64 else "/tmp"
-    )  # the path of a Unix socket must be short
+    )
     path = os.path.join(directory, "bus")
     listening = socket.socket(socket.AF_UNIX)
     listening.bind(path)

@@ -83,9 +83,8 @@ def convert(value: Any, type_: Any, strict: bool = True) -> Any:
 
 def _encode_hook(value: Any) -> Any:
     """Encode a type that msgspec does not support (its `enc_hook`)."""
-    if isinstance(
-        value, (dict, list, tuple, set, frozenset)
-    ):  # msgspec encodes these, but not as keys
+    # msgspec encodes these, but not as keys
+    if isinstance(value, (dict, list, tuple, set, frozenset)):
         raise Unencodable(f"A {type(value).__qualname__} cannot be a JSON key")
     if is_pydantic(value):
         from pydantic_core import to_jsonable_python

@@ -48,9 +48,10 @@ KILL_SECONDS = 0.5
 """How long to wait for a killed process to disappear."""
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+# Windows lacks the last
 HANDLED_SIGNALS = [
     number for number in signal.Signals if number.name in ("SIGTERM", "SIGINT", "SIGCHLD")
-]  # Windows lacks the last
+]
 log = getLogger("dovetail.workers")
 
 

@@ -326,9 +326,8 @@ class Skills:
         skills = visible_to(principal, self.registry.snapshot).items.values()
         served = visible_to(principal, self._served.snapshot).items
         roots = [f"{skill.definition.root}/" for skill in skills]
-        uris = [
-            uri for uri in served if uri.startswith(tuple(roots))
-        ]  # every SKILL.md, and resources from functions
+        # every SKILL.md, and resources from functions
+        uris = [uri for uri in served if uri.startswith(tuple(roots))]
         for root, skill in zip(roots, skills, strict=True):
             if f"{directory}/".startswith(root):
                 uris += [uri_within(skill.definition.root, path) for path in skill.paths()]

@@ -122,9 +122,8 @@ def _watch_line(source: TextIO) -> Iterator["asyncio.Future[str]"]:
     line: asyncio.Future[str] = loop.create_future()
 
     def ready() -> None:
-        loop.remove_reader(
-            number
-        )  # a terminal gives one line at a time; later lines are for later questions
+        # a terminal gives one line at a time; later lines are for later questions
+        loop.remove_reader(number)
         try:
             line.set_result(os.read(number, 1 << 16).decode(errors="replace"))
         except OSError as problem:

@@ -154,9 +154,8 @@ def describe_os_error(problem: OSError) -> str:
     """Return a description of a network error, for use in a message."""
     if reason := getattr(problem, "verify_message", ""):
         return f"its certificate is not trusted ({reason})"
-    found = re.search(
-        r"\[Errno (\d+)\]", str(problem)
-    )  # if several addresses failed, use the first error
+    # if several addresses failed, use the first error
+    found = re.search(r"\[Errno (\d+)\]", str(problem))
     number = problem.errno or (int(found[1]) if found else 0)
     known = number > 0 and not getattr(problem, "library", None)
     return (os.strerror(number) if known else problem.strerror or str(problem)).lower() or type(

@@ -321,9 +321,8 @@ class AuthorizationEndpoint(Struct, frozen=True, eq=False, kw_only=True):
     async def _grant(self, auth_request: AuthorizationRequest, login: Login) -> HttpResponse:
         """Send the user back to the client with a code."""
         client, fields = auth_request.client, auth_request.fields
-        if self.clients.is_known(
-            login.user
-        ):  # tokens that a client gets for itself have its id as the user
+        # tokens that a client gets for itself have its id as the user
+        if self.clients.is_known(login.user):
             return _return_error(
                 auth_request, "access_denied", "this user name is the id of a client"
             )
