@@ -43,7 +43,7 @@ class TaskUpdate(Struct, frozen=True):
     total: float | None = None
     """The total that progress counts towards, if it is known."""
     questions: tuple[str, ...] = ()
-    """The keys of unanswered questions, in the form of the extension."""
+    """The keys of unanswered questions, in the extension form."""
 
 
 class WaitDeadline:

@@ -4,7 +4,7 @@
          └→ task ─→ poll, wait, poll again ─→ over ─→ its result, or the error that it failed with
                      └→ it asks: the callbacks answer, as for any question, and the answers are sent
 
-Both forms work this way. In the form of the extension, the state of a task contains its questions
+Both forms work this way. In the extension form, the state of a task contains its questions
 and its outcome, and answers are sent with `tasks/update`. In the core form of the handshake era,
 `tasks/result` stays open during the polling, so that questions can arrive, and returns the result.
 A notification saves a poll, but nothing relies on notifications.
@@ -334,7 +334,7 @@ _EXTENSION_NAMES = {"ttl": "ttl_ms", "poll_interval": "poll_interval_ms"}
 
 
 def _as_detailed(task: Any) -> DetailedTask:
-    """Convert a task of any form to the form of the extension."""
+    """Convert a task of either form to the extension form."""
     if isinstance(task, DetailedTask):
         return task
     fields = {

@@ -1,6 +1,6 @@
 """Tasks: work that outlives the call that started it.
 
-There are two forms. The form of the extension (`Task`, `DetailedTask`) is flat, has `ttlMs` and
+There are two forms. The extension form (`Task`, `DetailedTask`) is flat, has `ttlMs` and
 `pollIntervalMs`, and includes the questions or the outcome in the task itself. The core form of one
 handshake revision (`CoreTask`) has `ttl` and `pollInterval`, nests a new task in its result,
 returns the outcome with `tasks/result`, and lets either side run tasks. The fields of a task are
@@ -46,7 +46,7 @@ class UpdateTaskParams(TaskParams, kw_only=True):
 
 
 class Task(Result, kw_only=True):
-    """A task, in the form of the extension.
+    """A task, in the extension form.
 
     Attributes:
         task_id: Id of the task.
