@@ -109,7 +109,8 @@ class AudioContent(Wire, tag_field="type", tag="audio"):
     """An audio clip.
 
     Attributes:
-        data: The audio in base64. mime_type: Media type, such as `audio/wav`.
+        data: The audio in base64.
+        mime_type: Media type, such as `audio/wav`.
         annotations: Hints on the audience, the priority and the age of the content.
         meta: Extra data for clients, servers and extensions (`_meta` on the wire).
     """
