@@ -61,6 +61,11 @@ def quote(value: bytes | str, max_chars: int = MAX_QUOTED_CHARS) -> str:
     return repr(text if len(text) <= max_chars else f"{text[:max_chars]}…")
 
 
+def with_article(noun: str) -> str:
+    """Return the noun with "a" or "an" before it."""
+    return f"{'an' if noun[0].lower() in 'aeiou' else 'a'} {noun}"
+
+
 def _escape(match: re.Match[str]) -> str:
     code = ord(match[0])
     width, letter = (2, "x") if code < 0x100 else (4, "u") if code < 0x10000 else (8, "U")

@@ -13,7 +13,7 @@ import re
 from typing import Any
 
 from ..errors import ConfigError
-from .output import with_article
+from ..text import with_article
 
 _PAIR = re.compile(r"([^=]+?)(:?)=(.*)", re.DOTALL)
 _JSON_TYPES: dict[type, set[str]] = {

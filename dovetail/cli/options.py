@@ -1,7 +1,8 @@
 """Options that several verbs share, and what their TARGET means.
 
-A TARGET is a URL, a script (`server.py`), an `mcp.json`, or a command with its arguments in one
-string: `"uvx some-server"`.
+A TARGET is a URL, a script (`server.py`), an object in Python code (`server.py:orders`,
+`shop.servers:orders`), an `mcp.json`, or a command with its arguments in one string:
+`"uvx some-server"`.
 """
 
 import os
@@ -12,14 +13,18 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..errors import ConfigError
+from ..python_target.parse import parse_python_target
 
 if TYPE_CHECKING:
     from ..config import ServerConfig
 
 URL = re.compile(r"[a-z][a-z0-9+.-]*://\S*", re.IGNORECASE)
-FILE_SUFFIXES = (".py", ".js", ".mjs", ".ts", ".json")
-"""A TARGET with one of these suffixes is a file, not a command."""
-ANY_TARGET = 'a script, an mcp.json file, a URL, or a command such as "uvx some-server"'
+FILE_SUFFIXES = (".js", ".mjs", ".ts", ".json")
+"""A TARGET with one of these suffixes, or that names Python code, is not a command."""
+ANY_TARGET = (
+    "a script (server.py), an object in Python code (server.py:orders, shop.servers:orders), an "
+    'mcp.json file, a URL, or a command such as "uvx some-server"'
+)
 LOGIN_TARGET = "the URL of a server, or an mcp.json file that names it"
 
 
@@ -92,7 +97,7 @@ def parse_target(options: Namespace) -> str | list[str]:
     if options.header and not is_url and not text.endswith(".json"):
         raise ConfigError(f"--header is for a URL, but the target is {text}")
     if is_file:
-        return os.path.abspath(text) if options.cwd else text
+        return _absolute(text) if options.cwd else text
     if is_url:
         return text
     return [os.path.abspath(text)] if os.path.isfile(text) else _split_command(text)
@@ -116,13 +121,20 @@ def find_server_config(options: Namespace) -> "ServerConfig | None":
 
 
 def _is_file(text: str) -> bool:
-    """Return whether a target names a file. "node server.js" is a command, although it ends like a
-    file, but "my server.py" is a file if it exists."""
+    """Return whether a target names a file or an object in Python code. "node server.js" is a
+    command, although it ends like a file, but "my server.py" is a file if it exists."""
+    python = parse_python_target(text)
+    path = text if python is None else python.source
     return (
         URL.fullmatch(text) is None
-        and text.endswith(FILE_SUFFIXES)
-        and (os.path.exists(text) or " " not in text)
+        and (python is not None or text.endswith(FILE_SUFFIXES))
+        and (os.path.exists(path) or " " not in path)
     )
+
+
+def _absolute(text: str) -> str:
+    python = parse_python_target(text)
+    return os.path.abspath(text) if python is None else str(python.absolute())
 
 
 def _split_command(command: str) -> list[str]:

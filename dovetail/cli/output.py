@@ -88,10 +88,6 @@ def format_size(count: int) -> str:
     return f"{round(count / 1000**power, 1):g} {('B', 'kB', 'MB', 'GB')[power]}"
 
 
-def with_article(noun: str) -> str:
-    return f"{'an' if noun[0].lower() in 'aeiou' else 'a'} {noun}"
-
-
 def prepare_streams() -> None:
     """Replace closed streams, and escape characters that the terminal's encoding lacks."""
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115

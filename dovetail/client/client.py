@@ -84,9 +84,10 @@ class Client(Requester):
     again if it breaks. Callbacks may be plain functions or coroutine functions.
 
     Args:
-        target: The server: a URL (`http`, `https`, `ws`, `wss`), a script (`"server.py"`), a
-            command as a list (`["uvx", "some-server"]`), an `mcp.json` as a path or a dict, a
-            `Server` object, or a `Channel`.
+        target: The server: a URL (`http`, `https`, `ws`, `wss`), a script (`"server.py"`), an
+            object in Python code (`"server.py:orders"`, `"shop.servers:orders"`), a command as a
+            list (`["uvx", "some-server"]`), an `mcp.json` as a path or a dict, a `Server` object,
+            or a `Channel`.
         server: Which server of an `mcp.json` to use. Required if it has several.
         revision: The protocol revision to use: a date, `"handshake"`, `"stateless"` or
             `"detailed-draft"` (default: the newest that both sides support).

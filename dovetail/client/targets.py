@@ -1,12 +1,12 @@
 """Turn a client's target into a channel.
 
 A target is one of: a Server object, a channel, a URL, a command (list), a script (`server.py`), an
-`mcp.json` (path or dict). It becomes a `Target`: a name for messages, and a function that opens a
-new channel each time it is called. So a server that died can be started or reached again.
+object in Python code (`server.py:orders`, `shop.servers:orders`), an `mcp.json` (path or dict). It
+becomes a `Target`: a name for messages, and a function that opens a new channel each time it is
+called. So a server that died can be started or reached again.
 """
 
 import logging
-import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,18 +19,14 @@ from ..aio import TaskSet
 from ..errors import ConfigError
 from ..limits import Limits
 from ..ports import Channel, Credentials
+from ..python_target.parse import parse_python_target
 from ..transports import memory
 
 log = logging.getLogger("dovetail.client")
 
 URL_SCHEMES = ("http", "https", "ws", "wss")
-SCRIPT_RUNNERS = {
-    ".py": [sys.executable, "-u"],
-    ".js": ["node"],
-    ".mjs": ["node"],
-    ".ts": ["npx", "tsx"],
-}
-"""The command that runs a script, by its suffix."""
+SCRIPT_RUNNERS = {".js": ["node"], ".mjs": ["node"], ".ts": ["npx", "tsx"]}
+"""The command that runs a script that is not Python, by its suffix."""
 
 
 class Target(Struct, frozen=True, eq=False):
@@ -101,6 +97,9 @@ def _resolve(target: Any, options: ConnectOptions) -> Target:
 def _from_string(text: str, options: ConnectOptions) -> Target:
     if "://" in text:
         return _from_url(text, options)
+    if python := parse_python_target(text):
+        python.check_exists()
+        return _from_command(python.command(), options, text)
     path = Path(text)
     if path.suffix == ".json":
         return _from_config(config.choose(config.read(path), options.server, text), options)
@@ -108,11 +107,12 @@ def _from_string(text: str, options: ConnectOptions) -> Target:
         if not path.is_file():
             raise ConfigError(f"There is no file {text}")
         command = [*SCRIPT_RUNNERS[path.suffix], str(path.absolute())]
-        return replace(_from_command(command, options), name=text)
+        return _from_command(command, options, text)
     if not text.strip():
         raise ConfigError("The target is empty")
     raise ConfigError(
-        f"{text!r} is not a URL, script or mcp.json; pass a command as a list: {text.split()!r}"
+        f"{text!r} is not a URL, script, module:object or mcp.json; pass a command as a list: "
+        f"{text.split()!r}"
     )
 
 
@@ -128,7 +128,9 @@ def _from_config(chosen: config.ServerConfig, options: ConnectOptions) -> Target
     return _from_command([server.command, *server.args], replace(options, env=env, cwd=cwd))
 
 
-def _from_command(command: Sequence[str], options: ConnectOptions) -> Target:
+def _from_command(
+    command: Sequence[str], options: ConnectOptions, name: str | None = None
+) -> Target:
     if not command:
         raise ConfigError("The command is empty")
 
@@ -141,9 +143,12 @@ def _from_command(command: Sequence[str], options: ConnectOptions) -> Target:
             cwd=options.cwd,
             limits=options.limits,
             on_stderr=options.on_stderr,
+            name=name,
         )
 
-    return Target(" ".join(command), open, era_key="\0".join([*command, str(options.cwd or "")]))
+    return Target(
+        name or " ".join(command), open, era_key="\0".join([*command, str(options.cwd or "")])
+    )
 
 
 def _auth_from_config(chosen: "str | config.AuthConfig | None") -> Any:

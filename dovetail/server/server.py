@@ -824,6 +824,9 @@ class Server(Handlers):
         _check_transport(transport, options)
         if "DOVETAIL_ISOLATED" in os.environ:
             return  # this is the child process of an isolated tool, which needs only the tool
+        from ..python_target.run_hook import choose_transport
+
+        transport = choose_transport(self, transport)
         if transport == "stdio":
             from ..serve.channel import run_stdio
 
@@ -847,7 +850,10 @@ class Server(Handlers):
         Raises:
             ConfigError: An option is unknown or not valid, or the port is in use.
         """
+        from ..python_target.run_hook import choose_transport
+
         _check_transport(transport, options)
+        transport = choose_transport(self, transport)
         if transport == "stdio":
             from ..serve.channel import serve_stdio
 

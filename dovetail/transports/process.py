@@ -93,14 +93,15 @@ async def spawn(
     cwd: str | Path | None = None,
     limits: Limits = DEFAULT,
     on_stderr: Callable[[str], None] | None = None,
+    name: str | None = None,
 ) -> "ProcessChannel":
     """Start a server in a safe environment plus the variables in `env`.
 
-    Each line that it writes to stderr is passed to `on_stderr` (default: copied to this process's
+    Messages name it by `name` (default: the command). Each line that it writes to stderr is passed to `on_stderr` (default: copied to this process's
     stderr).
     """
     argv = list(command)
-    shown = _command_line(argv)
+    shown = name or _command_line(argv)
     environment = safe_environment() | {
         system.variable(name): value for name, value in (env or {}).items()
     }

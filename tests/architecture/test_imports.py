@@ -32,6 +32,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "sealing": set(),
     "databases": set(),
     "terminal": LOW | {"schema"},
+    "python_target": {"server"},
     "yaml_loader": set(),
     "revisions": LOW,
     "ports": LOW | {"revisions"},
@@ -41,7 +42,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "transports": LOW | {"revisions", "ports", "sealing"},
     "serve": VALUES | {"transports", "connection", "sealing"},
     "auth": {"ports", "sealing", "databases"},
-    "server": VALUES | {"serve", "extensions", "connection", "sealing"},
+    "server": VALUES | {"serve", "extensions", "connection", "sealing", "python_target"},
     "client": VALUES
     | {
         "transports",
@@ -50,11 +51,12 @@ MAY_IMPORT: dict[str, set[str]] = {
         "config",
         "auth",
         "terminal",
+        "python_target",
         "__init__",
     },
     "testing": VALUES | {"server", "client", "transports", "connection", "serve", "auth"},
     "compat": LOW | {"ports", "server", "transports"},
-    "cli": VALUES | {"server", "client", "config", "auth", "terminal", "__init__"},
+    "cli": VALUES | {"server", "client", "config", "auth", "terminal", "python_target", "__init__"},
     "__main__": {"cli"},
     "__init__": {"server", "client", "protocol", "ports"},
 }

@@ -14,7 +14,6 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from dovetail.cli.run import split_object
 from tests.cli.conftest import ROOT, SECONDS, WEATHER, command, dovetail, environment
 
 GREETING = {
@@ -56,23 +55,6 @@ def write(tmp_path: Path) -> Callable[[str], str]:
         return str(path)
 
     return write
-
-
-@pytest.mark.parametrize(
-    ("text", "path", "name"),
-    [
-        ("server.py", "server.py", None),
-        ("server.py:app", "server.py", "app"),
-        ("server.py:app.inner", "server.py", "app.inner"),
-        ("C:\\x\\server.py", "C:\\x\\server.py", None),
-        ("C:server.py", "C:server.py", None),
-        ("C:\\x\\server.py:app", "C:\\x\\server.py", "app"),
-        ("/a:b/server.py", "/a:b/server.py", None),
-        ("server.py:", "server.py:", None),
-    ],
-)
-def test_file_and_object_are_told_apart(text: str, path: str, name: str | None) -> None:
-    assert split_object(text) == (path, name)
 
 
 def test_the_example_is_served() -> None:
@@ -135,7 +117,21 @@ def test_a_file_may_have_any_name(tmp_path: Path, name: str) -> None:
             2,
             "{path} has several servers; choose one: {path}:a, {path}:b",
         ),
-        ("a = 3", ":a", 2, "a is an int, not a Server. Name the Server object: {path}:server"),
+        (
+            "a = 3",
+            ":a",
+            2,
+            "a is an int, not a Server. Name the Server object, or a function that returns it: "
+            "{path}:server",
+        ),
+        (
+            "def make(): return 3",
+            ":make",
+            2,
+            "make is an int, not a Server. Name the Server object, or a function that returns it: "
+            "{path}:server",
+        ),
+        ("def make(): 1 / 0", ":make", 1, "{path}:2: ZeroDivisionError: division by zero"),
         ("a = 3", ":b", 2, "{path} has no object named 'b'"),
         ("a = 3", ":a.b.c", 2, "{path} has no object named 'a.b.c'"),
     ],
@@ -159,7 +155,7 @@ def test_a_file_that_is_not_there_or_not_python_is_refused(tmp_path: Path) -> No
     assert dovetail("run", "no/such.py").failure == "There is no file no/such.py"
     assert (
         dovetail("run", str(tmp_path / "notes.txt")).failure
-        == f"{tmp_path}/notes.txt is not a Python file"
+        == f"{tmp_path}/notes.txt is not a Python file or MODULE:OBJECT"
     )
 
 
@@ -171,6 +167,7 @@ def test_a_file_that_is_not_there_or_not_python_is_refused(tmp_path: Path) -> No
         ["--workers", "2"],
         ["--certfile", "x"],
         ["--public-url", "https://x"],
+        ["--hosts", "x"],
     ],
 )
 def test_what_only_a_network_has_is_refused_on_stdio(words: list[str]) -> None:
@@ -221,6 +218,10 @@ def test_settings_go_to_the_server_as_they_are(write: Callable[[str], str]) -> N
         "/here",
         "--host",
         "::1",
+        "--hosts",
+        "mcp.example",
+        "--hosts",
+        "other.example",
     ]
     done = dovetail("run", path, "--http", "--port", "0", *words)
     given = {
@@ -230,6 +231,7 @@ def test_settings_go_to_the_server_as_they_are(write: Callable[[str], str]) -> N
         "workers": 3,
         "certfile": "c.pem",
         "keyfile": "k.pem",
+        "hosts": ["mcp.example", "other.example"],
     }
     assert done.out == f"{('http',)} {given}\n"
     assert done.err == "Serving told on x\n"

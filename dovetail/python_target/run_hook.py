@@ -1,0 +1,30 @@
+"""What `server.run()` does while a Python target is being loaded; nothing special otherwise.
+
+This is a module of its own, so that the child process of a client does not import the server's
+code for a script that does not use it.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+RunHook = Callable[[Any, Any], Any]
+"""Called with the server and the transport that `run` was given. Returns the transport to use, or
+raises an exception that ends the loading."""
+_hook: RunHook | None = None
+
+
+@contextmanager
+def intercept_run(hook: RunHook) -> Iterator[None]:
+    """Call `hook` for every `server.run()` and `server.run_async()` in this block."""
+    global _hook
+    _hook = hook
+    try:
+        yield
+    finally:
+        _hook = None
+
+
+def choose_transport(server: Any, transport: Any) -> Any:
+    """Return the transport that a server is to be run on."""
+    return transport if _hook is None else _hook(server, transport)
