@@ -97,8 +97,8 @@ async def spawn(
 ) -> "ProcessChannel":
     """Start a server in a safe environment plus the variables in `env`.
 
-    Messages name it by `name` (default: the command). Each line that it writes to stderr is passed to `on_stderr` (default: copied to this process's
-    stderr).
+    Each line that it writes to stderr is passed to `on_stderr` (default: copied to this process's
+    stderr). Messages call it `name` (default: its command line).
     """
     argv = list(command)
     shown = name or _command_line(argv)
