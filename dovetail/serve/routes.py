@@ -133,12 +133,22 @@ class Routes:
     async def _post_sse(
         self, state: "LoopState", path: str, scope: Scope, receive: Receive, send: Send
     ) -> None:
+        """Pass a message to its session, which a GET or a POST to the other path has opened."""
+        from ..transports.http.sse import SESSION_ID_CHARS
+
+        query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
+        session = (query.get("session_id") or query.get("sessionId") or [""])[0]
+        if len(session) > SESSION_ID_CHARS or (not session and _has_session(scope)):
+            # A POST has opened this session: its id is a sealed token, which is longer.
+            if not _has_session(scope):
+                header = (b"mcp-session-id", session.encode())
+                scope = {**scope, "headers": [*scope["headers"], header]}
+            await state.endpoint(scope, path, receive, send)
+            return
         admitted = await self._admit(scope, path, send)
         if admitted is None:
             return
         identity, headers = admitted
-        query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
-        session = (query.get("session_id") or query.get("sessionId") or [""])[0]
         body = await _read_body(state, receive, send, self._app.service.limits, headers)
         if body is not None:
             await state.sse.post(send, session, body, headers, identity)

@@ -9,10 +9,11 @@ arguments chosen before: `def cities(value: str, chosen: dict[str, str]) -> list
 of values works too; only its values that match are sent. In both cases the best matches come first:
 values that start with the typed text, then those that contain it, then those that have its letters
 in order. Values from a function that do not match at all come last. At most 100 are sent, with the
-total number.
+total number. A value may also be a dict, `{"value": …, "description": …}`; only the value is
+sent.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 MAX_VALUES = 100
 """The maximum number of completions in one answer, as the specification requires."""
 _NO_MATCH = 3
-Source = Callable[..., Any] | Iterable[str]
+Source = Callable[..., Any] | Iterable[str | Mapping[str, Any]]
 
 
 class Completers(Struct, eq=False):
@@ -75,7 +76,7 @@ class Completers(Struct, eq=False):
         if isinstance(found, CompleteResult):
             return replace(found, completion=_bounded(found.completion))
         if not isinstance(found, Completion):
-            values = [str(item) for item in found or ()]
+            values = map(_value, found or ())
             found = Completion(values=rank(values, typed, keep_others=callable(source)))
         return CompleteResult(completion=_bounded(found))
 
@@ -98,8 +99,19 @@ def _score(value: str, typed: str) -> int:
     return 2 if all(letter in letters for letter in typed) else _NO_MATCH
 
 
+def _value(item: Any) -> str:
+    """Return the text of a completion. The protocol has no field for its description."""
+    if not isinstance(item, Mapping):
+        return str(item)
+    if "value" not in item:
+        raise TypeError(
+            f"A completer returned {item!r}. Return a string, or a dict with the key 'value'."
+        )
+    return str(item["value"])
+
+
 def _bounded(completion: Completion) -> Completion:
-    values = completion.values
+    values = [_value(item) for item in completion.values]
     total = len(values) if completion.total is None else completion.total
     has_more = total > len(values) if completion.has_more is None else completion.has_more
     return Completion(values[:MAX_VALUES], total, has_more or len(values) > MAX_VALUES)

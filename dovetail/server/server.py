@@ -75,12 +75,15 @@ class Completable(Protocol[P, R_co]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Call the function."""
 
-    def complete(self, argument: str, values: Sequence[str] | None = None) -> Callable[[F], F]:
+    def complete(
+        self, argument: str, values: Sequence[str | Mapping[str, Any]] | None = None
+    ) -> Callable[[F], F]:
         """Complete an argument: decorate a function of the typed text, or pass a list.
 
         Args:
             argument: The name of the argument.
-            values: The values to choose from, if no function is decorated.
+            values: The values to choose from, if no function is decorated. Each is a string, or a
+                dict with the key "value"; other keys, such as "description", are not sent.
         """
 
 

@@ -66,3 +66,45 @@ async def test_a_completer_that_fails_is_an_internal_error_and_nothing_more() ->
         with pytest.raises(InternalError):
             await client.complete(prompt="ask", argument="name", value="x")
         await client.ping()
+
+
+ROWS = [{"value": "beta", "description": "The second"}, {"value": "alpha"}, "gamma"]
+
+
+@pytest.mark.parametrize("kind", ["function", "list", "Completion"])
+async def test_a_completer_may_return_values_with_descriptions(kind: str) -> None:
+    server = Server("s")
+
+    @server.prompt
+    def ask(name: str) -> str:
+        return name
+
+    if kind == "list":
+        ask.complete("name", ROWS)
+    elif kind == "function":
+        ask.complete("name")(lambda value: ROWS)
+    else:
+        ask.complete("name")(lambda value: Completion(values=ROWS))  # type: ignore[arg-type]
+
+    async with pair(server) as client:
+        found = await client.complete(prompt="ask", argument="name", value="a")
+    assert sorted(found.values) == ["alpha", "beta", "gamma"]
+
+
+async def test_a_completion_without_a_value_is_explained(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    from dovetail.errors import InternalError
+
+    server = Server("s")
+
+    @server.prompt
+    def ask(name: str) -> str:
+        return name
+
+    ask.complete("name")(lambda value: [{"label": "beta"}])
+
+    async with pair(server) as client:
+        with pytest.raises(InternalError):
+            await client.complete(prompt="ask", argument="name", value="a")
+    assert "a dict with the key 'value'" in caplog.text

@@ -457,6 +457,34 @@ async def test_without_sessions_streams_cannot_be_resumed_and_do_not_say_so() ->
         assert all(event.data for event in events)
 
 
+# sse=True
+
+
+@pytest.mark.parametrize("place", ["header", "session_id", "sessionId"])
+async def test_a_session_opened_by_post_takes_messages_at_the_old_address(place: str) -> None:
+    async with hosted(Stage().server, sse=True) as site:
+        session = await site.greet("2024-11-05", path="/sse")
+        assert session.id is not None
+        session.path = "/message"
+        if place != "header":
+            session.path += f"?{place}={session.id}"
+            session.headers = {}
+        assert (await session.tell("notifications/initialized")).status == 202
+        assert text(await (await session.call("add", a=1, b=2)).json()) == "3"
+        session.path, session.headers = "/sse", {"Mcp-Session-Id": session.id}
+        assert (await session.delete()).status == 204
+
+
+@pytest.mark.parametrize("forged", ["x" * 200, "%E2%98%83" * 100, "%0d%0aX: 1" * 20])
+async def test_a_forged_session_is_refused_at_the_old_address(forged: str) -> None:
+    async with hosted(Stage().server, sse=True) as site:
+        path = "/message?session_id=" + forged.replace(" ", "%20")
+        answer = await site.post(request("tools/list"), path=path)
+        assert answer.status in (400, 404)
+        other = {"Mcp-Session-Id": "forged"}
+        assert (await site.post(request("tools/list"), other, path="/message")).status == 404
+
+
 # json_only
 
 
