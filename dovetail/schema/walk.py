@@ -274,11 +274,24 @@ def _is_union(hint: Any) -> bool:
 
 def from_default(annotation: Any, default: Any) -> tuple[Any, Any]:
     """Split `days: int = Field(3, ge=1)` into annotation and plain default (NODEFAULT if there is
-    none)."""
-    if not is_pydantic(default) or type(default).__name__ != "FieldInfo":
+    none). The default of `days: Annotated[int, Field(default=3)]` is found, too."""
+    if default is NODEFAULT and get_origin(annotation) is Annotated:
+        defaults = map(_field_default, annotation.__metadata__)
+        found = [value for value in defaults if value is not NODEFAULT]
+        return annotation, found[-1] if found else default
+    if not _is_field(default):
         return annotation, default
-    plain = NODEFAULT if default.is_required() else default.get_default(call_default_factory=True)
-    return Annotated[annotation, default], plain
+    return Annotated[annotation, default], _field_default(default)
+
+
+def _is_field(value: Any) -> bool:
+    return is_pydantic(value) and type(value).__name__ == "FieldInfo"
+
+
+def _field_default(value: Any) -> Any:
+    if not _is_field(value) or value.is_required():
+        return NODEFAULT
+    return value.get_default(call_default_factory=True)
 
 
 class RecordField(Struct):

@@ -134,11 +134,15 @@ def contents_of(data: bytes, uri: str, mime_type: str | None) -> ResourceContent
     return TextResourceContents(uri=uri, mime_type=mime_type or "text/plain", text=text)
 
 
-# Types that Python's table lacks or has wrong.
+# Types that Python's table lacks or has wrong, or that differ between versions of Python.
 _MIME_TYPES = {
+    ".aac": "audio/aac",
+    ".aif": "audio/aiff",
+    ".aiff": "audio/aiff",
     ".c": "text/x-c",
     ".cfg": "text/plain",
     ".cpp": "text/x-c++",
+    ".flac": "audio/flac",
     ".go": "text/x-go",
     ".h": "text/x-c",
     ".ini": "text/plain",
@@ -151,8 +155,13 @@ _MIME_TYPES = {
     ".kt": "text/x-kotlin",
     ".lock": "text/plain",
     ".log": "text/plain",
+    ".m4a": "audio/mp4",
     ".md": "text/markdown",
     ".mjs": "text/javascript",
+    ".mp3": "audio/mpeg",
+    ".oga": "audio/ogg",
+    ".ogg": "audio/ogg",
+    ".opus": "audio/ogg",
     ".parquet": "application/vnd.apache.parquet",
     ".php": "text/x-php",
     ".proto": "text/x-protobuf",
@@ -168,6 +177,8 @@ _MIME_TYPES = {
     ".ts": "text/typescript",
     ".tsx": "text/typescript",
     ".wasm": "application/wasm",
+    ".wav": "audio/wav",
+    ".weba": "audio/webm",
     ".webp": "image/webp",
     ".xml": "application/xml",
     ".yaml": "application/yaml",

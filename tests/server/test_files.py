@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
+from dovetail import Audio
 from dovetail.errors import ConfigError, NotFound, TooLarge
 from dovetail.server import files
 from dovetail.server.files import Directory, contents_of, mime_of, read_file
@@ -124,6 +125,28 @@ def test_a_file_that_cannot_be_read_is_not_found_and_its_path_not_told(
 )
 def test_the_type_goes_by_the_name_also_where_there_is_no_file(name: str, kind: str) -> None:
     assert mime_of(Path("/nowhere") / name) == kind
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("x.ogg", "audio/ogg"),
+        ("x.oga", "audio/ogg"),
+        ("x.opus", "audio/ogg"),
+        ("x.FLAC", "audio/flac"),
+        ("x.m4a", "audio/mp4"),
+        ("x.wav", "audio/wav"),
+        ("x.mp3", "audio/mpeg"),
+        ("x.aac", "audio/aac"),
+        ("x.aiff", "audio/aiff"),
+        ("x.weba", "audio/webm"),
+    ],
+)
+def test_audio_files_have_audio_types(tmp_path: Path, name: str, kind: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(b"\0\1")
+    assert Audio(path=path).content().mime_type == kind
+    assert read_file(path, "x://y").mime_type == kind
 
 
 def test_the_type_goes_by_content_where_the_name_says_nothing(tmp_path: Path) -> None:

@@ -288,6 +288,28 @@ def test_parameters_of_pydantic_are_decoded_by_pydantic() -> None:
     )
 
 
+def test_a_default_in_a_field_makes_its_parameter_optional() -> None:
+    def function(
+        must: Annotated[str, Field(description="what")],
+        note: Annotated[str, Field(description="why", default="")],
+        days: Annotated[int, Field(default=3, ge=1)],
+        tags: Annotated[list[str], Field(default_factory=list)],
+        last: Annotated[int, Field(default=1), Field(default=2)],
+        own: Annotated[int, Field(default=1)] = 5,
+        none: Annotated[str | None, Field(default=None)] = None,
+    ): ...
+
+    signature = of(function)
+    assert signature.bind(b'{"must": "x"}') == (("x", "", 3, [], 2, 5, None), {})
+    assert signature.bind_values({"must": "x", "days": "4"})[0][2] == 4
+    schema = signature.schema
+    assert schema["required"] == ["must"]
+    assert schema["properties"]["note"] == {"type": "string", "description": "why", "default": ""}
+    assert schema["properties"]["days"] == {"type": "integer", "minimum": 1, "default": 3}
+    with pytest.raises(InvalidParams, match="`days` must be greater than or equal to 1"):
+        signature.bind(b'{"must": "x", "days": 0}')
+
+
 def test_values_that_are_strings_are_read_as_the_parameter_asks() -> None:
     def function(a: int, b: str, c: bool, d: list[int], e: Point, f: float | None = None): ...
 
