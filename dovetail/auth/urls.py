@@ -71,13 +71,21 @@ def canonical_url(url: str) -> str:
     return "" if parts is None else origin(url) + (parts.path if parts.path != "/" else "")
 
 
+def login_key(url: str) -> str:
+    """Return the key under which a login to the server at this URL is stored.
+
+    Servers answer at `/mcp` and `/mcp/` alike, so a slash at the end makes no difference.
+    """
+    return canonical_url(url).rstrip("/")
+
+
 @lru_cache(256)
 def audience_of(url: str) -> str:
     """Return a URL for comparison with the audience of a token, without a trailing slash.
 
     The result is empty if the URL is malformed or has a query or fragment.
     """
-    return "" if {"?", "#"} & {*url} else canonical_url(url).rstrip("/")
+    return "" if {"?", "#"} & {*url} else login_key(url)
 
 
 def covers_url(resource: str, url: str) -> bool:

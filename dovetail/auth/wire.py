@@ -108,6 +108,9 @@ class TokenReply(SecretStruct, kw_only=True, omit_defaults=True):
     scope: str | None = None
     issued_token_type: str | None = None
     id_token: str | None = None
+    username: str | None = None
+    """Who logged in, for display. Our own `Provider` sends it, under the name that
+    https://www.rfc-editor.org/rfc/rfc7662#section-2.2 has for it."""
 
 
 class ErrorReply(Struct, kw_only=True, omit_defaults=True):

@@ -142,11 +142,11 @@ def show_login(options: Namespace) -> None:
 
 
 def _find_login_target(options: Namespace) -> "tuple[str, ServerConfig]":
-    """Return the server's canonical URL, under which the login is saved, and its configuration."""
-    from ..auth.urls import canonical_url
+    """Return the URL under which the login is saved, and the configuration of the server."""
+    from ..auth.urls import login_key
 
     config = find_server_config(options)
-    if config is None or config.url is None or not (name := canonical_url(config.url)):
+    if config is None or config.url is None or not (name := login_key(config.url)):
         raise ConfigError(f"{options.target} is not a login target; give {LOGIN_TARGET}")
     return name, config
 

@@ -19,6 +19,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import pytest
 
+from tests.auth.guarded import PASSWORD, USER
 from tests.cli.conftest import SECONDS, WEATHER, Done, command, dovetail, environment
 from tests.transports.http.scripted import DISCOVERED
 
@@ -473,3 +474,37 @@ def test_no_browser_prints_the_address_and_takes_what_is_pasted(
         terminal.write(f"{ended}\n".encode())
         out, _ = process.communicate(timeout=SECONDS)
     assert process.returncode == 0 and out.decode().startswith(f"Logged in to {guarded.url}\n")
+
+
+def test_with_our_own_provider_whoami_says_who_you_are(tmp_path: Path, run: Run) -> None:
+    browser = tmp_path / "person"
+    browser.write_text(
+        f"#!{sys.executable}\n"
+        "import sys\n"
+        "from urllib.parse import parse_qs, urlsplit\n"
+        f"sys.path.insert(0, {str(Path(__file__).parents[2])!r})\n"
+        "from tests.person import Person\n"
+        "end = parse_qs(urlsplit(sys.argv[1]).query)['redirect_uri'][0]\n"
+        f"Person(username={USER!r}, password={PASSWORD!r}).visit(sys.argv[1], end)\n"
+    )
+    browser.chmod(0o755)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.auth.guarded", "embedded", "0", "storage=:memory:"],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    )
+    try:
+        assert process.stdout is not None
+        url = process.stdout.readline().strip()
+        done = run("login", url, BROWSER=str(browser))
+        assert done.code == 0, done.err
+        assert f"user     {USER}" in done.out
+        for spelling in (url, f"{url}/"):
+            assert run("whoami", spelling, "--json").json["user"] == USER
+            assert run("ping", spelling).code == 0
+        assert run("logout", f"{url}/").out == f"Logged out of {url}. Its tokens were revoked.\n"
+        assert run("whoami", url).code == 1
+    finally:
+        process.kill()
+        process.communicate()

@@ -29,7 +29,7 @@ from ...errors import ConfigError, ConnectFailed, DovetailError, TimedOut, Unaut
 from ...ports import Fetch, HttpResponse
 from ...text import one_line
 from ..dpop import DpopClient
-from ..urls import canonical_url, origin, require_confidential
+from ..urls import login_key, origin, require_confidential
 from ..wire import AccessRequirements, ErrorReply, read_requirements
 from .browser import Browser
 from .discovery import FlowOptions, resource_metadata
@@ -81,7 +81,7 @@ class BoundCredentials:
     ) -> None:
         self._options, self._fetch, self._store = options, fetch, store
         self._browser, self._grant, self._now = browser, grant, now
-        self._key, self._origin = canonical_url(options.url), origin(options.url)
+        self._key, self._origin = login_key(options.url), origin(options.url)
         self._fresh = options.fresh
         self._record: ServerRecord | None = None
         self._dpop = DpopClient()

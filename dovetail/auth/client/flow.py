@@ -349,17 +349,18 @@ def _to_token_set(
         refresh_token=reply.refresh_token,
         requested_scopes=tuple(scopes),
         granted_scopes=parse_scopes(reply.scope) or tuple(scopes),
-        user=_user_of(reply.id_token),
+        user=_user_of(reply),
     )
 
 
-def _user_of(id_token: str | None) -> str | None:
-    """Return the user name in an ID token. The token came directly from the authorization server,
-    so its signature need not be checked:
+def _user_of(reply: TokenReply) -> str | None:
+    """Return the user name: from the ID token, or as our own `Provider` sends it. An ID token came
+    directly from the authorization server, so its signature need not be checked:
     https://openid.net/specs/openid-connect-core-1_0.html#IDTokenValidation"""
     try:
-        claims = jose.decode_unverified(id_token or "")[1]
+        claims = jose.decode_unverified(reply.id_token or "")[1]
     except jose.InvalidJwt:
-        return None
-    found = (claims.get(name) for name in ("preferred_username", "email", "sub"))
+        claims = {}
+    named = (claims.get(name) for name in ("preferred_username", "email", "sub"))
+    found = (*named, reply.username)
     return next((one_line(name) for name in found if isinstance(name, str) and name), None)

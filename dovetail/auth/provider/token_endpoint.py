@@ -187,6 +187,7 @@ class TokenEndpoint(Struct, frozen=True, eq=False, kw_only=True):
             claims=bind_claims(grant.claims, token_request.thumbprint),
         )
         reply = await self._issue(access, exchange.id, seconds, token_request)
+        reply["username"] = grant.user  # a client cannot read the token, but shows who logged in
         return {**reply, "refresh_token": exchange.secret} if grant.refreshes else reply
 
     async def _issue(
