@@ -98,6 +98,11 @@ class CallToolParams(Params, kw_only=True):
     input_responses: dict[str, Raw] | None = None
     request_state: str | None = None
 
+    @property
+    def has_object(self) -> bool:
+        """Whether the arguments are an object. Null and absent arguments count as an empty one."""
+        return bytes(memoryview(self.arguments)[:1]) in (b"{", b"n", b"")
+
 
 class ToolResult(Result, kw_only=True):
     """The result of a tool: content for the model, and the same result as data.

@@ -219,19 +219,19 @@ class Signature:
 
 
 def decode_object(raw: bytes | Raw, name: str) -> dict[str, Any]:
-    """Decode the arguments of a call into a dict. Missing arguments, null, and an object inside a
-    string are accepted."""
+    """Decode the arguments of a call into a dict. Missing arguments and null count as an empty
+    object."""
     try:
         values = _parse(raw) if raw else None
-        if isinstance(values, str) and values.lstrip()[:1] == "{":
-            values = _parse(values.encode())
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise InvalidParams(f"The arguments of {name} are not valid JSON: {error}") from None
     if values is None:
         return {}
     if not isinstance(values, dict):
+        problem = f"must be an object, got {describe_value(values)}"
         raise InvalidParams(
-            f"The arguments of {name} must be an object, got {describe_value(values)}"
+            f"The arguments of {name} {problem}",
+            data={"parameter": "arguments", "error": problem},
         )
     return values
 

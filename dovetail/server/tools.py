@@ -260,9 +260,9 @@ async def call_tool(
     try:
         args, kwargs = tool.bind(call.params.arguments, context)
     except InvalidParams as error:
-        if call.revision.tool_errors:
+        if call.revision.tool_errors and call.params.has_object:
             return make_error_result(str(error))
-        raise
+        raise  # the request itself breaks the schema of `tools/call`
     try:
         if tool.direct:
             value = await tool.signature.function(*args, **kwargs)

@@ -1,6 +1,7 @@
 """Tools, in every revision and over every transport."""
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
@@ -8,7 +9,8 @@ from msgspec import Struct
 
 from dovetail import ProtocolError, Server, ToolError
 from dovetail.errors import InvalidParams
-from tests.behaviour.conftest import Talk
+from dovetail.testing import bare
+from tests.behaviour.conftest import Overheard, Talk
 
 
 class Point(Struct):
@@ -103,6 +105,71 @@ async def test_wrong_arguments_are_a_result_that_a_model_can_act_on(
         result = await client.call_tool("add", arguments, raise_on_error=False)
         assert result.is_error
         assert said in result.text
+
+
+NOT_OBJECTS = [[], [{"a": 1}], 3, "", '{"a": 1}', False]
+
+
+@pytest.mark.requirement("tools-errors")
+async def test_arguments_that_are_not_an_object_are_a_protocol_error(
+    talk: Talk, overheard: list[Overheard]
+) -> None:
+    async with talk() as client:
+        for arguments in NOT_OBJECTS:
+            with pytest.raises(InvalidParams, match="arguments of add must be an object") as caught:
+                await client.request("tools/call", {"name": "add", "arguments": arguments})
+            assert caught.value.code == -32602
+            assert caught.value.data["parameter"] == "arguments"
+        # null and nothing count as an empty object, in which `a` is missing
+        for params in ({"name": "add", "arguments": None}, {"name": "add"}):
+            result = await client.request("tools/call", params)
+            assert result.is_error
+            assert "`a` is missing" in result.text
+        assert (await client.call_tool("add", {"a": 2})).text == "3"
+        _mark_as_handmade(talk, overheard)
+
+
+def _mark_as_handmade(talk: Talk, overheard: list[Overheard]) -> None:
+    """The client broke the schema on purpose: hold only the server's messages against it."""
+    for conversation in overheard:
+        conversation.handmade.add("client")
+    for at, (sender, data) in enumerate(talk.tape.entries):
+        message = json.loads(data)
+        if sender == "client" and "arguments" in message.get("params", ()):
+            message["params"]["arguments"] = {}
+            talk.tape.entries[at] = sender, json.dumps(message).encode()
+
+
+@pytest.mark.parametrize("spaces", [b"", b" ", b"\r\n\t"])
+@pytest.mark.parametrize("task", [None, {}])
+async def test_neither_a_schema_nor_a_task_nor_a_space_changes_what_an_object_is(
+    spaces: bytes, task: Any
+) -> None:
+    server = Server("s")
+    calls: list[Any] = []
+
+    @server.tool(schema={"type": "object"})
+    async def free(**arguments: Any) -> None:
+        calls.append(arguments)
+
+    @server.tool(task="optional")
+    async def slow(a: int = 0) -> None:
+        calls.append(a)
+
+    name = "free" if task is None else "slow"
+    more = b"" if task is None else b', "task": {}'
+    request = (
+        b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"%s","arguments":%s}}'
+    )
+    async with bare(server) as peer:
+        await peer.greet("2025-11-25")
+        for wrong in (b"[]", b"7", b'"{}"', b"true"):
+            peer.send(request % (name.encode(), spaces + wrong + spaces + more))
+            error = (await peer.receive())["error"]
+            assert (error["code"], error["data"]["parameter"]) == (-32602, "arguments")
+        assert calls == []
+        peer.send(request % (name.encode(), spaces + b"{}" + spaces + more))
+        assert "result" in await peer.receive()
 
 
 @pytest.mark.requirement("tools-errors")

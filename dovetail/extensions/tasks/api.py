@@ -109,8 +109,8 @@ class ServerTasks:
     async def begin(self, call: Call, next: CallHandler) -> Any:
         """Answer `tools/call` with a task, or pass it on as a plain call."""
         support = self.manager.support_of(call.params.name)
-        if support is None or not _becomes_task(call, support):
-            return await next(call)
+        if support is None or not call.params.has_object or not _becomes_task(call, support):
+            return await next(call)  # also if it is malformed, to be refused like any other call
         if support.detaches and call.revision.stateless:
             return await self._run_until_detached(call, next, support)
         record = await self.manager.begin(call, support, next)
