@@ -58,7 +58,8 @@ class ProtocolError(DovetailError):
 
     Args:
         code: The code of the error. Every subclass has its own, so the code can be left out:
-            `InvalidParams("no such prompt")`.
+            `InvalidParams("no such prompt")`. An error whose code is not an integer is logged and
+            sent as -32603.
         message: What happened (default: the first line of the docstring of the class).
         data: Details for the other side; any JSON value.
     """

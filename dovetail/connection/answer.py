@@ -74,7 +74,7 @@ def intended_error(error: BaseException) -> ProtocolError | None:
     """Return the error for an exception that was meant for the caller, or None for any other
     exception."""
     if isinstance(error, ProtocolError):
-        return error
+        return error if _can_be_sent(error) else None
     if isinstance(error, ToolError):
         return InvalidParams(str(error))
     if not isinstance(error, CannotAsk):
@@ -82,6 +82,12 @@ def intended_error(error: BaseException) -> ProtocolError | None:
     if not error.required:  # no capability of the client would help
         return InternalError(str(error))
     return MissingCapability(str(error), data={"requiredCapabilities": error.required})
+
+
+def _can_be_sent(error: ProtocolError) -> bool:
+    """Return whether the error has a valid code and message. A handler may set them to anything."""
+    code: Any = error.code
+    return isinstance(code, int) and not isinstance(code, bool) and isinstance(error.message, str)
 
 
 EAGER: dict[str, Any] = {"eager_start": True} if sys.version_info >= (3, 12) else {}

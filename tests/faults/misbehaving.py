@@ -8,11 +8,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
 
-from dovetail import Context, Limits, Server, TextContent, ToolResult
+from dovetail import Context, Limits, ProtocolError, Server, TextContent, ToolResult
 
 
 class Strange(BaseException):
@@ -24,6 +25,15 @@ class Unspeakable(Exception):
 
     def __str__(self) -> str:
         raise RuntimeError("no words")
+
+
+WRONG_CODES: list[Any] = ["x", None, 1.5, True, [], {}, object]
+
+
+def _coded(code: Any, message: Any = "odd") -> ProtocolError:
+    error = ProtocolError(1, "odd", {"of": "no use"})
+    error.code, error.message = code, message
+    return error
 
 
 RAISED: dict[str, Callable[[], BaseException]] = {
@@ -39,6 +49,8 @@ RAISED: dict[str, Callable[[], BaseException]] = {
     "Strange": lambda: Strange("odd"),
     "Unspeakable": Unspeakable,
     "surrogate": lambda: ValueError("half a \ud83d smile"),
+    **{f"code {code!r}": partial(_coded, code) for code in WRONG_CODES},
+    "no message": lambda: _coded(1, None),
 }
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from dovetail import Limits, Server, ToolError
+from dovetail.errors import InternalError, ProtocolError
 from dovetail.testing import bare, pair
 from tests.faults import misbehaving
 from tests.faults.conftest import Wire, alive, call
@@ -30,6 +31,30 @@ async def test_whatever_a_tool_raises_is_one_failed_call(wire: Wire, where: str)
             assert failed, what
             assert text_of(reply), what
             await alive(peer)
+
+
+@pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
+@pytest.mark.parametrize("code", misbehaving.WRONG_CODES, ids=str)
+async def test_an_error_with_a_code_that_is_not_a_number_is_an_internal_error(
+    revision: str, code: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with pair(misbehaving.build(), revision=revision) as client:
+        with pytest.raises(InternalError) as caught:
+            await client.call_tool("raises", {"what": f"code {code!r}"}, timeout=10)
+        assert caught.value.code == -32603
+        assert [record.getMessage() for record in caplog.records] == ["tools/call failed"]
+
+
+async def test_the_first_argument_of_an_error_may_be_its_message() -> None:
+    server = Server("s")
+
+    @server.tool
+    async def refuse() -> None:
+        raise ProtocolError(code="x")
+
+    async with pair(server) as client:
+        with pytest.raises(InternalError, match=r"^x$"):
+            await client.call_tool("refuse", timeout=10)
 
 
 @pytest.mark.parametrize("tool", ["awaits_the_cancelled", "cancels_itself", "recurses"])
