@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from .errors import ConfigError
 
-NEVER_ZERO = ("incoming", "outgoing", "threads", "isolated")
+NEVER_ZERO = ("incoming", "outgoing", "threads", "isolated", "connections")
 """The limits that may not be 0, because nothing could run then."""
 KIB = 1024
 MIB = 1024 * KIB
@@ -18,8 +18,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     """The limits of a server or a client, each with a default.
 
     Sizes are in bytes and times in seconds. Counts and sizes are whole numbers; no limit may be
-    negative, and `incoming`, `outgoing`, `threads` and `isolated` may not be 0. Anything else
-    raises ConfigError.
+    negative, and `incoming`, `outgoing`, `threads`, `isolated` and `connections` may not be 0.
+    Anything else raises ConfigError.
     """
 
     # one message
@@ -158,6 +158,9 @@ class Limits(Struct, frozen=True, kw_only=True):
     (default: 2). Then it is killed. A server that stops gives its calls the same amount of time."""
 
     # HTTP
+    connections: int = 10_000
+    """Connections that one process of `run` holds open at the same time (default: 10,000, or fewer
+    if the process may not open that many files). Further ones are refused."""
     stream_after: float = 2.0
     """Seconds that a call may run before its reply becomes an event stream, so that keep-alives
     can be sent (default: 2)."""

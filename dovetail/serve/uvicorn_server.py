@@ -5,10 +5,10 @@ disconnect. A signal ends `run` but not the process that called it. The process 
 something keeps `run` from returning (such as a tool that ignores its cancellation), or if a second
 signal arrives.
 
-A connection is closed if the head of its request is too slow or too long, or if its client does not
-read the response. Trailers are dropped: they would be headers that no proxy has seen. A request to
-upgrade to HTTP/2 is answered with HTTP/1.1. When a connection is lost, every request on it is
-notified, not only the last.
+A connection is closed if the head of its request is too slow or too long, if its client does not
+read the response, or if it is idle. Connections above the limit are refused. Trailers are dropped:
+they would be headers that no proxy has seen. A request to upgrade to HTTP/2 is answered with
+HTTP/1.1. When a connection is lost, every request on it is notified, not only the last.
 
 The most common request arrives complete, in one piece, alone on its connection, and is answered
 after one iteration of the event loop with one JSON body. It needs none of the machinery of ASGI: no
@@ -37,9 +37,12 @@ from ..limits import Limits
 from ..transports.http.server.endpoint import EARLY_REQUEST, EarlyRequest
 from .app import App
 from .channel import exit_after
+from .connection_limit import REFUSAL, ConnectionLimit
 
 MAX_HEAD_BYTES, MAX_HEADERS = 64 * 1024, 200
 """Bounds on the head of a request. Bytes that arrive with its first packet do not count."""
+KEEP_ALIVE_SECONDS = 75
+"""How long a connection may be idle."""
 UPGRADE_HEADERS = (b"upgrade", b"http2-settings")
 
 
@@ -57,6 +60,7 @@ class UvicornProtocol(HttpToolsProtocol):
 
     served: App
     limits: Limits
+    connection_limit: ConnectionLimit
     head_timer: asyncio.TimerHandle | None = None
     """Closes a connection whose request does not arrive or is not completed."""
     write_timer: asyncio.TimerHandle | None = None
@@ -74,14 +78,17 @@ class UvicornProtocol(HttpToolsProtocol):
     begun: EarlyRequest | None = None
 
     def connection_made(self, transport: Any) -> None:
-        """Start the head timeout of a new connection."""
+        """Start the head timeout of a new connection, or refuse it."""
         super().connection_made(transport)
+        if self.connection_limit.is_exceeded(len(self.connections), transport):
+            transport.write(REFUSAL)
+            transport.close()
+            return
         self.head_timer = self.loop.call_later(self.limits.body_timeout, transport.close)
 
     def data_received(self, data: bytes) -> None:
         """Parse a packet, then start or refuse the complete requests."""
         self.received += len(data) if self.in_request else 0
-        self._unset_keepalive_if_required()
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
@@ -98,6 +105,11 @@ class UvicornProtocol(HttpToolsProtocol):
             self._begin()
         if self.in_request:
             self._check_incomplete()
+
+    def _stop_head_timer(self) -> None:
+        if self.head_timer is not None:
+            self.head_timer.cancel()
+            self.head_timer = None
 
     def _check_incomplete(self) -> None:
         """Limit the time and size of a head, and of the rest of a refused request."""
@@ -140,6 +152,8 @@ class UvicornProtocol(HttpToolsProtocol):
         """Hand over the previous request, because requests are answered in order."""
         if self.held is not None or self.begun is not None:
             self._hand_over()
+        # Not in `data_received`: empty lines between requests do not make a connection busy.
+        self._unset_keepalive_if_required()
         self.in_head = self.in_request = True
         super().on_message_begin()
 
@@ -156,9 +170,7 @@ class UvicornProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """Hold the request back, or let uvicorn start it."""
-        if self.head_timer is not None:
-            self.head_timer.cancel()
-            self.head_timer = None
+        self._stop_head_timer()
         self.received, self.in_head = 0, False
         self.ignores_upgrade = self.parser.should_upgrade() and not self._should_upgrade()
         if self.ignores_upgrade:
@@ -178,9 +190,18 @@ class UvicornProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """Note that the request is complete."""
+        self._stop_head_timer()  # of the rest of a refused request
         self.in_request = False
         if self.held is None and not self.ignores_upgrade:
             super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """Start the next request, or the timer of an idle connection."""
+        super().on_response_complete()
+        if self.in_head:  # of the next request
+            self._unset_keepalive_if_required()
+        if self.in_request:  # or this one was refused before all of it arrived
+            self._check_incomplete()
 
     def _start_in_uvicorn(self) -> None:
         super().on_headers_complete()
@@ -304,7 +325,9 @@ def _without_upgrade(value: bytes) -> bytes:
 
 def make_protocol_class(app: App) -> type[UvicornProtocol]:
     """Return the protocol class for the connections of this application."""
-    return type("Protocol", (UvicornProtocol,), {"served": app, "limits": app.service.limits})
+    limits = app.service.limits
+    attributes = {"served": app, "limits": limits, "connection_limit": ConnectionLimit(limits)}
+    return type("Protocol", (UvicornProtocol,), attributes)
 
 
 # the server
@@ -316,9 +339,11 @@ class HttpServer(uvicorn.Server):
     exit_timer: threading.Timer | None = None
     """Ends the process if it does not stop after a signal."""
 
-    def __init__(self, config: uvicorn.Config, app: App) -> None:
+    def __init__(self, config: uvicorn.Config, app: App, protocol: type[UvicornProtocol]) -> None:
         super().__init__(config)
-        self._app = app
+        self._app, self._protocol = app, protocol
+        self._error_handler: Any = None
+        """The event loop's own handler of errors."""
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
         """Serve until a signal arrives."""
@@ -345,8 +370,24 @@ class HttpServer(uvicorn.Server):
         self.exit_timer = exit_after(2 * timeout)  # twice as long as `shutdown` may take
         super().handle_exit(sig, frame)
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen, and log in one line if connections cannot be accepted."""
+        loop = asyncio.get_running_loop()
+        self._error_handler = loop.get_exception_handler()
+        loop.set_exception_handler(self._on_loop_error)
+        await super().startup(sockets)
+
+    def _on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        if self._protocol.connection_limit.on_loop_error(context):
+            return
+        if self._error_handler is None:
+            loop.default_exception_handler(context)
+        else:
+            self._error_handler(loop, context)
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End the streams, and thereby the connections, then everything else."""
+        asyncio.get_running_loop().set_exception_handler(self._error_handler)
         closing = asyncio.create_task(self._app.close())
         await super().shutdown(sockets)
         await closing
@@ -360,11 +401,11 @@ class HttpServer(uvicorn.Server):
 
 def make_server(app: App, tls: Mapping[str, str | None]) -> HttpServer:
     """Return the server for an application; raise ConfigError if its options are invalid."""
-    limits = app.service.limits
+    limits, protocol = app.service.limits, make_protocol_class(app)
     try:
         config = uvicorn.Config(
             app,
-            http=make_protocol_class(app),
+            http=protocol,
             ws=websocket_protocol() if app.options.websocket else "none",
             # Above this size uvicorn closes the connection; below it, we can send an error.
             ws_max_size=2 * limits.incoming,
@@ -376,14 +417,14 @@ def make_server(app: App, tls: Mapping[str, str | None]) -> HttpServer:
             date_header=False,
             proxy_headers=False,
             timeout_graceful_shutdown=max(1, int(limits.shutdown)),
-            timeout_keep_alive=75,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
             ssl_certfile=tls["certfile"],
             ssl_keyfile=tls["keyfile"],
         )
         config.load()
     except (OSError, ValueError) as error:
         raise ConfigError(f"Cannot set up HTTP: {error}") from None
-    return HttpServer(config, app)
+    return HttpServer(config, app, protocol)
 
 
 def websocket_protocol() -> Any:

@@ -77,6 +77,11 @@ def refused_or_dropped(connection: Connection, data: bytes) -> int | None:
 GOOD = modern_call("add", a=1, b=2)
 HEAD, _, BODY = GOOD.partition(b"\r\n\r\n")
 BODY_LENGTH = b"Content-Length: %d" % len(BODY)
+UPGRADE = (
+    b"GET /ws HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    b"Sec-WebSocket-Version: 13\r\n"
+    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: mcp\r\n\r\n"
+)
 
 
 def with_header(line: bytes) -> bytes:
@@ -354,11 +359,12 @@ def test_connections_that_are_reset_at_once_leave_nothing(program: Program) -> N
         program.connect().close(abruptly=True)
 
 
-def test_the_body_of_a_refused_request_is_bounded_too(program: Program) -> None:
+@pytest.mark.parametrize("more", [b"", b" "], ids=["silence", "a byte"])
+def test_the_body_of_a_refused_request_is_bounded_too(program: Program, more: bytes) -> None:
     with program.connect() as connection:
         head = HEAD.replace(BODY_LENGTH, b"Content-Length: 100000")
         assert connection.ask(head + b"\r\nOrigin: https://evil.example\r\n\r\n{").status == 403
-        connection.send(b" ")
+        connection.send(more)
         assert connection.ended()
 
 
@@ -376,12 +382,7 @@ def test_a_websocket_is_not_taken_for_a_slow_head() -> None:
         program.connect() as connection,
     ):
         assert connection.ask(GOOD).result == 3
-        connection.send(
-            b"GET /ws HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
-            b"Sec-WebSocket-Version: 13\r\n"
-            b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: mcp\r\n\r\n"
-        )
-        assert connection.head()[0] == 101
+        assert connection.send(UPGRADE).head()[0] == 101
         connection.socket.settimeout(2 * PATIENCE)
         with pytest.raises(TimeoutError):
             connection.file.read(1)
@@ -654,3 +655,55 @@ def test_nothing_leaks_into_the_stream_of_somebody_else(program: Program) -> Non
         with pytest.raises(BlockingIOError):
             stream.socket.recv(1, socket.MSG_PEEK)
         stream.close()
+
+
+# those who are too many
+
+
+def is_served(program: Program) -> bool:
+    try:
+        return program.ask(GOOD).status == 200
+    except (ConnectionError, AssertionError):
+        return False
+
+
+@pytest.mark.parametrize("kind", ["idle", "silent", "websocket"])
+def test_connections_above_the_limit_are_refused_and_it_is_logged_once(kind: str) -> None:
+    with running(options={"websocket": True}, connections=20) as program:
+        until(lambda: is_served(program), "the server is not ready")
+        held = [program.connect() for _ in range(20)]
+        for connection in held:
+            if kind == "idle":
+                assert connection.ask(GOOD).result == 3
+            elif kind == "websocket":
+                assert connection.send(UPGRADE).head()[0] == 101
+        for _ in range(30):
+            with program.connect() as refused:
+                status, headers = refused.head()
+                assert (status, headers["retry-after"]) == (503, "1")
+                assert refused.ended()
+        assert program.said().count("Refusing new connections") == 1
+        assert "20 are open (Limits.connections)" in program.said()
+        held.pop().close()
+        until(lambda: is_served(program), "there is room again")
+        for connection in held:
+            connection.close()
+
+
+@pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
+def test_a_server_that_may_open_few_files_keeps_some_and_logs_one_line(loop: str) -> None:
+    code = "" if loop == "uvloop" else "import sys; sys.modules['uvloop'] = None; "
+    code += "import sys, runpy; sys.argv = ['x', 'PORT']; "
+    code += "runpy.run_module('tests.faults.http_program', run_name='__main__')"
+    limited = f'ulimit -n 128; exec "{sys.executable}" -c "{code}"'
+    with running(command=["sh", "-c", limited]) as program:
+        held = [program.connect() for _ in range(200)]
+        with program.connect() as refused:
+            assert refused_or_dropped(refused, GOOD) in (503, None)
+        until(lambda: "Refusing new connections" in program.said(), "nothing is logged")
+        for connection in held:
+            connection.close()
+        until(lambda: is_served(program), "there is room again")
+        assert len(program.said().splitlines()) == 1, program.said()
+        assert "limit of 128 file descriptors" in program.said()
+        assert program.terminate() == 0

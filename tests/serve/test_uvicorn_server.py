@@ -3,8 +3,10 @@ scope; everything else does, once, at whatever point it turns out to be somethin
 is done twice."""
 
 import asyncio
+import errno
 import json
 import re
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -17,7 +19,7 @@ from uvicorn.server import ServerState
 
 from dovetail import Limits, Rate, Rates
 from dovetail.auth import ApiKeys
-from dovetail.serve.uvicorn_server import make_protocol_class
+from dovetail.serve.uvicorn_server import make_protocol_class, make_server
 from tests.transports.http.raw import (
     BOTH,
     Answer,
@@ -488,6 +490,101 @@ async def test_a_connection_that_was_reset_is_not_kept_until_it_would_have_timed
         assert waiting is not None and not waiting.cancelled()
         end.connection_lost(ConnectionResetError())
         assert waiting.cancelled()
+
+
+# idle connections
+
+HEALTH = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+
+
+async def closed(wire: Wire) -> None:
+    async with asyncio.timeout(10):
+        while not wire.closed:
+            await asyncio.sleep(0.001)
+
+
+async def replied(wire: Wire, count: int = 1) -> None:
+    async with asyncio.timeout(10):
+        while wire.sent.count(b"HTTP/1.1 ") < count:
+            await asyncio.sleep(0.001)
+
+
+@pytest.mark.parametrize("blank", [b"\r\n", b"\n", b"\r\n" * 1000])
+@pytest.mark.parametrize("request_", [ADD, HEALTH], ids=["fast path", "ASGI"])
+async def test_empty_lines_after_a_response_do_not_keep_a_connection_open(
+    request_: bytes, blank: bytes
+) -> None:
+    async with wired(Stage()) as (end, wire):
+        end.timeout_keep_alive = 0.05
+        end.data_received(request_)
+        await replied(wire)
+        timer = end.timeout_keep_alive_task
+        end.data_received(blank)
+        assert end.timeout_keep_alive_task is timer, "neither stopped nor extended"
+        await closed(wire)
+
+
+async def test_empty_lines_before_the_first_request_do_not_stop_its_timeout() -> None:
+    async with wired(Stage(limits=Limits(body_timeout=0.05))) as (end, wire):
+        end.data_received(b"\r\n\r\n")
+        await closed(wire)
+
+
+async def test_a_request_after_empty_lines_is_answered() -> None:
+    async with wired(Stage()) as (end, wire):
+        for count in range(1, 4):
+            end.data_received(b"\r\n" + ADD)
+            await replied(wire, count)
+
+
+async def test_a_request_that_begins_before_a_response_is_complete_is_not_cut_as_idle() -> None:
+    stage = Stage()
+
+    @stage.server.tool
+    async def slow() -> str:
+        await asyncio.sleep(0.1)
+        return "slow"
+
+    async with wired(stage) as (end, wire):
+        end.timeout_keep_alive = 0.01
+        call = posted("slow", {})
+        end.data_received(call + call[:50])
+        await replied(wire)
+        assert end.timeout_keep_alive_task is None
+        end.data_received(call[50:])
+        await replied(wire, 2)
+
+
+async def test_a_connection_is_idle_once_a_refused_request_has_arrived_completely() -> None:
+    async with wired(Stage()) as (end, wire):
+        refused = ADD.replace(b"Accept:", b"Origin: https://evil.example\r\nAccept:")
+        end.data_received(refused[:-5])
+        await replied(wire)
+        assert end.head_timer is not None
+        end.data_received(refused[-5:])
+        assert end.head_timer is None and end.timeout_keep_alive_task is not None
+        end.timeout_keep_alive_handler()
+        assert wire.closed
+
+
+async def test_errors_of_the_loop_that_are_not_about_connections_reach_its_own_handler() -> None:
+    seen: list[Any] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: seen.append(context["message"]))
+    before = loop.get_exception_handler()
+    try:
+        server = make_server(Stage().server.asgi("/mcp"), {"certfile": None, "keyfile": None})
+        server.lifespan = server.config.lifespan_class(server.config)
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            await server.startup([listening])
+            loop.call_exception_handler({"message": "other"})
+            full = OSError(errno.EMFILE, "too many")
+            loop.call_exception_handler({"message": "full", "exception": full, "socket": listening})
+            await server.shutdown([listening])
+        assert seen == ["other"]
+        assert loop.get_exception_handler() is before
+    finally:
+        loop.set_exception_handler(None)
 
 
 # what is no body
