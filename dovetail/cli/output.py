@@ -19,7 +19,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from ..text import escape_json, escape_unsafe
 
@@ -98,11 +98,16 @@ def prepare_streams() -> None:
 
 
 def _style(style: str, text: str) -> str:
-    return f"\x1b[{style}m{escape_unsafe(text)}\x1b[0m" if _use_colour() else escape_unsafe(text)
+    return (
+        f"\x1b[{style}m{escape_unsafe(text)}\x1b[0m"
+        if use_colour(sys.stdout)
+        else escape_unsafe(text)
+    )
 
 
-def _use_colour() -> bool:
-    if not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+def use_colour(stream: TextIO) -> bool:
+    """Return whether a stream is a terminal that should get colours."""
+    if not stream.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return False
     if sys.platform == "win32":  # the old console needs a setting for escape sequences
         try:
@@ -128,10 +133,15 @@ class StatusLine:
     def on_progress(self, update: "ProgressParams") -> None:
         if self._bar:
             if not self._pauses:
-                self._draw(update)
+                self._draw(_format_progress(update))
         elif self._verbose:
             count = _format_count(update)
             self.print_from("progress", " ".join(filter(None, (count, update.message))))
+
+    def show(self, text: str) -> None:
+        """Show what is going on, until `clear`."""
+        if self._bar:
+            self._draw(escape_unsafe(text))
 
     def on_log(self, entry: "LogParams") -> None:
         text = entry.data if isinstance(entry.data, str) else _to_json(entry.data)
@@ -163,9 +173,9 @@ class StatusLine:
         for line in escape_unsafe(text, keep_newlines=True).split("\n"):
             print_error(f"{source}: {line}")
 
-    def _draw(self, update: "ProgressParams") -> None:
+    def _draw(self, text: str) -> None:
         # The last column stays free: filling it makes some terminals start a new line.
-        line = _clip(_format_progress(update), _terminal_columns() - 1)
+        line = _clip(text, _terminal_columns() - 1)
         columns = _display_width(line)
         sys.stderr.write("\r" + line + " " * (self._drawn_columns - columns))
         sys.stderr.flush()

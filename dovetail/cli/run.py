@@ -79,6 +79,10 @@ def run_server(options: Namespace) -> None:
         raise ConfigError(
             f"--{option} is for a server on the network; add --http, --sse or --websocket"
         )
+    if options.verbose:
+        from .request_log import log_requests
+
+        log_requests(server)
     server.run(options.transport, **settings)
 
 

@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from ..errors import ConfigError, DovetailError, Unauthorized
-from .options import find_server_config, parse_target
+from .options import URL, find_server_config, parse_target
 from .output import StatusLine, one_line, print_error
 
 if TYPE_CHECKING:
@@ -54,7 +54,10 @@ async def _run_session(ask: Any, show: Any, options: Namespace) -> None:
     _redirect_logs(status, options.verbose)
     client = _make_client(options, status)
     try:
+        is_url = URL.fullmatch(options.target) is not None
+        status.show(f"{'Connecting to' if is_url else 'Starting'} {options.target} ...")
         await client.connect()
+        status.clear()
         answer = await ask(client, options)
         status.clear()
         show(answer, options)

@@ -342,12 +342,12 @@ class FastMCP(Server, metaclass=HintingMeta):
         Args:
             transport: "stdio" (the default), "streamable-http" (or "http"), or "sse".
             mount_path: Only "/" is supported.
-            show_banner: Has no effect: there is no banner.
+            show_banner: False prints nothing at all. There is no banner, but the URL is printed.
             **options: host, port, path, log_level, stateless_http, json_response, allowed_hosts,
                 allowed_origins, and the options of `dovetail.Server.run`.
         """
         kind, own = self._run_options(transport, mount_path, options)
-        super().run(kind, **own)
+        super().run(kind, **{"quiet": show_banner is False, **own})
 
     def _run_options(
         self, transport: str | None, mount_path: str | None, options: Options

@@ -7,8 +7,10 @@ it. No exception escapes.
 
 import asyncio
 import logging
+import os
 import sys
 from collections.abc import Coroutine, Mapping
+from types import TracebackType
 from typing import Any
 
 from msgspec import Raw
@@ -29,6 +31,8 @@ from ..ports import Call, CallHandler
 from .encode import MessageEncoder
 
 log = logging.getLogger("dovetail.connection")
+PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
 
 
 async def answer(call: Call, handle: CallHandler, outgoing: MessageEncoder) -> bytes | None:
@@ -66,8 +70,17 @@ def as_protocol_error(error: BaseException, call: Call) -> ProtocolError:
         return refusal
     if isinstance(error, asyncio.CancelledError):
         return InternalError(f"{call.name} was cancelled by its handler")
-    log.error("%s failed", call.name, exc_info=error)
+    log.error("%s failed", call.name, exc_info=users_exc_info(error))
     return InternalError(f"{call.name} failed: {type(error).__name__}")
+
+
+def users_exc_info(error: BaseException) -> ExcInfo:
+    """Return an exception of a handler for `exc_info=`. Its traceback starts in the user's code,
+    unless all of it is in this package."""
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_frame.f_code.co_filename.startswith(PACKAGE):
+        traceback = traceback.tb_next
+    return type(error), error, traceback or error.__traceback__
 
 
 def intended_error(error: BaseException) -> ProtocolError | None:

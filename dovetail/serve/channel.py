@@ -14,6 +14,7 @@ from ..connection.encode import MessageEncoder
 from ..connection.server_session import ANONYMOUS, ServerSession
 from ..ports import ChangeListener, Channel, RequestIdentity, Service
 from ..sealing import KeyRing, key_ring
+from ..text import escape_unsafe
 from ..transports.stdio import StdioChannel
 
 Lifespan = Callable[[], AbstractAsyncContextManager[Any]]
@@ -78,13 +79,33 @@ async def serve_channel(
 # stdin and stdout: the client is the parent process, which may die or send signals
 
 
-def run_stdio(service: Service, lifespan: Lifespan) -> None:
-    """Serve on stdin and stdout until the client disconnects or a signal arrives."""
+def run_stdio(service: Service, lifespan: Lifespan, quiet: bool = False) -> None:
+    """Serve on stdin and stdout until the client disconnects or a signal arrives.
+
+    If a person started this at a terminal, say what is going on, unless `quiet`.
+    """
     # With the default of 5 ms, a busy thread would delay the event loop that long each time it
     # needs the interpreter.
     sys.setswitchinterval(0.001)
+    if not quiet:
+        _explain_terminal(service.info.name)
     channel = StdioChannel(service.limits)  # before the event loop opens file descriptors
     asyncio.run(_run(service, channel, lifespan)).cancel()
+
+
+def _explain_terminal(name: str) -> None:
+    """Say that the server waits for a client, if stdin is a terminal, which no client is."""
+    if not (sys.stdin and sys.stdin.isatty() and sys.stderr and sys.stderr.isatty()):
+        return
+    script = sys.argv[0] if sys.argv[0].endswith(".py") else "server.py"
+    if os.path.exists(script) and " " not in script:
+        script = min(script, os.path.relpath(script), key=len)
+    print(
+        f"{escape_unsafe(name)} is waiting for an MCP client on stdin. Press Ctrl-C to stop it.\n"
+        f"To try it, run: dovetail inspect {escape_unsafe(script)}",
+        file=sys.stderr,
+        flush=True,
+    )
 
 
 async def serve_stdio(service: Service, lifespan: Lifespan) -> None:

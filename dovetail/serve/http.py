@@ -20,12 +20,10 @@ from ..connection.bus import join
 from ..errors import ConfigError, missing_extra
 from ..ports import Service
 from ..sealing import key_ring
+from ..text import escape_unsafe
 from .app import App
 from .channel import Lifespan
 from .options import ServeOptions
-
-if TYPE_CHECKING:
-    pass
 
 if TYPE_CHECKING:
     from .uvicorn_server import HttpServer
@@ -48,9 +46,12 @@ def run_http(
 ) -> None:
     """Serve until a signal arrives.
 
-    The option `ready` is called with the URL once clients can connect.
+    The option `ready` is called with the URL once clients can connect. By default, the URL is
+    printed.
     """
     workers = options.get("workers", 1)
+    if options.get("ready") is None and not options.get("quiet"):
+        options = {**options, "ready": partial(_print_url, service.info.name)}
     listener = _open(service, transport, options)
     if workers == 1:
         _serve(service, lifespan, listener)
@@ -85,7 +86,7 @@ async def serve_http(
 
 def _open(service: Service, transport: str, given: Mapping[str, Any]) -> _Listener:
     """Check all options and listen, so that mistakes surface here and not in a worker."""
-    options = {name: value for name, value in given.items() if name != "workers"}
+    options = {name: value for name, value in given.items() if name not in ("workers", "quiet")}
     ready = options.pop("ready", None)
     host, port = options.pop("host", "127.0.0.1"), options.pop("port", 8000)
     tls = {name: options.pop(name, None) for name in ("certfile", "keyfile")}
@@ -165,6 +166,11 @@ def _listen(host: str, port: int) -> socket.socket:
 def _url(transport: str, host: str, port: int, path: str, *, secure: bool) -> str:
     scheme = ("ws" if transport == "websocket" else "http") + ("s" if secure else "")
     return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}{path}"
+
+
+def _print_url(name: str, url: str) -> None:
+    if sys.stderr is not None:
+        print(escape_unsafe(f"Serving {name} on {url}"), file=sys.stderr, flush=True)
 
 
 def _serve(service: Service, lifespan: Lifespan, listener: _Listener) -> None:

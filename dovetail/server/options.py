@@ -119,3 +119,4 @@ class RunOptions(HandleOptions, total=False):
     keyfile: str | None
     endpoint: str
     ready: Callable[[str], None] | None
+    quiet: bool

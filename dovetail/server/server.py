@@ -810,14 +810,17 @@ class Server(Handlers):
 
         Args:
             transport: "stdio", "http" (streamable HTTP), "sse" (HTTP+SSE of 2024-11-05) or
-                "websocket". stdio has no options.
+                "websocket". The only option of stdio is `quiet`.
             host: The address to bind to (default: "127.0.0.1", only this machine).
             port: The port to bind to (default: 8000; 0 picks a free one).
             path: The path of the endpoint (default: "/mcp", "/sse" or "/ws").
             workers: The number of processes that serve (default: 1).
             certfile: The file with the TLS certificate (default: no TLS).
             keyfile: The file with its private key.
-            ready: A function that is called with the URL when clients can connect.
+            ready: A function that is called with the URL when clients can connect (default: the URL
+                is printed to stderr).
+            quiet: Whether to print nothing: neither the URL nor, for stdio at a terminal, what to
+                do (default: False).
             endpoint: With "sse" and "websocket", the path of streamable HTTP (default: "/mcp").
             **options: The options of `asgi`.
 
@@ -833,7 +836,7 @@ class Server(Handlers):
         if transport == "stdio":
             from ..serve.channel import run_stdio
 
-            run_stdio(self, self.lifespan)
+            run_stdio(self, self.lifespan, options.get("quiet", False))
         else:
             from ..serve.http import run_http
 
@@ -1001,8 +1004,9 @@ def _check_transport(transport: str, options: Mapping[str, Any]) -> None:
     known = get_args(Transport)
     if transport not in known:
         raise ConfigError(f"There is no transport {transport!r}; use one of {', '.join(known)}")
-    if transport == "stdio" and options:
-        raise ConfigError(f"stdio has no options; remove {', '.join(options)}")
+    unknown = [name for name in options if name != "quiet"]
+    if transport == "stdio" and unknown:
+        raise ConfigError(f"stdio has no options but quiet; remove {', '.join(unknown)}")
 
 
 def _decorate(add: Callable[..., Any], function_or_name: Any, options: Mapping[str, Any]) -> Any:

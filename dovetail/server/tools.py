@@ -303,7 +303,10 @@ def describe_failure(name: str, error: BaseException, mask: bool) -> str:
     """Return the text of an exception for the model, and log the traceback."""
     import logging
 
-    logging.getLogger("dovetail.server").warning("%s failed", name, exc_info=error)
+    from ..connection.answer import users_exc_info
+
+    log = logging.getLogger("dovetail.server")
+    log.warning("%s failed", name, exc_info=users_exc_info(error))
     if mask:
         return f"{name} failed"
     text = str(error)

@@ -1,6 +1,7 @@
 """The command on a pseudo-terminal."""
 
 import os
+import re
 import subprocess
 import termios
 import threading
@@ -18,6 +19,7 @@ def on_screen(
     screen: str = "stderr",
     columns: int = 80,
     typed: Sequence[str] | None = None,
+    starting: bool = False,
     **variables: str,
 ) -> tuple[int, str, str]:
     """Exit code, what the terminal got and what the other stream did; `screen` says which stream is
@@ -25,6 +27,7 @@ def on_screen(
 
     With "both" there is one terminal for the two of them, as there is for a user. With `typed` it
     is stdin too, and at each prompt the next of these is typed, unseen; without, stdin is empty.
+    What says that the server is being started, and is wiped, is left out unless `starting`.
     """
     ours, theirs = os.openpty()
     tty.setraw(theirs)
@@ -52,7 +55,10 @@ def on_screen(
         raise
     finally:
         reader.join()
-    return process.returncode, written.decode(), (out or err or b"").decode()
+    text = written.decode()
+    if not starting:
+        text = re.sub("\r(Starting|Connecting to) [^\r]*\r *\r", "", text, count=1)
+    return process.returncode, text, (out or err or b"").decode()
 
 
 def _drain(end: int, into: bytearray, typed: list[str]) -> None:

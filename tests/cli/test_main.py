@@ -125,3 +125,23 @@ def test_colours_are_for_terminals_that_want_them(
 
     _, out, _ = on_screen("ping", WEATHER, screen="stdout", **variables)
     assert out.startswith("\x1b[1mweather\x1b[0m answered" if coloured else "weather answered")
+
+
+@posix
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_a_terminal_shows_that_a_server_is_being_started(options: list[str]) -> None:
+    from tests.cli.screen import on_screen
+
+    code, screen, _ = on_screen("ping", WEATHER, *options, starting=True, columns=200)
+    shown = f"\rStarting {WEATHER} ..."
+    assert code == 0
+    assert screen == ("" if options else f"{shown}\r{' ' * (len(shown) - 1)}\r")
+
+
+@posix
+def test_a_terminal_shows_which_url_it_connects_to() -> None:
+    from tests.cli.screen import on_screen
+
+    code, screen, _ = on_screen("ping", "http://127.0.0.1:1/mcp", starting=True)
+    assert code == 1
+    assert screen.startswith("\rConnecting to http://127.0.0.1:1/mcp ...\r   ")

@@ -303,3 +303,158 @@ def test_two_transports_at_once_are_refused() -> None:
 def test_a_served_file_is_a_target_for_the_other_verbs() -> None:
     target = shlex.join([sys.executable, "-m", "dovetail", "run", WEATHER])
     assert dovetail("ping", target, "--cwd", str(ROOT)).out.startswith("weather answered")
+
+
+LOGGED = """
+server = Server("logged")
+
+@server.tool
+def fine(text: str) -> str:
+    return text
+
+@server.tool
+def broken() -> str:
+    raise ValueError("as it should be")
+
+@server.resource("a://b")
+def failing() -> str:
+    raise ValueError("of a resource")
+"""
+
+
+def test_verbose_logs_each_request_in_one_line(write: Callable[[str], str]) -> None:
+    calls = [
+        ("tools/call", {"name": "fine", "arguments": {"text": "x"}}),
+        ("tools/call", {"name": "broken"}),
+        ("tools/call", {"name": "no\x1b[2Jne"}),
+        ("resources/read", {"uri": "a://b"}),
+        ("no/such", {}),
+    ]
+    initialized = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+    requests = [
+        {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
+        for id, (method, params) in enumerate(calls, 2)
+    ]
+    stdin = "".join(json.dumps(one) + "\n" for one in (GREETING, initialized, *requests))
+    path = write(LOGGED)
+    done = dovetail("run", path, "--verbose", stdin=stdin)
+    assert done.code == 0
+    assert len(done.out.splitlines()) == 6
+    lines = [line for line in done.err.splitlines() if re.match(r"\d\d:\d\d:\d\d [A-Z]", line)]
+    line = r"\d\d:\d\d:\d\d {} +{}, \d+\.\d ms"
+    for level, text in [
+        ("INFO", "tools/call fine: ok"),
+        ("WARNING", "tools/call broken: tool-error"),
+        ("ERROR", r"tools/call no\\x1b\[2Jne: error \(InvalidParams\)"),
+        ("ERROR", r"resources/read a://b: error \(InternalError\)"),
+    ]:
+        pattern = line.format(level, text)
+        assert [one for one in lines if re.fullmatch(pattern, one)], (pattern, done.err)
+    assert "\x1b" not in done.err
+
+
+@pytest.mark.parametrize("tool", ["tools/call", "resources/read"])
+def test_a_traceback_starts_in_the_users_code(write: Callable[[str], str], tool: str) -> None:
+    params = {"name": "broken", "uri": "a://b"}
+    request = {"jsonrpc": "2.0", "id": 2, "method": tool, "params": params}
+    stdin = "".join(json.dumps(one) + "\n" for one in (GREETING, request))
+    path = write(LOGGED)
+    err = dovetail("run", path, "--verbose", stdin=stdin).err
+    first = err[err.index("Traceback (most") :].splitlines()[1]
+    assert first.startswith(f'  File "{path}", line ')
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
+def test_the_level_of_a_line_is_coloured_on_a_terminal() -> None:
+    import os
+    import pty
+
+    ours, theirs = pty.openpty()
+    whole = command("run", WEATHER, "--verbose")
+    listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
+    done = subprocess.run(
+        whole,
+        input=f"{json.dumps(GREETING)}\n{json.dumps(listing)}\n".encode(),
+        stdout=subprocess.DEVNULL,
+        stderr=theirs,
+        env=environment(TERM="xterm"),
+        timeout=SECONDS,
+        check=False,
+    )
+    written = os.read(ours, 65536)
+    os.close(theirs)
+    os.close(ours)
+    assert done.returncode == 0
+    assert b"\x1b[32mINFO    \x1b[0m tools/list: ok, " in written
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (["-m", "dovetail", "run", "here.py"], True),
+        (["here.py"], True),
+        (["-c", "import here; here.server.run(quiet=True)"], False),
+    ],
+    ids=["dovetail run", "script", "quiet"],
+)
+def test_stdio_at_a_terminal_says_how_to_try_it(
+    tmp_path: Path, words: list[str], shown: bool
+) -> None:
+    import os
+    import pty
+
+    (tmp_path / "here.py").write_text(
+        "from dovetail import Server\nserver = Server('here')\n"
+        "if __name__ == '__main__': server.run()"
+    )
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, *words],
+        stdin=theirs,
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+        cwd=tmp_path,
+        env=environment(TERM="xterm"),
+    ) as process:
+        os.write(ours, json.dumps(GREETING).encode() + b"\n")
+        assert process.stdout is not None
+        assert b"serverInfo" in process.stdout.readline()
+        os.write(ours, b"\x04")
+        assert process.wait(SECONDS) == 0
+    written = os.read(ours, 65536).decode()
+    os.close(theirs)
+    os.close(ours)
+    waiting = "here is waiting for an MCP client on stdin. Press Ctrl-C to stop it."
+    assert (waiting in written) == shown
+    assert ("To try it, run: dovetail inspect here.py\r\n" in written) == shown
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [("", "Serving named on http://127.0.0.1:{port}/mcp\n"), (", quiet=True", "")],
+)
+def test_run_prints_the_url(tmp_path: Path, options: str, line: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    path = tmp_path / "named.py"
+    path.write_text(
+        "from dovetail import Server\nimport threading, os, signal, time, urllib.request\n"
+        "def stop():\n"
+        "    while True:\n"
+        f"        try: urllib.request.urlopen('http://127.0.0.1:{port}/health').close(); break\n"
+        "        except OSError: time.sleep(0.02)\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "threading.Thread(target=stop, daemon=True).start()\n"
+        f"Server('named').run('http', port={port}{options})"
+    )
+    done = subprocess.run(
+        [sys.executable, str(path)],
+        capture_output=True,
+        text=True,
+        env=environment(),
+        timeout=SECONDS,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr == line.format(port=port)

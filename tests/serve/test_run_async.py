@@ -83,7 +83,7 @@ async def test_what_cannot_be_is_said_at_once() -> None:
     server = Server("inside")
     for transport, options, said in (
         ("http", {"workers": 2}, "works only with `run`"),
-        ("stdio", {"port": 1}, "stdio has no options"),
+        ("stdio", {"port": 1}, "stdio has no options but quiet; remove port"),
         ("pigeon", {}, "no transport 'pigeon'"),
     ):
         with pytest.raises(ConfigError, match=said):

@@ -1,0 +1,54 @@
+"""`dovetail run --verbose`: one line on stderr per request, and the messages of our loggers.
+
+14:03:07 INFO     tools/call forecast: ok, 1.3 ms
+14:03:09 WARNING  tools/call forecast: tool-error, 0.4 ms
+"""
+
+import logging
+import sys
+from typing import TYPE_CHECKING
+
+from ..server.audit import AuditRecord, audit
+from ..text import escape_unsafe
+from .output import use_colour
+
+if TYPE_CHECKING:
+    from .. import Server
+
+LEVELS = {"tool-error": logging.WARNING, "refused": logging.WARNING, "error": logging.ERROR}
+"""The level of a request by its outcome; every other outcome is information."""
+COLOURS = {logging.INFO: "32", logging.WARNING: "33", logging.ERROR: "31"}
+log = logging.getLogger("dovetail.requests")
+
+
+def log_requests(server: "Server") -> None:
+    """Print a line for each request of this server, and every log message of ours."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(LineFormatter())
+    ours = logging.getLogger("dovetail")
+    ours.addHandler(handler)
+    ours.setLevel(logging.INFO)
+    ours.propagate = False  # the user's handlers would print each line again
+    server.observe(audit(_log_request))
+
+
+def _log_request(record: AuditRecord) -> None:
+    subject = record.method if record.target is None else f"{record.method} {record.target}"
+    outcome = record.outcome if record.error is None else f"{record.outcome} ({record.error})"
+    level = LEVELS.get(record.outcome, logging.INFO)
+    log.log(level, "%s: %s, %.1f ms", subject, outcome, record.duration * 1000)
+
+
+class LineFormatter(logging.Formatter):
+    """Time, level and message; the level is coloured on a terminal."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line of a record, followed by its traceback."""
+        level = f"{record.levelname:8}"
+        if use_colour(sys.stderr):
+            level = f"\x1b[{COLOURS.get(record.levelno, '0')}m{level}\x1b[0m"
+        text = escape_unsafe(record.getMessage())
+        if record.exc_info:
+            traceback = self.formatException(record.exc_info)
+            text += "\n" + escape_unsafe(traceback, keep_newlines=True)
+        return f"{self.formatTime(record, '%H:%M:%S')} {level} {text}"
