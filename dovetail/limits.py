@@ -133,8 +133,9 @@ class Limits(Struct, frozen=True, kw_only=True):
     If the request itself has a longer timeout, that applies instead. When the time is up, the
     request is cancelled and raises TimedOut."""
     probe_timeout: float = 5.0
-    """Seconds that a server has to answer the probe for its era (default: 5). After that, the
-    client opens the connection with `initialize`."""
+    """Seconds that a server has to answer the probe for its era (default: 5), at most half of the
+    client's `timeout`. After that, the client sends `initialize` as well, and uses the answer to
+    the probe if it still arrives in time."""
     pages: int = 1000
     """Pages of one list that a client reads (default: 1000). A longer list raises an error, because
     its cursors may never end."""

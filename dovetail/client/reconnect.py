@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from .. import aio
 from ..aio import BoundedDict, TaskSet
-from ..connection.client_session import ClientSession, Silent
+from ..connection.client_session import ClientSession, ProbeFailed
 from ..connection.connection import Connection, send_heartbeats
 from ..connection.encode import MessageEncoder
 from ..connection.extension import Extensions
@@ -235,23 +235,24 @@ class Connector:
         probe = not (key is not None and _handshake_servers.get(key))
         try:
             session = await self._open_session(probe)
-        except Silent:
+        except ProbeFailed as problem:
             if not self.target.can_reopen:
-                raise ConnectFailed(f"{self.target.name} does not answer") from None
-            # The server exited on the probe or ignored it, so it uses the handshake. Open a new
-            # channel for that.
+                raise ConnectFailed(_with_hint(str(problem))) from None
+            log.warning("%s. Opening a new connection with initialize.", problem)
             session = await self._open_session(probe=False)
+            session.era_is_known = problem.died
         except (ProtocolError, NoCommonRevision) as problem:
             if probe or isinstance(problem, Overloaded):
                 raise
             session = await self._open_session(probe=True)  # the server's era has changed
-        if key is not None:
+        if key is not None and session.era_is_known:
             _handshake_servers[key] = not session.agreed_revision.stateless
         return session
 
     async def _open_session(self, probe: bool) -> ClientSession:
         channel = await self.target.open()
-        connection = Connection(channel, self.limits, MessageEncoder(self.limits.outgoing))
+        encoder = MessageEncoder(self.limits.outgoing)
+        connection = Connection(channel, self.limits, encoder, self.target.name)
         if hasattr(channel, "set_deadlines"):
             channel.set_deadlines(connection.pause_deadlines, connection.time_left)
         if hasattr(channel, "set_methods"):

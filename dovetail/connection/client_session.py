@@ -2,7 +2,12 @@
 
 Opening a session determines the era of the server. The probe is `server/discover`: a result or a
 version error means stateless; *any* other error, whatever its code, means that the server expects
-`initialize`. If a server dies or does not answer the probe, the caller restarts it and sends
+`initialize`.
+
+**Silence** decides nothing, because the server may still be starting. After `probe_timeout` the
+client sends `initialize` on the same channel and waits for both answers. A result of the probe wins
+if it arrives before the answer to `initialize` or shortly after it: a server that reads both at
+once may answer them in any order. If the server dies, the caller restarts it and sends only
 `initialize`.
 https://modelcontextprotocol.io/specification/2026-07-28/basic/transports/stdio#backward-compatibility
 """
@@ -29,12 +34,13 @@ from ..errors import (
     UnsupportedVersion,
 )
 from ..jsonrpc.messages import Id, Notification, Request
-from ..ports import Call, Caller, CallHandler
+from ..ports import HTTP, Call, Caller, CallHandler
 from ..protocol.base import LOG_LEVEL, Implementation, Params, Result
 from ..protocol.lifecycle import (
     ClientCapabilities,
     DiscoverResult,
     InitializeParams,
+    InitializeResult,
     InputRequiredResult,
     ServerCapabilities,
 )
@@ -51,12 +57,25 @@ log = logging.getLogger("dovetail.connection")
 
 MODERN = {HeaderMismatch.code, MissingCapability.code, UnsupportedVersion.code, Overloaded.code}
 """Errors that only a stateless server sends, or that say nothing about the era."""
+PROBE_GRACE_SECONDS = 0.8
+"""How long a result of the probe is awaited after the answer to `initialize`."""
+Discovery = tuple[Revision, DiscoverResult]
+"""The revision agreed on by discovery, and the server's answer."""
 OnNotification = Callable[[str, Any], None]
 """A function that receives the method name and the params of a notification."""
 
 
-class Silent(DovetailError):
-    """The server did not answer the era probe; it may need a restart."""
+class ProbeFailed(DovetailError):
+    """The era probe got no answer, and `initialize` needs a new connection.
+
+    Args:
+        message: What happened.
+        died: Whether the probe ended the server, which shows that it uses the handshake.
+    """
+
+    def __init__(self, message: str, *, died: bool) -> None:
+        super().__init__(message)
+        self.died = died
 
 
 class ClientSession:
@@ -82,6 +101,9 @@ class ClientSession:
         """The log level sent with each request in the stateless era."""
         self.revision: Revision | None = None
         """The agreed revision; None before there is one."""
+        self.era_is_known = True
+        """Whether the server's answers decided its era. If its silence did, the next connection has
+        to find out again."""
         self._info = info
         self._capabilities = capabilities
         self._answers = answers
@@ -108,37 +130,96 @@ class ClientSession:
     async def open(
         self, wanted: tuple[Revision, ...], *, probe: bool, probe_timeout: float, timeout: float
     ) -> None:
-        """Agree with the server on one of the wanted revisions. Raise Silent if the probe gets no
-        answer."""
-        modern = [revision for revision in wanted if revision.stateless]
+        """Agree with the server on one of the wanted revisions. Raise ProbeFailed if that needs a
+        new connection."""
         old = tuple(revision for revision in wanted if not revision.stateless)
-        if probe and modern:
-            chosen = await self._discover(
-                modern[-1], wanted, probe_timeout if old else timeout, bool(old)
-            )
-            if chosen is not None and chosen.stateless:
-                return
         if not old:
+            self._use_revision(wanted[-1])
+            answer: Discovery | InitializeResult | None = await self._discover(wanted, timeout)
+        elif probe and wanted[-1].stateless:
+            self._use_revision(wanted[-1])
+            detect = (
+                self._detect_era_over_http
+                if getattr(self.connection.channel, "network", None) is HTTP
+                else self._detect_era
+            )
+            answer = await detect(wanted, old[-1], min(probe_timeout, timeout / 2), timeout)
+        else:
+            answer = await self._initialize(old[-1], timeout)
+        if answer is None:
             names = ", ".join(revision.version for revision in wanted)
             raise NoCommonRevision(f"The server does not speak {names}")
-        await self._initialize(old, timeout)
+        if isinstance(answer, InitializeResult):
+            self._accept_greeting(answer, old)
+        else:
+            self._accept_discovery(*answer)
 
-    async def _discover(
-        self, newest: Revision, wanted: tuple[Revision, ...], timeout: float, fall_back: bool
-    ) -> Revision | None:
-        """Return the revision agreed on by discovery, or None if the server belongs to the
-        handshake era."""
-        self._use_revision(newest)
-        method = METHODS["server/discover"]
+    async def _detect_era(
+        self, wanted: tuple[Revision, ...], old: Revision, probe_timeout: float, timeout: float
+    ) -> "Discovery | InitializeResult":
+        """Return the server's answer to the probe or, if it belongs to the handshake era, to
+        `initialize`."""
+        deadline = asyncio.get_running_loop().time() + timeout
+        discovery = asyncio.create_task(self._discover(wanted, timeout))
+        greeting: asyncio.Task[InitializeResult] | None = None
+        try:
+            await asyncio.wait([discovery], timeout=probe_timeout)
+            if not discovery.done():
+                log.info(
+                    "%s has not answered server/discover for %g s; sending initialize as well",
+                    self.connection.peer,
+                    probe_timeout,
+                )
+                greeting = asyncio.create_task(self._initialize(old, timeout - probe_timeout))
+                await asyncio.wait([discovery, greeting], return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait([discovery], timeout=PROBE_GRACE_SECONDS)
+            if discovery.done():
+                return await discovery or await (greeting or self._initialize(old, timeout))
+            assert greeting is not None
+            try:
+                result = await greeting
+            except (NoCommonRevision, UnsupportedVersion):  # it is stateless after all
+                left = deadline - asyncio.get_running_loop().time()
+                found = await self._discover(wanted, left)
+                if found is None:
+                    raise
+                return found
+            self.era_is_known = False
+            log.warning(
+                "%s answered initialize, but not server/discover. If it never does, set "
+                'revision="handshake" to save the wait.',
+                self.connection.peer,
+            )
+            return result
+        except ConnectionClosed as problem:
+            if discovery.done() and discovery.exception() is None:
+                raise  # it died after its answer to the probe, so not because of the probe
+            raise ProbeFailed(str(problem), died=True) from None
+        finally:
+            for task in (discovery, greeting):
+                if task is not None and not task.cancel() and not task.cancelled():
+                    task.exception()  # mark it as retrieved
+
+    async def _detect_era_over_http(
+        self, wanted: tuple[Revision, ...], old: Revision, probe_timeout: float, timeout: float
+    ) -> "Discovery | InitializeResult":
+        """The same for HTTP, where a session and a request without one do not share a channel."""
+        try:
+            found = await self._discover(wanted, probe_timeout)
+        except (TimedOut, ConnectionClosed) as problem:
+            raise ProbeFailed(str(problem), died=False) from None
+        return found or await self._initialize(old, timeout)
+
+    async def _discover(self, wanted: tuple[Revision, ...], timeout: float) -> "Discovery | None":
+        """Return the stateless revision agreed on by discovery, and the answer; None if the server
+        belongs to the handshake era."""
+        method, newest = METHODS["server/discover"], wanted[-1]
+        revision = newest
         for _ in range(2):
-            assert self.revision is not None
+            params = Params(meta=self._describe(revision))
             try:
                 raw = await self.connection.request(
-                    self.revision,
-                    method,
-                    Params(meta=self._meta),
-                    timeout=timeout,
-                    cancellable=False,
+                    revision, method, params, timeout=timeout, cancellable=False
                 )
                 found: DiscoverResult = decode(raw, DiscoverResult)
             except PeerError as refusal:
@@ -147,26 +228,25 @@ class ClientSession:
                     if refusal.code in MODERN:
                         raise _refused(refusal, newest) from None
                     return None
-                self._use_revision(self._common(supported, wanted))
-                if not self.revision.stateless:
-                    return self.revision
+                revision = self._common(supported, wanted)
+                if not revision.stateless:
+                    return None
                 continue
             except Overloaded:
                 raise  # this error says nothing about the era
             except (msgspec.MsgspecError, ProtocolError):
                 return None
-            except (TimedOut, ConnectionClosed) as problem:
-                if fall_back:
-                    raise Silent(str(problem)) from None
-                raise
-            self._use_revision(self._common(found.supported_versions, wanted))
-            self.server_info = stateless.server_info(found.meta)
-            self.server_capabilities = found.capabilities
-            self.instructions = found.instructions
-            return self.revision
+            revision = self._common(found.supported_versions, wanted)
+            return (revision, found) if revision.stateless else None
         raise NoCommonRevision(
             f"The server refused revision {newest.version}, which it claims to support"
         )
+
+    def _accept_discovery(self, revision: Revision, found: DiscoverResult) -> None:
+        self._use_revision(revision)
+        self.server_info = stateless.server_info(found.meta)
+        self.server_capabilities = found.capabilities
+        self.instructions = found.instructions
 
     def _common(self, supported: list[str], wanted: tuple[Revision, ...]) -> Revision:
         for revision in reversed(wanted):
@@ -177,8 +257,7 @@ class ClientSession:
             f"{', '.join(one.version for one in wanted)}"
         )
 
-    async def _initialize(self, wanted: tuple[Revision, ...], timeout: float) -> None:
-        newest = wanted[-1]
+    async def _initialize(self, newest: Revision, timeout: float) -> InitializeResult:
         self.revision, self._meta = newest, {}
         params = InitializeParams(
             protocol_version=newest.version,
@@ -190,22 +269,29 @@ class ClientSession:
             raw = await self.connection.request(
                 newest, method, params, timeout=timeout, cancellable=False
             )
-            result = newest.lift_result(method, raw)
+            result: InitializeResult = newest.lift_result(method, raw)
         except PeerError as refusal:
             raise _refused(refusal, newest) from None
         except msgspec.MsgspecError as problem:
             raise InvalidRequest(
                 f"The server's answer to initialize is malformed: {problem}"
             ) from None
-        self.revision = handshake.agreed_revision(newest, result, wanted)
-        self.server_info = result.server_info
-        self.server_capabilities = result.capabilities
-        self.instructions = result.instructions
+        return result
+
+    def _accept_greeting(self, greeting: InitializeResult, old: tuple[Revision, ...]) -> None:
+        self.revision = handshake.agreed_revision(old[-1], greeting, old)
+        self._meta = {}
+        self.server_info = greeting.server_info
+        self.server_capabilities = greeting.capabilities
+        self.instructions = greeting.instructions
         self.connection.notify(self.revision, METHODS["notifications/initialized"], None)
 
     def _use_revision(self, revision: Revision) -> None:
-        self.revision = revision
-        self._meta = stateless.request_meta(
+        self.revision, self._meta = revision, self._describe(revision)
+
+    def _describe(self, revision: Revision) -> dict[str, Any]:
+        """Return the `_meta` of each request in this revision."""
+        return stateless.request_meta(
             revision, self._info, self._declared_capabilities(revision), self.log_level
         )
 

@@ -111,8 +111,16 @@ class PendingRequest(Struct, eq=False):
 class Connection:
     """A channel and the open requests on it, in both directions."""
 
-    def __init__(self, channel: Channel, limits: Limits, encoder: MessageEncoder) -> None:
+    def __init__(
+        self,
+        channel: Channel,
+        limits: Limits,
+        encoder: MessageEncoder,
+        peer: str = "the client",
+    ) -> None:
         self.channel = channel
+        self.peer = peer
+        """The name of the other side, for log messages."""
         self.limits = limits
         self.encoder = encoder
         self.open_calls: dict[Id, Call] = {}

@@ -98,26 +98,6 @@ async def test_what_one_client_insisted_on_is_not_taken_for_the_era_of_the_serve
 
 
 @pytest.mark.requirement("dual-era-any-error")
-async def test_a_server_that_is_deaf_to_the_probe_is_started_again_and_greeted_the_old_way(
-    tmp_path: Path,
-) -> None:
-    code = """
-    first = receive()
-    while first["method"] != "initialize":
-        time.sleep(60)
-    greet(first)
-    serve()
-    """
-    async with open_fake(tmp_path, code, limits=IMPATIENT) as client:
-        assert client.revision == "2025-06-18"
-    assert len(starts(tmp_path)) == 2
-    assert [message["method"] for message in heard(tmp_path)][:2] == [
-        "server/discover",
-        "initialize",
-    ]
-
-
-@pytest.mark.requirement("dual-era-any-error")
 @pytest.mark.parametrize(
     "answer",
     [

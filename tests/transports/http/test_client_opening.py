@@ -318,6 +318,26 @@ async def test_a_server_that_never_answers_is_given_up_in_time() -> None:
                 pass
 
 
+async def test_the_era_of_a_server_that_is_silent_for_once_is_not_remembered() -> None:
+    silent = True
+
+    async def script(asked: Asked) -> None:
+        if silent and asked.rpc == "server/discover":
+            await asked.hung_up.wait()
+        elif silent:
+            await old(asked)
+        else:
+            await modern(asked)
+
+    async with Scripted(script) as server:
+        limits = Limits(probe_timeout=0.2)
+        async with Client(server.url, limits=limits) as client:
+            assert client.revision == OLD
+        silent = False
+        async with Client(server.url) as client:
+            assert client.revision == MODERN
+
+
 @pytest.mark.parametrize("body", [b"<html>Welcome</html>", b""])
 async def test_a_web_page_is_no_server(body: bytes) -> None:
     async def script(asked: Asked) -> None:
