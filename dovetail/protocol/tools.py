@@ -110,12 +110,14 @@ class ToolResult(Result, kw_only=True):
     Attributes:
         content: Content blocks for the model.
         structured_content: The result as data, if the revision has it.
-        is_error: Whether the tool failed. The content then describes the error.
+        is_error: Whether the tool failed. The content then describes the error. It is sent even if
+            it is False.
     """
 
     content: list[Content]
     structured_content: Any = None
-    is_error: bool = False
+    # Not `= False`: that would be left out, as every default is.
+    is_error: bool = field(default_factory=bool)
 
     @property
     def data(self) -> Any:

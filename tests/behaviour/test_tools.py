@@ -47,6 +47,25 @@ async def test_a_tool_is_called_and_answers(talk: Talk) -> None:
         assert (await client.call_tool("add", {"a": 2})).text == "3"
 
 
+@pytest.mark.requirement("tools-call")
+async def test_a_result_says_whether_it_is_an_error(talk: Talk) -> None:
+    async with talk() as client:
+        for name, arguments in (
+            ("add", {"a": 2}),
+            ("shout", {"text": "hi"}),
+            ("content", {}),
+            ("fail", {"kind": "plain"}),
+            ("add", {}),
+        ):
+            await client.call_tool(name, arguments, raise_on_error=False)
+    results = [
+        message["result"]
+        for message in talk.tape.messages("server")
+        if "content" in message.get("result", ())
+    ]
+    assert [result.get("isError") for result in results] == [False, False, False, True, True]
+
+
 @pytest.mark.requirement("tools-structured-content")
 async def test_structured_content_is_there_where_the_revision_has_it(in_memory: Talk) -> None:
     async with in_memory() as client:

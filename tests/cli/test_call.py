@@ -78,7 +78,8 @@ def test_text_is_printed_and_what_is_no_text_summed_up(scripted: Callable[..., s
     path = scripted(tool(), says(*(block for block, _ in BLOCKS)))
     assert dovetail("call", path, "go") == (0, "".join(f"{shown}\n" for _, shown in BLOCKS), "")
     assert dovetail("call", path, "go", "--json").json == {
-        "content": [block for block, _ in BLOCKS]
+        "content": [block for block, _ in BLOCKS],
+        "isError": False,
     }
 
 

@@ -208,8 +208,8 @@ def test_a_question_by_url_loses_its_id_in_the_stateless_era() -> None:
 
 def test_results_say_that_they_are_complete_in_the_stateless_era_only() -> None:
     result = ToolResult(content=[])
-    assert told(V4, result) == {"content": []}
-    assert told(V5, result) == {"content": [], "resultType": "complete"}
+    assert told(V4, result) == {"content": [], "isError": False}
+    assert told(V5, result) == {"content": [], "isError": False, "resultType": "complete"}
 
 
 @pytest.mark.requirement("cache-hints")

@@ -107,18 +107,20 @@ def test_an_example_is_said_again_without_loss(path: Path) -> None:
     name, wire = path.parent.name, path.read_bytes()
     value = json.loads(wire)
     if kind := TYPES.get(name):
-        assert json.loads(encode(decode(wire, kind))) == without_default(value)
+        said = json.loads(encode(decode(wire, kind)))
+        assert without_default(said) == without_default(value)
     elif name in EMBEDDED:
         params = encode(value.get("params", {}))
         assert json.loads(encode(decode(params, METHODS[value["method"]].params))) == json.loads(
             params
         )
     elif name not in PLAIN:
-        assert said_again(name, value) == without_default(value)
+        assert without_default(said_again(name, value)) == without_default(value)
 
 
 def without_default(value: dict[str, Any]) -> dict[str, Any]:
-    """The value without `"isError": false`: the schema says that leaving it out means the same."""
+    """The value without `"isError": false`: the schema says that leaving it out means the same.
+    We always send it."""
     inner = {
         key: without_default(item) if key == "result" and isinstance(item, dict) else item
         for key, item in value.items()
