@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from .errors import ConfigError
 
-NEVER_ZERO = ("incoming", "outgoing", "threads", "isolated", "connections")
+NEVER_ZERO = ("incoming", "outgoing", "threads", "isolated", "http_body", "connections")
 """The limits that may not be 0, because nothing could run then."""
 KIB = 1024
 MIB = 1024 * KIB
@@ -18,8 +18,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     """The limits of a server or a client, each with a default.
 
     Sizes are in bytes and times in seconds. Counts and sizes are whole numbers; no limit may be
-    negative, and `incoming`, `outgoing`, `threads`, `isolated` and `connections` may not be 0.
-    Anything else raises ConfigError.
+    negative, and `incoming`, `outgoing`, `threads`, `isolated`, `http_body` and `connections` may
+    not be 0. Anything else raises ConfigError.
     """
 
     # one message
@@ -170,8 +170,12 @@ class Limits(Struct, frozen=True, kw_only=True):
     body_timeout: float = 30.0
     """Seconds within which the headers of a request, and then its body, must arrive (default: 30).
     After that, the request is refused."""
-    bodies: int = 512 * MIB
-    """Total size of all request bodies that are arriving at the same time, in bytes (default: 512
+    http_body: int = 16 * MIB
+    """Maximum size of the body of a request to a server, and of a WebSocket message to a server, in
+    bytes (default: 16 MiB). A longer one is refused before it is read, or while it arrives. If
+    `incoming` is less, that applies instead."""
+    bodies: int = 128 * MIB
+    """Total size of all request bodies that are arriving at the same time, in bytes (default: 128
     MiB). Above this, requests are refused."""
     calls: int = 10_000
     """Requests that one endpoint answers at the same time (default: 10,000). Further requests are
@@ -229,6 +233,11 @@ class Limits(Struct, frozen=True, kw_only=True):
                 )
             if value == 0 and name in NEVER_ZERO:
                 raise ConfigError(f"Limits({name}=0): {name} must be at least 1")
+
+    @property
+    def max_body(self) -> int:
+        """The smaller of `http_body` and `incoming`, which a server applies over a network."""
+        return min(self.http_body, self.incoming)
 
 
 DEFAULT = Limits()

@@ -34,7 +34,7 @@ REFUSED = {
     "event_store": "use http_app(events=…): docs/guides/http.md",
     "exclude_args": "use a Context parameter, or no parameter",
     "debug": 'use log_level="DEBUG"',
-    "max_request_body_size": "use limits=Limits(incoming=…)",
+    "max_request_body_size": "use limits=Limits(http_body=…)",
     "max_sessions": "use limits=Limits(sessions=…)",
     "middleware": "wrap the application that http_app() returns",
     "mount_path": "use http_app(), mounted in an application of your own",

@@ -151,7 +151,8 @@ class Connection:
             return
         try:
             if isinstance(data, TooLong):
-                text = f"The message is longer than the limit of {self.limits.incoming} bytes"
+                limit = data.limit or self.limits.incoming
+                text = f"The message is longer than the limit of {limit} bytes"
                 raise Malformed(TooLarge.code, text, *peek_id(data.head))
             message = decode(data)
         except Malformed as malformed:

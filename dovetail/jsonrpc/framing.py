@@ -16,6 +16,8 @@ class TooLong(Struct, frozen=True):
     """A line that exceeded the limit. Its first bytes may show which request to answer."""
 
     head: bytes = b""
+    limit: int | None = None
+    """The limit, if it is not `Limits.incoming`."""
 
 
 class LineSplitter:

@@ -408,7 +408,7 @@ def make_server(app: App, tls: Mapping[str, str | None]) -> HttpServer:
             http=protocol,
             ws=websocket_protocol() if app.options.websocket else "none",
             # Above this size uvicorn closes the connection; below it, we can send an error.
-            ws_max_size=2 * limits.incoming,
+            ws_max_size=2 * limits.max_body,
             ws_per_message_deflate=False,
             lifespan="on",
             log_config=None,

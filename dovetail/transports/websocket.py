@@ -66,7 +66,7 @@ async def accept(
         )
         return None
     await send({"type": "websocket.accept", "subprotocol": SUBPROTOCOL if offered else None})
-    return StreamAdapter(_AsgiWebSocket(receive, send, limits.incoming), limits)
+    return StreamAdapter(_AsgiWebSocket(receive, send, limits.max_body), limits)
 
 
 async def refuse(
@@ -111,7 +111,7 @@ class _AsgiWebSocket:
         while (event := await self._receive())["type"] != "websocket.disconnect":
             text = event.get("text")
             data: bytes = event["bytes"] if text is None else text.encode()
-            receive(data if len(data) <= self._limit else TooLong(data[:HEAD_BYTES]))
+            receive(data if len(data) <= self._limit else TooLong(data[:HEAD_BYTES], self._limit))
             await drain()
         self._gone = True
         code = event.get("code", 1005)

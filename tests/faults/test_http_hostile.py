@@ -10,11 +10,18 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import connect as dial
+from websockets.typing import Subprotocol
 
+from dovetail import Client
+from dovetail.errors import TooLarge
 from tests.faults.raw_http import (
     INITIALIZE,
+    SECONDS,
     Connection,
     Program,
     call,
@@ -655,6 +662,93 @@ def test_nothing_leaks_into_the_stream_of_somebody_else(program: Program) -> Non
         with pytest.raises(BlockingIOError):
             stream.socket.recv(1, socket.MSG_PEEK)
         stream.close()
+
+
+# those who send too much
+
+
+@pytest.fixture(scope="module")
+def usual() -> Iterator[Program]:
+    """A server with the default limits."""
+    with running(options={"websocket": True, "sse": True}) as program:
+        yield program
+
+
+def peak(program: Program) -> int:
+    """The most memory that the server has ever used, in bytes."""
+    text = Path(f"/proc/{program.popen.pid}/status").read_text(encoding="ascii")
+    return int(text.partition("VmHWM:")[2].split()[0]) * KIB
+
+
+paths = pytest.mark.parametrize("path", ["/mcp", "/message?session_id=x"])
+
+
+def head_of(path: str, length: bytes) -> bytes:
+    head = HEAD.replace(BODY_LENGTH, length).replace(b"/mcp", path.encode(), 1)
+    return head + b"\r\n\r\n"
+
+
+@paths
+def test_a_body_that_is_announced_as_too_long_is_refused_at_once_and_not_kept(
+    usual: Program, path: str
+) -> None:
+    before = peak(usual)
+    with usual.connect() as connection:
+        reply = connection.ask(head_of(path, b"Content-Length: %d" % (64 * MIB)))
+        assert reply.status == 413
+        for _ in range(64):
+            connection.send(b" " * MIB)
+        assert connection.ask(GOOD).result == 3
+    assert peak(usual) - before < 4 * MIB
+
+
+@paths
+def test_a_body_that_does_not_end_costs_no_more_than_the_limit(usual: Program, path: str) -> None:
+    before, sent = peak(usual), 0
+    with usual.connect() as connection:
+        connection.send(head_of(path, b"Transfer-Encoding: chunked"))
+        with pytest.raises(OSError):  # reset or broken, as the system has it
+            while sent < 64:
+                connection.send(b"%x\r\n%b\r\n" % (MIB, b" " * MIB))
+                sent += 1
+    assert peak(usual) - before < 40 * MIB
+    assert usual.ask(GOOD).result == 3
+
+
+def test_a_body_just_below_the_limit_is_accepted(usual: Program) -> None:
+    padded = BODY.ljust(16 * MIB)
+    data = HEAD.replace(BODY_LENGTH, b"Content-Length: %d" % len(padded)) + b"\r\n\r\n" + padded
+    assert usual.ask(data).result == 3
+
+
+@pytest.mark.parametrize("size", [17 * MIB, 64 * MIB], ids=["refused", "closed"])
+def test_a_websocket_message_above_the_limit_is_refused_or_ends_the_connection(
+    usual: Program, size: int
+) -> None:
+    before = peak(usual)
+    with dial(f"ws://127.0.0.1:{usual.port}/ws", subprotocols=[Subprotocol("mcp")]) as peer:
+        message = '{"jsonrpc": "2.0", "id": 7, "method": "ping", "params": {}}'
+        if size > 32 * MIB:
+            with pytest.raises(ConnectionClosed):
+                peer.send(message.ljust(size))
+                peer.recv(SECONDS)
+            assert peak(usual) - before < 48 * MIB
+        else:
+            peer.send(message.ljust(size))
+            refusal = json.loads(peer.recv(SECONDS))
+            assert refusal["id"] == 7
+            assert str(16 * MIB) in refusal["error"]["message"]
+    assert usual.ask(GOOD).result == 3
+
+
+@pytest.mark.parametrize("target", ["http://{}/mcp", "http://{}/sse", "ws://{}/ws"])
+async def test_our_own_client_learns_that_its_message_is_too_long(
+    usual: Program, target: str
+) -> None:
+    async with Client(target.format(f"127.0.0.1:{usual.port}")) as client:
+        with pytest.raises(TooLarge):
+            await client.call_tool("quiet", {"tag": "x" * 20 * MIB, "seconds": 0})
+        assert (await client.call_tool("add", {"a": 1, "b": 2})).data == 3
 
 
 # those who are too many

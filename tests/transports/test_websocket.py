@@ -220,8 +220,13 @@ async def test_five_megabytes_travel_both_ways() -> None:
 # bounds
 
 
-async def test_a_message_over_the_servers_bound_is_refused_and_the_conversation_goes_on() -> None:
-    async with visited(Hall(Limits(incoming=100_000))) as client:
+@pytest.mark.parametrize(
+    "limits", [Limits(http_body=100_000), Limits(incoming=100_000)], ids=["http_body", "incoming"]
+)
+async def test_a_message_over_the_servers_bound_is_refused_and_the_conversation_goes_on(
+    limits: Limits,
+) -> None:
+    async with visited(Hall(limits)) as client:
         with pytest.raises(TooLarge, match="100000 bytes"):
             await client.call_tool("echo", {"text": "x" * 200_000})
         assert (await client.call_tool("add", {"a": 1, "b": 2})).data == 3

@@ -160,7 +160,8 @@ class SseServer:
         if channel.full:
             return 503
         channel.identity = identity
-        stream.deliver(body if len(body) <= self._limits.incoming else TooLong(body[:HEAD_BYTES]))
+        limit = self._limits.max_body
+        stream.deliver(body if len(body) <= limit else TooLong(body[:HEAD_BYTES], limit))
         return 202
 
     def _explain(self, status: int | None) -> str:

@@ -114,7 +114,7 @@ REFUSED: dict[str, tuple[int, type[ProtocolError], str, dict[str, str | None], t
         TooLarge,
         "POST",
         {"content_length": "999999999999"},
-        ("999999999999", "Limits.incoming"),
+        ("999999999999", "Limits.http_body"),
     ),
     "type": (
         415,

@@ -277,22 +277,50 @@ async def test_nothing_is_smuggled_into_the_headers_of_an_answer() -> None:
 # the body
 
 
-async def test_a_body_that_says_it_is_too_long_is_refused_before_it_is_read() -> None:
-    async with hosted(Stage(limits=Limits(incoming=1000)).server) as site:
-        reader, writer = await site.begin("POST", {**PLAIN, "Content-Length": "1001"})
-        answer = await answered(reader, writer)
+body_limits = pytest.mark.parametrize(
+    "limits",
+    [Limits(http_body=1000), Limits(incoming=1000), Limits(incoming=2000, http_body=1000)],
+    ids=["http_body", "incoming", "both"],
+)
+paths = pytest.mark.parametrize("path", ["/mcp", "/message?session_id=x"])
+
+
+@body_limits
+@paths
+async def test_a_body_that_says_it_is_too_long_is_refused_before_it_is_read(
+    limits: Limits, path: str
+) -> None:
+    async with hosted(Stage(limits=limits).server, sse=True) as site:
+        head = {**PLAIN, "Content-Length": "1001"}
+        answer = await answered(*await site.begin("POST", head, path=path))
         assert answer.status == 413
-        assert "1000" in (await answer.error())["message"]
+        message = (await answer.error())["message"]
+        assert "1000" in message and "Limits.http_body" in message
 
 
-async def test_a_body_that_turns_out_too_long_is_refused() -> None:
-    async with hosted(Stage(limits=Limits(incoming=1000)).server) as site:
-        reader, writer = await site.begin("POST", {**PLAIN, "Transfer-Encoding": "chunked"})
-        writer.write(b"258\r\n" + b" " * 600 + b"\r\n")
-        writer.write(b"258\r\n" + b" " * 600 + b"\r\n")  # and no end of it
+@body_limits
+@paths
+@pytest.mark.parametrize("sizes", [(600, 600), (1001,)], ids=["two pieces", "one piece"])
+async def test_a_body_that_turns_out_too_long_is_refused(
+    limits: Limits, path: str, sizes: tuple[int, ...]
+) -> None:
+    async with hosted(Stage(limits=limits).server, sse=True) as site:
+        head = {**PLAIN, "Transfer-Encoding": "chunked"}
+        reader, writer = await site.begin("POST", head, path=path)
+        for size in sizes:
+            writer.write(b"%x\r\n" % size + b" " * size + b"\r\n")  # and no end of it
         answer = await answered(reader, writer)
         assert (answer.status, answer.headers["connection"]) == (413, "close")
         assert "Limits.incoming" in (await answer.error())["message"]
+
+
+async def test_a_body_of_exactly_the_limit_is_read() -> None:
+    async with hosted(Stage(limits=Limits(http_body=1000)).server) as site:
+        message, headers = modern("tools/call", {"name": "add", "arguments": {"a": 1, "b": 2}})
+        for size, status in ((1000, 200), (1001, 413)):
+            assert (await site.post(json.dumps(message).encode().ljust(size), headers)).status == (
+                status
+            )
 
 
 async def test_more_bytes_of_bodies_than_the_limit_are_put_off() -> None:

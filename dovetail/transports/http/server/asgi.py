@@ -14,7 +14,7 @@ from ...stream_adapter import AsgiReceive, AsgiSend
 from ..event_stream import COMMENT, event
 from .event_store import EventStream, MessagesDropped
 from .message_checks import rejection_for
-from .policy import Policy, Rejection, RequestHead, cors as cors
+from .policy import BODY_LIMITS, Policy, Rejection, RequestHead, cors as cors
 
 log = logging.getLogger("dovetail.http")
 
@@ -95,6 +95,7 @@ async def read_body(receive: Receive, limits: Limits, body_timeouts: BodyTimeout
         finally:
             timed_out = body_timeouts.end(task)
         body: bytes = message.get("body", b"")
+        _check_size(len(body), limits)
         if message.get("more_body"):
             async with asyncio.timeout(limits.body_timeout):
                 body = await _rest(body, receive, limits, body_timeouts)
@@ -107,10 +108,13 @@ async def read_body(receive: Receive, limits: Limits, body_timeouts: BodyTimeout
             task.uncancel()
         text = f"The body did not arrive within {limits.body_timeout:g} s"
         raise RequestRefused(Rejection(408, InvalidRequest(text), (CLOSE,))) from None
-    if len(body) > limits.incoming:
-        text = f"The body is larger than {limits.incoming} bytes (Limits.incoming)"
-        raise RequestRefused(Rejection(413, TooLarge(text), (CLOSE,)))
     return body
+
+
+def _check_size(size: int, limits: Limits) -> None:
+    if size > limits.max_body:
+        text = f"The body is larger than {limits.max_body} bytes ({BODY_LIMITS})"
+        raise RequestRefused(Rejection(413, TooLarge(text), (CLOSE,)))
 
 
 async def _rest(
@@ -119,7 +123,7 @@ async def _rest(
     parts, size = [first], len(first)
     body_timeouts.held += size
     try:
-        while size <= limits.incoming:
+        while True:
             message = await receive()
             if message["type"] == "http.disconnect":
                 raise ClientGone
@@ -127,6 +131,7 @@ async def _rest(
             parts.append(part)
             size += len(part)
             body_timeouts.held += len(part)
+            _check_size(size, limits)
             if body_timeouts.held > limits.bodies:
                 text = (
                     f"The request bodies being received exceed {limits.bodies} bytes in total "
@@ -136,8 +141,7 @@ async def _rest(
                     Rejection(503, Overloaded(text), ((b"retry-after", b"1"), CLOSE))
                 )
             if not message.get("more_body"):
-                break
-        return b"".join(parts)
+                return b"".join(parts)
     finally:
         body_timeouts.held -= size
 

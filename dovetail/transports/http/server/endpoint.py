@@ -246,7 +246,7 @@ class Endpoint:
             isinstance(head, Rejection)
             or not head.json
             or names.ORIGIN in head.headers
-            or len(body) > self._limits.incoming
+            or len(body) > self.rules.limit
         ):
             return None
         session = None

@@ -12,7 +12,7 @@ request is checked before its body is read:
     method        405  InvalidRequest      with Allow; GET and DELETE need sessions
     characters    400  HeaderMismatch      an Mcp-* header has invalid characters
     length        400  InvalidRequest      Content-Length is not a number
-    size          413  TooLarge            Content-Length is more than Limits.incoming
+    size          413  TooLarge            Content-Length is more than Limits.http_body
     type          415  InvalidRequest      a POST is not application/json
     encoding      415  InvalidRequest      a POST is compressed
     accept        406  InvalidRequest      POST: neither JSON nor events; GET: no events
@@ -60,6 +60,8 @@ from ..headers import spell_header
 
 Headers: TypeAlias = Iterable[tuple[bytes, bytes]]
 JSON, EVENTS = "application/json", "text/event-stream"
+BODY_LIMITS: Final = "Limits.http_body or Limits.incoming"
+"""The limits that a body may exceed, for messages. The smaller one applies."""
 STATELESS_VERSIONS: Final = frozenset(one.version for one in OFFICIAL if one.stateless)
 MAX_REMEMBERED_HEADS, MAX_REMEMBERED_BYTES = 256, 4096
 """How many heads are remembered, and the maximum size of each, in bytes."""
@@ -86,7 +88,7 @@ class Policy:
         self.hosts = frozenset(parse_allowed_host(entry) for entry in hosts)
         self.origins = frozenset(parse_allowed_origin(entry) for entry in origins)
         self.bound = frozenset(normalize_host(name) for name in bound)
-        self.limit = limits.incoming
+        self.limit = limits.max_body
         self.stateless = frozenset(each.version for each in revisions if each.stateless)
         self.handshake = frozenset(
             revision.version for revision in revisions if not revision.stateless
@@ -379,7 +381,7 @@ def _size(policy: Policy, head: RequestHead) -> str | None:
         return None
     return (
         f"The body has {quote(value)} bytes; this server accepts at most {policy.limit} "
-        "(Limits.incoming)"
+        f"({BODY_LIMITS})"
     )
 
 
