@@ -153,6 +153,8 @@ class Caller(Struct, eq=False):
     """Identifies its session, in the handshake era; empty without one."""
     task_ids: tuple[str, ...] = ()
     """The ids of its newest tasks, in the handshake era."""
+    is_shut_down: bool = False
+    """Whether it has sent `shutdown`, after which only `exit` is accepted (draft dialect)."""
 
     def invalidate_roots(self) -> None:
         """Forget the roots, so that they are requested again."""

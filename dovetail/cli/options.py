@@ -48,7 +48,7 @@ def add_client_options(parser: ArgumentParser, target: str = ANY_TARGET) -> None
     parser.add_argument(
         "--timeout",
         metavar="SECONDS",
-        type=_parse_seconds,
+        type=parse_seconds,
         help="how long to wait for an answer (default: 60)",
     )
     parser.add_argument(
@@ -147,7 +147,7 @@ def _split_command(command: str) -> list[str]:
     return words if os.name == "posix" else [word.strip('"') for word in words]
 
 
-def _parse_seconds(text: str) -> float:
+def parse_seconds(text: str) -> float:
     try:
         seconds = float(text)
     except ValueError:

@@ -9,12 +9,13 @@ from argparse import ArgumentParser, Namespace
 
 from ..errors import ConfigError
 from ..python_target.parse import parse_python_target
-from .options import integer
+from .options import integer, parse_seconds
 from .output import print_error, print_json
 
 NETWORK_TRANSPORTS = {"http": "streamable HTTP", "sse": "HTTP+SSE", "websocket": "WebSocket"}
 NETWORK_SETTINGS = (
     "host", "port", "path", "workers", "certfile", "keyfile", "public_url", "hosts",
+    "long_polling",
 )  # fmt: skip
 """The arguments of `Server.run` for network transports."""
 
@@ -59,6 +60,12 @@ def add_run_arguments(parser: ArgumentParser) -> None:
         action="append",
         help="accept requests for this host name, besides the address and localhost; repeatable; "
         "'*' accepts any",
+    )
+    parser.add_argument(
+        "--long-polling",
+        metavar="SECONDS",
+        type=parse_seconds,
+        help="let clients poll for messages with GET, and make each poll wait up to SECONDS",
     )
 
 

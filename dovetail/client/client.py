@@ -31,11 +31,11 @@ from ..errors import (
 )
 from ..limits import DEFAULT, Limits
 from ..ports import Channel, Credentials, Network
-from ..protocol.base import Implementation
+from ..protocol.base import Implementation, ListChangedParams
 from ..protocol.client_features import Root
 from ..protocol.content import ResourceContents
 from ..protocol.prompts import GetPromptParams, GetPromptResult, Prompt
-from ..protocol.resources import ReadResourceParams, Resource, ResourceTemplate
+from ..protocol.resources import ReadResourceParams, Resource, ResourceTemplate, UriParams
 from ..protocol.tasks import EXTENSION
 from ..protocol.tools import CallToolParams, Tool, ToolResult
 from ..protocol.utilities import (
@@ -55,7 +55,7 @@ from .caching import COMPLETE, Completer, ResponseCache, SharedCache
 from .callbacks import Callbacks, OnAnswer, OnAsk, OnElicit, OnSample
 from .reconnect import Connector
 from .requests import ANY, Requester
-from .subscriptions import Subscription, Subscriptions
+from .subscriptions import UPDATED, Subscription, Subscriptions
 from .targets import ConnectOptions, resolve_target
 from .task_handle import TaskHandle
 from .tasks import RemoteTasks
@@ -653,6 +653,10 @@ class Client(Requester):
         if method in ("notifications/progress", "notifications/tasks/status"):
             self._tasks.on_notification(method, params)
             return
+        if method == "resources/changed":  # updates and list changes in one (draft dialect)
+            for uri in params.updated:
+                self._on_notification(UPDATED, UriParams(uri=uri))
+            method, params = "notifications/resources/list_changed", ListChangedParams()
         if method == "notifications/tools/list_changed":
             self._validation.clear()
         self._cache.on_notification(method, params)

@@ -180,8 +180,8 @@ class Connector:
             await asyncio.wait(self._background)
 
     async def _ping(self, timeout: float) -> None:
-        """Send a heartbeat ping, unless there is no session."""
-        if self.session is not None:
+        """Send a heartbeat ping, if there is a session and its revision has pings."""
+        if self.session is not None and self.session.agreed_revision.pings:
             await self.session.request(METHODS[ping_method(self.session)], None, timeout=timeout)
             self.reset_losses()
 

@@ -1,6 +1,7 @@
 """The subscriptions of a client, in both eras, behind one interface.
 
-Handshake era: `resources/subscribe` once for each URI; list changes are sent without a request.
+Handshake era: `resources/subscribe` once for each URI; list changes are sent without a request, and
+so are updates in the draft dialect.
 Stateless era: one stream (`subscriptions/listen`) for each subscription, whose notifications carry
 the stream's id. When a new connection opens, everything is subscribed again. A stream that ends
 while the connection stays open, as happens over HTTP when a server restarts, is opened again too. A
@@ -94,8 +95,10 @@ class Subscriptions:
         try:
             if session.agreed_revision.stateless:
                 await self._connector.with_login(partial(self._open_and_wait, handle))
-            else:
+            elif _has_requests(session):
                 await self._request("resources/subscribe", UriParams(uri=uri))
+            else:
+                _check_notifications(session, uri)
         except BaseException:
             self._subscriptions.remove(handle)
             if handle.task is not None:
@@ -133,7 +136,8 @@ class Subscriptions:
         elif handle.uri is not None and self._connector.session is not None:
             if any(other.uri == handle.uri for other in self._subscriptions):
                 return
-            await self._request("resources/unsubscribe", UriParams(uri=handle.uri))
+            if _has_requests(self._connector.session):
+                await self._request("resources/unsubscribe", UriParams(uri=handle.uri))
 
     def cancel_all(self) -> None:
         """Cancel all streams, because the client closes."""
@@ -152,6 +156,8 @@ class Subscriptions:
             if handle.task is not None:
                 handle.task.cancel()
             handle.task = handle.stream = handle.ready = None  # these belonged to the other era
+        if not _has_requests(session):
+            return
         for uri in dict.fromkeys(handle.uri for handle in self._subscriptions if handle.uri):
             try:
                 await session.request(
@@ -257,6 +263,18 @@ class Subscriptions:
             timeout=None,
             started=partial(setattr, handle, "stream"),
         )
+
+
+def _has_requests(session: ClientSession) -> bool:
+    """Return whether a client must request updates. In the draft dialect, every client gets
+    them."""
+    return "resources/subscribe" in session.agreed_revision.methods
+
+
+def _check_notifications(session: ClientSession, uri: str) -> None:
+    resources = session.server_capabilities.resources
+    if resources is None or not resources.list_changed:
+        raise MethodNotFound(f"The server does not report changes to {uri}")
 
 
 def is_within(uri: str, outer: str) -> bool:

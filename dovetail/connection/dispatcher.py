@@ -24,6 +24,7 @@ import msgspec
 
 from ..errors import (
     InvalidParams,
+    InvalidRequest,
     MethodNotFound,
     ProtocolError,
     UrlRequired,
@@ -47,7 +48,7 @@ from ..protocol.lifecycle import (
 from ..protocol.methods import METHODS, Method
 from ..protocol.tasks import EXTENSION as TASKS
 from ..protocol.utilities import SEVERITY, ListenResult
-from ..revisions import Revision, decode
+from ..revisions import DRAFT_DIALECT, Revision, decode
 from ..sealing import KeyRing, key_ring
 from . import handshake, stateless
 from .answer import answer, cancel, check_in_flight, start_task
@@ -56,11 +57,18 @@ from .encode import MessageEncoder
 from .input_requests import client_refused, identify_request
 from .multi_round_trip import MultiRoundTrip
 from .notifications import NotificationRunner, ProgressThrottle
-from .subscriptions import ServerSubscriptions, coalescing_key, is_subscribed, merge_changes
+from .subscriptions import (
+    ServerSubscriptions,
+    changed_resources,
+    coalescing_key,
+    is_subscribed,
+    merge_changes,
+)
 
 log = logging.getLogger("dovetail.connection")
 
 Notify = Callable[[str, Params], None]
+RESOURCES_CHANGED = "resources/changed"
 
 
 class MessageSource(Protocol):
@@ -147,6 +155,7 @@ class Dispatcher:
         self.state = state
         self._stateless = {one.version: one for one in service.revisions if one.stateless}
         self._notify_sessions = notify_sessions
+        self._has_draft_dialect = DRAFT_DIALECT in service.revisions
         self.running: set[Call] = set()
         """The calls that are being answered, from all sources."""
         self._max_in_flight = service.limits.in_flight
@@ -171,6 +180,8 @@ class Dispatcher:
         ProtocolError, or as the exception of one of the source's hooks.
         """
         name, caller = request.method, source.caller
+        if caller is not None and caller.is_shut_down:
+            raise InvalidRequest("This session is shut down. Only `exit` is accepted now.")
         known = source.header_revision if caller is None else caller.revision
         row = self.find_method(name, known)
         check_headers = source.check_headers
@@ -368,6 +379,8 @@ class Dispatcher:
             source.check_headers(name, row, params, False)
         if row is None or row.result is not None:
             log.debug("Ignored the unknown notification %s", name)
+        elif caller is not None and caller.is_shut_down and row.name != "exit":
+            log.debug("Ignored %s after shutdown", name)
         elif METHODS.get(row.name) is not row:
             self._run_notification_handler(row, params, source)
         elif row.name == "notifications/cancelled":
@@ -429,6 +442,10 @@ class Dispatcher:
             for call, tagged in self.subscriptions.matching_streams(method, params):
                 if self.service.may_notify(call.principal, method, params):
                     call.connection.notify(call, method, tagged)
+        if self._has_draft_dialect:
+            # Resources with scopes are not named together: a caller may read some, but not others.
+            for params in changed_resources(changes, together=not self.service.scopes):
+                self._notify_sessions(RESOURCES_CHANGED, params)
 
     def is_subscribed(self, caller: Caller, method: str, params: Params) -> bool:
         """Return whether a caller of the handshake era is notified of this change."""
@@ -475,4 +492,5 @@ async def _set_level(call: Call) -> EmptyResult:
 
 
 async def _shutdown(call: Call) -> ShutdownResult:
+    call.caller.is_shut_down = True
     return ShutdownResult()

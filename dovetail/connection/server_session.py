@@ -167,8 +167,9 @@ class ServerSession:
         """Do nothing: the channel is the only stream."""
 
     async def ping(self, timeout: float) -> None:
-        """Ping the client if there is a session. Without one, a server may not send requests."""
-        if self.caller is not None and self._is_ready:
+        """Ping the client if there is a session whose revision has pings. Without a session, a
+        server may not send requests."""
+        if self.caller is not None and self._is_ready and self.caller.revision.pings:
             await self._connection.request(
                 self.caller.revision, METHODS["ping"], None, timeout=timeout
             )

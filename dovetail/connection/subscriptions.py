@@ -9,8 +9,9 @@ https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/subscrip
 
 import asyncio
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 
+from msgspec import to_builtins
 from msgspec.structs import replace
 
 from ..errors import Overloaded
@@ -19,7 +20,7 @@ from ..protocol.base import SUBSCRIPTION_ID, EmptyResult, ListChangedParams, Par
 from ..protocol.client_features import ElicitationCompleteParams
 from ..protocol.lifecycle import CancelledParams
 from ..protocol.methods import METHODS
-from ..protocol.resources import UriParams
+from ..protocol.resources import ResourcesChangedParams, UriParams
 from ..protocol.tasks import RELATED_TASK, TaskChangedParams, TaskStatusParams
 from ..protocol.utilities import ListenParams, ListenResult, LogParams, SubscriptionFilter
 
@@ -30,6 +31,7 @@ LISTS = {
 }
 """The field of the subscription filter for each notification."""
 UPDATED = "notifications/resources/updated"
+RESOURCES = ("notifications/resources/list_changed", UPDATED)
 
 
 class ServerSubscriptions:
@@ -110,7 +112,7 @@ class ServerSubscriptions:
 
 def is_subscribed(caller: Caller, method: str, params: Params) -> bool:
     """Return whether a caller of the handshake era gets this notification."""
-    if method not in caller.revision.methods:
+    if method not in caller.revision.methods or caller.is_shut_down:
         return False
     if isinstance(params, ElicitationCompleteParams):
         return params.elicitation_id in caller.elicitation_ids
@@ -151,6 +153,30 @@ def merge_changes(before: Params | None, now: Params) -> Params:
     added = [*(before.added or []), *(now.added or [])]
     removed = [*(before.removed or []), *(now.removed or [])]
     return ListChangedParams(added=added, removed=removed)
+
+
+def changed_resources(
+    changes: Mapping[tuple[str, str], Params], *, together: bool
+) -> list[ResourcesChangedParams]:
+    """Return what `resources/changed` says about these changes: the URIs of all resources that were
+    updated, added or removed, in one message if `together`, else in one message each."""
+    found = [params for (method, _), params in changes.items() if method in RESOURCES]
+    uris = list(dict.fromkeys(uri for params in found for uri in _changed_uris(params)))
+    groups = [[uri] for uri in uris] if uris and not together else [uris] if found else []
+    return [ResourcesChangedParams(updated=group) for group in groups]
+
+
+def _changed_uris(params: Params) -> list[str]:
+    if isinstance(params, UriParams):
+        return [params.uri]
+    if not isinstance(params, ListChangedParams):
+        return []
+    # Resources that were added in another process are dicts.
+    added = [to_builtins(item) for item in params.added or []]
+    return [
+        *(item.get("uri") or item["uriTemplate"] for item in added),
+        *(params.removed or []),
+    ]
 
 
 def _covers(uris: Collection[str], uri: str) -> bool:

@@ -78,6 +78,7 @@ if TYPE_CHECKING:
         ReadResourceParams as ReadResourceParams,
         ReadResourceResult as ReadResourceResult,
         Resource as Resource,
+        ResourcesChangedParams as ResourcesChangedParams,
         ResourceTemplate as ResourceTemplate,
         UriParams as UriParams,
     )
@@ -139,7 +140,7 @@ _NAMES = {
     """,
     "resources": """
         ListResourceTemplatesResult ListResourcesResult ReadResourceParams ReadResourceResult
-        Resource ResourceTemplate UriParams
+        Resource ResourcesChangedParams ResourceTemplate UriParams
     """,
     "tasks": """
         CoreCreateTaskResult CoreTask CoreTaskResult CreateTaskResult DetailedTask

@@ -32,6 +32,7 @@ from .resources import (
     ListResourceTemplatesResult,
     ReadResourceParams,
     ReadResourceResult,
+    ResourcesChangedParams,
     UriParams,
 )
 from .tasks import (
@@ -169,6 +170,8 @@ _ROWS = [
     Method(
         "notifications/resources/updated", "server", UriParams, capability="resources.subscribe"
     ),
+    # Updates and list changes in one notification, which only the draft dialect has.
+    Method("resources/changed", "server", ResourcesChangedParams),
     Method("notifications/subscriptions/acknowledged", "server", ListenParams),
     Method("notifications/elicitation/complete", "server", ElicitationCompleteParams),
     Method("notifications/tasks/status", "both", TaskStatusParams),

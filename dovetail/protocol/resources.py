@@ -107,6 +107,16 @@ class ReadResourceResult(CacheHints, kw_only=True):
     contents: list[ResourceContents]
 
 
+class ResourcesChangedParams(Params, kw_only=True):
+    """The resources that changed, appeared or disappeared (draft dialect).
+
+    Attributes:
+        updated: Their URIs.
+    """
+
+    updated: list[str] = []
+
+
 class UriParams(Params, kw_only=True):
     """The resource to subscribe to or unsubscribe from, or the one that was updated.
 

@@ -1,10 +1,10 @@
 """The "detailed draft": a dialect that some early servers and clients speak. Its `initialize`
-request contains `mcpVersion`.
+request contains `mcpVersion`, and the answer `serverCapabilities`.
 
 It has the tools and resources of the first revision under other names and in other shapes. Lists
 are bare arrays. A tool call is `tools/invoke` and returns `{status, output}`. Progress names the
-request and a percentage. A session ends with `shutdown` and `exit`. Each row below is one method as
-this dialect spells it.
+request and a percentage. Changes of resources are sent without a subscription. A session ends with
+`shutdown` and `exit`. Each row below is one method as this dialect spells it.
 """
 
 from typing import Any
@@ -32,7 +32,6 @@ from ..protocol.resources import (
     ListResourceTemplatesResult,
     Resource,
     ResourceTemplate,
-    UriParams,
 )
 from ..protocol.tools import ListToolsResult, Tool, ToolResult
 from . import v2024_11_05
@@ -63,13 +62,25 @@ class _Progress(Wire, kw_only=True):
     message: str | None = None
 
 
-class _ResourcesChanged(Wire, kw_only=True):
-    updated: list[str] = []
-
-
 class _Outcome(Wire):
     status: str
     output: Any = None
+
+
+_UNKNOWN = (
+    "resources/subscribe",
+    "resources/unsubscribe",
+    "notifications/resources/list_changed",
+    "notifications/resources/updated",
+    "notifications/prompts/list_changed",
+    "logging/setLevel",
+    "notifications/message",
+    "sampling/createMessage",
+    "roots/list",
+    "notifications/roots/list_changed",
+)
+"""Methods of the first revision that this dialect does not have: what a server would send, and the
+requests that only serve to receive it."""
 
 
 def _as(value: Any, type_: Any) -> Any:
@@ -98,19 +109,24 @@ def _welcome(result: InitializeResult) -> Any:
         "serverCapabilities": {
             "supportsToolDiscovery": offered.tools is not None,
             "supportsResourceDiscovery": offered.resources is not None,
-            "supportsNotifications": True,
+            "supportsNotifications": _notifies(offered.tools) or _notifies(offered.resources),
         },
     }
+
+
+def _notifies(part: dict[str, Any] | None) -> bool:
+    return bool(part and (part.get("listChanged") or part.get("subscribe")))
 
 
 def _welcomed(value: Any) -> InitializeResult:
     welcome = _as(value, _Welcome)
     flags = welcome.server_capabilities
     capabilities = ServerCapabilities.of(flags)
+    notifies = bool(flags.get("supportsNotifications")) or None
     if flags.get("supportsToolDiscovery"):
-        capabilities.tools = ListCapability(list_changed=True)
+        capabilities.tools = ListCapability(list_changed=notifies)
     if flags.get("supportsResourceDiscovery"):
-        capabilities.resources = ResourcesCapability(list_changed=True)
+        capabilities.resources = ResourcesCapability(list_changed=notifies)
     return InitializeResult(
         protocol_version=VERSION, capabilities=capabilities, server_info=welcome.server
     )
@@ -169,9 +185,9 @@ def _progressed(value: Any) -> ProgressParams:
 
 
 def _tools_changed(params: ListChangedParams) -> Any:
-    added = [
-        {"name": tool.name, "description": tool.description or ""} for tool in params.added or []
-    ]
+    # Tools that were added in another process are dicts.
+    tools = [_as(tool, Tool) if isinstance(tool, dict) else tool for tool in params.added or []]
+    added = [{"name": tool.name, "description": tool.description or ""} for tool in tools]
     return {"added": added, "removed": params.removed or []}
 
 
@@ -183,7 +199,9 @@ REVISION = evolve(
     tool_errors=False,
     paging=False,
     cancelled_result={"status": "cancelled", "output": None},
-    methods=("shutdown", "exit"),
+    pings=False,
+    methods=("resources/changed", "shutdown", "exit"),
+    without=_UNKNOWN,
     adds={ToolResult: ("structured_content",)},
     codes={InvalidParams: BAD_ARGUMENTS, NotFound: -32002},
     dialects={
@@ -206,13 +224,8 @@ REVISION = evolve(
             lift_params=lambda _: ListChangedParams(),
             lower_params=_tools_changed,
         ),
-        "notifications/resources/updated": Dialect(
-            name="resources/changed",
-            lift_params=lambda value: UriParams(
-                uri=(_as(value, _ResourcesChanged).updated or [""])[0]
-            ),
-            lower_params=lambda params: {"updated": [params.uri]},
-        ),
+        # The list is sent even if it is empty.
+        "resources/changed": Dialect(lower_params=lambda params: {"updated": params.updated}),
         "notifications/cancelled": Dialect(
             name="cancel",
             lift_params=lambda value: CancelledParams(request_id=_as(value, _Cancel).id),

@@ -72,6 +72,8 @@ class Revision(Struct, frozen=True, eq=False, kw_only=True):
     priming: bool = False
     """An event stream may begin with an empty event, so that it can be resumed before it sends
     anything."""
+    pings: bool = True
+    """Each side may ping the other at regular intervals."""
     sampling_parts: bool = False
     """Tools and context in sampling are declared separately."""
     result_type: str | None = None

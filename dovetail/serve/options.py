@@ -69,7 +69,8 @@ class ServeOptions(Struct, frozen=True, kw_only=True):
     """Whether a POST is always answered with a single JSON body. Progress and log messages of a
     call are then dropped."""
     long_polling: float | None = None
-    """How many seconds a GET that accepts only JSON waits for messages (default: not offered)."""
+    """How many seconds a GET that accepts only JSON waits for messages (default: not offered). It
+    also gets the messages of calls whose client polls or does not accept a stream."""
     keys: Sequence[str | bytes] | None = None
     """Keys that seal session ids, newest first (default: `DOVETAIL_KEYS`, or a random key that the
     processes of one program share)."""

@@ -31,7 +31,7 @@ from ..protocol.content import ResourceContents
 from ..protocol.lifecycle import InputRequired, ServerCapabilities
 from ..protocol.methods import METHODS, Method
 from ..protocol.prompts import GetPromptResult
-from ..protocol.resources import ReadResourceResult, UriParams
+from ..protocol.resources import ReadResourceResult, ResourcesChangedParams, UriParams
 from ..protocol.tools import ToolResult
 from ..protocol.utilities import CompleteResult, PromptReference
 from .caching import Caching, asked_the_client
@@ -234,10 +234,13 @@ class Handlers:
     def may_notify(self, principal: Principal | None, method: str, params: Any) -> bool:
         """Return whether a caller may be notified of a change. It is not notified of resources that
         it may not read."""
-        if principal is None or not isinstance(params, UriParams) or not self.scopes:
+        if principal is None or not self.scopes:
             return True
-        resource = self._find(params.uri)
-        return resource is None or may_use(resource, principal)
+        uris = [params.uri] if isinstance(params, UriParams) else []
+        if isinstance(params, ResourcesChangedParams):
+            uris = params.updated
+        found = map(self._find, uris)
+        return all(resource is None or may_use(resource, principal) for resource in found)
 
     # changes
 

@@ -30,8 +30,8 @@ from dovetail.protocol.resources import (
     ListResourcesResult,
     ListResourceTemplatesResult,
     Resource,
+    ResourcesChangedParams,
     ResourceTemplate,
-    UriParams,
 )
 from dovetail.protocol.tools import CallToolParams, ListToolsResult, Tool, ToolResult
 from dovetail.revisions import DRAFT_DIALECT, error_from_wire
@@ -77,10 +77,10 @@ CALLS: list[tuple[str, Any, str, Any]] = [
         {"added": [{"name": "tides", "description": "High and low"}], "removed": ["radar"]},
     ),
     (
-        "notifications/resources/updated",
-        UriParams(uri="notes"),
         "resources/changed",
-        {"updated": ["notes"]},
+        ResourcesChangedParams(updated=["notes", "drafts"]),
+        "resources/changed",
+        {"updated": ["notes", "drafts"]},
     ),
     ("notifications/cancelled", CancelledParams(request_id=10), "cancel", {"id": 10}),
     (
@@ -250,10 +250,10 @@ def test_a_change_of_tools_without_words_is_still_a_change() -> None:
 
 
 def test_a_change_of_a_resource_that_names_none_is_understood() -> None:
+    changed = METHODS["resources/changed"]
     for raw in (b"", b"{}", b'{"updated":[]}'):
-        assert DRAFT_DIALECT.lift_params(
-            METHODS["notifications/resources/updated"], raw
-        ) == UriParams(uri="")
+        assert DRAFT_DIALECT.lift_params(changed, raw) == ResourcesChangedParams()
+    assert lower_params("resources/changed", ResourcesChangedParams()) == {"updated": []}
 
 
 @pytest.mark.parametrize(
@@ -292,7 +292,11 @@ def test_a_server_without_tools_or_resources_says_so() -> None:
     assert lower_result("initialize", result) == {
         "server": {"name": "s", "version": "1"},
         "serverCapabilities": FLAGS
-        | {"supportsToolDiscovery": False, "supportsResourceDiscovery": False},
+        | {
+            "supportsToolDiscovery": False,
+            "supportsResourceDiscovery": False,
+            "supportsNotifications": False,
+        },
     }
     lifted = lift_result("initialize", lower_result("initialize", result))
     assert (lifted.capabilities.tools, lifted.capabilities.resources) == (None, None)

@@ -91,6 +91,7 @@ from dovetail.protocol.resources import (
     ReadResourceParams,
     ReadResourceResult,
     Resource,
+    ResourcesChangedParams,
     ResourceTemplate,
     UriParams,
 )
@@ -544,7 +545,8 @@ ROWS: list[tuple[str, str, Any]] = [
         ListenParams(notifications=SubscriptionFilter(True)),
     ),
     ("server", "subscriptions/listen", Answer(ListenResult(meta={base.SUBSCRIPTION_ID: 9}))),
-    # the end, in the draft dialect
+    # changes and the end, in the draft dialect
+    ("server", "resources/changed", ResourcesChangedParams(updated=["file:///a.txt"])),
     ("client", "shutdown", Params()),
     ("server", "shutdown", Answer(ShutdownResult())),
     ("client", "exit", Params()),

@@ -485,6 +485,37 @@ async def test_without_sessions_streams_cannot_be_resumed_and_do_not_say_so() ->
         assert all(event.data for event in events)
 
 
+DRAFT_GREETING = {"mcpVersion": "2025-06-18", "clientCapabilities": {"supportsProgress": True}}
+
+
+async def test_without_sessions_the_draft_dialect_works_or_is_refused() -> None:
+    async with hosted(Stage().server, sessions=False) as site:
+        answer = await site.post(request("initialize", DRAFT_GREETING, 0))
+        error = await answer.error()
+        assert (answer.status, error["code"]) == (400, -32600)
+        assert "sessions=False" in error["message"] and "protocolVersion" in error["message"]
+    async with hosted(Stage().server) as site:
+        opened = await site.post(request("initialize", DRAFT_GREETING, 0))
+        session = {"Mcp-Session-Id": opened.headers["mcp-session-id"]}
+        listed = await site.post(request("tools/list"), session)
+        assert isinstance((await listed.json())["result"], list)
+        without = await site.post(request("tools/list"))
+        assert without.status == 400
+        assert "Mcp-Session-Id" in (await without.error())["message"]
+
+
+async def test_after_shutdown_a_session_of_the_draft_dialect_accepts_only_exit() -> None:
+    async with hosted(Stage().server) as site:
+        opened = await site.post(request("initialize", DRAFT_GREETING, 0))
+        session = {"Mcp-Session-Id": opened.headers["mcp-session-id"]}
+        ended = await site.post(request("shutdown", id=50), session)
+        assert (await ended.json())["result"] is None
+        refused = await site.post(request("tools/list"), session)
+        assert (refused.status, (await refused.error())["code"]) == (400, -32600)
+        assert (await site.post({"jsonrpc": "2.0", "method": "exit"}, session)).status == 202
+        assert (await site.post(request("tools/list"), session)).status == 404
+
+
 # sse=True
 
 

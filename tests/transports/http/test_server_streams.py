@@ -649,6 +649,64 @@ async def test_a_poll_that_hears_nothing_returns_nothing() -> None:
         assert (answer.status, await answer.body()) == (204, b"")
 
 
+@pytest.mark.parametrize("kind", ["accepts JSON", "has polled", "json_only"])
+async def test_a_poll_carries_what_a_call_says_and_asks(kind: str) -> None:
+    stage = Stage()
+
+    @stage.server.tool
+    async def book(ctx: Context) -> str:
+        await ctx.progress(1, 2, "half")
+        await ctx.info("a line")
+        answer = await ctx.elicit("Sure?", bool)
+        return f"booked: {answer.data}"
+
+    options = {"json_only": True} if kind == "json_only" else {}
+    async with hosted(stage.server, long_polling=0.5, **options) as site:
+        session = await greeted(site, capabilities={"elicitation": {}})
+        if kind != "accepts JSON":
+            stage.server.remove_tool("part")
+            assert (await session.get(headers=JSON)).status in (200, 204)
+        params = {"name": "book", "_meta": {"progressToken": "p"}}
+        call = asyncio.create_task(
+            session.ask("tools/call", params, headers=JSON if kind == "accepts JSON" else None)
+        )
+        heard: list[Any] = []
+        while not any(message.get("method") == "elicitation/create" for message in heard):
+            poll = await session.get(headers=JSON)
+            heard += await poll.json() if poll.status == 200 else []
+        heard = [message for message in heard if message["method"] != CHANGED]
+        assert [message["method"] for message in heard] == [
+            "notifications/progress",
+            "notifications/message",
+            "elicitation/create",
+        ]
+        accept = {"action": "accept", "content": {"value": True}}
+        reply = {"jsonrpc": "2.0", "id": heard[-1]["id"], "result": accept}
+        assert (await session.post(reply)).status == 202
+        answer = await call
+        assert answer.headers["content-type"] == "application/json"
+        assert text(await answer.json()) == "booked: True"
+
+
+async def test_a_question_that_no_poll_fetches_ends_its_call() -> None:
+    stage = Stage(limits=Limits(event_life=0.2))
+
+    @stage.server.tool
+    async def book(ctx: Context) -> str:
+        return str(await ctx.elicit("Sure?", bool))
+
+    async with hosted(stage.server, long_polling=0.05) as site:
+        session = await greeted(site, capabilities={"elicitation": {}})
+        answer = await session.call("book", _headers=JSON)
+        assert "did not poll" in (await answer.json())["error"]["message"]
+
+
+async def test_a_stream_is_used_by_a_client_that_accepts_one_and_does_not_poll() -> None:
+    async with hosted(Stage().server, long_polling=0.05) as site:
+        session = await greeted(site)
+        assert len(logged(await (await session.call("chat")).messages())) == 3
+
+
 async def test_what_is_said_between_two_polls_is_not_lost() -> None:
     stage = Stage()
     async with hosted(stage.server, long_polling=0.05) as site:
@@ -840,7 +898,9 @@ class Bus:
 
 
 @asynccontextmanager
-async def processes(count: int = 2, **options: Any) -> AsyncIterator[tuple[Any, ...]]:
+async def processes(
+    count: int = 2, long_polling: float | None = None, **options: Any
+) -> AsyncIterator[tuple[Any, ...]]:
     """The bus, and so many processes."""
     bus = Bus()
     await bus.start()
@@ -849,7 +909,9 @@ async def processes(count: int = 2, **options: Any) -> AsyncIterator[tuple[Any, 
         members = []
         for _ in range(count):
             stage = Stage(**options)
-            app = stage.server.asgi("/mcp", bus=lambda: join(bus.path), sse=True)
+            app = stage.server.asgi(
+                "/mcp", bus=lambda: join(bus.path), sse=True, long_polling=long_polling
+            )
             site = await stack.enter_async_context(on_port(app))
             await app.start()
             members.append(Process(stage, app, site))
@@ -891,6 +953,19 @@ async def test_a_stream_that_is_spoken_on_all_the_time_is_resumed_elsewhere_with
             assert logged(messages) == [f"{number}" for number in range(300)]
             assert text(messages[-1]) == "done"
         assert not other.standing._borrowed
+
+
+@on_a_bus
+async def test_a_poll_elsewhere_gets_what_a_call_says() -> None:
+    async with processes(long_polling=10) as (_, one, other):
+        session = await greeted(one.site)
+        call = asyncio.create_task(session.call("talk", after=1, _headers=JSON))
+        await one.stage.started.wait()
+        heard = await (await other.at(session).get(headers=JSON)).json()
+        assert logged(heard) == ["before 0"], "which had waited in the other process"
+        one.stage.release.set()
+        assert logged(await (await other.at(session).get(headers=JSON)).json()) == ["after 0"]
+        assert text(await (await call).json()) == "done"
 
 
 @on_a_bus

@@ -128,7 +128,7 @@ class Endpoint:
         gate: "AuthGate | None",
     ) -> None:
         self.dispatcher, self.rules, self._limits, self._bus = dispatcher, rules, limits, bus
-        self.sessions, self._get_streams, self.events = sessions, get_streams, events
+        self.sessions, self.get_streams, self.events = sessions, get_streams, events
         self.json_only, self._gate = json_only, gate
         self.secret_headers: Collection[bytes] = () if gate is None else gate.secrets
         self.loop = asyncio.get_running_loop()
@@ -300,7 +300,7 @@ class Endpoint:
 
     def _enter_listening(self, call: Call) -> None:
         try:
-            self._get_streams.enter(None)
+            self.get_streams.enter(None)
         except RequestRefused:
             self.dispatcher.forget(call)
             raise
@@ -376,7 +376,7 @@ class Endpoint:
         post: PostResponse = call.connection
         if call in self._listening:
             self._listening.discard(call)
-            self._get_streams.leave(None)
+            self.get_streams.leave(None)
         if post.session is not None and self.sessions is not None and call.error_code is None:
             self.sessions.share(post.session, call)
         post.finish(data)
@@ -495,9 +495,9 @@ class Endpoint:
         session.caller.principal = identity.principal
         if head.streams:
             expiry = None if self._gate is None else partial(self._gate.wait_expired, identity)
-            await self._get_streams.get(session, head, headers, receive, send, expiry)
+            await self.get_streams.get(session, head, headers, receive, send, expiry)
         else:
-            await self._get_streams.poll(session, headers, receive, send)
+            await self.get_streams.poll(session, headers, receive, send)
 
     async def _delete(
         self, head: RequestHead, identity: RequestIdentity, receive: Receive, send: Send
@@ -528,7 +528,7 @@ class Endpoint:
     async def close(self, grace: float) -> None:
         """End all streams, give running calls time to finish, and cancel the rest."""
         self._closing = True
-        self._get_streams.close()
+        self.get_streams.close()
         calls = set(self.dispatcher.running)
         tasks = [call.task for call in calls if call.task is not None]
         if tasks:

@@ -9,11 +9,15 @@ The stream of a call stays where the call runs: that process sends the messages 
 forwards later ones. A stream that belongs to no call moves to the new process. Every process gets
 its messages, so the old process drops it. If a message or a process is lost, the stream ends, and
 the client resumes it.
+
+A poll also carries what a call says and asks, if the client does not accept the call's own stream.
+Those messages wait in the process of the last poll, or of the call if there was none.
 """
 
 import asyncio
 import time
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ....errors import InvalidRequest, Overloaded
@@ -69,6 +73,7 @@ class GetStreams:
         bus.on("stream/newest", self._on_newest)
         bus.on("stream/resume", self._on_resume)
         bus.on("stream/message", self._on_forwarded)
+        bus.on("poll/messages", self._on_poll_messages)
 
     async def get(
         self,
@@ -114,9 +119,7 @@ class GetStreams:
     ) -> None:
         """Answer a GET with all waiting messages. If there are none, wait for the first."""
         self.enter(session)
-        stream = next((one for one in self._held(session) if one.id.startswith(POLL)), None)
-        if stream is None:
-            stream = self._events.open(session.key, POLL)
+        stream = self._poll_stream(session)
         self._listen(session, stream)
         reader = stream.attach(stream.dropped)
         watcher = asyncio.get_running_loop().create_task(wait_disconnected(receive))
@@ -137,6 +140,39 @@ class GetStreams:
             watcher.cancel()
             stream.detach(reader)
             self.leave(session)
+
+    def replaces_stream(self, session: HttpSession, head: RequestHead) -> bool:
+        """Return whether the messages of a call wait for a poll, because its client polls or does
+        not accept a stream."""
+        return (
+            self._poll_seconds is not None
+            and head.json
+            and (not head.streams or any(one.id.startswith(POLL) for one in session.get_streams))
+        )
+
+    def send_by_poll(self, session: HttpSession, data: bytes) -> None:
+        """Keep a message of a call for the session's next poll, in whichever process it polls."""
+        if session.has_remote_stream:
+            self._bus.publish("poll/messages", (session.key, [data]))
+        else:
+            self._poll_stream(session).push(data)
+
+    def _poll_stream(self, session: HttpSession) -> EventStream:
+        """Return the messages that wait for the session's next poll."""
+        stream = next((one for one in self._held(session) if one.id.startswith(POLL)), None)
+        if stream is None:
+            stream = self._events.open(session.key, POLL)
+            stream.on_drop = partial(self._on_poll_missed, session)
+            session.get_streams = (*session.get_streams, stream)
+            self._sessions[session.key] = session
+        return stream
+
+    def _on_poll_missed(self, session: HttpSession) -> None:
+        """End the calls whose questions no poll has fetched in time."""
+        for call in list(session.open_calls.values()):
+            if call.open_questions and call.connection.polls:
+                text = f"{call.name} asked the client, which did not poll for the question"
+                self._dispatcher.abort(call, InvalidRequest(text))
 
     def enter(self, session: HttpSession | None) -> None:
         """Count one more stream. Raise RequestRefused if there are too many."""
@@ -274,8 +310,24 @@ class GetStreams:
         ours = session.newest_stream_at
         # Messages of two processes may cross.
         session.has_remote_stream = when > ours or (session.has_remote_stream and when > 0)
+        if session.has_remote_stream:
+            self._hand_over_poll(session)
         if ours > when and not session.has_remote_stream:  # the other process must know
             self._bus.publish("stream/newest", (key, ours, ""))
+
+    def _hand_over_poll(self, session: HttpSession) -> None:
+        """Pass the messages that wait for a poll to the process that has it."""
+        for stream in session.get_streams:
+            if stream.id.startswith(POLL) and stream.held:
+                self._bus.publish("poll/messages", (session.key, stream.held))
+                stream.forget(stream.count)
+
+    def _on_poll_messages(self, payload: Any) -> None:
+        key, messages = payload
+        session = self._sessions.get(key)
+        if session is not None and not session.has_remote_stream:
+            for data in messages:
+                self._poll_stream(session).push(data)
 
     async def _borrow(self, session: HttpSession, id: str, after: int) -> EventStream | None:
         """Take over a stream from another process to read it here."""

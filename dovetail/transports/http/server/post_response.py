@@ -1,6 +1,7 @@
 """The response to one POST.
 
-The notifications and the result of a call are sent in the response to its POST. Until something has
+The notifications and the result of a call are sent in the response to its POST. (If the client
+polls, it gets the notifications in a poll.) Until something has
 been sent, the response can be one JSON body. It becomes an event stream with the first
 notification, or when the call has run for `Limits.stream_after` seconds. In the handshake era, the
 stream belongs to the session and outlives its connection. In the stateless era, it ends with the
@@ -37,7 +38,7 @@ class PostResponse:
     __slots__ = (
         "_changed", "_dispatcher", "_endpoint", "_events", "_reader", "batch", "caller", "closing",
         "gone", "head", "header_revision", "identity", "loop", "new_session_id", "open",
-        "open_calls", "replies", "revision", "session", "stream", "streams",
+        "open_calls", "polls", "replies", "revision", "session", "stream", "streams",
     )  # fmt: skip
 
     def __init__(
@@ -51,8 +52,10 @@ class PostResponse:
         self.loop = endpoint.loop
         self.head = head
         self.identity = identity
-        self.streams = head.streams and not endpoint.json_only
-        """Whether the client accepts an event stream."""
+        self.polls = session is not None and endpoint.get_streams.replaces_stream(session, head)
+        """Whether the client polls for the messages of its calls."""
+        self.streams = head.streams and not endpoint.json_only and not self.polls
+        """Whether the response may become an event stream."""
         self.session = session
         # Attributes, not properties: the dispatcher reads them several times for each request.
         self.caller: Caller | None = None
@@ -111,6 +114,12 @@ class PostResponse:
         caller, reply = self._dispatcher.initialize(
             request, self.identity, can_notify=sessions is not None
         )
+        if sessions is None and caller.revision.dialects:
+            raise InvalidRequest(
+                "The dialect of this request (`mcpVersion`) needs a session, and this server has "
+                "none (sessions=False). Send `protocolVersion`, `capabilities` and `clientInfo`, "
+                "as the published revisions do, or use another transport."
+            )
         if sessions is not None:
             self.new_session_id = sessions.mint(caller, caller.principal)
         return reply
@@ -162,16 +171,26 @@ class PostResponse:
     # for the call
 
     def notify(self, call: Call, method: str, params: Any) -> None:
-        """Send a notification that belongs to the call, if the client accepts a stream."""
-        if self.streams and (self.stream is not None or not self.gone):
+        """Send a notification that belongs to the call, if the client accepts a stream or polls."""
+        if self._can_send:
             data = self._dispatcher.encode_call_notification(call, method, params)
             if data is not None:
-                stream = self.begin()
-                stream.push(data)
-                self._wake()
-                if stream.has_missed and not self.resumable:
+                self._send(data)
+                if self.stream is not None and self.stream.has_missed and not self.resumable:
                     # The client has missed a message, and cannot resume the stream.
                     self._dispatcher.cancel(call)
+
+    @property
+    def _can_send(self) -> bool:
+        return self.polls or (self.streams and (self.stream is not None or not self.gone))
+
+    def _send(self, data: bytes) -> None:
+        """Send a message of a call, on the stream of the response or in a poll."""
+        if self.polls and self.session is not None:
+            self._endpoint.get_streams.send_by_poll(self.session, data)
+        else:
+            self.begin().push(data)
+            self._wake()
 
     @property
     def limits(self) -> Limits:
@@ -184,20 +203,17 @@ class PostResponse:
         return self._dispatcher.service.redact
 
     async def ask(self, call: Call, method: Method, params: Any) -> Any:
-        """Send a request to the client on the stream of the call. The response arrives in another
-        POST, in any process."""
+        """Send a request to the client on the stream of the call, or in a poll. The response
+        arrives in another POST, in any process."""
         session = self.session
-        if session is None or not self.streams or (self.stream is None and self.gone):
+        if session is None or not self._can_send:
             raise CannotAsk(
                 f"{method.name} needs a session and a client that accepts an event stream"
             )
         id = f"{session.key[:8]}-{token_hex(8)}"
         answer = session.open_requests[id] = self.loop.create_future()
         try:
-            self.begin().push(
-                self._dispatcher.encoder.encode_request(id, call.revision, method, params)
-            )
-            self._wake()
+            self._send(self._dispatcher.encoder.encode_request(id, call.revision, method, params))
             return self._dispatcher.read_answer(method, await answer)
         except asyncio.CancelledError:
             end = CancelledParams(
@@ -208,8 +224,8 @@ class PostResponse:
             withdrawn = self._dispatcher.encode_notification(
                 call.caller.revision, "notifications/cancelled", end
             )
-            if withdrawn is not None and self.stream is not None:
-                self.stream.push(withdrawn)
+            if withdrawn is not None and (self.polls or self.stream is not None):
+                self._send(withdrawn)
             raise
         finally:
             del session.open_requests[id]

@@ -121,6 +121,7 @@ class SessionTable:
             "session/elicitation", lambda session, id: session.caller.remember_elicitation(id)
         )
         self._on_message("session/cancel", self._cancel)
+        self._on_message("session/shutdown", _on_shutdown)
         self._on_message("session/response", _on_remote_response)
 
     def _on_message(self, topic: str, handle: Callable[..., Any]) -> None:
@@ -215,6 +216,8 @@ class SessionTable:
             self._bus.publish(
                 "session/subscribed", (session.id, uri, uri in caller.subscribed_uris)
             )
+        elif method == "shutdown":
+            self._bus.publish("session/shutdown", (session.key,))
 
     def _unseal(self, id: str, now: float) -> HttpSession | None:
         if len(id) > MAX_ID_BYTES:
@@ -381,6 +384,10 @@ class SessionTable:
         if session is not None:
             subscribed = session.caller.subscribed_uris
             session.caller.subscribed_uris = subscribed | {uri} if wanted else subscribed - {uri}
+
+
+def _on_shutdown(session: HttpSession) -> None:
+    session.caller.is_shut_down = True
 
 
 def _on_remote_response(session: HttpSession, data: bytes) -> bool | None:
