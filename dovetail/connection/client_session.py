@@ -46,7 +46,15 @@ from ..protocol.lifecycle import (
 )
 from ..protocol.methods import METHODS, Method
 from ..protocol.tasks import related_task_meta
-from ..revisions import BY_NAME, HANDSHAKE, STATELESS, Revision, decode, error_from_wire
+from ..revisions import (
+    BY_NAME,
+    DRAFT_DIALECT,
+    HANDSHAKE,
+    STATELESS,
+    Revision,
+    decode,
+    error_from_wire,
+)
 from . import handshake, stateless
 from .answer import answer, check_in_flight, start_task
 from .connection import Connection, OnProgress, PeerError, Reply
@@ -104,6 +112,8 @@ class ClientSession:
         self.era_is_known = True
         """Whether the server's answers decided its era. If its silence did, the next connection has
         to find out again."""
+        self._accepts_dialect = False
+        """Whether to use the draft dialect if the server turns out to speak that."""
         self._info = info
         self._capabilities = capabilities
         self._answers = answers
@@ -133,6 +143,7 @@ class ClientSession:
         """Agree with the server on one of the wanted revisions. Raise ProbeFailed if that needs a
         new connection."""
         old = tuple(revision for revision in wanted if not revision.stateless)
+        self._accepts_dialect = len(old) > 1  # otherwise the user has chosen a revision
         if not old:
             self._use_revision(wanted[-1])
             answer: Discovery | InitializeResult | None = await self._discover(wanted, timeout)
@@ -228,6 +239,8 @@ class ClientSession:
                     if refusal.code in MODERN:
                         raise _refused(refusal, newest) from None
                     return None
+                if not supported:
+                    return None  # it speaks no published revision, but perhaps the draft dialect
                 revision = self._common(supported, wanted)
                 if not revision.stateless:
                     return None
@@ -258,28 +271,41 @@ class ClientSession:
         )
 
     async def _initialize(self, newest: Revision, timeout: float) -> InitializeResult:
-        self.revision, self._meta = newest, {}
-        params = InitializeParams(
-            protocol_version=newest.version,
-            capabilities=self._declared_capabilities(newest),
-            client_info=self._info,
-        )
-        method = METHODS["initialize"]
+        """Return the answer to `initialize`. If the server seems to speak the draft dialect, greet
+        it again in that."""
         try:
-            raw = await self.connection.request(
-                newest, method, params, timeout=timeout, cancellable=False
-            )
-            result: InitializeResult = newest.lift_result(method, raw)
+            return await self._greet(newest, timeout)
         except PeerError as refusal:
+            if self._accepts_dialect and handshake.may_speak_dialect(refusal.code, refusal.message):
+                try:
+                    return await self._greet(DRAFT_DIALECT, timeout)
+                except (PeerError, TimedOut, msgspec.MsgspecError) as problem:
+                    log.debug("The server does not speak the draft dialect either: %s", problem)
             raise _refused(refusal, newest) from None
         except msgspec.MsgspecError as problem:
             raise InvalidRequest(
                 f"The server's answer to initialize is malformed: {problem}"
             ) from None
+
+    async def _greet(self, revision: Revision, timeout: float) -> InitializeResult:
+        self.revision, self._meta = revision, {}
+        params = InitializeParams(
+            protocol_version=revision.version,
+            capabilities=self._declared_capabilities(revision),
+            client_info=self._info,
+        )
+        method = METHODS["initialize"]
+        raw = await self.connection.request(
+            revision, method, params, timeout=timeout, cancellable=False
+        )
+        if self._accepts_dialect and handshake.is_dialect_answer(raw):
+            self.revision = revision = DRAFT_DIALECT
+        result: InitializeResult = revision.lift_result(method, raw)
         return result
 
     def _accept_greeting(self, greeting: InitializeResult, old: tuple[Revision, ...]) -> None:
-        self.revision = handshake.agreed_revision(old[-1], greeting, old)
+        if self.revision is not DRAFT_DIALECT:
+            self.revision = handshake.agreed_revision(old[-1], greeting, old)
         self._meta = {}
         self.server_info = greeting.server_info
         self.server_capabilities = greeting.capabilities

@@ -16,7 +16,7 @@ from ..protocol.lifecycle import (
     ServerCapabilities,
 )
 from ..protocol.methods import METHODS
-from ..revisions import BY_NAME, DRAFT_DIALECT, HANDSHAKE, Revision
+from ..revisions import BAD_ARGUMENTS, BY_NAME, DRAFT_DIALECT, HANDSHAKE, Revision
 
 INITIALIZE = METHODS["initialize"]
 
@@ -31,6 +31,25 @@ def dialect_of(raw: Any) -> Revision:
     if isinstance(params, dict) and "mcpVersion" in params and "protocolVersion" not in params:
         return DRAFT_DIALECT
     return HANDSHAKE[-1]
+
+
+def is_dialect_answer(raw: Any) -> bool:
+    """Return whether a server answered `initialize` in the draft dialect."""
+    try:
+        result = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    return (
+        isinstance(result, dict)
+        and "serverCapabilities" in result
+        and "protocolVersion" not in result
+    )
+
+
+def may_speak_dialect(code: int, message: str) -> bool:
+    """Return whether a server may have refused `initialize` because it expects the draft dialect,
+    in which the params have other names."""
+    return code in (BAD_ARGUMENTS, InvalidParams.code) or "mcpVersion" in message
 
 
 def accept_initialize(
@@ -81,6 +100,8 @@ def negotiate(requested: str, served: tuple[Revision, ...]) -> Revision:
     handshake = [
         revision for revision in served if not revision.stateless and not revision.dialects
     ]
+    if served == (DRAFT_DIALECT,):
+        raise InvalidParams("initialize: this server expects `mcpVersion` (detailed draft)")
     if not handshake:
         names = version_names(served)
         raise UnsupportedVersion(

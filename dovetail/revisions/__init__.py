@@ -2,7 +2,7 @@
 asks what a revision supports."""
 
 from . import draft_dialect, v2024_11_05, v2025_03_26, v2025_06_18, v2025_11_25, v2026_07_28
-from .revision import Dialect, Revision, decode, error_from_wire
+from .revision import BAD_ARGUMENTS, Dialect, Revision, decode, error_from_wire
 
 OFFICIAL: tuple[Revision, ...] = (
     v2024_11_05.REVISION,
@@ -25,6 +25,6 @@ APPS = "2026-01-26"
 https://github.com/modelcontextprotocol/ext-apps/blob/main/specification/2026-01-26/apps.mdx"""
 
 __all__ = [
-    "ALL", "APPS", "BY_NAME", "DRAFT_DIALECT", "HANDSHAKE", "HEADERLESS", "OFFICIAL", "STATELESS",
-    "Dialect", "Revision", "decode", "error_from_wire",
+    "ALL", "APPS", "BAD_ARGUMENTS", "BY_NAME", "DRAFT_DIALECT", "HANDSHAKE", "HEADERLESS",
+    "OFFICIAL", "STATELESS", "Dialect", "Revision", "decode", "error_from_wire",
 ]  # fmt: skip

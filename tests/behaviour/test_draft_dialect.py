@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from dovetail import Client, Context, Limits, Server
-from dovetail.errors import InvalidRequest, MethodNotFound
+from dovetail.errors import InvalidParams, InvalidRequest, MethodNotFound
+from dovetail.ports import Principal
 from dovetail.protocol.base import ListChangedParams
 from dovetail.testing import Bare, Tape, bare, pair
 from dovetail.transports import memory
@@ -139,6 +140,80 @@ async def test_notifications_are_declared_only_if_they_can_be_sent() -> None:
         }
 
 
+# recognising a server
+
+
+WELCOME = {
+    "server": {"name": "old", "version": "0"},
+    "serverCapabilities": {"supportsToolDiscovery": True, "supportsNotifications": True},
+}
+REFUSALS = {
+    "refuses it": {"code": 4001, "message": "Missing required parameter 'mcpVersion'"},
+    "calls it invalid": {"code": -32602, "message": "Invalid params"},
+    "explains it": {"code": -32000, "message": "mcpVersion is required"},
+}
+
+
+async def serve_the_dialect(peer: Bare, greeted: str) -> list[str]:
+    """Answer as a server that knows nothing but the dialect; return what it was sent."""
+    heard: list[str] = []
+    while True:
+        message = await peer.receive()
+        method, params = message["method"], message.get("params", {})
+        heard.append(method)
+        reply: dict[str, Any] = {"error": {"code": -32601, "message": f"No method {method}"}}
+        if method == "initialize" and ("mcpVersion" in params or greeted == "accepts it"):
+            reply = {"result": WELCOME}
+        elif method == "initialize":
+            reply = {"error": REFUSALS[greeted]}
+        elif method == "tools/list":
+            reply = {"result": [{"name": "get_weather", "inputSchema": {"type": "object"}}]}
+        elif method == "tools/invoke":
+            reply = {"result": {"status": "success", "output": {"temperature": 89}}}
+        elif method == "shutdown":
+            reply = {"result": None}
+        if method == "exit":
+            return heard
+        if "id" in message:
+            peer.send({"jsonrpc": "2.0", "id": message["id"], **reply})
+
+
+@pytest.mark.parametrize("greeted", ["accepts it", *REFUSALS])
+@pytest.mark.parametrize("revision", [None, "handshake"])
+async def test_a_client_recognizes_a_server_of_the_dialect(
+    greeted: str, revision: str | None
+) -> None:
+    ours, theirs = memory.pair()
+    serving = asyncio.create_task(serve_the_dialect(Bare(theirs), greeted))
+    async with Client(ours, revision=revision) as client:
+        assert client.revision == DRAFT
+        assert client.server_info is not None and client.server_info.name == "old"
+        assert [tool.name for tool in await client.list_tools()] == ["get_weather"]
+        result = await client.call_tool("get_weather", {"city": "Phoenix"})
+        assert result.data == {"temperature": 89}
+    heard = await serving
+    greetings = 1 if greeted == "accepts it" else 2
+    probe = ["server/discover"] if revision is None else []
+    assert heard == [
+        *probe, *["initialize"] * greetings, "initialized",
+        "tools/list", "tools/invoke", "shutdown", "exit",
+    ]  # fmt: skip
+
+
+async def test_a_server_of_the_dialect_alone_is_recognized() -> None:
+    async with pair(build(revisions=[DRAFT])) as client:
+        assert (await client.call_tool("add", {"a": 1, "b": 2})).data == 3
+
+
+async def test_a_client_with_a_chosen_revision_does_not_switch_to_the_dialect() -> None:
+    ours, theirs = memory.pair()
+    serving = asyncio.create_task(serve_the_dialect(Bare(theirs), "calls it invalid"))
+    with pytest.raises(InvalidParams, match="refused initialize"):
+        async with Client(ours, revision="2025-06-18"):
+            pass
+    serving.cancel()
+
+
 # nothing else
 
 
@@ -213,3 +288,16 @@ async def test_a_call_that_runs_at_shutdown_is_finished() -> None:
         assert (await peer.ask("shutdown", id=50))["result"] is None
         release.set()
         assert (await peer.receive())["result"]["output"] == "done"
+
+
+async def test_a_caller_is_not_told_of_resources_that_it_may_not_read() -> None:
+    server = build()
+    server.add_resource(lambda: "s", "secret://one", scopes=["secrets"])
+    user = Principal("ann", scopes=("other",))
+    heard: asyncio.Queue[str] = asyncio.Queue()
+    async with pair(server, revision=DRAFT, user=user) as client:
+        await client.subscribe("secret://one", heard.put_nowait)
+        await client.subscribe("notes://one", heard.put_nowait)
+        server.notify_resource_updated("secret://one")
+        server.notify_resource_updated("notes://one")
+        assert await heard.get() == "notes://one"
