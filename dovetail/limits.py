@@ -85,10 +85,11 @@ class Limits(Struct, frozen=True, kw_only=True):
     # tasks
     tasks: int = 10_000
     """Tasks that are kept at the same time, running or finished (default: 10,000). Each counts
-    until it expires. Further tasks are refused."""
+    until it expires. Above this, the oldest finished tasks of anonymous callers are deleted; if
+    there are none, further tasks are refused."""
     tasks_each: int = 1000
-    """Tasks of one authenticated caller, or of one session (default: 1000). Further tasks are
-    refused."""
+    """Tasks of one authenticated caller, of one address, or of one session on this machine
+    (default: 1000). Further tasks are refused."""
     task_bytes: int = 256 * MIB
     """Bytes that all tasks together occupy, in memory or on disk (default: 256 MiB). Above this,
     new tasks are refused, and a result that does not fit is replaced by an error."""

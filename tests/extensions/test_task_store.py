@@ -132,7 +132,15 @@ async def test_more_than_there_may_be_are_refused_until_some_have_gone(store: Ta
 
 
 @pytest.mark.parametrize(
-    "whose", [{"owner": "ada"}, {"session": "s"}, {"owner": "ada", "session": "s"}], ids=str
+    "whose",
+    [
+        {"owner": "ada"},
+        {"session": "s"},
+        {"owner": "ada", "session": "s"},
+        {"network": "192.0.2.1"},
+        {"network": "192.0.2.1", "session": "s"},
+    ],
+    ids=str,
 )
 async def test_nobody_has_more_than_each_may_have(store: TaskStore, whose: dict[str, str]) -> None:
     store.bind(Limits(tasks_each=2))
@@ -146,6 +154,67 @@ async def test_nobody_has_more_than_each_may_have(store: TaskStore, whose: dict[
         await store.add(record(f"nobody {number}"))
     await store.remove("3")
     await store.add(record("4", **whose))
+    await store.close()
+
+
+async def test_anonymous_tasks_count_by_address_whatever_their_session(store: TaskStore) -> None:
+    store.bind(Limits(tasks_each=2))
+    for number in range(2):
+        await store.add(record(f"{number}", network="192.0.2.1", session=f"{number}"))
+    with pytest.raises(Overloaded, match="You already have 2 tasks"):
+        await store.add(record("more", network="192.0.2.1", session="new"))
+    await store.add(record("other", network="192.0.2.2"))
+    await store.close()
+
+
+def finished(id: str, **fields: Any) -> TaskRecord:
+    return record(id, status="completed", **fields)
+
+
+async def test_old_finished_tasks_of_anonymous_callers_make_room(store: TaskStore) -> None:
+    store.bind(Limits(tasks=4, tasks_each=3))
+    await store.add(finished("of ada", owner="ada"))
+    await store.add(record("running"))
+    await store.add(finished("old", network="192.0.2.1"))
+    await store.add(finished("newer", network="192.0.2.2"))
+    await store.add(record("one", owner="ada"))
+    assert await store.get("old") is None
+    for kept in ("of ada", "running", "one"):
+        assert await store.get(kept) is not None
+    while await store.get("newer") is not None:
+        await store.add(record("another", owner="ada"))
+    for number in range(3):
+        try:
+            await store.add(record(f"eve {number}", owner="eve"))
+        except Overloaded as error:
+            assert "4 tasks, which is the limit" in str(error)
+            break
+    else:
+        raise AssertionError("running tasks and those of known callers are not deleted")
+    assert await store.get("of ada") is not None
+    await store.close()
+
+
+async def test_a_caller_that_has_enough_tasks_deletes_nobody_elses(store: TaskStore) -> None:
+    store.bind(Limits(tasks=3, tasks_each=2))
+    await store.add(finished("of another", network="192.0.2.1"))
+    for number in range(2):
+        await store.add(record(f"{number}", network="192.0.2.2"))
+    with pytest.raises(Overloaded, match="You already have 2 tasks"):
+        await store.add(record("more", network="192.0.2.2"))
+    assert await store.get("of another") is not None
+    await store.close()
+
+
+async def test_finished_tasks_of_anonymous_callers_make_room_for_bytes(store: TaskStore) -> None:
+    store.bind(Limits(task_bytes=400_000))
+    await store.add(finished("old", result=b"x" * 250_000))
+    with pytest.raises(TooLarge):
+        await store.add(record("too large for any room", params=b"x" * 500_000))
+    assert await store.get("old") is not None
+    await store.add(record("of ada", owner="ada", params=b"x" * 250_000))
+    assert await store.get("old") is None
+    assert await store.get("of ada") is not None
     await store.close()
 
 

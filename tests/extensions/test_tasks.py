@@ -784,6 +784,32 @@ async def test_no_session_has_more_tasks_than_each_may_have() -> None:
         await asyncio.gather(*(task.result() for task in made))
 
 
+@pytest.mark.parametrize("revision", [CORE, "2026-07-28"])
+async def test_an_anonymous_caller_pays_for_its_tasks_by_address(revision: str) -> None:
+    from dovetail.extensions.tasks.wire import record_from_call
+    from dovetail.ports import Call, Caller, Principal
+    from dovetail.protocol.methods import METHODS
+    from dovetail.protocol.tools import CallToolParams
+    from dovetail.revisions import BY_NAME
+
+    def network(address: str | None, principal: Principal | None = None) -> str:
+        call = Call(
+            1,
+            METHODS["tools/call"],
+            CallToolParams(name="wait"),
+            Caller(BY_NAME[revision]),
+            None,
+            principal=principal,
+            address=address,
+        )
+        return record_from_call(call, False, Limits()).network
+
+    assert network("192.0.2.7") == "192.0.2.7"
+    assert network("2001:db8::1") == network("2001:db8::2") == "2001:db8::/64"
+    assert network("127.0.0.1") == network(None) == ""
+    assert network("192.0.2.7", Principal("ada")) == ""
+
+
 async def test_a_result_that_there_is_no_room_for_fails_its_task(form: str) -> None:
     server = Server("large", limits=Limits(task_bytes=100_000))
 

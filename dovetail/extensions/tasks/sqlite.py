@@ -40,6 +40,7 @@ from .store import (
     TaskMessage,
     TaskRecord,
     TaskStore,
+    TaskStoreFull,
     can_run_all,
     out_of_room,
     pack,
@@ -128,6 +129,12 @@ RECEIVE = (
 DELETE_EXPIRED = (
     "DELETE FROM tasks WHERE number IN (SELECT number FROM tasks WHERE expires <= ? LIMIT ?)"
 )
+DELETE_FINISHED = (
+    "DELETE FROM tasks WHERE number IN "
+    "(SELECT number FROM tasks WHERE owner = '' AND over ORDER BY number LIMIT ?)"
+)
+FINISHED_BATCH_SIZE = 10
+"""How many finished tasks of anonymous callers are deleted at once if the file is full."""
 
 T = TypeVar("T")
 _decode_message = msgspec.msgpack.Decoder(TaskMessage).decode
@@ -325,18 +332,22 @@ class SqliteStore(TaskStore):
         return self._execute_on(self._writer, statement, values)
 
     def _execute_with_room(self, statement: str, *values: Any) -> sqlite3.Cursor:
-        """Execute a statement; if the file is full, delete expired tasks first."""
+        """Execute a statement; if the file is full, delete expired tasks first, then the oldest
+        finished tasks of anonymous callers."""
+        size = sum(len(value) for value in values if isinstance(value, bytes))
         while True:
             try:
                 return self._execute(statement, *values)
             except TooLarge:
-                if not self._delete_expired_tasks():
+                fits = size <= self._limits.task_bytes
+                if not self._delete_expired_tasks() and not (fits and self._delete_finished()):
                     raise
 
     def _add(self, record: TaskRecord, data: bytes) -> None:
         key = quota_key(record)
         while (error := self._quota_error(key)) is not None:
-            if not self._delete_expired_tasks():
+            is_full = isinstance(error, TaskStoreFull)
+            if not self._delete_expired_tasks() and not (is_full and self._delete_finished()):
                 raise error
         columns = record.id, record.owner, record.session, key, record.expires
         self._execute_with_room(ADD, *columns, self._runner, record.over, data, record.result)
@@ -348,6 +359,9 @@ class SqliteStore(TaskStore):
 
     def _delete_expired_tasks(self) -> int:
         return self._execute(DELETE_EXPIRED, time.time(), BATCH_SIZE).rowcount
+
+    def _delete_finished(self) -> int:
+        return self._execute(DELETE_FINISHED, FINISHED_BATCH_SIZE).rowcount
 
     def _delete_batch(self) -> bool:
         """Delete a batch of tasks and free pages; return whether there are more."""

@@ -12,8 +12,9 @@ another process. A message is addressed to the task, so the process that runs it
 even if it took the task over after a crash.
 
 Expired tasks are never returned. Stores are bounded in tasks and in bytes (`Limits.tasks`,
-`tasks_each`, `task_bytes`). Beyond a bound, new tasks are refused: an accepted task is kept for as
-long as promised.
+`tasks_each`, `task_bytes`). If a store is full, the oldest finished tasks of anonymous callers are
+deleted early, because nobody answers for them. Otherwise new tasks are refused: an accepted task is
+kept for as long as promised.
 """
 
 import os
@@ -66,6 +67,8 @@ class TaskRecord(Struct, kw_only=True, omit_defaults=True):
     """The id of the principal that owns the task; empty if callers are anonymous."""
     session: str = ""
     """The session in which the task was started; empty if there is none."""
+    network: str = ""
+    """The network address of an anonymous caller; empty on this machine."""
     tool: str
     """The name of the tool."""
     params: bytes
@@ -229,24 +232,30 @@ def unpack(data: bytes, result: bytes = b"") -> TaskRecord:
     return record
 
 
-def quota_key(record: "TaskRecord | StoredTask") -> str:
-    """Return the key under which `Limits.tasks_each` counts a task: its owner, or its session if
-    callers are anonymous; empty if the task is not counted."""
+def quota_key(record: TaskRecord) -> str:
+    """Return the key under which `Limits.tasks_each` counts a task: its owner; for an anonymous
+    caller its address or, on this machine, its session; empty if the task is not counted."""
     if record.owner:
         return f"owner {record.owner}"
+    if record.network:
+        return f"address {record.network}"
     return f"session {record.session}" if record.session else ""
+
+
+class TaskStoreFull(Overloaded):
+    """A store has the maximum number of tasks (`Limits.tasks`)."""
 
 
 def quota_error(limits: Limits, total: int, of_caller: int) -> Overloaded | None:
     """Return the error if one more task would exceed a bound."""
-    if total >= limits.tasks:
-        return Overloaded(
-            f"The server already has {limits.tasks} tasks, which is the limit. Try again later"
-        )
     if of_caller >= limits.tasks_each:
         return Overloaded(
             f"You already have {limits.tasks_each} tasks, which is the limit. Each task "
             "counts until it expires"
+        )
+    if total >= limits.tasks:
+        return TaskStoreFull(
+            f"The server already has {limits.tasks} tasks, which is the limit. Try again later"
         )
     return None
 
@@ -283,6 +292,8 @@ class StoredTask(Struct):
     expires: float
     owner: str
     session: str
+    payer: str
+    """The quota key."""
     over: bool
     data: bytes
     result: bytes
@@ -321,8 +332,9 @@ class InMemoryTaskStore(TaskStore):
         with self._lock:
             if self._quota_error(key) is not None:
                 self._delete_expired()
-            if (error := self._quota_error(key)) is not None:
-                raise error
+            while (error := self._quota_error(key)) is not None:
+                if not isinstance(error, TaskStoreFull) or not self._delete_finished():
+                    raise error
             self._last_number += 1
             self._set(record, self._last_number)
             self._counts[key] += 1
@@ -412,6 +424,7 @@ class InMemoryTaskStore(TaskStore):
             record.expires,
             record.owner,
             record.session,
+            quota_key(record),
             record.over,
             pack(record),
             record.result,
@@ -420,7 +433,9 @@ class InMemoryTaskStore(TaskStore):
         growth = task.size - (0 if before is None else before.size)
         if self._bytes + growth > self._limits.task_bytes:
             self._delete_expired(spare=record.id)
-        if self._bytes + growth > self._limits.task_bytes:
+        while self._bytes + growth > self._limits.task_bytes:
+            if task.size <= self._limits.task_bytes and self._delete_finished():
+                continue
             raise out_of_room(self._limits)
         self._bytes += growth
         self._tasks[record.id] = task
@@ -429,10 +444,17 @@ class InMemoryTaskStore(TaskStore):
         task = self._tasks.pop(id, None)
         if task is not None:
             self._bytes -= task.size
-            key = quota_key(task)
-            self._counts[key] -= 1
-            if not self._counts[key]:
-                del self._counts[key]
+            self._counts[task.payer] -= 1
+            if not self._counts[task.payer]:
+                del self._counts[task.payer]
+
+    def _delete_finished(self) -> bool:
+        """Delete the oldest finished task of an anonymous caller. Return False if there is none."""
+        tasks = self._tasks.items()  # oldest first
+        oldest = next((id for id, task in tasks if task.over and not task.owner), None)
+        if oldest is not None:
+            self._remove(oldest)
+        return oldest is not None
 
     def _delete_expired(self, spare: str = "") -> None:
         now = time.time()

@@ -20,6 +20,7 @@ from ...connection.multi_round_trip import input_request
 from ...errors import BY_CODE, InternalError, InvalidParams, InvalidRequest, ProtocolError
 from ...jsonrpc.messages import encode
 from ...limits import Limits
+from ...net import network_of
 from ...ports import Call, Caller, Principal
 from ...protocol.base import Implementation
 from ...protocol.lifecycle import ClientCapabilities
@@ -56,6 +57,7 @@ def record_from_call(call: Call, resumable: bool, limits: Limits) -> TaskRecord:
         ttl=_ttl(None if caller.revision.stateless else params.task, limits),
         owner=owner_of(call),
         session=caller.session_id,
+        network="" if principal is not None else network_of(call.address or ""),
         tool=params.name,
         params=encode(
             CallToolParams(name=params.name, arguments=params.arguments, meta=params.meta)
