@@ -269,9 +269,10 @@ def is_confidential(url: str) -> bool:
     return scheme == "https" or (scheme == "http" and is_loopback(host))
 
 
-def without_password(url: str) -> str:
-    """Return a URL without its user name and password, for display."""
-    return re.sub(r"//[^/@]*@", "//", url)
+def shown_url(url: str) -> str:
+    """Return a URL as messages may show it: without a user name, a password and a query, in which
+    many servers expect their key."""
+    return re.sub(r"//[^/@]*@", "//", url).partition("?")[0]
 
 
 def why_not_openable(url: str) -> str | None:

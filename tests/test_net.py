@@ -20,9 +20,9 @@ from dovetail.net import (
     origin,
     parse_host,
     parse_origin,
+    shown_url,
     split_origin,
     why_not_openable,
-    without_password,
 )
 
 HOSTS = [
@@ -155,7 +155,8 @@ def test_headers_that_name_a_host() -> None:
 
 
 def test_a_password_is_not_shown() -> None:
-    assert without_password("http://user:secret@example.com/@x") == "http://example.com/@x"
+    assert shown_url("http://user:secret@example.com/@x") == "http://example.com/@x"
+    assert shown_url("https://example.com/mcp?key=secret#x") == "https://example.com/mcp"
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from ..config import ServerConfig
 
 URL = re.compile(r"[a-z][a-z0-9+.-]*://\S*", re.IGNORECASE)
-FILE_SUFFIXES = (".js", ".mjs", ".ts", ".json")
+CONFIG_SUFFIXES = (".json", ".jsonc", ".toml", ".yaml", ".yml")
+FILE_SUFFIXES = (".js", ".mjs", ".ts", *CONFIG_SUFFIXES)
 """A TARGET with one of these suffixes, or that names Python code, is not a command."""
 ANY_TARGET = (
     "a script (server.py), an object in Python code (server.py:orders, shop.servers:orders), an "
@@ -92,9 +93,9 @@ def parse_target(options: Namespace) -> str | list[str]:
     it."""
     text: str = options.target
     is_url, is_file = URL.fullmatch(text) is not None, _is_file(text)
-    if options.server is not None and not (is_file and text.endswith(".json")):
+    if options.server is not None and not (is_file and text.endswith(CONFIG_SUFFIXES)):
         raise ConfigError(f"--server chooses from an mcp.json file, but the target is {text}")
-    if options.header and not is_url and not text.endswith(".json"):
+    if options.header and not is_url and not text.endswith(CONFIG_SUFFIXES):
         raise ConfigError(f"--header is for a URL, but the target is {text}")
     if is_file:
         return _absolute(text) if options.cwd else text
@@ -110,14 +111,10 @@ def find_server_config(options: Namespace) -> "ServerConfig | None":
     text: str = options.target
     if URL.fullmatch(text):
         return config.ServerConfig(url=text)
-    if not (_is_file(text) and text.endswith(".json")):
+    if not (_is_file(text) and text.endswith(CONFIG_SUFFIXES)):
         return None
-    servers = config.read(text)
-    if options.server is None and len(servers) > 1:
-        names = ", ".join(sorted(servers))
-        raise ConfigError(f"{text} has several servers; choose one with --server: {names}")
-    found = config.expand(config.choose(servers, options.server, text))
-    return found if found.url is not None else None
+    chosen = config.resolve(config.read(text), options.server, text, option="--server")
+    return chosen.config if chosen.config.url is not None else None
 
 
 def _is_file(text: str) -> bool:

@@ -86,8 +86,8 @@ class Client(Requester):
     Args:
         target: The server: a URL (`http`, `https`, `ws`, `wss`), a script (`"server.py"`), an
             object in Python code (`"server.py:orders"`, `"shop.servers:orders"`), a command as a
-            list (`["uvx", "some-server"]`), an `mcp.json` as a path or a dict, a `Server` object,
-            or a `Channel`.
+            list (`["uvx", "some-server"]`), an `mcp.json` or another host's file as a path, or as a
+            dict, a `Server` object, or a `Channel`.
         server: Which server of an `mcp.json` to use. Required if it has several.
         revision: The protocol revision to use: a date, `"handshake"`, `"stateless"` or
             `"detailed-draft"` (default: the newest that both sides support).
@@ -121,8 +121,8 @@ class Client(Requester):
         proxy: URL of an HTTP proxy (default: from the environment).
         long_polling: Poll for messages that the server sends on its own, instead of keeping a
             stream open. Use it on networks that cut long-lived responses.
-        timeout: Seconds to wait for each answer, and for the connection to open (default:
-            `limits.timeout`, 60).
+        timeout: Seconds to wait for each answer, and for the connection to open (default: as the
+            `mcp.json` says, else `limits.timeout`, 60).
         limits: Bounds on sizes, counts and times; see `Limits`.
         cache: Whether to cache answers for as long as the server allows, or a `SharedCache` to
             share them among clients.
@@ -190,11 +190,12 @@ class Client(Requester):
             callbacks,
             extension_set,
             limits,
-            limits.timeout if timeout is None else timeout,
+            _first_set(timeout, resolved.timeout, limits.timeout),
             on_notification=self._on_notification,
             on_open=self._on_open,
             on_state=self._on_state,
         )
+        connector.open_timeout = _first_set(timeout, resolved.open_timeout, limits.timeout)
         connector.log_level = "debug" if on_log is not None else None
         response_cache = ResponseCache(cache, resolved.cache_key, limits, extension_set)
         super().__init__(connector, response_cache, middleware, on_progress)
@@ -689,6 +690,10 @@ def _with_auth_extensions(extensions: Sequence[Extension], auth: Any) -> Extensi
     ids = {extension.id for extension in extensions}
     needed = [Extension(id=id) for id in getattr(auth, "extensions", ()) if id not in ids]
     return Extensions([*extensions, *needed])
+
+
+def _first_set(*values: float | None) -> float:
+    return next(value for value in values if value is not None)
 
 
 def _tool_params(name: str, arguments: Any, meta: dict[str, Any] | None) -> CallToolParams:

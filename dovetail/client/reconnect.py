@@ -76,6 +76,8 @@ class Connector:
     ) -> None:
         self.target, self.callbacks, self.extensions = target, callbacks, extensions
         self.limits, self.timeout = limits, timeout
+        self.open_timeout = timeout
+        """Seconds to wait for the connection to open."""
         self.state = "new"
         self.session: ClientSession | None = None
         self.log_level: str | None = None
@@ -98,11 +100,11 @@ class Connector:
         """Return the session; open it first if there is none.
 
         Args:
-            timeout: Seconds to wait for it (default: the client's `timeout`).
+            timeout: Seconds to wait for it (default: `open_timeout`).
         """
         if self.session is not None:
             return self.session
-        limit = self.timeout if timeout is None else timeout
+        limit = self.open_timeout if timeout is None else timeout
         return await self.with_login(partial(self._wait_for_session, limit))
 
     async def _wait_for_session(self, timeout: float) -> ClientSession:
@@ -272,7 +274,7 @@ class Connector:
                 self._revisions,
                 probe=probe,
                 probe_timeout=self.limits.probe_timeout,
-                timeout=self.timeout,
+                timeout=self.open_timeout,
             )
             await self._set_level(session)
         except BaseException as problem:

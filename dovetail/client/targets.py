@@ -7,6 +7,7 @@ called. So a server that died can be started or reached again.
 """
 
 import logging
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,10 @@ class Target(Struct, frozen=True, eq=False):
     credentials."""
     credentials: Credentials | None = None
     """The credentials that the client authenticates with."""
+    timeout: float | None = None
+    """Seconds to wait for each answer, if the configuration says so."""
+    open_timeout: float | None = None
+    """Seconds to wait for the connection to open, if the configuration says so."""
 
 
 class ConnectOptions(Struct, frozen=True, eq=False):
@@ -65,6 +70,8 @@ class ConnectOptions(Struct, frozen=True, eq=False):
     """Whether to poll for messages instead of keeping a stream open."""
     auth: Any
     """Credentials, or a bearer token."""
+    shown: str | None = None
+    """What messages call the URL, if it contains values that must not be shown."""
 
 
 def resolve_target(target: Any, options: ConnectOptions) -> Target:
@@ -83,7 +90,7 @@ def _resolve(target: Any, options: ConnectOptions) -> Target:
     if _is_channel(target):
         return Target(type(target).__name__, lambda: _given(target), can_reopen=False)
     if isinstance(target, Mapping):
-        return _from_config(config.choose(config.parse(target), options.server), options)
+        return _from_config(config.resolve(config.parse(target), options.server), options)
     if isinstance(target, list | tuple):
         return _from_command([str(part) for part in target], options)
     if isinstance(target, str | Path):
@@ -101,8 +108,9 @@ def _from_string(text: str, options: ConnectOptions) -> Target:
         python.check_exists()
         return _from_command(python.command(), options, text)
     path = Path(text)
-    if path.suffix == ".json":
-        return _from_config(config.choose(config.read(path), options.server, text), options)
+    if path.suffix.lower() in config.SUFFIXES:
+        chosen = config.resolve(config.read(path), options.server, text)
+        return _from_config(chosen, options, text)
     if path.suffix in SCRIPT_RUNNERS:
         if not path.is_file():
             raise ConfigError(f"There is no file {text}")
@@ -116,16 +124,33 @@ def _from_string(text: str, options: ConnectOptions) -> Target:
     )
 
 
-def _from_config(chosen: config.ServerConfig, options: ConnectOptions) -> Target:
-    """Resolve a server of an `mcp.json`. The client's options take precedence."""
-    server = config.expand(chosen)
+def _from_config(chosen: config.ChosenServer, options: ConnectOptions, where: str = "") -> Target:
+    """Resolve a server of an `mcp.json`. The client's options take precedence.
+
+    Messages call a server process by its name in the file, and do not show the part of a URL that
+    has variables: arguments and URLs may contain secrets.
+    """
+    server, written = chosen.config, chosen.written
     if server.url is not None:
         headers = {**server.headers, **(options.headers or {})}
         auth = options.auth or _auth_from_config(server.auth)
-        return _from_url(server.url, replace(options, headers=headers, auth=auth))
-    assert server.command is not None
-    env, cwd = {**server.env, **(options.env or {})}, options.cwd or server.cwd
-    return _from_command([server.command, *server.args], replace(options, env=env, cwd=cwd))
+        shown = None if server.url == written.url else _hide_path(server.url, written.url or "")
+        options = replace(options, headers=headers, auth=auth, shown=shown)
+        target = _from_url(server.url, options)
+    else:
+        assert server.command is not None
+        env, cwd = {**server.env, **(options.env or {})}, options.cwd or server.cwd
+        options = replace(options, env=env, cwd=cwd)
+        name = f"{chosen.name} in {where}" if where else chosen.name
+        target = _from_command([server.command, *server.args], options, name)
+    return replace(target, timeout=server.timeout, open_timeout=server.open_timeout)
+
+
+def _hide_path(url: str, written: str) -> str:
+    """Return what to show of a URL whose variables were filled in: its origin, or, if it has none,
+    the URL as it is written."""
+    origin = re.match(r"[a-zA-Z]+://[^/?#@\s]+(?=[/?#]|$)", url)
+    return f"{origin[0]}/…" if origin else written
 
 
 def _from_command(
@@ -166,7 +191,7 @@ def _bind_credentials(url: str, options: ConnectOptions, peers: Any) -> Credenti
     auth = options.auth
     if auth is None or any(name.lower() == "authorization" for name in options.headers or ()):
         return None
-    from ..net import is_confidential
+    from ..net import is_confidential, shown_url
     from ..transports.http.client.fetch import fetcher
 
     if isinstance(auth, str):
@@ -183,7 +208,8 @@ def _bind_credentials(url: str, options: ConnectOptions, peers: Any) -> Credenti
         )
     if not is_confidential(url):
         raise ConfigError(
-            f"{url}: credentials are only sent over https, or to localhost. Use an https URL."
+            f"{options.shown or shown_url(url)}: credentials are only sent over https, or to "
+            "localhost. Use an https URL."
         )
     fetch = fetcher(peers, getattr(auth, "named", ()), verify=options.verify, proxy=options.proxy)
     bound: Credentials = auth.bind(url, fetch)
@@ -191,14 +217,14 @@ def _bind_credentials(url: str, options: ConnectOptions, peers: Any) -> Credenti
 
 
 def _from_url(url: str, options: ConnectOptions) -> Target:
-    from ..net import PeerAddresses, split_origin
+    from ..net import PeerAddresses, shown_url, split_origin
     from ..transports.http.client.http_transport import HttpTransport, check_url
     from ..transports.http.client.messages import MAX_TOOLS, HeaderParams
 
-    scheme = url.partition("://")[0].lower()
+    scheme, shown = url.partition("://")[0].lower(), options.shown or shown_url(url)
     if scheme not in URL_SCHEMES:
-        raise ConfigError(f"{url}: the scheme must be one of {', '.join(URL_SCHEMES)}")
-    url = scheme + check_url(url)[len(scheme) :]
+        raise ConfigError(f"{shown}: the scheme must be one of {', '.join(URL_SCHEMES)}")
+    url = scheme + check_url(url, options.shown)[len(scheme) :]
 
     is_http = scheme.startswith("http")
     peers = PeerAddresses(split_origin(url)[1])
@@ -211,6 +237,7 @@ def _from_url(url: str, options: ConnectOptions) -> Target:
         "proxy": options.proxy,
         "auth": credentials,
         "peers": peers,
+        "shown": options.shown,
     }
 
     async def over_http() -> Channel:
@@ -232,7 +259,7 @@ def _from_url(url: str, options: ConnectOptions) -> Target:
 
         identity = blake2b(identity.encode()).digest()
     return Target(
-        url,
+        shown,
         over_http if is_http else over_websocket,
         era_key="{}://{}:{}".format(scheme, *split_origin(url)[1:]),
         cache_key=(url, options.verify, options.proxy, identity),

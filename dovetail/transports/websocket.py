@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ..errors import ConfigError, ConnectFailed, ConnectionClosed, DovetailError, missing_extra
 from ..jsonrpc.framing import HEAD_BYTES, TooLong
 from ..limits import Limits
-from ..net import without_password
+from ..net import shown_url
 from ..ports import WEBSOCKET, Channel, Credentials, HttpResponse, Receive
 from .send_with_auth import AUTH_STATUSES, explain_refusal, make_head, send_with_auth
 from .stream_adapter import AsgiReceive, AsgiSend, Drain, StreamAdapter, describe_os_error
@@ -147,11 +147,13 @@ async def connect(
     timeout: float,
     auth: Credentials | None = None,
     peers: "PeerAddresses | None" = None,
+    shown: str | None = None,
 ) -> Channel:
     """Open a WebSocket connection.
 
     `verify` is True, False, an SSL context, or the path of trusted certificates. `proxy` overrides
-    the proxy of the environment. `peers` records the server's address.
+    the proxy of the environment. `peers` records the server's address. `shown` is what messages
+    call the URL (default: without its query).
     """
     from urllib.request import getproxies
 
@@ -162,7 +164,7 @@ async def connect(
         from websockets.exceptions import InvalidStatus
         from websockets.typing import Subprotocol
     except ImportError:
-        raise missing_extra(f"{without_password(url)}: WebSocket", "http") from None
+        raise missing_extra(f"{shown or shown_url(url)}: WebSocket", "http") from None
 
     class ConnectWithoutRedirects(client.connect):
         def process_redirect(self, exc: Exception) -> Exception:
@@ -176,7 +178,7 @@ async def connect(
                 peers.record(peer[0])
             super().connection_made(transport)
 
-    name = without_password(url)
+    name = shown or shown_url(url)
     secure: dict[str, Any] = {"ssl": ssl_option(verify)} if url.startswith("wss:") else {}
 
     async def shake_hands(auth_headers: Mapping[str, str]) -> "ClientConnection | InvalidStatus":

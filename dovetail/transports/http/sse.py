@@ -35,7 +35,6 @@ from ...errors import (
 from ...jsonrpc.framing import HEAD_BYTES, TooLong
 from ...jsonrpc.messages import Malformed, Request, decode
 from ...limits import Limits
-from ...net import without_password
 from ...ports import HTTP, Bus, Channel, LostReply, Principal, Receive, RequestIdentity
 from ..send_with_auth import AUTH_STATUSES, explain_refusal, send_with_auth
 from ..stream_adapter import AsgiReceive, AsgiSend, Drain, StreamAdapter
@@ -234,7 +233,7 @@ async def connect_sse(transport: "HttpTransport", limits: Limits, timeout: float
     URL."""
     from .client.http_transport import translate_errors
 
-    name = without_password(transport.url)
+    name = transport.shown
     response: aiohttp.ClientResponse | None = None
     try:
         async with asyncio.timeout(timeout):

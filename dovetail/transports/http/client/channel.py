@@ -469,7 +469,7 @@ class HttpChannel:
             await position.pause()
         log.warning(
             "%s: the notification stream failed %d times in a row; giving up",
-            self._transport.url,
+            self._transport.shown,
             MAX_ATTEMPTS,
         )
 

@@ -32,7 +32,7 @@ from ....errors import (
 )
 from ....jsonrpc.framing import HEAD_BYTES, TooLong
 from ....limits import Limits
-from ....net import PeerAddresses, split_origin, without_password
+from ....net import PeerAddresses, shown_url, split_origin
 from ....ports import Credentials, HttpResponse
 from ...send_with_auth import AUTH_STATUSES, explain_refusal, make_head, send_with_auth
 from ...stream_adapter import describe_os_error
@@ -58,20 +58,22 @@ _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(r"[\t\x20-\x7e\x80-\U0010ffff]*")
 
 
-def check_url(url: str) -> str:
-    """Return the URL without its fragment. Raise ConfigError if no request can be sent to it."""
+def check_url(url: str, shown: str | None = None) -> str:
+    """Return the URL without its fragment. Raise ConfigError if no request can be sent to it.
+    `shown` is what the error calls the URL."""
+    shown = shown or shown_url(url)
     try:
         parts = urlsplit(url)
         bad_port = parts.port is not None and not 0 < parts.port < 65536
     except ValueError as problem:
-        raise ConfigError(f"{url!r} is not a URL: {problem}") from None
+        raise ConfigError(f"{shown!r} is not a URL: {problem}") from None
     if "@" in parts.netloc:
         raise ConfigError(
-            f"{without_password(url)}: a URL must not contain a password. "
+            f"{shown}: a URL must not contain a password. "
             'Use headers={"Authorization": …} instead.'
         )
     if not parts.hostname or bad_port or re.search(r"[\x00-\x20\x7f]", url):
-        raise ConfigError(f"{url!r} is not the URL of a server")
+        raise ConfigError(f"{shown!r} is not the URL of a server")
     return url.partition("#")[0]
 
 
@@ -88,14 +90,15 @@ class HttpTransport:
         proxy: str | None = None,
         auth: Credentials | None = None,
         peers: PeerAddresses | None = None,
+        shown: str | None = None,
     ) -> None:
-        module = import_aiohttp(url)
+        module = import_aiohttp(shown or shown_url(url))
         for name, value in (headers or {}).items():
             if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
                 raise ConfigError(
                     f"headers=: {name!r} contains characters that are not allowed in headers"
                 )
-        self.url = url
+        self.url, self.shown = url, shown or shown_url(url)
         self.headers = dict(headers or {})
         """The user's own headers."""
         self.auth = auth
@@ -133,7 +136,7 @@ class HttpTransport:
             sent = CIMultiDict(auth_headers)
             sent.update(self.headers)
             sent.update(headers)
-            with translate_errors(url):
+            with translate_errors(self.shown):
                 data = BytesIO(body) if body is not None and len(body) > LARGE_BODY_BYTES else body
                 return await self.session.request(
                     method, url, headers=sent, data=data, allow_redirects=False
@@ -145,10 +148,12 @@ class HttpTransport:
                 self.auth, method, url, send, response_head, release, self.pause
             )
             if response.status not in METHOD_KEEPING_REDIRECTS:
-                return HttpReply(response, url, self._limits.incoming)
+                return HttpReply(response, self.shown, self._limits.incoming)
             response.release()
-            self.url = _follow_redirect(url, response.headers.get("Location", ""), has_secrets)
-        raise ConnectFailed(f"{url}: redirected more than {MAX_REDIRECTS} times")
+            location = response.headers.get("Location", "")
+            self.url = _follow_redirect(url, self.shown, location, has_secrets)
+            self.shown = shown_url(self.url)
+        raise ConnectFailed(f"{self.shown}: redirected more than {MAX_REDIRECTS} times")
 
     async def close(self) -> None:
         """Close all connections."""
@@ -325,19 +330,19 @@ def release(response: "aiohttp.ClientResponse") -> None:
     response.release() if response.content.at_eof() else response.close()
 
 
-def _follow_redirect(url: str, location: str, has_secrets: bool) -> str:
+def _follow_redirect(url: str, shown: str, location: str, has_secrets: bool) -> str:
     if not location:
-        raise ConnectFailed(f"{url}: the redirect has no Location header")
+        raise ConnectFailed(f"{shown}: the redirect has no Location header")
     try:
         target = check_url(urljoin(url, location))
     except ValueError as problem:  # ConfigError is a ValueError
-        raise ConnectFailed(f"{url}: the redirect is not valid: {problem}") from None
+        raise ConnectFailed(f"{shown}: the redirect is not valid: {problem}") from None
     old, new = split_origin(url), split_origin(target)
     if new[0] not in ("http", "https") or (old[0], new[0]) == ("https", "http"):
-        raise ConnectFailed(f"{url}: redirected to {target}, which is less secure")
+        raise ConnectFailed(f"{shown}: redirected to {shown_url(target)}, which is less secure")
     if old != new and has_secrets:
         raise ConnectFailed(
-            f"{url}: redirected to another origin, which must not receive your headers. "
+            f"{shown}: redirected to another origin, which must not receive your headers. "
             f"If you trust it, use {target}."
         )
     return target

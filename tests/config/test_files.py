@@ -74,6 +74,11 @@ def test_what_other_applications_add_is_no_hindrance(file: Path) -> None:
     assert read(str(file))["w"].command == "uvx"
 
 
+def test_comments_and_trailing_commas_are_no_hindrance(file: Path) -> None:
+    file.write_text('// mine\n{"mcpServers": {"w": {"command": "uvx", /* the newest */},},}')
+    assert read(file) == {"w": ServerConfig(command="uvx")}
+
+
 def test_a_byte_order_mark_is_no_hindrance(file: Path) -> None:
     file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes())
     assert len(read(file)) == 2
@@ -94,7 +99,7 @@ def test_a_file_that_cannot_be_read_is_named_with_the_reason(tmp_path: Path) -> 
     assert str(tmp_path) in fails(read, tmp_path)
 
 
-@pytest.mark.parametrize("text", [b"", b"{", b"// comment\n{}", b"\xff\xfe{}"])
+@pytest.mark.parametrize("text", [b"", b"{", b"// comment", b"\xff\xfe{}"])
 def test_a_file_that_is_no_json_is_named(file: Path, text: bytes) -> None:
     file.write_bytes(text)
     assert fails(read, file).startswith(f"{file} is not valid JSON: ")
@@ -109,22 +114,21 @@ def test_a_file_without_servers_says_which_key_is_missing(file: Path, value: Any
 @pytest.mark.parametrize(
     ("server", "where"),
     [
-        ("uvx weather", "mcpServers"),
-        ({"command": ["uvx", "weather"]}, "command"),
+        ({"command": 3}, "command"),
         ({"command": "uvx", "args": "weather"}, "args"),
-        ({"command": "uvx", "env": {"PORT": 80}}, "env"),
+        ({"command": "uvx", "env": {"PORT": []}}, "env"),
         ({"url": "https://example.com", "headers": ["a: b"]}, "headers"),
     ],
 )
 def test_a_field_of_the_wrong_type_is_named(server: Any, where: str) -> None:
-    said = fails(parse, {"mcpServers": {"w": server}}, "mcp.json")
-    assert said.startswith("mcp.json: Expected")
+    said = fails(choose, parse({"mcpServers": {"w": server}}, "mcp.json"), "w", "mcp.json")
+    assert said.startswith("mcp.json: server 'w' is not valid: Expected")
     assert where in said
 
 
 @pytest.mark.parametrize("server", [{}, {"args": ["x"]}, WEATHER | REMOTE])
 def test_a_server_is_either_a_command_or_a_url(server: Any) -> None:
-    assert fails(parse, {"mcpServers": {"w": server}}) == (
+    assert fails(choose, parse({"mcpServers": {"w": server}}), None) == (
         'the configuration: server \'w\' needs either a "command" or a "url"'
     )
 
@@ -254,6 +258,30 @@ def test_a_file_that_makes_no_sense_is_never_overwritten(file: Path, text: str, 
     file.write_text(text)
     assert why in fails(write, file, {})
     assert file.read_text() == text
+
+
+def test_a_file_with_comments_is_not_written_because_they_would_be_lost(file: Path) -> None:
+    file.write_text('{"mcpServers": {}} // mine\n')
+    assert read(file) == {}
+    assert "comments or trailing commas, which would be lost" in fails(write, file, {})
+    assert file.read_text() == '{"mcpServers": {}} // mine\n'
+
+
+def test_times_are_written_in_milliseconds_and_read_back(tmp_path: Path) -> None:
+    path = tmp_path / "new.json"
+    servers = {
+        "a": ServerConfig(command="x", timeout=2.5, open_timeout=10.0, disabled=True, env_file="e")
+    }
+    write(path, servers)
+    entry = json.loads(path.read_bytes())["mcpServers"]["a"]
+    assert entry == {
+        "command": "x",
+        "timeout": 2500,
+        "connectionTimeout": 10000,
+        "disabled": True,
+        "envFile": "e",
+    }
+    assert read(path) == servers
 
 
 def test_servers_of_the_wrong_shape_are_replaced(file: Path) -> None:

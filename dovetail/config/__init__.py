@@ -1,0 +1,41 @@
+"""Find, read and write `mcp.json`, the file in which applications list their servers.
+
+    {"mcpServers": {"weather": {"command": "uvx", "args": ["weather"],
+                                "env": {"KEY": "${WEATHER_KEY}"}},
+                    "remote": {"url": "https://example.com/mcp", "auth": "oauth"},
+                    "other": {"url": "https://example.org/mcp",
+                              "headers": {"Authorization": "Bearer ${TOKEN}"}}}}
+
+`auth` is that of `Client(auth=…)`: `"oauth"` to log in, a token, or an object with the parameters
+of `OAuth`: `{"clientId": "…", "clientSecret": "${SECRET}", "issuer": "…", "scopes": ["…"]}`.
+
+Each application (here: host) has its own dialect: other names for the same things, other units,
+other variables, TOML or YAML instead of JSON. A file is read by the rules of its host:
+
+    files.py       find, read and write files: JSON with comments, TOML, YAML
+    hosts.py       the table of hosts, and how an entry of each becomes ours
+    servers.py     the servers of a file, and choosing one of them
+    variables.py   `${VAR}` and the like, which are filled in when a server is used
+
+An entry that is not understood is no reason to refuse the others: it is an error only if it is
+chosen. Messages never contain the value of a variable or a value from the file.
+"""
+
+from .files import SUFFIXES, find, read, write
+from .servers import AuthConfig, ChosenServer, ServerConfig, Servers, choose, parse, resolve
+from .variables import expand
+
+__all__ = [
+    "SUFFIXES",
+    "AuthConfig",
+    "ChosenServer",
+    "ServerConfig",
+    "Servers",
+    "choose",
+    "expand",
+    "find",
+    "parse",
+    "read",
+    "resolve",
+    "write",
+]

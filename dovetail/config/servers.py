@@ -1,0 +1,179 @@
+"""The servers of a file, and choosing one of them."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from ..errors import ConfigError
+from .hosts import HOSTS, HostFormat, UnknownEntry, normalize
+from .variables import Variables, expand
+
+
+class AuthConfig(
+    Struct, omit_defaults=True, kw_only=True, rename="camel", forbid_unknown_fields=True
+):
+    """How to log in: the parameters of `OAuth`."""
+
+    client_id: str | None = None
+    client_secret: str | None = None
+    issuer: str | None = None
+    scopes: list[str] = []
+
+
+class ServerConfig(
+    Struct,
+    omit_defaults=True,
+    kw_only=True,
+    rename={"env_file": "envFile", "open_timeout": "connectionTimeout"},
+):
+    """One server: a command to start, or a URL."""
+
+    command: str | None = None
+    args: list[str] = []
+    env: dict[str, str] = {}
+    env_file: str | None = None
+    """A file of further variables, one `NAME=value` per line; `env` takes precedence."""
+    env_vars: list[str] = []
+    """Variables of this process that are passed on, if they are set."""
+    cwd: str | None = None
+    url: str | None = None
+    headers: dict[str, str] = {}
+    auth: str | AuthConfig | None = None
+    timeout: float | None = None
+    """Seconds to wait for each answer."""
+    open_timeout: float | None = None
+    """Seconds to wait for the connection to open."""
+    disabled: bool = False
+
+
+class Servers(dict[str, ServerConfig]):
+    """The servers of one configuration, by name.
+
+    `problems` are the entries that are not understood: their names, and what to tell the user.
+    """
+
+    def __init__(self, variables: Variables) -> None:
+        super().__init__()
+        self.variables = variables
+        self.problems: dict[str, str] = {}
+
+
+class ChosenServer(Struct, frozen=True):
+    """The server that a client is going to use."""
+
+    name: str
+    written: ServerConfig
+    """As the file has it: safe to show."""
+    config: ServerConfig
+    """With the values of all variables."""
+
+
+def parse(value: Any, where: str = "the configuration", path: Path | None = None) -> Servers:
+    """Return the servers of a decoded configuration, by the rules of the host that has such files.
+
+    Raises:
+        ConfigError: The configuration lists no servers. An entry that is not understood only
+            raises when it is chosen.
+    """
+    host, found = _find_servers(value, where, path)
+    servers = Servers(Variables(host=host, inputs=_read_inputs(value), path=path))
+    for name, entry in _name_entries(found, f'{where}: "{host.key}"'):
+        try:
+            server = msgspec.convert(normalize(entry, host), ServerConfig)
+            if (server.command is None) == (server.url is None):
+                raise UnknownEntry('needs either a "command" or a "url"')
+        except UnknownEntry as error:
+            servers.problems[name] = f"{where}: server {name!r} {error}"
+        except msgspec.ValidationError as error:
+            servers.problems[name] = f"{where}: server {name!r} is not valid: {error}"
+        else:
+            servers[name] = server
+    return servers
+
+
+def _find_servers(value: Any, where: str, path: Path | None) -> tuple[HostFormat, Any]:
+    """Return the host whose file this is, and what the file has under its key."""
+    place = f"/{path.absolute().as_posix()}" if path else ""
+    if isinstance(value, Mapping):
+        for host in HOSTS:
+            if host.key in value and host.file.search(place):
+                return host, value[host.key]
+    key = {".toml": "mcp_servers", ".yaml": "extensions", ".yml": "extensions"}
+    expected = key.get(path.suffix.lower() if path else "", "mcpServers")
+    raise ConfigError(f'{where} has no "{expected}"')
+
+
+def _name_entries(found: Any, what: str) -> Iterable[tuple[str, Any]]:
+    """Return the entries with their names, which are keys, or in a list a field of the entry."""
+    if found is None:
+        return []
+    if isinstance(found, Mapping):
+        return [(str(name), entry) for name, entry in found.items()]
+    if not isinstance(found, list):
+        raise ConfigError(f"{what} must be an object")
+    return [
+        (str((isinstance(entry, Mapping) and entry.get("name")) or number), entry)
+        for number, entry in enumerate(found, 1)
+    ]
+
+
+def _read_inputs(value: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Return the `inputs` of VS Code by their ids: values that it asks the user for."""
+    inputs = value.get("inputs")
+    return {
+        str(one["id"]): one
+        for one in (inputs if isinstance(inputs, list) else ())
+        if isinstance(one, Mapping) and "id" in one
+    }
+
+
+def choose(
+    servers: Mapping[str, ServerConfig], name: str | None, where: str = "the configuration"
+) -> ServerConfig:
+    """Return the named server, or the only one that is not disabled."""
+    return servers[_choose_name(servers, name, where, 'server="…"')]
+
+
+def resolve(
+    servers: Servers,
+    name: str | None,
+    where: str = "the configuration",
+    environment: Mapping[str, str] | None = None,
+    *,
+    option: str = 'server="…"',
+) -> ChosenServer:
+    """Choose a server and fill in its variables. `option` is how a user chooses, for messages."""
+    chosen = _choose_name(servers, name, where, option)
+    try:
+        config = expand(servers[chosen], environment, servers.variables)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: server {chosen!r}: {error}") from None
+    return ChosenServer(chosen, servers[chosen], config)
+
+
+def _choose_name(
+    servers: Mapping[str, ServerConfig], name: str | None, where: str, option: str
+) -> str:
+    problems: Mapping[str, str] = getattr(servers, "problems", {})
+    known = sorted({*servers, *problems})
+    if not known:
+        raise ConfigError(f"{where} has no servers")
+    if name is None:
+        enabled = [one for one in known if one in problems or not servers[one].disabled]
+        if not enabled:
+            raise ConfigError(f"{where}: all servers are disabled: {', '.join(known)}")
+        if len(enabled) > 1:
+            raise ConfigError(
+                f"{where} has several servers; choose one with {option}: {', '.join(enabled)}"
+            )
+        name = enabled[0]
+    if name in problems:
+        raise ConfigError(problems[name])
+    if name not in servers:
+        raise ConfigError(f"{where} has no server {name!r}; it has {', '.join(known)}")
+    if servers[name].disabled:
+        raise ConfigError(f"{where}: server {name!r} is disabled. Enable it there to use it.")
+    return name

@@ -1,0 +1,225 @@
+"""Variables in a configuration: replaced when a server is used, by the rules of the host.
+
+    ${NAME}, ${NAME:-default}, ${env:NAME}    the environment; in every file
+    ${workspaceFolder}, ${workspaceFolderBasename}, ${userHome}, ${pathSeparator}, ${/}
+    ${input:id}                               VS Code asks the user; here it is the variable
+                                              INPUT_ID of the environment, or the default
+    ${file:path}                              Windsurf: the contents of a file
+    $NAME                                     Gemini CLI only: elsewhere it is part of a password
+    ${{ secrets.NAME }}                       Continue: the environment, or its `.env` files
+    {env:NAME}, {file:path}                   OpenCode
+
+A variable that is not set and an unknown `${word:…}` are errors that name it. They are never sent
+as they are, and never empty.
+"""
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
+
+from ..errors import ConfigError
+from .hosts import DEFAULT_HOST, HostFormat
+
+if TYPE_CHECKING:
+    from .servers import ServerConfig
+
+MAX_VALUE_BYTES = 1024 * 1024
+"""The size of a file of variables, or of one whose contents are a value."""
+_NAME = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
+_WORD = re.compile(r"([A-Za-z]\w*):(.*)", re.DOTALL)
+_SECRET = re.compile(r"\s*(?:secrets|inputs)\.(?:.*/)?([A-Za-z_][\w-]*)\s*")
+_LINE = re.compile(
+    r"""\s*(?:export\s+)?(?P<name>[A-Za-z_][\w.-]*)\s*=[ \t]*"""
+    r"""(?:"(?P<double>(?:[^"\\]|\\.)*)"|'(?P<single>[^']*)'|(?P<bare>(?!["'])(?:(?!\s\#).)*))"""
+    r"""\s*(?:\#.*)?"""
+)
+_ESCAPES = {r"\n": "\n", r"\r": "\r", r"\t": "\t", r"\"": '"', r"\\": "\\", r"\$": "$"}
+
+
+class Variables(Struct, frozen=True, kw_only=True):
+    """What the variables of a file stand for, except for the environment."""
+
+    host: HostFormat = DEFAULT_HOST
+    inputs: Mapping[str, Mapping[str, Any]] = {}
+    """By id, as VS Code describes them."""
+    path: Path | None = None
+    """The file, if there is one."""
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the project: the one that has the host's folder, or else the file.
+
+        For a file that is for all projects of a user, it is the current directory.
+        """
+        if self.path is None:
+            return Path.cwd()
+        parents = self.path.absolute().parents
+        for parent in parents:
+            if parent.name in (".vscode", ".cursor"):
+                home = Path(os.path.expanduser("~"))
+                return Path.cwd() if parent.parent == home else parent.parent
+        return Path.cwd() if parents[0].name == "User" else parents[0]
+
+    def locate(self, name: str) -> Path:
+        """Return the path of a file that the configuration names."""
+        if "\0" in name:
+            raise ConfigError("the path of a file contains a null character")
+        return self.folder / os.path.expanduser(name)
+
+    def fill(self, text: str, environment: Mapping[str, str]) -> str:
+        """Return a text with the values of its variables."""
+
+        def replace(match: re.Match[str]) -> str:
+            kind = match.lastgroup or ""
+            return getters[kind](match[0], match[kind], environment)
+
+        getters: dict[str, Callable[[str, str, Mapping[str, str]], str]] = {
+            "body": self._braces,
+            "secret": self._secret,
+            "reference": self._reference,
+            "name": lambda whole, name, environment: _look_up(name, environment, whole),
+        }
+        return self.host.pattern.sub(replace, text)
+
+    def _braces(self, whole: str, body: str, environment: Mapping[str, str]) -> str:
+        """Return the value of a `${body}`; what is not a variable stays as it is."""
+        if found := _NAME.fullmatch(body):
+            name, fallback = found.groups()
+            if name in (known := self._predefined()):
+                return known[name]
+            return _look_up(name, environment, f"${{{name}}}", fallback)
+        if body == "/":
+            return os.sep
+        if (found := _WORD.fullmatch(body)) is None:
+            return whole
+        word, rest = found.groups()
+        if word not in self.host.words:
+            raise ConfigError(
+                f"${{{word}:…}} is not a variable here. For an environment variable, write "
+                "${NAME} or ${env:NAME}."
+            )
+        if word == "input":
+            return self._input(rest, environment)
+        if word == "file":
+            return self._read(rest)
+        name, colon, fallback = rest.partition(":-")
+        return _look_up(name, environment, f"${{env:{name}}}", fallback if colon else None)
+
+    def _secret(self, whole: str, body: str, environment: Mapping[str, str]) -> str:
+        """Return the value of a `${{ secrets.NAME }}`."""
+        if (found := _SECRET.fullmatch(body)) is None:
+            raise ConfigError(f"{whole} is not a variable. Write ${{{{ secrets.NAME }}}}.")
+        return _look_up(found[1], {**self._read_secrets(), **environment}, whole)
+
+    def _reference(self, whole: str, body: str, environment: Mapping[str, str]) -> str:
+        """Return the value of a `{env:NAME}` or `{file:path}`."""
+        word, _, rest = body.partition(":")
+        return self._read(rest) if word == "file" else _look_up(rest, environment, whole)
+
+    def _predefined(self) -> dict[str, str]:
+        folder = self.folder
+        return {
+            "workspaceFolder": str(folder),
+            "workspaceFolderBasename": folder.name,
+            "userHome": os.path.expanduser("~"),
+            "pathSeparator": os.sep,
+        }
+
+    def _input(self, id: str, environment: Mapping[str, str]) -> str:
+        if id not in self.inputs:
+            raise ConfigError(f'${{input:{id}}} is not described in "inputs"')
+        variable = "INPUT_" + re.sub(r"[^A-Za-z0-9]", "_", id).upper()
+        default = self.inputs[id].get("default")
+        if variable not in environment and not isinstance(default, str):
+            raise ConfigError(
+                f"VS Code asks for ${{input:{id}}}. Set the environment variable {variable} to it."
+            )
+        return environment.get(variable, str(default))
+
+    def _read(self, name: str) -> str:
+        return read_small_file(self.locate(name)).removesuffix("\n").removesuffix("\r")
+
+    def _read_secrets(self) -> dict[str, str]:
+        """Return the variables of Continue's `.env` files: next to the file, and in the folders
+        above, up to the project or home that has the `.continue` folder."""
+        if self.path is None:
+            return {}
+        parents = self.path.absolute().parents
+        above = [number for number, one in enumerate(parents) if one.name == ".continue"]
+        found: dict[str, str] = {}
+        for folder in parents[: above[0] + 2 if above else 1]:
+            if (file := folder / ".env").is_file():
+                found = {**parse_env_file(file), **found}
+        return found
+
+
+def expand(
+    server: "ServerConfig",
+    environment: Mapping[str, str] | None = None,
+    variables: Variables | None = None,
+) -> "ServerConfig":
+    """Return the server with every variable replaced, and with those of its `envFile` in `env`."""
+    values = os.environ if environment is None else environment
+    rules = variables or Variables()
+
+    def fill(value: Any) -> Any:
+        if isinstance(value, str):
+            return rules.fill(value, values)
+        if isinstance(value, list):
+            return [fill(item) for item in value]
+        if isinstance(value, dict):
+            return {key: fill(item) for key, item in value.items()}
+        return value
+
+    filled = msgspec.convert(fill(msgspec.to_builtins(server)), type(server))
+    if filled.env_file is not None or filled.env_vars:
+        passed = {name: values[name] for name in filled.env_vars if name in values}
+        more = parse_env_file(rules.locate(filled.env_file)) if filled.env_file else {}
+        filled.env = {**passed, **more, **filled.env}
+        filled.env_file, filled.env_vars = None, []
+    return filled
+
+
+def _look_up(
+    name: str, environment: Mapping[str, str], written: str, fallback: str | None = None
+) -> str:
+    found = environment.get(name, fallback)
+    if found is None:
+        raise ConfigError(f"{written} is not set in the environment")
+    return found
+
+
+def parse_env_file(path: Path) -> dict[str, str]:
+    """Read a file of `NAME=value` lines. Values may be in quotes; `#` starts a comment."""
+    found: dict[str, str] = {}
+    for number, line in enumerate(read_small_file(path).splitlines(), 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        match = _LINE.fullmatch(line)
+        if match is None:
+            raise ConfigError(f"{path}: line {number} is not NAME=value")
+        value = match["single"] if match["single"] is not None else match["bare"]
+        if match["double"] is not None:
+            value = re.sub(r"\\.", lambda one: _ESCAPES.get(one[0], one[0]), match["double"])
+        found[match["name"]] = (value or "").strip() if match["bare"] is not None else value
+    return found
+
+
+def read_small_file(path: Path) -> str:
+    """Return the text of a file of at most `MAX_VALUE_BYTES`."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_VALUE_BYTES + 1)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+    if len(data) > MAX_VALUE_BYTES:
+        raise ConfigError(f"{path} has more than {MAX_VALUE_BYTES // 2**20} MiB")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path} is not UTF-8 text") from None
