@@ -17,8 +17,8 @@ other variables, TOML or YAML instead of JSON. A file is read by the rules of it
     servers.py     the servers of a file, and choosing one of them
     variables.py   `${VAR}` and the like, which are filled in when a server is used
 
-An entry that is not understood is no reason to refuse the others: it is an error only if it is
-chosen. Messages never contain the value of a variable or a value from the file.
+An entry that is not understood affects only itself: it is an error if it is chosen. Messages never
+contain the value of a variable or a value from the file.
 """
 
 from .files import SUFFIXES, find, read, write

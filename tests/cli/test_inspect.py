@@ -146,3 +146,21 @@ def test_a_server_of_an_mcp_json_is_chosen_by_name(tmp_path: Path) -> None:
         2,
         f"{config} has no server 'three'; it has one, two",
     )
+
+
+def test_the_file_of_another_host_is_a_target(tmp_path: Path) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text(
+        f"[mcp_servers.weather]\ncommand = {sys.executable!r}\nargs = [{WEATHER!r}]\n"
+        '[mcp_servers.bad]\nurl = "https://example.com"\nbearer_token = "hush"\n'
+        '[mcp_servers.off]\ncommand = "x"\nenabled = false\n'
+    )
+    assert dovetail("inspect", str(config), "--server", "weather").out == WEATHER_SHOWN
+    several = dovetail("inspect", str(config))
+    assert (several.code, several.failure) == (
+        2,
+        f"{config} has several servers; choose one with --server: bad, weather",
+    )
+    for name, message in (("bad", "Use bearer_token_env_var"), ("off", "is disabled")):
+        done = dovetail("inspect", str(config), "--server", name)
+        assert done.code == 2 and message in done.failure and "hush" not in done.failure

@@ -69,7 +69,7 @@ async def test_a_server_object_is_a_target() -> None:
         ("", "empty"),
         ([], "empty"),
         (42, "not a target"),
-        ({"servers": 1}, "Expected"),
+        ({"servers": 1}, "must be an object"),
         ({}, 'no "mcpServers"'),
     ],
 )
