@@ -736,7 +736,7 @@ async def test_a_server_that_is_started_here_has_its_environment_and_no_credenti
 async def test_a_login_can_be_configured(tmp_path: Path) -> None:
     from dovetail.auth import OAuth
     from dovetail.client.targets import _auth_from_config
-    from dovetail.config import expand, parse
+    from dovetail.config import choose, expand, parse
 
     auth = {
         "clientId": "c",
@@ -761,8 +761,9 @@ async def test_a_login_can_be_configured(tmp_path: Path) -> None:
         "https://as/",
         ("s",),
     )
+    wrong = parse({"mcpServers": {"a": {"url": "https://a/", "auth": {"client_id": "c"}}}})
     with pytest.raises(ConfigError, match="unknown field `client_id`"):
-        parse({"mcpServers": {"a": {"url": "https://a/", "auth": {"client_id": "c"}}}})
+        choose(wrong, "a")
 
 
 async def test_what_is_public_is_not_shared_between_different_credentials() -> None:
