@@ -121,7 +121,7 @@ HOSTS = (
     ),
     HostFormat(
         name="Continue",
-        file=re.compile(r"\.ya?ml$", re.IGNORECASE),
+        file=re.compile(r"\.ya?ml$|/\.continue/", re.IGNORECASE),
         pattern=re.compile(_SECRETS),
         adapt=_adapt_continue,
     ),

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 MAX_VALUE_BYTES = 1024 * 1024
 """The size of a file of variables, or of one whose contents are a value."""
 _NAME = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
-_WORD = re.compile(r"([A-Za-z]\w*):(.*)", re.DOTALL)
+_WORD = re.compile(r"([A-Za-z_][\w.-]*):(.*)", re.DOTALL)
 _SECRET = re.compile(r"\s*(?:secrets|inputs)\.(?:.*/)?([A-Za-z_][\w-]*)\s*")
 _LINE = re.compile(
     r"""\s*(?:export\s+)?(?P<name>[A-Za-z_][\w.-]*)\s*=[ \t]*"""
@@ -95,6 +95,11 @@ class Variables(Struct, frozen=True, kw_only=True):
             return _look_up(name, environment, f"${{{name}}}", fallback)
         if body == "/":
             return os.sep
+        if body.startswith("{"):
+            raise ConfigError(
+                "${{…}} is a variable only in the files of Continue. For an environment variable, "
+                "write ${NAME}."
+            )
         if (found := _WORD.fullmatch(body)) is None:
             return whole
         word, rest = found.groups()

@@ -61,6 +61,7 @@ def test_except_in_a_file_of_gemini_cli() -> None:
         ("${workspaceFolder:other}", "${workspaceFolder:…} is not a variable here"),
         ("${file:/etc/hostname}", "${file:…} is not a variable here"),
         ("${TOKEN:?please}", "${TOKEN:…} is not a variable here"),
+        ("${_a.b-c:d}", "${_a.b-c:…} is not a variable here"),
         ("${input:key}", '${input:key} is not described in "inputs"'),
     ],
 )
@@ -78,7 +79,8 @@ def test_a_secret_of_continue_is_looked_up_only_by_its_own_form() -> None:
     assert refused("${{ TOKEN }}", path).endswith(
         "${{ TOKEN }} is not a variable. Write ${{ secrets.NAME }}."
     )
-    assert fill("${{ secrets.TOKEN }}", "mcp.json") == "${{ secrets.TOKEN }}"
+    assert fill("${{ secrets.TOKEN }}", "/x/.continue/mcpServers/a.json", TOKEN="s") == "s"
+    assert "only in the files of Continue" in refused("${{ secrets.TOKEN }}", TOKEN="sesame")
 
 
 @pytest.mark.parametrize(
