@@ -29,6 +29,7 @@ from dovetail.errors import (
     TooLarge,
 )
 from dovetail.limits import DEFAULT, MIB
+from dovetail.net import shown_url
 from dovetail.ports import Bus, Channel, Principal, RequestIdentity
 from dovetail.revisions import ALL
 from dovetail.transports.http import sse
@@ -88,7 +89,9 @@ async def connect_sse(
     limits: Limits,
     timeout: float,
 ) -> Channel:
-    transport: Any = SimpleNamespace(session=session, url=url, headers=headers, auth=None)
+    transport: Any = SimpleNamespace(
+        session=session, url=url, shown=shown_url(url), headers=headers, auth=None
+    )
     return await sse.connect_sse(transport, limits, timeout)
 
 
