@@ -107,10 +107,47 @@ class MethodNotFound(ProtocolError):
 
 
 class InvalidParams(ProtocolError):
-    """The params are not valid."""
+    """The params are not valid.
+
+    Args:
+        code: The message, or the code (default: -32602).
+        message: What is wrong.
+        data: Details for the other side; set by `parameter` if it is given.
+        parameter: The path of the wrong parameter, such as "arguments" or "ref.name". The data is
+            then `{"parameter": …, "error": …}`, with the message as the error.
+    """
 
     code = -32602
     fault = LOCAL
+
+    def __init__(
+        self,
+        code: int | str | None = None,
+        message: str | None = None,
+        data: Any = None,
+        *,
+        parameter: str | None = None,
+    ) -> None:
+        super().__init__(code, message, data)
+        if parameter is not None:
+            self.data = {"parameter": parameter, "error": self.message}
+
+    @classmethod
+    def from_decoding(cls, method: str, error: Exception) -> "InvalidParams":
+        """Return the error for params that do not have the type of their method.
+
+        Args:
+            method: The method.
+            error: What msgspec raised. It says "…, got `int` - at `$.name`", or "Object missing
+                required field `name`".
+        """
+        problem, _, place = str(error).partition(" - at ")
+        path = [place.rpartition("$")[2].replace("[...]", "").strip(".`")]
+        if problem.startswith("Object missing required field `"):
+            path.append(problem.split("`")[1])
+        parameter = ".".join(filter(None, path))
+        data = {"parameter": parameter, "error": problem} if parameter else None
+        return cls(f"{method}: {error}", data=data)
 
 
 class NotFound(InvalidParams):

@@ -401,23 +401,30 @@ def _check_elicit(request: ElicitRequest) -> Validator | None:
     browser cannot open."""
     if request.mode != "form":
         if reason := why_not_openable(request.url or ""):
-            raise InvalidParams(f"url: send the http or https URL of a page; {reason}")
+            raise InvalidParams(
+                f"url: send the http or https URL of a page; {reason}", parameter="url"
+            )
         return None
     try:
         return compile(request.schema or {})
     except SchemaError as problem:
-        raise InvalidParams(f"requestedSchema: {problem}") from None
+        raise InvalidParams(f"requestedSchema: {problem}", parameter="requestedSchema") from None
 
 
 def _check_sample(request: SampleRequest) -> None:
     """Refuse a request that no model can answer."""
     if request.max_tokens < 1:
-        raise InvalidParams(f"maxTokens must be at least 1, not {request.max_tokens}")
+        raise InvalidParams(
+            f"maxTokens must be at least 1, not {request.max_tokens}", parameter="maxTokens"
+        )
     if _tool_choice_mode(request) not in TOOL_CHOICE_MODES:
-        raise InvalidParams(f"toolChoice.mode must be one of {', '.join(TOOL_CHOICE_MODES)}")
+        raise InvalidParams(
+            f"toolChoice.mode must be one of {', '.join(TOOL_CHOICE_MODES)}",
+            parameter="toolChoice.mode",
+        )
     problem = find_tool_mismatch(request.messages)
     if problem is not None:
-        raise InvalidParams(f"messages: {problem}")
+        raise InvalidParams(f"messages: {problem}", parameter="messages")
 
 
 def _tool_choice_mode(request: SampleRequest) -> str:

@@ -155,7 +155,9 @@ class ClientTasks:
         self._remove_expired()
         task = self._tasks.get(call.params.task_id)
         if task is None:
-            raise InvalidParams(f"There is no task {call.params.task_id!r}; it may have expired")
+            raise InvalidParams(
+                f"There is no task {call.params.task_id!r}; it may have expired", parameter="taskId"
+            )
         return task
 
     async def _get(self, call: Call) -> CoreTaskResult:
@@ -172,7 +174,8 @@ class ClientTasks:
         task = self._find(call)
         if task.state.status in TERMINAL:
             raise InvalidParams(
-                f"Task {task.state.task_id} cannot be cancelled: it is already {task.state.status}"
+                f"Task {task.state.task_id} cannot be cancelled: it is already {task.state.status}",
+                parameter="taskId",
             )
         task.set_status("cancelled", "Cancelled by the server")
         task.answering.cancel()
@@ -182,7 +185,7 @@ class ClientTasks:
         task = self._find(call)
         await asyncio.wait([task.answering])
         if task.answering.cancelled() or task.state.status == "cancelled":
-            raise InvalidParams(f"Task {task.state.task_id} was cancelled")
+            raise InvalidParams(f"Task {task.state.task_id} was cancelled", parameter="taskId")
         result = task.answering.result()  # raises the error of a failed task
         return replace(
             result, meta={**(result.meta or {}), RELATED_TASK: {"taskId": task.state.task_id}}
@@ -194,7 +197,9 @@ def _number_before(cursor: str | None) -> int:
     if cursor is None:
         return 0
     if not (cursor.isascii() and cursor.isdigit() and len(cursor) <= MAX_CURSOR_DIGITS):
-        raise InvalidParams(f"{cursor!r} is not a cursor of this list; ask again without one")
+        raise InvalidParams(
+            f"{cursor!r} is not a cursor of this list; ask again without one", parameter="cursor"
+        )
     return int(cursor)
 
 

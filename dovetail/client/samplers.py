@@ -288,7 +288,9 @@ def _endpoint(base_url: str, path: Callable[[str], str], key: str | None) -> str
 
 
 def _unsupported(block: Any, where: str) -> InvalidParams:
-    return InvalidParams(f"This model's API does not support {block.type} content in {where}")
+    return InvalidParams(
+        f"This model's API does not support {block.type} content in {where}", parameter="messages"
+    )
 
 
 def _without_none(fields: Json) -> Json:
@@ -459,7 +461,10 @@ def _openai_part(block: SamplingContent) -> Json:
             }
         case AudioContent():
             formats = ", ".join(sorted(set(OPENAI_AUDIO_FORMATS.values())))
-            raise InvalidParams(f"This model's API accepts {formats} audio, not {block.mime_type}")
+            raise InvalidParams(
+                f"This model's API accepts {formats} audio, not {block.mime_type}",
+                parameter="messages",
+            )
     raise _unsupported(block, "a user message")
 
 

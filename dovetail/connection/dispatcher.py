@@ -345,7 +345,8 @@ class Dispatcher:
             token = call.params.meta[PROGRESS_TOKEN]
             if not isinstance(token, str) and type(token) is not int:
                 raise InvalidParams(
-                    f"A progress token must be a string or an integer, not {token!r}"
+                    f"A progress token must be a string or an integer, not {token!r}",
+                    parameter=f"_meta.{PROGRESS_TOKEN}",
                 )
 
         def send(params: ProgressParams) -> None:
@@ -478,7 +479,7 @@ def _lift(message: Request | Notification, method: Method | None, caller: Caller
             return decode(message.params, method.params)
         return caller.revision.lift_params(method, message.params)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidParams(f"{message.method}: {error}") from None
+        raise InvalidParams.from_decoding(message.method, error) from None
 
 
 def _no_method(name: str, revision: Revision | None = None) -> MethodNotFound:

@@ -60,7 +60,7 @@ def accept_initialize(
     try:
         params: InitializeParams = dialect.lift_params(INITIALIZE, raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidParams(f"initialize: {error}") from None
+        raise InvalidParams.from_decoding("initialize", error) from None
     if dialect is DRAFT_DIALECT and dialect in service.revisions:
         revision = dialect
     else:

@@ -249,7 +249,9 @@ def decode_answer(raw: Raw | bytes, method: str) -> Any:
     try:
         return decode(raw, QUESTIONS[method].result)
     except msgspec.MsgspecError as error:
-        raise InvalidParams(f"The answer to {method} is malformed: {error}") from None
+        raise InvalidParams(
+            f"The answer to {method} is malformed: {error}", parameter="inputResponses"
+        ) from None
 
 
 # suspended calls

@@ -311,7 +311,10 @@ class MultiRoundTrip:
     def _invalid_state(self, call: Call, reason: str) -> InvalidParams:
         """Return the error for an invalid state. Only the log contains the reason."""
         log.warning("The requestState of a %s was refused: %s", call.name, reason)
-        return InvalidParams("The requestState is not valid; send the request again without it")
+        return InvalidParams(
+            "The requestState is not valid; send the request again without it",
+            parameter="requestState",
+        )
 
     def _check_answers(self, call: Call, journal: Journal | None) -> dict[str, bytes]:
         """Return the answers to the questions that were asked. A malformed answer is refused, and

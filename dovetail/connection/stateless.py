@@ -41,10 +41,16 @@ def caller_of(meta: Meta, served: dict[Any, Revision], service: Service, state: 
     if revision is None:
         raise unsupported_version(requested, service.revisions)
     if CLIENT_CAPABILITIES not in meta:
-        raise InvalidParams(f"_meta lacks {CLIENT_CAPABILITIES!r}, which every request must carry")
+        raise InvalidParams(
+            f"_meta lacks {CLIENT_CAPABILITIES!r}, which every request must carry",
+            parameter=f"_meta.{CLIENT_CAPABILITIES}",
+        )
     level = meta.get(LOG_LEVEL)
     if level is not None and (not isinstance(level, str) or level not in SEVERITY):
-        raise InvalidParams(f"{level!r} is not a log level; the levels are {', '.join(SEVERITY)}")
+        raise InvalidParams(
+            f"{level!r} is not a log level; the levels are {', '.join(SEVERITY)}",
+            parameter=f"_meta.{LOG_LEVEL}",
+        )
     info, capabilities = _client(meta)
     return Caller(revision, info, capabilities, None if level is None else SEVERITY[level], state)
 
@@ -61,7 +67,7 @@ def _client(meta: Meta) -> ClientDescription:
                 msgspec.convert(meta[CLIENT_INFO], Implementation) if CLIENT_INFO in meta else None
             )
         except msgspec.ValidationError as error:
-            raise InvalidParams(f"_meta: {error}") from None
+            raise InvalidParams(f"_meta: {error}", parameter="_meta") from None
         client = info, capabilities
         if len(key) <= MAX_KEY_BYTES:
             _clients[key] = client
@@ -81,7 +87,8 @@ def missing_version(method: str) -> InvalidParams:
     """Return the error for a request that belongs to neither era."""
     return InvalidParams(
         f"{method} was sent before `initialize`, and its _meta lacks {PROTOCOL_VERSION!r}: "
-        "send `initialize` first, or put the version and the capabilities into each request"
+        "send `initialize` first, or put the version and the capabilities into each request",
+        parameter=f"_meta.{PROTOCOL_VERSION}",
     )
 
 

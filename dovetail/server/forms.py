@@ -77,7 +77,8 @@ class Form(Struct, frozen=True, eq=False):
         a sentence about each wrong field."""
         if not isinstance(content, dict | None):
             raise InvalidParams(
-                f"The answer to a form must be an object, got {describe_value(content)}"
+                f"The answer to a form must be an object, got {describe_value(content)}",
+                parameter="content",
             )
         values: dict[str, Any] = {}
         problems: list[str] = []
@@ -102,7 +103,9 @@ class Form(Struct, frozen=True, eq=False):
         except Exception as error:  # raised by the user's class
             problems = [str(error) or type(error).__name__]
         if problems:
-            raise InvalidParams(f"The answer does not fit the form: {'; '.join(problems)}")
+            raise InvalidParams(
+                f"The answer does not fit the form: {'; '.join(problems)}", parameter="content"
+            )
         return data
 
 

@@ -323,7 +323,7 @@ class Handlers:
     async def _call_tool(self, call: Call) -> ToolResult | InputRequired:
         tool = self._tools.snapshot.items.get(call.params.name)
         if tool is None:
-            raise InvalidParams(f"Unknown tool: {call.params.name}")
+            raise InvalidParams(f"Unknown tool: {call.params.name}", parameter="name")
         context = self.context_type(call, self) if tool.signature.context else None
         result = await call_tool(tool, call, context, self.limits, self._mask_errors)
         if "tools/call" not in self._decoded_methods or isinstance(result, InputRequired):
@@ -393,7 +393,7 @@ class Handlers:
     async def _get_prompt(self, call: Call) -> GetPromptResult | InputRequired:
         prompt = self._prompts.get(call.params.name)
         if prompt is None:
-            raise InvalidParams(f"Unknown prompt: {call.params.name}")
+            raise InvalidParams(f"Unknown prompt: {call.params.name}", parameter="name")
         args, kwargs = bind_arguments(
             prompt, call.params.arguments or {}, self.context_type(call, self)
         )
@@ -418,7 +418,7 @@ class Handlers:
                 f"resource template: {reference.uri}",
             )
         if found is None or not may_use(found, principal):
-            raise InvalidParams(f"Unknown {what}")
+            raise InvalidParams(f"Unknown {what}", parameter="ref")
         return found
 
     async def _run(

@@ -62,7 +62,8 @@ class Completers(Struct, eq=False):
         if argument not in self.arguments:
             raise InvalidParams(
                 f"There is no argument {argument!r} to complete; "
-                f"the arguments are {sorted(self.arguments)}"
+                f"the arguments are {sorted(self.arguments)}",
+                parameter="argument.name",
             )
         source = self.sources.get(argument, ())
         found: Any = source
@@ -167,7 +168,9 @@ def bind_arguments(
     try:
         return prompt.signature.bind_values(arguments, context)
     except InvalidParams as error:
-        raise InvalidParams(f"Prompt {prompt.definition.name!r}: {error}") from None
+        raise InvalidParams(
+            f"Prompt {prompt.definition.name!r}: {error}", data=error.data
+        ) from None
 
 
 def make_prompt_result(prompt: RegisteredPrompt, value: Any) -> GetPromptResult:

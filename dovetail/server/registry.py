@@ -217,4 +217,6 @@ def _decode_cursor(cursor: str, method: str) -> str:
 
 
 def _invalid_cursor(cursor: str) -> InvalidParams:
-    return InvalidParams(f"{cursor!r} is not a cursor of this list; start again without one")
+    return InvalidParams(
+        f"{cursor!r} is not a cursor of this list; start again without one", parameter="cursor"
+    )

@@ -214,7 +214,7 @@ class Signature:
             if name not in known
         ]
         if problems:
-            raise InvalidParams("; ".join(problems))
+            raise InvalidParams("; ".join(problems), parameter="arguments")
         return tuple(converted)
 
 
@@ -224,14 +224,15 @@ def decode_object(raw: bytes | Raw, name: str) -> dict[str, Any]:
     try:
         values = _parse(raw) if raw else None
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise InvalidParams(f"The arguments of {name} are not valid JSON: {error}") from None
+        raise InvalidParams(
+            f"The arguments of {name} are not valid JSON: {error}", parameter="arguments"
+        ) from None
     if values is None:
         return {}
     if not isinstance(values, dict):
-        problem = f"must be an object, got {describe_value(values)}"
         raise InvalidParams(
-            f"The arguments of {name} {problem}",
-            data={"parameter": "arguments", "error": problem},
+            f"The arguments of {name} must be an object, got {describe_value(values)}",
+            parameter="arguments",
         )
     return values
 

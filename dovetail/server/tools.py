@@ -243,7 +243,7 @@ def _bind_by_schema(name: str, schema: dict[str, Any], signature: "Signature") -
         values = decode_object(raw, name)
         problems = validator.problems(values)
         if problems:
-            raise InvalidParams("; ".join(problems))
+            raise InvalidParams("; ".join(problems), parameter="arguments")
         return signature.pass_on(values, context)
 
     return bind

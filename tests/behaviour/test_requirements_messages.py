@@ -337,3 +337,79 @@ async def test_a_tool_without_parameters_announces_an_object_too(in_memory: Talk
     async with in_memory(server) as client:
         (tool,) = await client.list_tools()
         assert tool.input_schema["type"] == "object"
+
+
+WRONG_PARAMS: dict[str, tuple[str, dict[str, Any], str]] = {
+    "wrong type": ("tools/call", {"name": 3}, "name"),
+    "missing": ("tools/call", {}, "name"),
+    "missing inside": (
+        "completion/complete",
+        {"ref": {"type": "ref/prompt", "name": "greet"}, "argument": {"name": "name"}},
+        "argument.value",
+    ),
+    "wrong inside a map": ("prompts/get", {"name": "greet", "arguments": {"name": 1}}, "arguments"),
+    "unknown tool": ("tools/call", {"name": "nothing"}, "name"),
+    "arguments": ("tools/call", {"name": "add", "arguments": 3}, "arguments"),
+    "unknown prompt": ("prompts/get", {"name": "nothing"}, "name"),
+    "argument of a prompt": ("prompts/get", {"name": "greet"}, "arguments"),
+    "unknown reference": (
+        "completion/complete",
+        {
+            "ref": {"type": "ref/prompt", "name": "nothing"},
+            "argument": {"name": "name", "value": ""},
+        },
+        "ref",
+    ),
+    "unknown argument": (
+        "completion/complete",
+        {"ref": {"type": "ref/prompt", "name": "greet"}, "argument": {"name": "?", "value": ""}},
+        "argument.name",
+    ),
+    "cursor": ("tools/list", {"cursor": "!"}, "cursor"),
+    "progress token": ("tools/list", {"_meta": {"progressToken": 1.5}}, "_meta.progressToken"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_PARAMS)
+@pytest.mark.parametrize("version", ["2024-11-05", "2025-11-25", "2026-07-28"])
+async def test_the_data_of_invalid_params_names_the_parameter_and_the_problem(
+    case: str, version: str
+) -> None:
+    method, params, parameter = WRONG_PARAMS[case]
+    async with bare(everything.build()) as peer:
+        if version == META[PROTOCOL_VERSION]:
+            params = {**params, "_meta": {**META, **params.get("_meta", {})}}
+        else:
+            await peer.greet(version)
+        error = (await peer.ask(method, params))["error"]
+    assert error["code"] == -32602
+    assert error["data"].keys() == {"parameter", "error"}
+    assert error["data"]["parameter"] == parameter
+    assert error["data"]["error"] in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("meta", "parameter"),
+    [
+        ({PROTOCOL_VERSION: "2026-07-28"}, f"_meta.{CLIENT_CAPABILITIES}"),
+        ({**META, LOG_LEVEL: "loud"}, f"_meta.{LOG_LEVEL}"),
+        ({**META, CLIENT_INFO: 3}, "_meta"),
+        ({}, f"_meta.{PROTOCOL_VERSION}"),
+    ],
+)
+async def test_the_data_names_what_is_wrong_in_meta(meta: dict[str, Any], parameter: str) -> None:
+    async with bare(everything.build()) as peer:
+        error = (await peer.ask("tools/list", {"_meta": meta}))["error"]
+    assert (error["code"], error["data"]["parameter"]) == (-32602, parameter)
+
+
+@pytest.mark.parametrize("version", ["2024-11-05", "2025-11-25", "2026-07-28"])
+async def test_data_that_a_revision_defines_stays_as_it_defines_it(version: str) -> None:
+    meta = {"_meta": META} if version == META[PROTOCOL_VERSION] else {}
+    async with bare(everything.build()) as peer:
+        if not meta:
+            await peer.greet(version)
+        missing = await peer.ask("resources/read", {"uri": "doc://nothing", **meta})
+        other = await peer.ask("tools/list", {"_meta": {**META, PROTOCOL_VERSION: "1999-01-01"}})
+    assert missing["error"]["data"] == {"uri": "doc://nothing"}
+    assert other["error"]["data"].keys() == {"supported", "requested"}

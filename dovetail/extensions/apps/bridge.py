@@ -255,7 +255,7 @@ class Bridge:
         tools: list[Tool] = await self._client.list_tools()
         tool = next((tool for tool in tools if tool.name == params.name), None)
         if tool is None or not visible(tool, "app"):
-            raise InvalidParams(f"There is no tool {params.name!r} for apps")
+            raise InvalidParams(f"There is no tool {params.name!r} for apps", parameter="name")
         arguments = _decoded(params.arguments or b"{}", Json, "tools/call")
         if self.host.on_call is not None and not await _await_result(
             self.host.on_call(tool, arguments)
@@ -465,7 +465,7 @@ def _decoded(raw: Raw | bytes, type_: Any, method: str) -> Any:
     try:
         return msgspec.json.decode(raw, type=type_)
     except msgspec.MsgspecError as problem:
-        raise InvalidParams(f"{method}: {problem}") from None
+        raise InvalidParams.from_decoding(method, problem) from None
 
 
 def _wire(value: Any) -> Json:

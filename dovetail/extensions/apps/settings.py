@@ -244,7 +244,7 @@ def apps_extension(tool_lookup: MetaLookup, app_lookup: MetaLookup) -> Extension
     async def call_tool(call: Call, next: CallHandler) -> Any:
         meta = tool_lookup(call.params.name)
         if is_app_only(meta) and not shows_apps(call.caller.capabilities):
-            raise InvalidParams(f"Unknown tool: {call.params.name}")
+            raise InvalidParams(f"Unknown tool: {call.params.name}", parameter="name")
         result = await next(call)
         return _with_text(result) if get_ui(meta) else result
 

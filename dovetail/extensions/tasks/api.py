@@ -178,7 +178,8 @@ class ServerTasks:
         task = make_core_task(CoreTaskResult, await self._own_task(call), self._limits)
         if was_over or task.status != "cancelled":  # it may have ended just before
             raise InvalidParams(
-                f"The task {record.id} cannot be cancelled: it is already {task.status}"
+                f"The task {record.id} cannot be cancelled: it is already {task.status}",
+                parameter="taskId",
             )
         return task
 
@@ -222,7 +223,9 @@ class ServerTasks:
         record = await self._find(call, call.params.task_id)
         if record is None:
             log.info("%s by %s: no such task", call.name, owner_of(call) or "an anonymous caller")
-            raise InvalidParams(f"There is no task {call.params.task_id!r}; it may have expired")
+            raise InvalidParams(
+                f"There is no task {call.params.task_id!r}; it may have expired", parameter="taskId"
+            )
         return record
 
     # the core form: the result, and the questions before it
@@ -306,7 +309,7 @@ def _becomes_task(call: Call, support: TaskSupport) -> bool:
     task = call.params.task
     is_requested = task is not None and "tasks/get" in call.revision.methods
     if is_requested and not isinstance(task, dict):
-        raise InvalidParams(f"task must be an object, not {task!r}")
+        raise InvalidParams(f"task must be an object, not {task!r}", parameter="task")
     if is_requested and forbidden:
         raise MethodNotFound(f"Tool {name!r} cannot run as a task; call it without `task`")
     if required and not is_requested:

@@ -519,7 +519,9 @@ class Mailbox:
         limit = self._manager.limits.journal
         answers = fitting_answers(record, message.answers, self._manager.service.make_form)
         if (size := sum(map(len, answers.values()))) > limit:
-            raise InvalidParams(f"The answers take {size} bytes; the limit is {limit}")
+            raise InvalidParams(
+                f"The answers take {size} bytes; the limit is {limit}", parameter="inputResponses"
+            )
         refused = {
             key: reason[:MAX_MESSAGE_LENGTH]
             for key, reason in message.refused.items()

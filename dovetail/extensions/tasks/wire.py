@@ -75,7 +75,8 @@ def _ttl(task: dict[str, Any] | None, limits: Limits) -> float:
         return limits.task_life
     if type(ttl) not in (int, float) or not 0 < ttl < float("inf"):
         raise InvalidParams(
-            f"task.ttl must be a number of milliseconds greater than 0, not {ttl!r}"
+            f"task.ttl must be a number of milliseconds greater than 0, not {ttl!r}",
+            parameter="task.ttl",
         )
     # In this order, because an int may be larger than any float.
     return float(min(ttl, limits.task_life_max * 1000)) / 1000
@@ -255,4 +256,6 @@ def decode_cursor(cursor: str | None) -> int:
             return number
     except (ValueError, msgspec.MsgspecError):
         pass
-    raise InvalidParams(f"{cursor!r} is not a cursor of this list; ask again without one")
+    raise InvalidParams(
+        f"{cursor!r} is not a cursor of this list; ask again without one", parameter="cursor"
+    )

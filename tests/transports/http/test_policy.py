@@ -608,8 +608,10 @@ WRONG: dict[
 def test_each_rung_of_the_stateless_era_refuses_what_it_is_for(rung: ladder.Rung) -> None:
     error, params, changes, words = WRONG[rung.name]
     assert (rung.status, rung.error) == (400, error)
-    refused(told(params=params, **changes), 400, error, *words)
+    data = refused(told(params=params, **changes), 400, error, *words).error.data
     assert told() is None
+    if error is InvalidParams:
+        assert data["parameter"] == f"_meta.{words[0]}"
 
 
 def test_the_refusal_of_a_version_names_those_that_are_served() -> None:

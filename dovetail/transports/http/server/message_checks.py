@@ -267,10 +267,24 @@ def _unsupported(policy: Policy, head: RequestHead) -> str:
 
 STATELESS: Final = (
     Rung("version", 400, HeaderMismatch, _check_version_header),
-    Rung("meta", 400, InvalidParams, _check_meta_version, requests_only=True),
+    Rung(
+        "meta",
+        400,
+        InvalidParams,
+        _check_meta_version,
+        requests_only=True,
+        parameter=f"_meta.{PROTOCOL_VERSION}",
+    ),
     Rung("agreement", 400, HeaderMismatch, _check_versions_agree),
     Rung("served", 400, UnsupportedVersion, _check_version_served),
-    Rung("capabilities", 400, InvalidParams, _check_capabilities, requests_only=True),
+    Rung(
+        "capabilities",
+        400,
+        InvalidParams,
+        _check_capabilities,
+        requests_only=True,
+        parameter=f"_meta.{CLIENT_CAPABILITIES}",
+    ),
     Rung("missing", 400, HeaderMismatch, _check_method_header, requests_only=True),
     Rung("method", 400, HeaderMismatch, _check_method_matches),
     Rung("name", 400, HeaderMismatch, _check_name_header, requests_only=True),
@@ -292,7 +306,9 @@ def check_header_params(
     try:
         decoded = msgspec.json.decode(arguments) if bytes(arguments) else {}
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        return Rejection(400, InvalidParams(f"The arguments are not valid JSON: {error}"))
+        return Rejection(
+            400, InvalidParams(f"The arguments are not valid JSON: {error}", parameter="arguments")
+        )
     for param in params:
         problem = _find_mismatch(
             head, param.header, f"arguments.{'.'.join(param.path)}", param.value(decoded)

@@ -142,11 +142,15 @@ class Rung(Struct, frozen=True):
     """Whether the row applies only to requests, not to notifications."""
     every_request: bool = False
     """Whether the row checks headers that differ from one request to the next."""
+    parameter: str | None = None
+    """The parameter that it checks, if it is not a header."""
 
     def reject(self, policy: Policy, head: RequestHead, problem: str) -> Rejection:
         """Return the refusal that this row defines."""
-        data = None
-        if self.error is UnsupportedVersion:
+        data: Any = None
+        if self.parameter is not None:
+            data = {"parameter": self.parameter, "error": problem}
+        elif self.error is UnsupportedVersion:
             requested = (head.version or "")[:MAX_QUOTED_CHARS]
             data = {"supported": policy.supported, "requested": requested}
         allow = ((b"allow", ", ".join(policy.methods).encode()),) if self.status == 405 else ()

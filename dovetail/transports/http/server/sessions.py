@@ -153,7 +153,8 @@ class SessionTable:
         id = self._keys.seal(PURPOSE, _encode(content), bound=self._bound)
         if len(id) > MAX_ID_BYTES:
             raise InvalidParams(
-                f"clientInfo and capabilities are too long: the session id needs {len(id)} bytes"
+                f"clientInfo and capabilities are too long: the session id needs {len(id)} bytes",
+                parameter="clientInfo",
             )
         return id
 
