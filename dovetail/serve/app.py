@@ -79,6 +79,7 @@ class App:
             service.observe(self.metrics)
         self._routes = Routes(self)
         self._lifespans: dict[asyncio.AbstractEventLoop, LoopLifespan] = {}
+        self._logged_failure = ""
         self._current: LoopState | None = None
         """The most recently used state. Usually there is only one loop."""
         needs_scope = self.gate is not None or self.paths.endpoint == self.paths.sse
@@ -117,8 +118,8 @@ class App:
         if current is None or current.loop is not asyncio.get_running_loop():
             try:
                 current = await self.start()
-            except Exception:
-                log.exception(START_FAILED)
+            except Exception as error:
+                self._log_start_failure(error)
                 await _refuse(scope, send)
                 return
         if kind == "websocket":
@@ -137,6 +138,15 @@ class App:
             lifespan.task.add_done_callback(partial(self._forget, lifespan))
         state = self._current = await asyncio.shield(lifespan.ready)
         return state
+
+    def _log_start_failure(self, error: Exception) -> None:
+        """Log why a request could not start the server. A wrong setting needs no traceback, and is
+        logged once, although the next request tries again."""
+        if not isinstance(error, ConfigError):
+            log.exception(START_FAILED)
+        elif str(error) != self._logged_failure:
+            self._logged_failure = str(error)
+            log.error("%s: %s", START_FAILED, error)
 
     def _forget(self, lifespan: "LoopLifespan", task: "asyncio.Task[None]") -> None:
         # Forget it even if it failed to start: the next request tries again.
@@ -158,7 +168,8 @@ class App:
                 try:
                     await self.start()
                 except Exception as error:
-                    log.exception(START_FAILED)
+                    if not isinstance(error, ConfigError):  # else the reason says everything
+                        log.exception(START_FAILED)
                     reason = f"{type(error).__name__}: {error}"
                     await send({"type": "lifespan.startup.failed", "message": reason})
                     return

@@ -42,6 +42,7 @@ from .store import (
     InMemoryTaskStore,
     TaskMessage,
     TaskRecord,
+    TaskStoreBroken,
     reset_when_forked,
 )
 from .wire import (
@@ -237,7 +238,8 @@ class TaskManager:
         ):
             if record.resumable:  # another process continues it, and this was not a crash
                 record.attempts = 0
-                await self.store.put(record)
+                with suppress(TaskStoreBroken):
+                    await self.store.put(record)
                 return
             outcome = InternalError(STOPPED)
         if not isinstance(outcome, BaseException):
@@ -272,6 +274,10 @@ class TaskManager:
                 return
             except TooLarge:
                 raise
+            except TaskStoreBroken:
+                task.record = record  # it cannot be saved, but is given to those who wait here
+                task.signal_change()
+                return
             except retry_on as error:
                 log.warning(
                     "The end of task %s has not been saved yet: %s", describe(record), error
@@ -445,6 +451,8 @@ class TaskManager:
             orphans = await self.store.claim_orphans(include_own=include_own, can_run=self._can_run)
         except ConfigError:
             raise  # there is no store at all
+        except TaskStoreBroken:
+            return
         except Exception as error:
             log.warning(
                 "Orphaned tasks could not be resumed: %s",
@@ -492,6 +500,8 @@ class TaskManager:
             try:
                 await self.store.delete_expired()
                 await self._recover(state, include_own=False)
+            except TaskStoreBroken:
+                pass
             except Exception as error:  # it is tried again
                 log.warning("Expired or orphaned tasks could not be handled: %s", error)
 
@@ -542,7 +552,7 @@ class Mailbox:
                 try:
                     for number, message in await self._store.receive_messages():
                         await self._deliver(number, message, loop)
-                except Overloaded:
+                except (Overloaded, TaskStoreBroken):
                     pass  # the messages are still there next time
                 except Exception as error:
                     log.warning("Messages to tasks cannot be read: %s", error)

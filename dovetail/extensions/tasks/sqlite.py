@@ -21,8 +21,8 @@ import logging
 import os
 import sqlite3
 import time
-from collections.abc import Callable
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from glob import escape
 from pathlib import Path
@@ -40,6 +40,7 @@ from .store import (
     TaskMessage,
     TaskRecord,
     TaskStore,
+    TaskStoreBroken,
     TaskStoreFull,
     can_run_all,
     out_of_room,
@@ -165,6 +166,8 @@ class SqliteStore(TaskStore):
         self._writer: sqlite3.Connection | None = None
         self._runner, self._lock_fd = "", -1
         """The name of this process in the database until the store is closed, and its lock."""
+        self._was_open, self._is_broken = False, False
+        """Whether the file was ever opened, and whether it was logged that it cannot be used."""
         self._unreadable: set[str] = set()
         """The rows that were already logged as unreadable."""
         close_before_fork(self)
@@ -263,20 +266,47 @@ class SqliteStore(TaskStore):
             return None
 
     def _read(self, statement: str, *values: Any) -> list[Any]:
-        with self._read_lock:
+        with self._read_lock, self._reporting_failure():
             if self._reader is not None:
                 return self._execute_on(self._reader, statement, values).fetchall()
-        with self._write_lock:
+        with self._write_lock, self._reporting_failure():
             self._open()
         return self._read(statement, *values)
+
+    @contextmanager
+    def _reporting_failure(self) -> Iterator[None]:
+        """Log a corrupt file once, and raise the same short error for each use of it."""
+        try:
+            yield
+            self._was_open = True
+        except (sqlite3.DatabaseError, ConfigError) as error:
+            if isinstance(error, ConfigError) and not self._was_open:
+                raise  # the server does not start
+            if not self._is_broken:
+                self._is_broken = True
+                log.error("%s", self._explain(error))
+            raise TaskStoreBroken("The task store of this server is damaged") from None
+
+    def _explain(self, error: Exception) -> str:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+            return (
+                f"The task file {self.path} is damaged ({error}). Stop the server, restore the "
+                "file from a backup or move it away, and start again; tasks fail until then"
+            )
+        return (
+            f"Tasks cannot be stored in {self.path} ({error}); choose a file that this user may "
+            "write"
+        )
 
     async def _write(self, function: Callable[..., T], *args: Any, size: int = 0) -> T:
         """Write at once if that is quick, or in a thread if the data is large or another process is
         writing."""
         if size < LARGE_BYTES and self._write_lock.acquire(blocking=False):
             try:
-                self._open()
-                return function(*args)
+                with self._reporting_failure():
+                    self._open()
+                    return function(*args)
             except _Busy:
                 pass
             finally:
@@ -294,7 +324,7 @@ class SqliteStore(TaskStore):
             raise
 
     def _write_patiently(self, function: Callable[..., T], *args: Any) -> T:
-        with self._write_lock:
+        with self._write_lock, self._reporting_failure():
             self._open()
             self._execute(f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000:.0f}")
             try:
@@ -427,10 +457,7 @@ class SqliteStore(TaskStore):
                     self._register()
                 opening.pop_all()
         except (OSError, sqlite3.Error) as error:
-            raise ConfigError(
-                f"Tasks cannot be stored in {self.path} ({error}); choose a file that this "
-                "user may write"
-            ) from None
+            raise ConfigError(self._explain(error)) from None
         self._reader, self._writer = reader, writer
 
     def _disconnect(self) -> None:

@@ -29,7 +29,7 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from ...errors import Overloaded, TooLarge
+from ...errors import InternalError, Overloaded, TooLarge
 from ...limits import DEFAULT, Limits
 from ...protocol.tasks import TERMINAL, Status
 
@@ -144,6 +144,7 @@ class TaskStore(Protocol):
         Raises:
             Overloaded: There are too many tasks.
             TooLarge: There is not enough room for the record.
+            TaskStoreBroken: The store can no longer be used. Any method may raise this.
         """
 
     async def get(self, id: str) -> TaskRecord | None:
@@ -240,6 +241,10 @@ def quota_key(record: TaskRecord) -> str:
     if record.network:
         return f"address {record.network}"
     return f"session {record.session}" if record.session else ""
+
+
+class TaskStoreBroken(InternalError):
+    """A store can no longer be used. It has logged the reason."""
 
 
 class TaskStoreFull(Overloaded):
