@@ -167,7 +167,8 @@ class SqliteStore(TaskStore):
         self._runner, self._lock_fd = "", -1
         """The name of this process in the database until the store is closed, and its lock."""
         self._was_open, self._is_broken = False, False
-        """Whether the file was ever opened, and whether it was logged that it cannot be used."""
+        """Whether the file was opened since the last `close`, and whether it was logged that it
+        cannot be used."""
         self._unreadable: set[str] = set()
         """The rows that were already logged as unreadable."""
         close_before_fork(self)
@@ -248,6 +249,7 @@ class SqliteStore(TaskStore):
             if self._lock_fd >= 0:
                 _remove_lock(self._lock_fd, self._lock_path(self._runner))
             self._runner, self._lock_fd = "", -1
+            self._was_open = self._is_broken = False
 
     # reading and writing
 
@@ -278,13 +280,13 @@ class SqliteStore(TaskStore):
         """Log a corrupt file once, and raise the same short error for each use of it."""
         try:
             yield
-            self._was_open = True
         except (sqlite3.DatabaseError, ConfigError) as error:
             if isinstance(error, ConfigError) and not self._was_open:
                 raise  # the server does not start
             if not self._is_broken:
                 self._is_broken = True
-                log.error("%s", self._explain(error))
+                is_explained = isinstance(error, ConfigError)
+                log.error("%s", error if is_explained else self._explain(error))
             raise TaskStoreBroken("The task store of this server is damaged") from None
 
     def _explain(self, error: Exception) -> str:
@@ -458,7 +460,7 @@ class SqliteStore(TaskStore):
                 opening.pop_all()
         except (OSError, sqlite3.Error) as error:
             raise ConfigError(self._explain(error)) from None
-        self._reader, self._writer = reader, writer
+        self._reader, self._writer, self._was_open = reader, writer, True
 
     def _disconnect(self) -> None:
         for connection in (self._reader, self._writer):
