@@ -44,7 +44,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Minimum seconds between two progress notifications of one request (default: 0.02). Of the
     updates in between, only the newest is sent."""
     ping_interval: float | None = None
-    """Seconds between pings to the peer (default: None, no pings)."""
+    """Seconds between pings to the peer (default: None, which is 30 over WebSocket, HTTP+SSE and
+    the GET streams of a session, and no pings elsewhere). `inf` disables pings."""
     ping_timeout: float = 10.0
     """Seconds that a peer has to answer a ping (default: 10). After that, the connection is
     closed."""

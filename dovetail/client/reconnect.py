@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from .. import aio
 from ..aio import BoundedDict, TaskSet
 from ..connection.client_session import ClientSession, ProbeFailed
-from ..connection.connection import Connection, send_heartbeats
+from ..connection.connection import Connection, choose_ping_interval, send_heartbeats
 from ..connection.encode import MessageEncoder
 from ..connection.extension import Extensions
 from ..errors import (
@@ -37,6 +37,7 @@ from ..errors import (
     Unauthorized,
 )
 from ..limits import Limits
+from ..ports import WEBSOCKET
 from ..protocol.base import Implementation
 from ..protocol.methods import METHODS
 from ..protocol.utilities import Level, SetLevelParams
@@ -224,9 +225,11 @@ class Connector:
         await self._on_open(session)
         if hasattr(session.connection.channel, "on_stream_reopened"):
             session.connection.channel.on_stream_reopened = lambda: self._restore(session)
-        if self.limits.ping_interval is not None and self._heartbeat is None:
+        network = getattr(session.connection.channel, "network", None)
+        interval = choose_ping_interval(self.limits, is_long_connection=network == WEBSOCKET)
+        if interval is not None and self._heartbeat is None:
             self._heartbeat = asyncio.create_task(
-                send_heartbeats(self._ping, self._on_ping_failure, self.limits)
+                send_heartbeats(self._ping, self._on_ping_failure, self.limits, interval)
             )
         return session
 

@@ -461,18 +461,30 @@ def _with_token(params: Any, id: Id) -> Any:
     return msgspec.structs.replace(params, meta={**(params.meta or {}), PROGRESS_TOKEN: id})
 
 
+PING_SECONDS = 30.0
+"""The time between pings on long connections over a network, unless `Limits.ping_interval` is
+set."""
+
+
+def choose_ping_interval(limits: Limits, *, is_long_connection: bool) -> float | None:
+    """Return the seconds between pings; None for no pings."""
+    if limits.ping_interval is None:
+        return PING_SECONDS if is_long_connection else None
+    return None if limits.ping_interval == float("inf") else limits.ping_interval
+
+
 async def send_heartbeats(
     ping: Callable[[float], Awaitable[None]],
     on_timeout: Callable[[], Awaitable[None]],
     limits: Limits,
+    interval: float,
 ) -> None:
     """Ping the peer at regular intervals, to detect when it has silently disappeared.
 
     Run until cancelled. If a ping is not answered in time, call `on_timeout`.
     """
-    assert limits.ping_interval is not None
     while True:
-        await asyncio.sleep(limits.ping_interval)
+        await asyncio.sleep(interval)
         try:
             await ping(limits.ping_timeout)
         except TimedOut:

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 from ..aio import TaskSet
 from ..connection.bus import NoBus
+from ..connection.connection import choose_ping_interval
 from ..connection.dispatcher import Dispatcher
 from ..connection.encode import MessageEncoder
 from ..errors import ConfigError, InternalError, InvalidRequest
@@ -261,7 +262,14 @@ class LoopState:
             lambda method, params: self.get_streams.notify(method, params),
             lambda: app.ring,
         )
-        self.get_streams = GetStreams(self.dispatcher, limits, events, bus, options.long_polling)
+        self.get_streams = GetStreams(
+            self.dispatcher,
+            limits,
+            events,
+            bus,
+            options.long_polling,
+            choose_ping_interval(limits, is_long_connection=True),
+        )
         self.sessions: SessionTable | None = None
         if app.rules.sessions:
             if app.ring.origin == "process" and bus.alone and _is_foreign_worker():

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
-from ..connection.connection import Connection, send_heartbeats
+from ..connection.connection import Connection, choose_ping_interval, send_heartbeats
 from ..connection.encode import MessageEncoder
 from ..connection.server_session import ANONYMOUS, ServerSession
-from ..ports import ChangeListener, Channel, RequestIdentity, Service
+from ..ports import HTTP, WEBSOCKET, ChangeListener, Channel, RequestIdentity, Service
 from ..sealing import KeyRing, key_ring
 from ..text import escape_unsafe
 from ..transports.stdio import StdioChannel
@@ -56,9 +56,12 @@ async def serve_channel(
         pinging: asyncio.Task[None] | None = None
         try:
             connection.start(session)
-            if service.limits.ping_interval is not None:
+            interval = choose_ping_interval(
+                service.limits, is_long_connection=session.network in (HTTP, WEBSOCKET)
+            )
+            if interval is not None:
                 pinging = asyncio.create_task(
-                    send_heartbeats(session.ping, connection.close, service.limits)
+                    send_heartbeats(session.ping, connection.close, service.limits, interval)
                 )
             await asyncio.shield(connection.closed)
             await connection.finish_calls(grace)

@@ -5,9 +5,12 @@ import asyncio
 import pytest
 
 from dovetail import Client, Limits, Server
+from dovetail.connection import connection
+from dovetail.ports import PIPE, WEBSOCKET
 from dovetail.testing import Bare, Tape, bare, pair
 from dovetail.transports import memory
 from tests.behaviour import everything
+from tests.transports.http.raw import hosted
 
 QUICK = Limits(ping_interval=0.01, ping_timeout=0.05)
 
@@ -53,3 +56,52 @@ async def test_a_client_notices_that_its_server_is_gone() -> None:
     await opening
     await lost.wait()
     await client.close()
+
+
+@pytest.mark.requirement("ping-interval")
+@pytest.mark.parametrize("kind", ["websocket", "get stream", "pipe"])
+async def test_pings_are_sent_by_default_on_long_connections(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert connection.PING_SECONDS == 30
+    monkeypatch.setattr(connection, "PING_SECONDS", 0.02)
+    server = Server("s")
+    if kind == "get stream":
+        async with hosted(server) as site:
+            session = await site.greet("2025-06-18")
+            stream = await session.listen()
+            for _ in range(3):
+                ping = (await stream.next()).message
+                assert ping["method"] == "ping"
+                answer = {"jsonrpc": "2.0", "id": ping["id"], "result": {}}
+                assert (await session.post(answer)).status == 202
+        return
+    ours, theirs = memory.pair()
+    theirs.network = WEBSOCKET if kind == "websocket" else PIPE  # type: ignore[attr-defined]
+    serving = asyncio.create_task(server.serve(theirs))
+    peer = Bare(ours)
+    await peer.greet("2025-06-18")
+    if kind == "websocket":
+        for _ in range(3):
+            ping = await peer.receive()
+            assert ping["method"] == "ping"
+            peer.send({"jsonrpc": "2.0", "id": ping["id"], "result": {}})
+    else:
+        await asyncio.sleep(0.1)
+        assert (await peer.ask("ping", id=7))["id"] == 7, "and nothing before it"
+    await peer.close()
+    await serving
+
+
+async def test_pings_can_be_disabled(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = Limits(ping_interval=float("inf"))
+    assert connection.choose_ping_interval(limits, is_long_connection=True) is None
+
+
+async def test_a_get_stream_whose_client_does_not_answer_pings_is_closed() -> None:
+    async with hosted(Server("s", limits=QUICK)) as site:
+        session = await site.greet("2025-06-18")
+        stream = await session.listen()
+        assert (await stream.next()).message["method"] == "ping"
+        assert await stream.rest() == []
+        assert (await session.ask("tools/list")).status == 200, "the session lives on"

@@ -15,15 +15,18 @@ Those messages wait in the process of the last poll, or of the call if there was
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Coroutine
 from functools import partial
+from secrets import token_hex
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ....errors import InvalidRequest, Overloaded
 from ....limits import Limits
 from ....ports import Bus
 from ....protocol.base import Params
+from ....protocol.methods import METHODS
 from ....revisions import Revision
 from .asgi import (
     Headers,
@@ -43,6 +46,8 @@ if TYPE_CHECKING:
     from ....connection.dispatcher import Dispatcher
 
 
+log = logging.getLogger("dovetail.http")
+
 Wait: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 STANDALONE, POLL = "g", "p"
 """The first letters of the ids of streams and of polls."""
@@ -60,9 +65,10 @@ class GetStreams:
         events: EventStore,
         bus: Bus,
         poll_seconds: float | None,
+        ping_interval: float | None,
     ) -> None:
         self._dispatcher, self._limits, self._events = dispatcher, limits, events
-        self._bus, self._poll_seconds = bus, poll_seconds
+        self._bus, self._poll_seconds, self._ping_interval = bus, poll_seconds, ping_interval
         self._sessions: dict[str, HttpSession] = {}
         """The sessions that have a GET stream in this process, by key."""
         self._borrowed: dict[str, EventStream] = {}
@@ -89,6 +95,7 @@ class GetStreams:
         loop = asyncio.get_running_loop()
         watcher: asyncio.Task[None] | None = None
         expiry: asyncio.Task[None] | None = None
+        pinger: asyncio.Task[None] | None = None
         found: EventStream | None = None
         try:
             stream, after = await self._find(session, head.last_event_id)
@@ -100,6 +107,8 @@ class GetStreams:
             if wait_expired is not None:
                 expiry = loop.create_task(wait_expired())
                 expiry.add_done_callback(lambda _: watcher.cancel())
+            if stream.id.startswith(STANDALONE):
+                pinger = self._start_pinging(session, stream, watcher)
             await begin_stream(send, headers)
             prime = after == 0 and session.caller.revision.priming
             await send_stream(
@@ -110,9 +119,42 @@ class GetStreams:
                 watcher.cancel()
             if expiry is not None:
                 expiry.cancel()
+            if pinger is not None:
+                pinger.cancel()
             self.leave(session)
             if found is not None and not found.attached:  # otherwise it has another reader now
                 self._on_left(session, found)
+
+    def _start_pinging(
+        self, session: HttpSession, stream: EventStream, watcher: "asyncio.Task[None]"
+    ) -> "asyncio.Task[None] | None":
+        """Ping the client at regular intervals. If it does not answer, end the watcher, and with it
+        the stream."""
+        interval = self._ping_interval
+        if interval is None or not session.caller.revision.pings:
+            return None
+
+        async def ping() -> None:
+            while True:
+                await asyncio.sleep(interval)
+                id = f"{session.key[:8]}-{token_hex(8)}"
+                answer = session.open_requests[id] = asyncio.get_running_loop().create_future()
+                stream.push(
+                    self._dispatcher.encoder.encode_request(
+                        id, session.caller.revision, METHODS["ping"], None
+                    )
+                )
+                try:
+                    async with asyncio.timeout(self._limits.ping_timeout):
+                        await answer
+                except TimeoutError:
+                    log.info("Closing an event stream, because its client does not answer pings")
+                    watcher.cancel()
+                    return
+                finally:
+                    del session.open_requests[id]
+
+        return asyncio.get_running_loop().create_task(ping())
 
     async def poll(
         self, session: HttpSession, headers: Headers, receive: Receive, send: Send
