@@ -1,6 +1,7 @@
 """The files of each host, written as its own documentation shows them."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -442,4 +443,13 @@ def test_a_file_that_is_too_large_is_refused(
     monkeypatch.setattr("dovetail.config.files.MAX_FILE_BYTES", 2**20)
     path = write(tmp_path, "mcp.json", json.dumps({"mcpServers": {}, "x": " " * 2**20}))
     with pytest.raises(ConfigError, match="has more than 1 MiB"):
+        read(path)
+
+
+def test_without_the_extra_a_yaml_file_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ruamel.yaml.error", None)
+    path = write(tmp_path, "config.yaml", "extensions: {}\n")
+    with pytest.raises(ConfigError, match=r"dovetail-mcp\[skills\]"):
         read(path)
