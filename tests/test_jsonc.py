@@ -83,6 +83,7 @@ def test_one_entry_can_be_replaced_without_touching_another_byte() -> None:
 def test_of_two_equal_keys_the_last_counts_in_value_and_span() -> None:
     document = scan('{"a": {"x": 1}, "b": 0, "a": {"y": 2}}')
     assert document.value == {"a": {"y": 2}, "b": 0}
+    assert list(document.root.children) == ["b", "a"]  # in the order of the text
     assert document.find("a", "x") is None
     node = document.find("a", "y")
     assert node is not None and document.text[node.start] == "2"
