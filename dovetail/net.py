@@ -192,19 +192,31 @@ Authority: TypeAlias = tuple[str, str]
 HeaderOrigin: TypeAlias = tuple[str, str, str]
 """Scheme, host and port of an Origin header; an allowed origin may have `*` as its port."""
 ANY_ORIGIN: Final[HeaderOrigin] = ("*", "*", "*")
-_HOST = re.compile(r"(\[[0-9a-f:.]+(?:%[\w.~-]+)?\]|[^\[\]:/@?#\\,\s]+)(?::([0-9]*))?")
+_HOST = re.compile(
+    r"(\[[0-9a-f:.]+(?:%[\w.~-]+)?\]|(?:[a-z0-9_-]+\.)*[a-z0-9_-]+\.?)(?::([0-9]*))?", re.ASCII
+)
 _ORIGIN = re.compile(r"([a-z][a-z0-9+.-]*)://(.*)", re.DOTALL)
 
 
 def parse_host(value: bytes) -> Authority | None:
     """Parse a Host header, or the same part of an Origin; None if it is malformed."""
-    found = _HOST.fullmatch(value.decode("latin-1").lower())
-    return None if found is None else (normalize_host(found[1]), found[2] or "")
+    found = _HOST.fullmatch(value.decode("latin-1").lower().strip(" \t"))
+    if found is None or not _is_possible_host(name := normalize_host(found[1])):
+        return None
+    return name, found[2] or ""
+
+
+def _is_possible_host(name: str) -> bool:
+    """Return whether a host can exist. One that looks like an address must be one, because some
+    programs read 127.1 or 0x7f000001 as an address, too."""
+    if name.startswith("["):
+        return ":" in name and is_ip_address(name)
+    return not _ODD_NUMBER.search(name) or is_ip_address(name)
 
 
 def parse_origin(value: bytes) -> HeaderOrigin | None:
     """Parse an Origin header; None for `null` and anything else that is not an origin."""
-    found = _ORIGIN.fullmatch(value.decode("latin-1").lower())
+    found = _ORIGIN.fullmatch(value.decode("latin-1").lower().strip(" \t"))
     host = None if found is None else parse_host(found[2].encode("latin-1"))
     if found is None or host is None:
         return None
@@ -213,13 +225,13 @@ def parse_origin(value: bytes) -> HeaderOrigin | None:
 
 def parse_allowed_host(entry: str) -> str:
     """Parse an entry of `hosts=`; raise ConfigError if it is not a host."""
-    found = _HOST.fullmatch(entry.lower())
+    found = "*" if entry == "*" else parse_host(entry.removeprefix("*.").encode())
     if found is None:
         raise ConfigError(
             f"hosts=[{entry!r}]: a host must be a name such as 'mcp.example.com', "
             "'*.example.com' or '*'"
         )
-    return normalize_host(found[1])
+    return "*." * entry.startswith("*.") + found[0]
 
 
 def parse_allowed_origin(entry: str) -> HeaderOrigin:

@@ -150,7 +150,9 @@ class AuthGate:
             (base, url), is_configured = self._configured, True
         else:
             scheme = HTTP_SCHEMES.get(scope.get("scheme", ""), scope.get("scheme", "http"))
-            name = host.decode("latin-1").lower() or ":".join(map(str, server or ("localhost",)))
+            name = host.decode("latin-1").strip(" \t").lower() or ":".join(
+                map(str, server or ("localhost",))
+            )
             base = f"{scheme}://{name}{scope.get('root_path', '').rstrip('/')}"
             url, is_configured = base + path, is_own_host(self._rules, host, server)
         if path != self._endpoint:

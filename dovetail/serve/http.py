@@ -6,6 +6,7 @@ holds our changes to uvicorn, and `workers.py` runs several processes.
 
 import asyncio
 import gc
+import logging
 import os
 import socket
 import sys
@@ -18,6 +19,7 @@ from msgspec.structs import replace
 
 from ..connection.bus import join
 from ..errors import ConfigError, missing_extra
+from ..net import is_loopback
 from ..ports import Service
 from ..sealing import key_ring
 from ..text import escape_unsafe
@@ -27,6 +29,8 @@ from .options import ServeOptions
 
 if TYPE_CHECKING:
     from .uvicorn_server import HttpServer
+
+log = logging.getLogger("dovetail.http")
 
 PATHS = {"http": "/mcp", "sse": "/sse", "websocket": "/ws"}
 """The default path of each transport's endpoint."""
@@ -102,12 +106,25 @@ def _open(service: Service, transport: str, given: Mapping[str, Any]) -> _Listen
     _check_installed()
     _check_certificate(tls)
     listening = _listen(host, port)
+    if service.guard is None and not is_loopback(host):
+        _warn_open(service, host, listening.getsockname()[1])
     if ready is not None:
         ready(
             serve_options.public_url
             or _url(transport, host, listening.getsockname()[1], path, secure=bool(tls["certfile"]))
         )
     return _Listener(serve_options, listening, tls)
+
+
+def _warn_open(service: Service, host: str, port: int) -> None:
+    where = f"port {port} of this machine" if host in WILDCARDS else f"{host} port {port}"
+    log.warning(
+        "Anyone who can reach %s can use every tool, resource and prompt of %s, because the server "
+        "does not authenticate its callers. Set Server(auth=…), or listen on this machine only: "
+        'host="127.0.0.1"',
+        where,
+        escape_unsafe(service.info.name),
+    )
 
 
 @contextmanager

@@ -21,6 +21,7 @@ recognized, as if it had just arrived. Work that was already started is passed o
 
 import asyncio
 import os
+import re
 import signal
 import socket
 import threading
@@ -30,7 +31,7 @@ from typing import Any, cast
 
 import httptools
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from ..errors import ConfigError
 from ..limits import Limits
@@ -43,7 +44,20 @@ MAX_HEAD_BYTES, MAX_HEADERS = 64 * 1024, 200
 """Bounds on the head of a request. Bytes that arrive with its first packet do not count."""
 KEEP_ALIVE_SECONDS = 75
 """How long a connection may be idle."""
+VERSIONS = ("1.1", "1.0")
+"""The versions of HTTP that this server speaks."""
+PEER_CHECKS_SECONDS = (0.05, 0.2, 1.0, 4.0)
+"""When to look, after a client stopped sending, whether it has closed the connection."""
+_ABSOLUTE_URI = re.compile(rb"https?://([^/?#]+)(.*)", re.IGNORECASE | re.DOTALL)
 UPGRADE_HEADERS = (b"upgrade", b"http2-settings")
+
+
+class _Unacceptable(Exception):
+    """A request whose head cannot be accepted, with the status of the response."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
 
 
 class _HeldRequestParser:
@@ -73,6 +87,8 @@ class UvicornProtocol(HttpToolsProtocol):
     """Whether the request asks for another protocol, which we do not speak."""
     cycles: tuple[Any, ...] = ()
     """The requests on this connection that uvicorn has not finished."""
+    is_half_closed = False
+    """Whether the client has stopped sending, and still waits for responses."""
     held: bytes | None = None
     """The body, so far, of a request that is held back."""
     begun: EarlyRequest | None = None
@@ -97,9 +113,12 @@ class UvicornProtocol(HttpToolsProtocol):
             else:
                 self._ignore_upgrade(data[upgrade.args[0] :])
             return
-        except httptools.HttpParserError:
+        except httptools.HttpParserError as error:
             self.logger.warning("Invalid HTTP request")
-            self.send_400_response("The request is not valid HTTP.")
+            if isinstance(error.__context__, _Unacceptable):
+                self._refuse(error.__context__.status, str(error.__context__))
+            else:
+                self._refuse(400, "The request is not valid HTTP.")
             return
         if self.held is not None:
             self._begin()
@@ -121,11 +140,16 @@ class UvicornProtocol(HttpToolsProtocol):
         if self.received <= MAX_HEAD_BYTES:
             return
         if self.in_head:
-            self.send_400_response(
-                f"The head of the request is longer than {MAX_HEAD_BYTES} bytes."
-            )
+            self._refuse(400, f"The head of the request is longer than {MAX_HEAD_BYTES} bytes.")
         else:
             self.transport.abort()
+
+    def _refuse(self, status: int, text: str) -> None:
+        """Answer without ASGI, and close the connection."""
+        head = b"content-type: text/plain; charset=utf-8\r\ncontent-length: %d\r\nconnection: close"
+        body = text.encode()
+        self.transport.write(STATUS_LINE[status] + head % len(body) + b"\r\n\r\n" + body)
+        self.transport.close()
 
     def _ignore_upgrade(self, rest: bytes) -> None:
         """Parse the request again without its Upgrade header, which a server may ignore.
@@ -134,7 +158,7 @@ class UvicornProtocol(HttpToolsProtocol):
         """
         parser = self.parser
         if not any(name == b"upgrade" for name, _ in self.headers):  # it is a CONNECT
-            self.send_400_response("CONNECT is not supported.")
+            self._refuse(400, "CONNECT is not supported.")
             return
         lines = [b"%b: %b\r\n" % (name, _without_upgrade(value) if name == b"connection" else value)
                  for name, value in self.headers if name not in UPGRADE_HEADERS]  # fmt: skip
@@ -172,6 +196,7 @@ class UvicornProtocol(HttpToolsProtocol):
         """Hold the request back, or let uvicorn start it."""
         self._stop_head_timer()
         self.received, self.in_head = 0, False
+        self._check_target()
         self.ignores_upgrade = self.parser.should_upgrade() and not self._should_upgrade()
         if self.ignores_upgrade:
             return
@@ -179,6 +204,22 @@ class UvicornProtocol(HttpToolsProtocol):
             self.held = b""
         else:
             self._start_in_uvicorn()
+
+    def _check_target(self) -> None:
+        """Check the version and the Host of a request, which an absolute URI replaces.
+
+        https://www.rfc-editor.org/rfc/rfc9112#section-3.2
+        """
+        version, headers = self.parser.get_http_version(), self.headers
+        if version not in VERSIONS:
+            raise _Unacceptable(505, f"HTTP/{version} is not supported. Use HTTP/1.1.")
+        hosts = [pair for pair in headers if pair[0] == b"host"]
+        if not hosts and version == "1.1":
+            raise _Unacceptable(400, "A request of HTTP/1.1 needs a Host header.")
+        if self.url[:1] != b"/" and (found := _ABSOLUTE_URI.fullmatch(self.url)):
+            rest = [pair for pair in headers if pair[0] != b"host"]
+            headers[:] = [(b"host", found[1]), *hosts[1:], *rest]
+            self.url = found[2] if found[2].startswith(b"/") else b"/" + found[2]
 
     def on_body(self, body: bytes) -> None:
         """Process a piece of the body."""
@@ -198,6 +239,8 @@ class UvicornProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Start the next request, or the timer of an idle connection."""
         super().on_response_complete()
+        if self.is_half_closed and self._answering() is None:
+            self.transport.close()
         if self.in_head:  # of the next request
             self._unset_keepalive_if_required()
         if self.in_request:  # or this one was refused before all of it arrived
@@ -268,6 +311,40 @@ class UvicornProtocol(HttpToolsProtocol):
             super().on_message_complete()
 
     # closing
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Answer the complete requests of a client that has stopped sending.
+
+        A client that has closed the connection looks the same, until it is sent something.
+        """
+        if self.begun is not None:
+            self._hand_over()
+        cycle = self._answering()
+        if cycle is None or self.in_request or self.scheme == "https":  # asyncio ends TLS here
+            return False
+        if not cycle.response_started and cycle.scope["http_version"] == "1.1":
+            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        elif cycle.response_started and cycle.chunked_encoding:
+            self.transport.write(b"0")  # a leading zero of the size of the next chunk
+        else:
+            return False
+        self.is_half_closed = True
+        for seconds in PEER_CHECKS_SECONDS:
+            self.loop.call_later(seconds, self._check_peer)
+        return True
+
+    def _answering(self) -> Any:
+        """Return the request that is being answered, or None."""
+        queued = [cycle for cycle, _ in self.pipeline]
+        running = (cycle for cycle in self.cycles if not cycle.response_complete)
+        return next((cycle for cycle in running if cycle not in queued), None)
+
+    def _check_peer(self) -> None:
+        """Close the connection if the client has closed it. Nothing arrives after the end of its
+        data, so the system reports only the error."""
+        sock = self.transport.get_extra_info("socket")
+        if not self.transport.is_closing() and sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            self.transport.abort()
 
     def shutdown(self) -> None:
         """Close the connection after the requests that have begun are answered."""

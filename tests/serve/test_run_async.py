@@ -6,10 +6,12 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
 from dovetail import Client, Context, Server
+from dovetail.auth import ApiKeys
 from dovetail.errors import ConfigError, ConnectFailed
 
 PROGRAM = """
@@ -48,6 +50,40 @@ def build(ended: list[str]) -> Server:
         await asyncio.Event().wait()
 
     return server
+
+
+@pytest.mark.parametrize(
+    ("host", "options", "warns"),
+    [
+        ("0.0.0.0", {}, True),
+        ("", {}, True),
+        ("0.0.0.0", {"auth": ApiKeys({"k" * 32: "ada"})}, False),
+        ("127.0.0.1", {}, False),
+        ("localhost", {}, False),
+    ],
+)
+@pytest.mark.parametrize("transport", ["http", "websocket"])
+async def test_a_server_that_is_open_to_everyone_says_so(
+    caplog: pytest.LogCaptureFixture,
+    transport: Any,
+    host: str,
+    options: dict[str, Any],
+    warns: bool,
+) -> None:
+    ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    server = Server("open", **options)
+    serving = asyncio.create_task(
+        server.run_async(transport, host=host, port=0, ready=ready.set_result)
+    )
+    port = urlsplit(await ready).port
+    serving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await serving
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(warnings) == warns
+    for warning in warnings:
+        assert f"port {port} of this machine" in warning, "what is open"
+        assert "Server(auth=…)" in warning and 'host="127.0.0.1"' in warning, "how to close it"
 
 
 @pytest.mark.parametrize("transport", ["http", "sse", "websocket"])

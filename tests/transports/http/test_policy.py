@@ -274,6 +274,23 @@ def test_strange_characters_elsewhere_are_not_our_business() -> None:
 
 # hosts and origins
 
+IMPOSSIBLE_HOSTS = [
+    "999.999.999.999",
+    "1.2.3.4.5",
+    "127.1",
+    "2130706433",
+    "0x7f.1",
+    "127.0.0.01",
+    "127.0.0.1%evil.com",
+    "[127.0.0.1]",
+    "[:::]",
+    "[1::2::3]",
+    ".localhost",
+    "..localhost",
+    "x%00.localhost",
+    "caf\xe9.localhost",
+]
+
 
 @pytest.mark.parametrize(
     "host",
@@ -314,10 +331,25 @@ def test_addresses_and_local_names_are_always_served(host: str | None) -> None:
         "::1",
         "localhost, evil.com",
         "caf\xe9",
+        *IMPOSSIBLE_HOSTS,
     ],
 )
 def test_names_that_are_not_the_servers_are_misdirected(host: str) -> None:
     refused(judged(host=host), 421, InvalidRequest, "hosts=[")
+
+
+@pytest.mark.parametrize("host", IMPOSSIBLE_HOSTS)
+def test_a_host_that_cannot_exist_is_refused_even_if_every_host_is_accepted(host: str) -> None:
+    refused(judged(policy=Policy(OFFICIAL, hosts=["*"]), host=host), 421, InvalidRequest)
+    with pytest.raises(ConfigError, match="a host must be a name"):
+        Policy(OFFICIAL, hosts=[host])
+
+
+@pytest.mark.parametrize("space", [" ", "\t", " \t"])
+def test_a_space_after_a_value_is_no_part_of_it(space: str) -> None:
+    passed(host=f"127.0.0.1:80{space}")
+    passed(origin=f"http://127.0.0.1{space}")
+    passed(content_length=f"12{space}")
 
 
 def test_the_server_is_served_by_its_own_names() -> None:
