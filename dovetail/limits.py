@@ -197,7 +197,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Seconds that a session may last in total (default: 86,400, a day). After that, it ends."""
     tombstones: int = 100_000
     """Ended sessions that one process remembers, so that they stay ended (default: 100,000). Above
-    this, the oldest are forgotten."""
+    this, those that were idle are forgotten, and then DELETE is refused."""
     retry: float = 1.0
     """Seconds that a client is told to wait before it resumes an event stream (default: 1)."""
     events: int = 4 * MIB

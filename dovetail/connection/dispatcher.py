@@ -30,7 +30,7 @@ from ..errors import (
     UrlRequired,
 )
 from ..jsonrpc.messages import ErrorResponse, Id, Notification, Request, Response
-from ..ports import Call, Caller, CallHandler, RequestIdentity, Service
+from ..ports import Call, Caller, CallHandler, Principal, RequestIdentity, Service
 from ..protocol.base import (
     PROGRESS_TOKEN,
     PROTOCOL_VERSION,
@@ -448,15 +448,19 @@ class Dispatcher:
             for params in changed_resources(changes, together=not self.service.scopes):
                 self._notify_sessions(RESOURCES_CHANGED, params)
 
-    def is_subscribed(self, caller: Caller, method: str, params: Params) -> bool:
-        """Return whether a caller of the handshake era is notified of this change."""
+    def is_subscribed(
+        self, caller: Caller, reader: Principal | None, method: str, params: Params
+    ) -> bool:
+        """Return whether a caller of the handshake era is notified of this change. `reader` opened
+        the stream on which the notification is sent, maybe with another token than the caller's
+        newest request."""
         if method not in METHODS:
             row = self.find_method(method, caller.revision)
             return row is not None and self.service.extensions.is_offered_to(
                 row, caller.capabilities
             )
         return is_subscribed(caller, method, params) and self.service.may_notify(
-            caller.principal, method, params
+            reader, method, params
         )
 
     def encode_notification(self, revision: Revision, method: str, params: Params) -> bytes | None:

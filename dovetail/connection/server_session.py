@@ -183,7 +183,7 @@ class ServerSession:
         if (
             caller is not None
             and self._is_ready
-            and self.dispatcher.is_subscribed(caller, method, params)
+            and self.dispatcher.is_subscribed(caller, self._opened_by.principal, method, params)
         ):
             self._send(self.dispatcher.encode_notification(caller.revision, method, params))
 

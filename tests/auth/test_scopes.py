@@ -380,6 +380,145 @@ async def test_nor_does_a_session_that_had_more_before() -> None:
         assert (await stream.next()).message["params"]["uri"] == "vault://open"
 
 
+WEAK, STRONG = {"Authorization": "Bearer weak"}, {"Authorization": "Bearer strong"}
+SECRET, OPEN = "vault://secret", "vault://open"
+
+
+def two_tokens() -> Server:
+    """A server whose user has a token that may read the secret, and one that may not."""
+    tokens = {"weak": Principal("ada", scopes=()), "strong": Principal("ada", scopes=("write",))}
+    server = Server("two", auth=Bearer(static_tokens(tokens)))
+    server.add_resource(lambda: "", SECRET, name="secret", scopes=["write"])
+    server.add_resource(lambda: "", OPEN, name="open")
+    return server
+
+
+async def subscribed(site: Any) -> Any:
+    """A session that is subscribed to both resources, with the strong token."""
+    session = await site.greet(headers=STRONG)
+    for uri in (SECRET, OPEN):
+        assert (await session.ask("resources/subscribe", {"uri": uri})).status == 200
+    return session
+
+
+def as_token(session: Any, token: dict[str, str]) -> Any:
+    session.headers = {**session.headers, **token}
+    return session
+
+
+def change(server: Server) -> None:
+    server.notify_resource_updated(SECRET)
+    server.notify_resource_updated(OPEN)
+
+
+async def heard(stream: Any) -> str:
+    uri: str = (await stream.next()).message["params"]["uri"]
+    return uri
+
+
+async def test_changes_are_filtered_by_the_token_that_opened_the_stream_not_by_the_last_request() -> (  # noqa: E501
+    None
+):
+    server = two_tokens()
+    async with hosted(server) as site:
+        session = as_token(await subscribed(site), WEAK)
+        stream = await session.listen()
+        assert (await as_token(session, STRONG).ask("tools/list")).status == 200
+        change(server)
+        assert await heard(stream) == OPEN
+
+
+async def test_changes_are_filtered_by_the_token_of_a_poll() -> None:
+    server = two_tokens()
+    async with hosted(server, long_polling=0.05) as site:
+        session = as_token(await subscribed(site), WEAK)
+
+        async def poll() -> list[str]:
+            answer = await site.send("GET", {**session.headers, "Accept": "application/json"})
+            messages = await answer.json() if answer.status == 200 else []
+            return [message["params"]["uri"] for message in messages]
+
+        assert await poll() == []
+        assert (await as_token(session, STRONG).ask("tools/list")).status == 200
+        change(server)
+        as_token(session, WEAK)
+        assert await poll() == [OPEN]
+        as_token(session, STRONG)
+        assert await poll() == []
+        change(server)
+        as_token(session, WEAK)
+        assert await poll() == [], "what was kept for the stronger token"
+
+
+async def test_a_request_with_a_weaker_token_takes_nothing_from_the_stream() -> None:
+    server = two_tokens()
+    async with hosted(server) as site:
+        session = await subscribed(site)
+        stream = await session.listen()
+        assert (await as_token(session, WEAK).ask("tools/list")).status == 200
+        change(server)
+        assert [await heard(stream), await heard(stream)] == [SECRET, OPEN]
+
+
+async def test_each_stream_of_a_session_has_the_scopes_of_its_own_token() -> None:
+    server = two_tokens()
+    async with hosted(server) as site:
+        session = await subscribed(site)
+        weak = await as_token(session, WEAK).listen()
+        strong = await as_token(session, STRONG).listen()
+        change(server)
+        assert [await heard(strong), await heard(strong)] == [SECRET, OPEN]
+        strong.cut()
+        async with asyncio.timeout(10):
+            while True:  # until the server has noticed that the newest stream is gone
+                server.notify_resource_updated(SECRET)
+                server.notify_resource_updated(OPEN)
+                try:
+                    async with asyncio.timeout(0.2):
+                        assert await heard(weak) == OPEN
+                        break
+                except TimeoutError:
+                    pass
+
+
+async def test_a_weaker_token_cannot_resume_the_stream_of_a_stronger_one() -> None:
+    server = two_tokens()
+    async with hosted(server) as site:
+        session = await subscribed(site)
+        stream = await session.listen()
+        server.notify_resource_updated(OPEN)
+        last = (await stream.next()).id
+        stream.cut()
+        server.notify_resource_updated(SECRET)
+        resumed = await as_token(session, WEAK).get(last)
+        assert (await resumed.next()).data == "", "it is a new stream"
+        change(server)
+        assert await heard(resumed) == OPEN
+        resumed.cut()
+        again = await as_token(session, STRONG).get(last)
+        assert await heard(again) == SECRET, "which was kept for it"
+
+
+async def test_over_http_sse_the_token_of_the_stream_counts_too() -> None:
+    server = two_tokens()
+    async with hosted(server, sse=True) as site:
+        stream = await site.send("GET", WEAK, path="/sse")
+        path = (await stream.next()).data
+        info = {"name": "raw", "version": "0"}
+        params = {"protocolVersion": "2024-11-05", "capabilities": {}, "clientInfo": info}
+        for message in (
+            request("initialize", params),
+            {"jsonrpc": "2.0", "method": "notifications/initialized"},
+            request("resources/subscribe", {"uri": SECRET}),
+            request("resources/subscribe", {"uri": OPEN}),
+        ):
+            assert (await site.post(message, STRONG, path=path)).status == 202
+            if "id" in message:
+                assert "result" in (await stream.next()).message
+        change(server)
+        assert await heard(stream) == OPEN
+
+
 @pytest.mark.requirement("authorization-scopes-minimal")
 async def test_the_metadata_names_the_scopes_that_everybody_needs_and_no_more() -> None:
     for scopes, supported in ((["read", "offline_access"], ["read"]), ([], None)):

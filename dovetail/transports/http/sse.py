@@ -301,7 +301,9 @@ async def _endpoint(
     response: "aiohttp.ClientResponse", events: EventStreamParser, name: str
 ) -> tuple[Any, list[Event]]:
     """Return the URL for POSTs, and the events that came after it in the same chunk."""
-    async for chunk in response.content.iter_any():
+    from .client.http_transport import read_chunks
+
+    async for chunk in read_chunks(response):
         arrived = events.feed(chunk)
         for index, item in enumerate(arrived):
             if item.name == "endpoint":
@@ -348,12 +350,12 @@ class _SseClientStream:
 
     async def listen(self, receive: Receive, drain: Drain) -> None:
         """Deliver messages until the stream ends, which is always an error in this transport."""
-        from .client.http_transport import translate_errors
+        from .client.http_transport import read_chunks, translate_errors
 
         self._receive = receive
         self._deliver_events(self._early)
         with translate_errors(self._name):
-            async for chunk in self._response.content.iter_any():
+            async for chunk in read_chunks(self._response):
                 self._deliver_events(self._events.feed(chunk))
         raise ConnectionClosed(f"{self._name}: the server ended the event stream")
 
@@ -399,6 +401,7 @@ class _SseClientStream:
         from .client.http_transport import (
             RETRY_AFTER_STATUSES,
             parse_retry_after,
+            read_chunks,
             release,
             response_head,
             translate_errors,
@@ -421,7 +424,8 @@ class _SseClientStream:
             async with response:
                 outcome = f"HTTP {response.status} {response.reason or ''}".rstrip()
                 if response.status >= 300:
-                    text = (await response.content.read(200)).decode(errors="replace").strip()
+                    found = await anext(read_chunks(response), b"")
+                    text = found[:200].decode(errors="replace").strip()
                     outcome += f": {text}" if text else ""
         pause = None
         if response.status in RETRY_AFTER_STATUSES:

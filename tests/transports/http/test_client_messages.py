@@ -1,8 +1,13 @@
 """What an HTTP client sends with each message, and what it makes of what comes back."""
 
 import asyncio
+import gzip
+import json
 import logging
 import time
+import tracemalloc
+import zlib
+from collections.abc import Callable
 from email.utils import formatdate
 from typing import Any
 
@@ -23,8 +28,9 @@ from dovetail.errors import (
     TooLarge,
     Unauthorized,
 )
+from dovetail.limits import MIB
 from dovetail.transports.http.client import channel as transport
-from dovetail.transports.http.client.http_transport import HttpTransport
+from dovetail.transports.http.client.http_transport import PIECE_BYTES, HttpTransport
 from dovetail.transports.http.client.messages import HeaderParams
 from tests.transports.http.scripted import MODERN, Asked, Script, Scripted, modern, old
 
@@ -339,6 +345,105 @@ async def test_an_answer_over_the_limit_is_refused_and_the_next_one_is_read(stre
             with pytest.raises(TooLarge, match="10000 bytes"):
                 await client.call_tool("big")
             assert (await client.call_tool("small")).data == "x" * 10
+
+
+def raw_deflate(data: bytes) -> bytes:
+    """What some servers call deflate: without the header that zlib writes."""
+    compressor = zlib.compressobj(wbits=-15)
+    return compressor.compress(data) + compressor.flush()
+
+
+ENCODINGS: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
+    "gzip": ("gzip", gzip.compress),
+    "two gzip members": ("gzip", lambda data: gzip.compress(data[:9]) + gzip.compress(data[9:])),
+    "deflate": ("deflate", zlib.compress),
+    "raw deflate": ("deflate", raw_deflate),
+}
+compressed = pytest.mark.parametrize(
+    ("encoding", "compress"), ENCODINGS.values(), ids=list(ENCODINGS)
+)
+streamed_or_not = pytest.mark.parametrize("streamed", [False, True])
+
+
+async def send_encoded(asked: Asked, encoding: str, body: bytes, *, streamed: bool) -> None:
+    headers = {"Content-Encoding": encoding}
+    if streamed:
+        await asked.stream(headers)
+        for start in range(0, len(body), 1000):
+            await asked.chunk(body[start : start + 1000])
+        await asked.end()
+    else:
+        await asked.answer(200, body, {**headers, "Content-Type": "application/json"})
+
+
+def result_of(asked: Asked, size: int, *, streamed: bool) -> bytes:
+    content = [{"type": "text", "text": "x" * size}]
+    data = json.dumps(asked.reply({"resultType": "complete", "content": content})).encode()
+    return b"data: " + data + b"\n\n" if streamed else data
+
+
+@compressed
+@streamed_or_not
+@pytest.mark.parametrize("size", [10, PIECE_BYTES * 3 + 17])
+async def test_a_compressed_answer_is_read(
+    encoding: str, compress: Callable[[bytes], bytes], streamed: bool, size: int
+) -> None:
+    async def answer(asked: Asked) -> None:
+        assert asked.headers["accept-encoding"] == "gzip, deflate"
+        body = compress(result_of(asked, size, streamed=streamed))
+        await send_encoded(asked, encoding, body, streamed=streamed)
+
+    async with Scripted(served(answer)) as server, Client(server.url) as client:
+        assert (await client.call_tool("any")).data == "x" * size
+
+
+def bomb(bits: int, start: bytes) -> bytes:
+    """200 MiB in 200 KiB."""
+    compressor = zlib.compressobj(wbits=bits)
+    parts = [compressor.compress(start), *(compressor.compress(b"x" * MIB) for _ in range(200))]
+    return b"".join([*parts, compressor.flush()])
+
+
+@pytest.mark.parametrize(("encoding", "bits"), [("gzip", 31), ("deflate", 15), ("deflate", -15)])
+@streamed_or_not
+async def test_a_compressed_answer_is_only_decompressed_up_to_the_limit(
+    encoding: str, bits: int, streamed: bool
+) -> None:
+    async def answer(asked: Asked) -> None:
+        if asked.message["params"]["name"] == "small":
+            await asked.result({"resultType": "complete", "content": []})
+            return
+        start = b'{"jsonrpc": "2.0", "id": %d, "result": "' % asked.message["id"]
+        body = bomb(bits, b"data: " * streamed + start)
+        try:
+            await send_encoded(asked, encoding, body, streamed=streamed)
+        except ConnectionError:
+            pass  # the client has closed the connection
+
+    async with Scripted(served(answer)) as server:
+        async with Client(server.url, limits=Limits(incoming=MIB), timeout=20) as client:
+            await client.call_tool("small")
+            tracemalloc.start()
+            try:
+                with pytest.raises((TooLarge, ConnectionClosed)):
+                    await client.call_tool("bomb")
+                assert tracemalloc.get_traced_memory()[1] < 16 * MIB
+            finally:
+                tracemalloc.stop()
+            await client.call_tool("small")
+
+
+@pytest.mark.parametrize("body", [b"", b"nonsense", gzip.compress(b"{}" * 99)[:-9]])
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "zstd"])
+async def test_a_damaged_or_unknown_encoding_is_an_error_that_says_so(
+    encoding: str, body: bytes
+) -> None:
+    async def answer(asked: Asked) -> None:
+        await send_encoded(asked, encoding, body, streamed=False)
+
+    async with Scripted(served(answer)) as server, Client(server.url) as client:
+        with pytest.raises(DovetailError):
+            await client.call_tool("any")
 
 
 # refusals

@@ -446,6 +446,46 @@ async def test_refused_greetings_and_requests_leave_nothing_behind() -> None:
         )
 
 
+@pytest.mark.parametrize("tombstones", [0, 1, 3])
+async def test_a_deleted_session_stays_deleted_and_one_too_many_is_not_deleted(
+    tombstones: int,
+) -> None:
+    async with hosted(Stage(limits=Limits(tombstones=tombstones)).server) as site:
+        sessions = [await site.greet() for _ in range(tombstones + 2)]
+        for session in sessions[:tombstones]:
+            assert (await session.delete()).status == 204
+        for session in sessions[tombstones:]:
+            answer = await session.delete()
+            assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+            assert "Limits.tombstones" in (await answer.error())["message"]
+            assert text(await (await session.call("add", a=1, b=2)).json()) == "3", "it still works"
+        for session in sessions[:tombstones]:
+            assert (await session.call("add", a=1, b=2)).status == 404
+            assert (await session.get()).status == 404
+            assert (await session.delete()).status == 404
+
+
+async def test_idle_sessions_make_room_for_deleted_ones() -> None:
+    app = Stage(limits=Limits(tombstones=2, session_idle=0.2)).server.asgi("/mcp")
+    async with on_port(app) as site:
+        idle = [await site.greet() for _ in range(3)]
+        for session in idle:
+            await session.call("add", a=1, b=2)
+        table = (await app.start()).sessions
+        assert table is not None
+        async with asyncio.timeout(10):
+            while len(table):
+                await asyncio.sleep(0.02)
+        deleted = [await site.greet() for _ in range(2)]
+        for session in deleted:
+            assert (await session.delete()).status == 204
+            assert (await session.call("add", a=1, b=2)).status == 404
+        extra = await site.greet()
+        assert (await extra.delete()).status == 503
+        for session in deleted:
+            assert (await session.call("add", a=1, b=2)).status == 404
+
+
 # sessions=False
 
 

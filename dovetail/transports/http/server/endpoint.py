@@ -492,19 +492,23 @@ class Endpoint:
         self, head: RequestHead, identity: RequestIdentity, receive: Receive, send: Send
     ) -> None:
         session, headers = await self._require_session(head, identity), cors(self.rules, head)
-        session.caller.principal = identity.principal
         if head.streams:
             expiry = None if self._gate is None else partial(self._gate.wait_expired, identity)
-            await self.get_streams.get(session, head, headers, receive, send, expiry)
+            await self.get_streams.get(
+                session, identity.principal, head, headers, receive, send, expiry
+            )
         else:
-            await self.get_streams.poll(session, headers, receive, send)
+            await self.get_streams.poll(session, identity.principal, headers, receive, send)
 
     async def _delete(
         self, head: RequestHead, identity: RequestIdentity, receive: Receive, send: Send
     ) -> None:
         session = await self._require_session(head, identity)
         assert self.sessions is not None
-        self.sessions.end(session)
+        try:
+            self.sessions.end(session)
+        except Overloaded as error:
+            raise refuse(error) from None
         await send_body(send, b"", 204, cors(self.rules, head))
 
     async def _require_session(self, head: RequestHead, identity: RequestIdentity) -> HttpSession:

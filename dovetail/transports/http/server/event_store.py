@@ -21,6 +21,7 @@ from msgspec import Struct, field
 
 from ....aio import Sweeper
 from ....limits import Limits
+from ....ports import Principal
 
 
 class MessagesDropped(Exception):
@@ -42,6 +43,8 @@ class EventStream(Struct, eq=False):
     size: int = 0
     """The number of bytes that are kept."""
     done: bool = False
+    principal: Principal | None = None
+    """Who reads the stream, with the scopes of the token that opened or resumed it."""
     detached_at: float | None = None
     """When the last reader left; None while there is a reader."""
     on_push: "Callable[[EventStream, bytes | None], None] | None" = None

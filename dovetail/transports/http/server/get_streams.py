@@ -12,6 +12,9 @@ the client resumes it.
 
 A poll also carries what a call says and asks, if the client does not accept the call's own stream.
 Those messages wait in the process of the last poll, or of the call if there was none.
+
+One user may have tokens with different scopes. A change is sent on a stream only if the token that
+opened the stream allows it. A token with fewer scopes cannot resume the stream, and gets a new one.
 """
 
 import asyncio
@@ -24,7 +27,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ....errors import InvalidRequest, Overloaded
 from ....limits import Limits
-from ....ports import Bus
+from ....ports import Bus, Principal
 from ....protocol.base import Params
 from ....protocol.methods import METHODS
 from ....revisions import Revision
@@ -84,6 +87,7 @@ class GetStreams:
     async def get(
         self,
         session: HttpSession,
+        principal: Principal | None,
         head: RequestHead,
         headers: Headers,
         receive: Receive,
@@ -98,9 +102,10 @@ class GetStreams:
         pinger: asyncio.Task[None] | None = None
         found: EventStream | None = None
         try:
-            stream, after = await self._find(session, head.last_event_id)
+            stream, after = await self._find(session, principal, head.last_event_id)
             found = stream
             if stream.id.startswith(STANDALONE):
+                stream.principal = principal
                 self._listen(session, stream)
             watcher = loop.create_task(wait_disconnected(receive))
             watcher.add_done_callback(lambda _: stream.wake())
@@ -157,11 +162,20 @@ class GetStreams:
         return asyncio.get_running_loop().create_task(ping())
 
     async def poll(
-        self, session: HttpSession, headers: Headers, receive: Receive, send: Send
+        self,
+        session: HttpSession,
+        principal: Principal | None,
+        headers: Headers,
+        receive: Receive,
+        send: Send,
     ) -> None:
         """Answer a GET with all waiting messages. If there are none, wait for the first."""
         self.enter(session)
         stream = self._poll_stream(session)
+        if not _may_resume(stream, _scopes(principal)):
+            self._events.drop(stream)
+            stream = self._poll_stream(session)
+        stream.principal = principal
         self._listen(session, stream)
         reader = stream.attach(stream.dropped)
         watcher = asyncio.get_running_loop().create_task(wait_disconnected(receive))
@@ -241,14 +255,21 @@ class GetStreams:
 
     # finding and dropping streams
 
-    async def _find(self, session: HttpSession, last: str | None) -> tuple[EventStream, int]:
+    async def _find(
+        self, session: HttpSession, principal: Principal | None, last: str | None
+    ) -> tuple[EventStream, int]:
         """Return the stream for a GET, and the number of the last message that the client has
         received."""
         id, _, number = (last or "").rpartition("-")
         if not id:
             return self._events.open(session.key, STANDALONE), 0
         after = int(number) if number.isdigit() and len(number) < 16 else -1
-        stream = self._events.find(session.key, id) or await self._borrow(session, id, after)
+        scopes = _scopes(principal)
+        stream = self._events.find(session.key, id)
+        if stream is None:
+            stream = await self._borrow(session, id, after, scopes)
+        elif not _may_resume(stream, scopes):
+            stream = None
         if stream is None and id.startswith(STANDALONE):
             # The kept messages are lost, but the client can get later ones on a new stream.
             return self._events.open(session.key, STANDALONE), 0
@@ -302,8 +323,10 @@ class GetStreams:
             if not self._held(session):
                 del self._sessions[session.key]
                 continue
+            read = (one for one in reversed(session.get_streams) if one.attached)
+            stream = next(read, session.get_streams[-1])
             if session.has_remote_stream or not self._dispatcher.is_subscribed(
-                session.caller, method, params
+                session.caller, stream.principal, method, params
             ):
                 continue
             revision = session.caller.revision
@@ -311,8 +334,7 @@ class GetStreams:
                 encoded[revision] = self._dispatcher.encode_notification(revision, method, params)
             data = encoded[revision]
             if data is not None:
-                read = (one for one in reversed(session.get_streams) if one.attached)
-                next(read, session.get_streams[-1]).push(data)
+                stream.push(data)
 
     def ended(self, key: str) -> None:
         """End all streams of a session that has ended."""
@@ -371,7 +393,9 @@ class GetStreams:
             for data in messages:
                 self._poll_stream(session).push(data)
 
-    async def _borrow(self, session: HttpSession, id: str, after: int) -> EventStream | None:
+    async def _borrow(
+        self, session: HttpSession, id: str, after: int, scopes: list[str]
+    ) -> EventStream | None:
         """Take over a stream from another process to read it here."""
         if self._bus.alone:
             return None
@@ -380,7 +404,8 @@ class GetStreams:
             before.finish()  # its client has reopened it
         self._borrowed[id] = stream
         try:
-            held = await self._bus.ask("stream/resume", (session.key, id, after), HANDOVER_SECONDS)
+            wanted = (session.key, id, after, scopes)
+            held = await self._bus.ask("stream/resume", wanted, HANDOVER_SECONDS)
         finally:
             if held is None or id.startswith(STANDALONE):
                 self._give_back(stream)
@@ -396,10 +421,10 @@ class GetStreams:
             del self._borrowed[stream.id]
 
     def _on_resume(self, payload: Any) -> Any:
-        key, id, after = payload
+        key, id, after, scopes = payload
         stream = self._events.find(key, id)
         try:
-            if stream is None:
+            if stream is None or not _may_resume(stream, scopes):
                 raise MessagesDropped
             held = stream.since(after)
         except MessagesDropped:
@@ -420,3 +445,12 @@ class GetStreams:
             stream.finish()
         else:
             stream.push_numbered(count, data)
+
+
+def _scopes(principal: Principal | None) -> list[str]:
+    return [] if principal is None else list(principal.scopes)
+
+
+def _may_resume(stream: EventStream, scopes: list[str]) -> bool:
+    """Return whether a token with these scopes may read what was kept for the stream's reader."""
+    return set(_scopes(stream.principal)).issubset(scopes)

@@ -3,8 +3,9 @@
 Any process that has the keys can serve any request of a session, and opening a session costs the
 server no memory. Sessions in use are cached, so each token is opened only once. A session
 ends when its token expires, when it has been idle for too long, or by DELETE. The latter two leave
-a tombstone in this process and on the bus. A request with an ended or unknown session gets 404, and
-the client then opens a new session.
+a tombstone in this process and on the bus. The tombstone of a DELETE is kept until the token has
+expired, so that nobody can use a session that its client has ended. A request with an ended or
+unknown session gets 404, and the client then opens a new session.
 https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#session-management
 """
 
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ....aio import Sweeper
-from ....errors import InvalidParams
+from ....errors import InvalidParams, Overloaded
 from ....jsonrpc.messages import ErrorResponse, Id, Response, decode, encode
 from ....limits import Limits
 from ....ports import HTTP, Bus, Call, Caller, Principal
@@ -110,6 +111,9 @@ class SessionTable:
         """Sessions by id, the most recently used last."""
         self._by_key: dict[str, HttpSession] = {}
         self._tombstones: dict[str, float] = {}
+        """When each ended session may be forgotten (`time.monotonic()`)."""
+        self._idle_ended: dict[str, None] = {}
+        """The tombstones of idle sessions, which make room for others."""
         self._sweeper = Sweeper(limits.session_idle / 4, self._sweep)
         bus.on("session/ended", self._bury)
         bus.on("session/sync", self._on_sync)
@@ -184,7 +188,7 @@ class SessionTable:
                 return None
         self._open[id] = session
         if session.expires < now:
-            self._bury(session.key)
+            self._drop(session.key)
             return None
         return session
 
@@ -196,12 +200,17 @@ class SessionTable:
             self._bus.publish("session/used", (session.key,))
 
     def end(self, session: HttpSession) -> None:
-        """End a session, in all processes."""
-        self._end_here(session, time.time())
+        """End a session, in all processes. Raise Overloaded if this process cannot remember it."""
+        if not self._make_room():
+            raise Overloaded(
+                "The session cannot be ended now: the server remembers "
+                f"{len(self._tombstones)} ended sessions (Limits.tombstones). Try again later."
+            )
+        self._bury(session.key)
+        self._report_ended(session, time.time())
         self._bus.publish("session/ended", session.key)
 
-    def _end_here(self, session: HttpSession, when: float) -> None:
-        self._bury(session.key)
+    def _report_ended(self, session: HttpSession, when: float) -> None:
         self._dispatcher.service.session_ended(
             session.caller, HTTP, when - session.expires + self._limits.session_life
         )
@@ -269,14 +278,41 @@ class SessionTable:
         self._by_key.pop(session.key, None)
 
     def _bury(self, key: str) -> None:
+        """End a session in this process, and remember that until its token has expired."""
+        session, life = self._by_key.get(key), self._limits.session_life
+        if session is not None:  # its token may be from a process with another limit
+            life = max(life, session.expires - time.time())
+        self._tombstones[key] = time.monotonic() + life
+        self._sweeper.start()
+        self._drop(key)
+
+    def _bury_idle(self, key: str) -> None:
+        if self._make_room():
+            self._idle_ended[key] = None
+            self._bury(key)
+        else:
+            self._drop(key)  # the client may come back, as after a restart
+
+    def _make_room(self) -> bool:
+        """Return whether there is room for a tombstone, if need be instead of an idle session's."""
+        if len(self._tombstones) < self._limits.tombstones:
+            return True
+        oldest = next(iter(self._idle_ended), None)
+        if oldest is not None:
+            self._forget_ended(oldest)
+        return oldest is not None
+
+    def _forget_ended(self, key: str) -> None:
+        self._tombstones.pop(key, None)
+        self._idle_ended.pop(key, None)
+
+    def _drop(self, key: str) -> None:
+        """End the streams and calls of a session in this process."""
         session = self._by_key.get(key)
         if session is not None:
             self._forget(session)
             for call in list(session.open_calls.values()):
                 self._dispatcher.cancel(call)
-        while len(self._tombstones) >= self._limits.tombstones:
-            del self._tombstones[next(iter(self._tombstones))]
-        self._tombstones[key] = time.monotonic() + self._limits.session_life
         self._on_end(key)
 
     def _sweep(self) -> bool:
@@ -284,18 +320,20 @@ class SessionTable:
         now, ticks = time.time(), time.monotonic()
         for session in list(self._open.values()):
             if session.expires < now:
-                self._end_here(session, session.expires)
+                self._drop(session.key)
+                self._report_ended(session, session.expires)
             elif session.busy:
                 self._open[session.id] = self._open.pop(session.id)
                 self._mark_used(session, ticks)
         for session in list(self._open.values()):
             unused = ticks - session.used_at
             if unused >= self._limits.session_idle:
-                self._end_here(session, now - unused)
+                self._bury_idle(session.key)
+                self._report_ended(session, now - unused)
         for key, expires in list(self._tombstones.items()):
             if expires > ticks:
                 break
-            del self._tombstones[key]
+            self._forget_ended(key)
         return bool(self._open or self._tombstones)
 
     # other processes
