@@ -128,7 +128,7 @@ class MessageSource(Protocol):
         """Discard the cached roots of the client."""
 
     def on_initialized(self) -> None:
-        """Start sending notifications."""
+        """Start sending requests and notifications."""
 
     def on_exit(self) -> None:
         """End the session."""

@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("dovetail.connection")
 
+INITIALIZED_SECONDS = 5.0
+"""How long a question waits for `notifications/initialized`."""
 QUESTIONS = {
     name: METHODS[name] for name in ("elicitation/create", "sampling/createMessage", "roots/list")
 }
@@ -160,6 +162,8 @@ async def ask_over_back_channel(call: Call, method: str, params: Any) -> Raw:
     call.open_questions += 1
     try:
         async with asyncio.timeout(limits.ask_time):
+            if (initialized := call.connection.initialized) is not None:
+                await _wait_initialized(initialized, method)
             answer: Raw = await call.connection.ask(call, QUESTIONS[method], params)
             return answer
     except TimeoutError:
@@ -168,6 +172,21 @@ async def ask_over_back_channel(call: Call, method: str, params: Any) -> Raw:
         ) from None
     finally:
         call.open_questions -= 1
+
+
+async def _wait_initialized(initialized: asyncio.Event, method: str) -> None:
+    """Wait until the client has sent `notifications/initialized`, as a server must before it sends
+    requests. A client that never sends it is asked nevertheless."""
+    try:
+        async with asyncio.timeout(INITIALIZED_SECONDS):
+            await initialized.wait()
+    except TimeoutError:
+        initialized.set()  # the next question does not wait
+        log.warning(
+            "Sending %s, although the client has not sent notifications/initialized within %g s",
+            method,
+            INITIALIZED_SECONDS,
+        )
 
 
 def too_many_rounds(call: Call, limits: Limits) -> InternalError:

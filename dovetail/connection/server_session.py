@@ -5,6 +5,7 @@ itself; any other request belongs to the session that `initialize` opened. The d
 apart.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from secrets import token_hex
@@ -65,6 +66,8 @@ class ServerSession:
         """Whether `notifications/initialized` has arrived. From then on, the server may send
         messages."""
         self._initialized_at: float | None = None
+        self.initialized: asyncio.Event | None = None
+        """Set when the server may send requests to the session that `initialize` opened."""
         self.dispatcher = Dispatcher(service, state, connection.encoder, self._notify_caller, ring)
         self.start = self.dispatcher.start
         self.cancel_request = connection.cancel
@@ -124,6 +127,7 @@ class ServerSession:
         caller.session_id = token_hex(8)
         self.caller = caller
         self._initialized_at = self.loop.time()
+        self.initialized = asyncio.Event()
         return reply
 
     def missing_revision(self, method: str) -> ProtocolError:
@@ -140,8 +144,10 @@ class ServerSession:
             self.caller.invalidate_roots()
 
     def on_initialized(self) -> None:
-        """Start sending notifications."""
+        """Start sending requests and notifications."""
         self._is_ready = self.caller is not None
+        if self.initialized is not None:
+            self.initialized.set()
 
     def on_exit(self) -> None:
         """End the session, as the draft dialect's `exit` requests."""

@@ -1,10 +1,12 @@
 """How conversations open, in both eras."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
-from dovetail import Client, Server
+from dovetail import Client, Context, Server
+from dovetail.connection import input_requests
 from dovetail.errors import NoCommonRevision
 from dovetail.protocol.base import (
     CLIENT_CAPABILITIES,
@@ -105,6 +107,66 @@ async def test_nothing_is_announced_before_the_client_is_ready() -> None:
         peer.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
         server.remove_tool("late")
         assert (await peer.receive())["method"] == "notifications/tools/list_changed"
+
+
+def asking_server() -> Server:
+    server = Server("asker")
+
+    @server.tool
+    async def ask(ctx: Context) -> str:
+        return (await ctx.elicit("Sure?", bool)).action
+
+    return server
+
+
+GREETING = {
+    "protocolVersion": "2025-11-25",
+    "capabilities": {"elicitation": {}},
+    "clientInfo": {"name": "bare", "version": "0"},
+}
+INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+
+
+async def test_nothing_is_asked_before_the_client_is_ready() -> None:
+    async with bare(asking_server()) as peer:
+        await peer.ask("initialize", GREETING)
+        for id in (7, 8):
+            peer.send(call("ask", id))
+        for _ in range(3):
+            await peer.ask("ping")
+        assert peer.waiting() == 0
+        peer.send(INITIALIZED)
+        questions = [await peer.receive(), await peer.receive()]
+        assert [question["method"] for question in questions] == ["elicitation/create"] * 2
+        peer.send({"jsonrpc": "2.0", "id": questions[0]["id"], "result": {"action": "decline"}})
+        assert (await peer.receive())["result"]["content"][0]["text"] == "decline"
+        peer.send(call("ask", 9))  # from now on, nothing waits
+        assert (await peer.receive())["method"] == "elicitation/create"
+
+
+async def test_a_client_that_never_says_it_is_ready_is_asked_nevertheless(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(input_requests, "INITIALIZED_SECONDS", 0.05)
+    async with bare(asking_server()) as peer:
+        await peer.ask("initialize", GREETING)
+        for id in (7, 8):
+            peer.send(call("ask", id))
+            assert (await peer.receive())["method"] == "elicitation/create"
+    logged = [one for one in caplog.messages if "notifications/initialized within 0.05 s" in one]
+    assert len(logged) == 1
+
+
+async def test_a_client_that_leaves_before_it_is_ready_is_not_waited_for() -> None:
+    async with asyncio.timeout(4):
+        async with bare(asking_server()) as peer:
+            await peer.ask("initialize", GREETING)
+            peer.send(call("ask", 7))
+            await peer.ask("ping")
+
+
+def call(tool: str, id: int) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"name": tool}}
 
 
 @pytest.mark.requirement("stateless-client-info")

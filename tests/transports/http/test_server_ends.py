@@ -126,6 +126,7 @@ async def test_a_question_of_a_call_that_is_cancelled_is_taken_back() -> None:
         session = Session(
             site, opened.headers["mcp-session-id"], OLD, (await opened.json())["result"]
         )
+        await session.tell("notifications/initialized")
         answer = await session.call("ask", _id=9)
         await answer.next()
         question = (await answer.next()).message
@@ -136,3 +137,31 @@ async def test_a_question_of_a_call_that_is_cancelled_is_taken_back() -> None:
             "notifications/cancelled",
             question["id"],
         )
+
+
+async def test_nothing_is_asked_over_http_before_the_client_is_ready() -> None:
+    server = Server("asker")
+    started = asyncio.Event()
+
+    @server.tool
+    async def ask(ctx: Context) -> str:
+        started.set()
+        return (await ctx.elicit("Are you sure?")).action
+
+    async with hosted(server) as site:
+        session = await site.greet(capabilities={"elicitation": {}})
+        calling = asyncio.create_task(session.call("ask", _id=9))
+        await started.wait()
+        for _ in range(3):
+            assert (await session.ask("ping")).status == 200
+        assert not calling.done()
+        await session.tell("notifications/initialized")
+        answer = await calling
+        await answer.next()
+        question = (await answer.next()).message
+        assert question["method"] == "elicitation/create"
+        await session.post(
+            {"jsonrpc": "2.0", "id": question["id"], "result": {"action": "decline"}}
+        )
+        (reply,) = [event.message for event in await answer.rest()]
+        assert reply["result"]["content"][0]["text"] == "decline"

@@ -144,7 +144,16 @@ class PostResponse:
             self._endpoint.sessions.roots_changed(self.session)
 
     def on_initialized(self) -> None:
-        """Do nothing: a session gets notifications once it opens a stream."""
+        """Start sending requests. A session gets notifications once it opens a stream."""
+        if self.session is not None and self._endpoint.sessions is not None:
+            self._endpoint.sessions.on_initialized(self.session)
+
+    @property
+    def initialized(self) -> asyncio.Event | None:
+        """Set when the server may send requests; None if this process did not open the session."""
+        if self.session is None or self._endpoint.sessions is None:
+            return None
+        return self._endpoint.sessions.uninitialized.get(self.session.key)
 
     def on_exit(self) -> None:
         """End the session, as the `exit` message of the draft dialect requests."""

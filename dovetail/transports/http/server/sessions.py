@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ....aio import Sweeper
+from ....aio import BoundedDict, Sweeper
 from ....errors import InvalidParams, Overloaded
 from ....jsonrpc.messages import ErrorResponse, Id, Response, decode, encode
 from ....limits import Limits
@@ -38,6 +38,8 @@ PURPOSE = "session"
 ENDED = "ended"
 MAX_ID_BYTES = 2048
 """Some proxies do not accept longer headers."""
+MAX_UNINITIALIZED = 10_000
+"""The number of sessions whose `notifications/initialized` this process waits for."""
 RECENT_SECONDS = 1.0
 """A session used within this time keeps its place in the order of use."""
 
@@ -114,8 +116,12 @@ class SessionTable:
         """When each ended session may be forgotten (`time.monotonic()`)."""
         self._idle_ended: dict[str, None] = {}
         """The tombstones of idle sessions, which make room for others."""
+        self.uninitialized = BoundedDict[str, asyncio.Event](MAX_UNINITIALIZED)
+        """The sessions that this process opened and that have not sent `notifications/initialized`
+        yet, by key."""
         self._sweeper = Sweeper(limits.session_idle / 4, self._sweep)
         bus.on("session/ended", self._bury)
+        bus.on("session/initialized", self._on_initialized)
         bus.on("session/sync", self._on_sync)
         bus.on("session/level", self._on_log_level)
         bus.on("session/subscribed", self._on_subscribed)
@@ -143,7 +149,8 @@ class SessionTable:
         return len(self._open)
 
     def mint(self, caller: Caller, principal: Principal | None) -> str:
-        """Return the id of a new session, which takes up no memory until it is used."""
+        """Return the id of a new session. Once the client has sent `notifications/initialized`, the
+        session takes up no memory until it is used."""
         revision = caller.revision
         expires = time.time() + self._limits.session_life
         content = (
@@ -160,7 +167,19 @@ class SessionTable:
                 f"clientInfo and capabilities are too long: the session id needs {len(id)} bytes",
                 parameter="clientInfo",
             )
+        self.uninitialized[digest_id(id)] = asyncio.Event()
         return id
+
+    def on_initialized(self, session: HttpSession) -> None:
+        """Let the process that opened the session send requests to its client."""
+        if not self._on_initialized(session.key):
+            self._bus.publish("session/initialized", session.key)
+
+    def _on_initialized(self, key: str) -> bool:
+        event = self.uninitialized.pop(key, None)
+        if event is not None:
+            event.set()
+        return event is not None
 
     def find(self, id: str, principal: Principal | None = None) -> HttpSession | None:
         """Return the session with this id; None if it is forged, expired, ended or another
@@ -246,7 +265,7 @@ class SessionTable:
             )
         except (Forged, KeyError, msgspec.ValidationError):
             return None
-        key = blake2b(id.encode(), digest_size=16).hexdigest()
+        key = digest_id(id)
         if (
             expires < now
             or key in self._tombstones
@@ -432,6 +451,11 @@ def _on_shutdown(session: HttpSession) -> None:
 def _on_remote_response(session: HttpSession, data: bytes) -> bool | None:
     message = decode(data)
     return (isinstance(message, Response | ErrorResponse) and session.on_response(message)) or None
+
+
+def digest_id(id: str) -> str:
+    """Return the key of a session."""
+    return blake2b(id.encode(), digest_size=16).hexdigest()
 
 
 def digest_principal(principal: Principal | None) -> bytes:
