@@ -31,6 +31,7 @@ further warnings (Punycode, plain http).
 """
 
 import re
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -57,6 +58,12 @@ FORBIDDEN_NETWORKS: Final = (
 ones."""
 _NAT64 = "64:ff9b::/96"
 """The prefix of IPv4 addresses in networks without IPv4 (RFC 6052)."""
+_ADDRESS = r'\s*"?(\[[^]]*\]|[0-9]+(?:\.[0-9]+){3}(?=[\s:;"]|$)|[0-9a-f:]+)'
+_HOPS: Final = {
+    b"forwarded": re.compile(rf"(?:[^;]*;)*?\s*for\s*={_ADDRESS}", re.IGNORECASE),
+    b"x-forwarded-for": re.compile(_ADDRESS, re.IGNORECASE),
+}
+"""The headers in which proxies tell the address of a client, and what each element looks like."""
 _ODD_NUMBER = re.compile(r"(?:^|\.)(?:\d+|0x[0-9a-f]*)$")
 """The end of an IPv4 spelling that only some programs accept: 127.1, 2130706433."""
 
@@ -124,6 +131,72 @@ def network_of(address: str) -> str:
 def is_local_file_host(host: str | None) -> bool:
     """Return whether the host of a file URI means this machine (RFC 8089, section 2)."""
     return (host or "").lower() in ("", "localhost")
+
+
+class TrustedProxies:
+    """The proxies whose headers tell the address of a client.
+
+    Each proxy adds the address that it got a request from. So the last address that is not a
+    trusted proxy is the client's: anything before it may be invented.
+
+    Args:
+        entries: IP addresses and networks, such as `10.0.0.5` and `10.0.0.0/8`.
+
+    Raises:
+        ConfigError: An entry is neither an address nor a network.
+    """
+
+    def __init__(self, entries: Iterable[str]) -> None:
+        from ipaddress import ip_network
+
+        networks = []
+        for entry in entries:
+            try:
+                networks.append(ip_network(entry, strict=False))
+            except ValueError:
+                raise ConfigError(
+                    f"trusted_proxies=[{entry!r}]: a proxy must be an IP address or a network, "
+                    "such as '10.0.0.5' or '10.0.0.0/8'"
+                ) from None
+        self._networks = tuple(networks)
+
+    def client_of(self, peer: str, headers: Iterable[tuple[bytes, bytes]]) -> str:
+        """Return the address of the client whose request arrived from `peer`.
+
+        A client can send the header that its proxy does not use. If both are present and disagree,
+        neither is believed, and the address of the proxy is returned.
+
+        Args:
+            peer: The address that the connection came from.
+            headers: The headers of the request, with names in lower case.
+        """
+        if not self._is_trusted(peer):
+            return peer
+        sent: dict[bytes, list[str]] = {}
+        for name, value in headers:
+            if name in _HOPS:
+                sent.setdefault(name, []).append(value.decode("latin-1"))
+        found = {
+            self._walk(peer, _HOPS[name], ",".join(values).split(","))
+            for name, values in sent.items()
+        }
+        return found.pop() if len(found) == 1 else peer
+
+    def _walk(self, peer: str, pattern: re.Pattern[str], hops: list[str]) -> str:
+        for hop in reversed(hops):
+            found = pattern.match(hop)
+            address = None if found is None else _parse_address(found[1])
+            if address is None:
+                break  # "unknown", or a name that the proxy has made up
+            peer = str(getattr(address, "ipv4_mapped", None) or address)
+            if not self._is_trusted(peer):
+                break
+        return peer
+
+    def _is_trusted(self, host: str) -> bool:
+        address: Any = _parse_address(host)
+        address = getattr(address, "ipv4_mapped", None) or address
+        return address is not None and any(address in network for network in self._networks)
 
 
 @lru_cache(1)

@@ -1,5 +1,6 @@
 """Hosts, origins and URLs: one table for everything that asks."""
 
+import time
 import webbrowser
 
 import pytest
@@ -8,6 +9,7 @@ from dovetail import Client
 from dovetail.errors import ConfigError
 from dovetail.net import (
     PeerAddresses,
+    TrustedProxies,
     is_confidential,
     is_forbidden,
     is_ip_address,
@@ -223,3 +225,71 @@ def test_a_server_is_private_as_long_as_all_its_addresses_are() -> None:
     peers.record("10.0.0.1")
     assert peers.private is False
     assert PeerAddresses("app.localhost").private
+
+
+# proxies
+
+PROXIES = ["10.0.0.5", "10.1.0.0/16", "2001:db8::/32"]
+
+
+@pytest.mark.parametrize(
+    ("peer", "headers", "client"),
+    [
+        ("203.0.113.9", {"x-forwarded-for": "1.1.1.1"}, "203.0.113.9"),
+        ("203.0.113.9", {"forwarded": "for=1.1.1.1"}, "203.0.113.9"),
+        ("10.0.0.5", {}, "10.0.0.5"),
+        ("10.0.0.5", {"x-forwarded-for": "1.1.1.1"}, "1.1.1.1"),
+        ("::ffff:10.0.0.5", {"x-forwarded-for": "1.1.1.1"}, "1.1.1.1"),
+        ("10.0.0.5", {"x-forwarded-for": "6.6.6.6, 1.1.1.1"}, "1.1.1.1"),
+        ("10.0.0.5", {"x-forwarded-for": "6.6.6.6, 1.1.1.1, 10.1.2.3"}, "1.1.1.1"),
+        ("10.0.0.5", {"x-forwarded-for": "6.6.6.6,10.9.9.9,10.1.2.3"}, "10.9.9.9"),
+        ("10.0.0.5", {"x-forwarded-for": "10.1.2.3"}, "10.1.2.3"),
+        ("10.0.0.5", {"x-forwarded-for": "1.1.1.1:4711"}, "1.1.1.1"),
+        ("10.0.0.5", {"x-forwarded-for": "2001:470::1"}, "2001:470::1"),
+        ("10.0.0.5", {"x-forwarded-for": "[2001:470::1]:80"}, "2001:470::1"),
+        ("10.0.0.5", {"x-forwarded-for": "unknown"}, "10.0.0.5"),
+        ("10.0.0.5", {"x-forwarded-for": "1.1.1.1, unknown"}, "10.0.0.5"),
+        ("10.0.0.5", {"x-forwarded-for": "1.1.1.1, unknown, 10.1.2.3"}, "10.1.2.3"),
+        ("10.0.0.5", {"x-forwarded-for": ""}, "10.0.0.5"),
+        ("10.0.0.5", {"x-forwarded-for": ", ,,"}, "10.0.0.5"),
+        ("10.0.0.5", {"x-forwarded-for": "999.999.999.999"}, "10.0.0.5"),
+        ("10.0.0.5", {"forwarded": "for=1.1.1.1"}, "1.1.1.1"),
+        ("10.0.0.5", {"forwarded": 'For="1.1.1.1:80";proto=https;by=10.0.0.5'}, "1.1.1.1"),
+        ("10.0.0.5", {"forwarded": "by=10.0.0.5;for=1.1.1.1"}, "1.1.1.1"),
+        ("10.0.0.5", {"forwarded": 'for="[2001:470::1]:80", for=10.1.2.3'}, "2001:470::1"),
+        ("10.0.0.5", {"forwarded": "for=6.6.6.6, for=1.1.1.1"}, "1.1.1.1"),
+        ("10.0.0.5", {"forwarded": "for=1.1.1.1, for=_hidden"}, "10.0.0.5"),
+        ("10.0.0.5", {"forwarded": "proto=https"}, "10.0.0.5"),
+        ("10.0.0.5", {"forwarded": "for=6.6.6.6, proto=https"}, "10.0.0.5"),
+        ("10.0.0.5", {"forwarded": "xfor=6.6.6.6"}, "10.0.0.5"),
+        ("10.0.0.5", {"x-forwarded-for": "1.1.1.1.evil"}, "10.0.0.5"),
+        ("10.0.0.5", {"forwarded": "for=1.1.1.1", "x-forwarded-for": "1.1.1.1"}, "1.1.1.1"),
+        ("10.0.0.5", {"forwarded": "for=6.6.6.6", "x-forwarded-for": "1.1.1.1"}, "10.0.0.5"),
+        ("not an address", {"x-forwarded-for": "1.1.1.1"}, "not an address"),
+    ],
+)
+def test_the_client_is_the_last_address_that_is_not_a_trusted_proxy(
+    peer: str, headers: dict[str, str], client: str
+) -> None:
+    sent = [(name.encode(), value.encode()) for name, value in headers.items()]
+    assert TrustedProxies(PROXIES).client_of(peer, sent) == client
+
+
+def test_a_header_that_is_repeated_is_one_list() -> None:
+    sent = [(b"x-forwarded-for", b"6.6.6.6"), (b"x-forwarded-for", b"1.1.1.1")]
+    assert TrustedProxies(PROXIES).client_of("10.0.0.5", sent) == "1.1.1.1"
+
+
+def test_a_long_list_of_proxies_is_read_in_linear_time() -> None:
+    pieces = (b"10.1.2.3,", b",", b" ", b"for=", b'"', b";", b"; ", b"a;for", b":", b"[", b"1.")
+    for text in (piece * (64_000 // len(piece)) for piece in pieces):
+        for name in (b"forwarded", b"x-forwarded-for"):
+            began = time.perf_counter()
+            TrustedProxies(PROXIES).client_of("10.0.0.5", [(name, text)])
+            assert time.perf_counter() - began < 2
+
+
+@pytest.mark.parametrize("entry", ["proxy", "10.0.0.0/99", "*", "", "10.0.0.5:80"])
+def test_a_proxy_is_an_address_or_a_network(entry: str) -> None:
+    with pytest.raises(ConfigError, match="trusted_proxies"):
+        TrustedProxies([entry])

@@ -24,6 +24,7 @@ from ..connection.dispatcher import Dispatcher
 from ..connection.encode import MessageEncoder
 from ..errors import ConfigError, InternalError, InvalidRequest
 from ..jsonrpc.messages import encode
+from ..net import TrustedProxies
 from ..ports import (
     MEMBERS_CHANGED,
     Bus,
@@ -69,6 +70,7 @@ class App:
         self.service, self.server_lifespan, self.options = service, lifespan, options
         self.rules, self.ring = options.rules(service), key_ring(options.keys)
         self.paths = options.paths
+        self._proxies = TrustedProxies(options.trusted_proxies) if options.trusted_proxies else None
         self.gate = (
             None
             if service.guard is None
@@ -97,7 +99,10 @@ class App:
         current = self._current
         if current is None or current.loop is not asyncio.get_running_loop():
             return None
-        return current.endpoint.begin(headers, server and server[0], client and client[0], body)
+        address = client and client[0]
+        if self._proxies is not None and address:
+            address = self._proxies.client_of(address, headers)
+        return current.endpoint.begin(headers, server and server[0], address, body)
 
     def count_success(self) -> None:
         """Count a request that `begin` accepted and that was answered with a result."""
@@ -112,6 +117,9 @@ class App:
             return
         if self.metrics is not None and kind == "http":
             send = self.metrics.counting_send(scope["method"], send)
+        if self._proxies is not None and (client := scope.get("client")):
+            address = self._proxies.client_of(client[0], scope["headers"])
+            scope = {**scope, "client": (address, client[1] if address == client[0] else 0)}
         path = scope["path"]
         if path != paths.endpoint or scope.get("root_path"):
             path = _path_below_mount(scope)

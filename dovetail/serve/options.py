@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import fields
 
 from ..errors import ConfigError
+from ..net import TrustedProxies
 from ..ports import Bus, Guard, Service
 from ..transports.http.server.event_store import EventStore
 from ..transports.http.server.policy import Policy
@@ -62,6 +63,9 @@ class ServeOptions(Struct, frozen=True, kw_only=True):
     all."""
     public_url: str | None = None
     """The URL at which clients reach the server; its host and origin are accepted."""
+    trusted_proxies: Sequence[str] = ()
+    """Addresses and networks of proxies whose `Forwarded` or `X-Forwarded-For` header tells the
+    address of the client, for rate limits, audit records and logins (default: none)."""
     sessions: bool = True
     """Whether clients of the handshake era get a session. Without a session, they get no GET
     streams and cannot resume a stream."""
@@ -94,13 +98,14 @@ class ServeOptions(Struct, frozen=True, kw_only=True):
                 f"Unknown HTTP option: {', '.join(unknown)}. The options are {available}, and for "
                 "`run` also host, port, workers, certfile and keyfile"
             )
-        for name in ("hosts", "origins"):
+        for name in ("hosts", "origins", "trusted_proxies"):
             if isinstance(options.get(name), str):
                 options[name] = [options[name]]
         for name in ("path", "health", "metrics", "sse", "websocket"):
             value = options.get(name)
             if isinstance(value, str) and value and not value.startswith("/"):
                 raise ConfigError(f"{name}={value!r}: a path must start with a slash")
+        TrustedProxies(options.get("trusted_proxies") or ())
         taken = (options.get("path"), options.get("sse"), options.get("health"))
         if options.get("metrics") and options["metrics"] in taken:
             raise ConfigError(f"metrics={options['metrics']!r}: that path is already in use")

@@ -94,6 +94,7 @@ class AsgiOptions(TypedDict, total=False):
     hosts: Sequence[str] | str
     origins: Sequence[str] | str
     public_url: str | None
+    trusted_proxies: Sequence[str] | str
     sessions: bool
     json_only: bool
     long_polling: float | None

@@ -887,6 +887,9 @@ class Server(Handlers):
                 "*" allows any.
             origins: Origins of web pages that may call the server (CORS); "*" allows any.
             public_url: The URL at which clients reach the server. Its host and origin are allowed.
+            trusted_proxies: Addresses and networks of proxies whose `Forwarded` or
+                `X-Forwarded-For` header tells the address of the client, for rate limits, audit
+                records and logins (default: none).
             sessions: Whether clients of the handshake era get a session (default: True). Without
                 one, they have neither GET streams nor resumption.
             json_only: Whether to answer every POST with a single JSON body. If so, notifications

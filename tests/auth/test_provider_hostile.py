@@ -415,6 +415,46 @@ async def test_guessing_is_slowed_down_and_says_for_how_long() -> None:
     assert "Logged in as ada" in text(await agent.login(url))
 
 
+async def test_a_login_does_not_clear_the_failed_attempts_of_its_address() -> None:
+    """Otherwise anyone with one account could try one password for every other user."""
+    agent, client = await ready(now=Clock(), users=lambda name, password: name == "mallory")
+    url, statuses = agent.wish(client), []
+    for number in range(60):
+        statuses.append((await agent.login(url, f"user {number}", "password1")).status)
+        if number % 3 == 2:
+            agent.cookies.clear()
+            await agent.login(url, "mallory", "own")
+            agent.cookies.clear()
+    assert 429 in statuses[:25] and set(statuses[25:]) == {429}
+
+
+async def test_a_login_does_not_count_as_a_failed_attempt() -> None:
+    agent, client = await ready(now=Clock(), users=lambda name, password: True)
+    url = agent.wish(client)
+    for number in range(60):
+        agent.cookies.clear()
+        assert (await agent.login(url, f"user {number}", "own")).status == 200
+
+
+async def test_who_has_logged_in_from_an_address_is_not_locked_out_by_others_there() -> None:
+    clock = Clock()
+    agent, client = await ready(now=clock, users=lambda name, password: password == "right")
+    url = agent.wish(client)
+    assert (await agent.login(url, "ada", "right")).status == 200
+    for number in range(25):
+        agent.cookies.clear()
+        last = await agent.login(url, f"user {number}", "wrong")
+    assert last.status == 429, "everyone else waits"
+    agent.cookies.clear()
+    assert (await agent.login(url, "bob", "right")).status == 429, "even with the right password"
+    assert (await agent.login(url, "ada", "right")).status == 200
+    agent.cookies.clear()
+    statuses = [(await agent.login(url, "ada", f"guess {number}")).status for number in range(6)]
+    assert statuses[-1] == 429, "the limit of the pair applies"
+    elsewhere = Agent(agent.provider, address="198.51.100.1")
+    assert (await elsewhere.login(url, "bob", "right")).status == 200
+
+
 async def test_guessing_for_many_users_is_slowed_down_by_address() -> None:
     clock = Clock()
     agent, client = await ready(now=clock, users=lambda name, password: False)

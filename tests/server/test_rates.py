@@ -4,14 +4,17 @@ how long to wait."""
 import asyncio
 import json
 import time
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from contextlib import asynccontextmanager
+from typing import Any, Literal
+from urllib.parse import urlsplit
 
 import aiohttp
 import pytest
 from hypothesis import given, strategies as st
 
-from dovetail import Client, Context, HttpRequest, Rate, Rates, Server
+from dovetail import Client, Context, HttpRequest, Rate, Rates, Server, audit
 from dovetail.errors import ConfigError, Overloaded
 from dovetail.net import network_of
 from dovetail.ports import Caller, Principal
@@ -22,7 +25,7 @@ from dovetail.server.rates import NETWORK, RateLimiter
 from dovetail.testing import pair
 from tests.behaviour.web import on_a_port
 from tests.server.guarded import SLOW, TRANSPORTS, Door, build, over, placed
-from tests.transports.http.raw import Stage, logged, on_port
+from tests.transports.http.raw import Site, Stage, logged, modern, on_port
 
 TWO = Rate(1, per=10, burst=2)
 each_transport = pytest.mark.parametrize("transport", TRANSPORTS)
@@ -497,3 +500,69 @@ async def test_who_proved_who_they_are_has_buckets_of_their_own(
 
 async def test_rates_can_be_switched_off() -> None:
     assert Server("free", rates=None).limiter is None
+
+
+# behind a proxy
+
+
+@asynccontextmanager
+async def behind_proxies(
+    server: Server, transport: Literal["http", "websocket"], proxies: str | list[str]
+) -> AsyncIterator[str]:
+    """A server as `run` serves it: uvicorn itself reads no headers of proxies."""
+    ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    serving = asyncio.create_task(
+        server.run_async(transport, port=0, ready=ready.set_result, trusted_proxies=proxies)
+    )
+    try:
+        yield await ready
+    finally:
+        serving.cancel()
+        await asyncio.wait([serving])
+
+
+@pytest.mark.parametrize("path", ["/mcp", "/mcp/"], ids=["fast path", "ASGI"])
+@pytest.mark.parametrize("trusted", [True, False])
+async def test_behind_a_trusted_proxy_each_client_has_its_own_limit(
+    trusted: bool, path: str
+) -> None:
+    records: list[Any] = []
+    rates = Rates(calls=Rate(1, burst=2, per=3600), local=True)
+    stage = Stage(rates=rates, middleware=[audit(records.append)])
+    proxies = ["127.0.0.1"] if trusted else ["10.0.0.5"]
+    async with behind_proxies(stage.server, "http", proxies) as url:
+        site = Site(urlsplit(url).port or 0, path)
+
+        async def call(headers: dict[str, str]) -> int:
+            message, usual = modern("tools/call", {"name": "add", "arguments": {"a": 1, "b": 2}})
+            return (await site.post(message, {**usual, **headers})).status
+
+        one = [await call({"X-Forwarded-For": f"{n}.6.6.6, 203.0.113.1"}) for n in range(3)]
+        two = [await call({"Forwarded": "for=203.0.113.2"}) for _ in range(3)]
+        for writer in site.open:
+            writer.close()
+    assert one == [200, 200, 429]
+    assert two == ([200, 200, 429] if trusted else [429, 429, 429])
+    addresses = {record.address for record in records}
+    assert addresses == ({"203.0.113.1", "203.0.113.2"} if trusted else {"127.0.0.1"})
+
+
+@pytest.mark.parametrize("transport", ["http", "websocket"])
+async def test_a_handler_sees_the_address_from_the_trusted_proxy_on_every_transport(
+    transport: Literal["http", "websocket"],
+) -> None:
+    records: list[Any] = []
+    server = Server("behind", middleware=[audit(records.append)])
+
+    @server.tool
+    async def any_tool() -> None: ...
+
+    async with behind_proxies(server, transport, "127.0.0.0/8") as url:
+        async with Client(url, headers={"X-Forwarded-For": "203.0.113.1"}) as client:
+            await client.call_tool("any_tool")
+    assert {record.address for record in records} == {"203.0.113.1"}
+
+
+def test_a_proxy_that_is_not_an_address_is_refused_before_the_server_starts() -> None:
+    with pytest.raises(ConfigError, match="trusted_proxies"):
+        Server("behind").run("http", port=0, workers=2, trusted_proxies=["proxy.example"])

@@ -5,6 +5,10 @@ unknown user takes as long as for a known one, so the time does not reveal who h
 Failed attempts are limited per user, per address, and most strictly per user and address. A user
 whose password is being guessed from elsewhere can still log in from home until fifty attempts have
 failed. After that, each further attempt has to wait half a minute. The counts decrease over time.
+A login clears the counts of its user, but not of its address: otherwise, anyone with one account
+could guess the passwords of others. A user who has logged in from an address before is exempt from
+the limit of that address, so that a neighbor who guesses passwords does not lock them out.
+
 Hashing is slow by design. It runs in separate threads with a short queue, so that password guessing
 does not delay other requests.
 
@@ -34,6 +38,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ...aio import LruDict
 from ...errors import ConfigError, DovetailError, Overloaded, Unauthorized
 from ...ports import PublicUrl
 from ...text import one_line
@@ -60,6 +65,8 @@ MAX_COST = 2**20 * 32
 of CPU time."""
 THREADS, MAX_WAITING = 2, 32
 """How many passwords are checked at the same time, and how many more may wait."""
+MAX_KNOWN_PAIRS = 10_000
+"""How many users are remembered with the address that they logged in from."""
 MAX_PASSWORD_LENGTH = 1024
 """Further characters are ignored."""
 
@@ -111,6 +118,8 @@ class UserDirectory:
         self._pairs = AttemptLimiter(5, 30.0, now)
         self._addresses = AttemptLimiter(20, 10.0, now)
         self._names = AttemptLimiter(50, 30.0, now)
+        self._known_pairs: LruDict[str, bool] = LruDict(MAX_KNOWN_PAIRS)
+        """The users who have logged in, each with an address."""
         self._threads, self._pending = ThreadPoolExecutor(THREADS, "dovetail-password"), 0
 
     def knows(self, name: str) -> bool:
@@ -120,11 +129,11 @@ class UserDirectory:
     async def check(self, name: str, password: str, address: str | None) -> float | None:
         """Check a password. Returns None if it is correct, and otherwise the seconds to wait before
         the next attempt (0 for none)."""
-        limits = (
-            (self._pairs, f"{address} {name}"),
-            (self._addresses, address),
-            (self._names, name),
-        )
+        pair = f"{address} {name}"
+        limits = [(self._pairs, pair), (self._names, name)]
+        is_known = pair in self._known_pairs
+        if not is_known:
+            limits.append((self._addresses, address or ""))
         wait = max(limiter.seconds_to_wait(caller) for limiter, caller in limits)
         if wait > 0:
             return wait
@@ -134,8 +143,11 @@ class UserDirectory:
         result = self._check(name, password[:MAX_PASSWORD_LENGTH])
         if not (await result if isawaitable(result) else result):
             return max(limiter.seconds_to_wait(caller) for limiter, caller in limits)
-        for limiter, caller in limits:
-            limiter.forget(caller)
+        self._pairs.forget(pair)
+        self._names.forget(name)
+        if not is_known:
+            self._addresses.take_back(address or "")
+        self._known_pairs[pair] = True
         return None
 
     async def _check_hash(self, name: str, password: str) -> bool:

@@ -153,6 +153,10 @@ class AttemptLimiter:
         """Count one attempt."""
         self._full_at[caller] = self._now() + self._seconds_to_full(caller) + self._seconds
 
+    def take_back(self, caller: str | None) -> None:
+        """Do not count the last attempt of a caller."""
+        self._full_at[caller] = self._now() + self._seconds_to_full(caller) - self._seconds
+
     def _seconds_to_full(self, caller: str | None) -> float:
         left = (self._full_at.get(caller) or 0.0) - self._now()
         # Filling a bucket never takes longer than this, unless the clock was set back.

@@ -1055,7 +1055,7 @@ async def test_a_standing_stream_stays_where_it_is_until_another_process_has_it(
         forgetful = await join(bus.path)
         id = (last.id or "").rpartition("-")[0]
         key = one.app._current.sessions.find(session.id).key
-        while await forgetful.ask("stream/resume", (key, id, 1)) is None:
+        while await forgetful.ask("stream/resume", (key, id, 1, [])) is None:
             pass  # it has just come
         await forgetful.close()
         resumed = await other.at(session).get(last.id)
