@@ -5,6 +5,10 @@ whatever threads and locks this process has. It costs about 50 ms and the time t
 module. In return, the call can always be stopped, and a crash, a leak or an endless loop in it
 affects nothing else. This contains faulty code. It is not a sandbox for hostile code.
 
+**Sandbox.** `isolate=["bwrap", …]` starts the child with a command of yours that restricts it. The
+child gets few environment variables, and its answer is not trusted: it is JSON, which is decoded as
+the return type of the tool.
+
 **Threads.** Each child has a thread from a pool of `Limits.isolated` threads, which limits the
 number of children; further calls wait. The thread starts the child, sends it the job, reads the
 answer and reaps the child. The event loop only awaits the thread.
@@ -38,10 +42,12 @@ import pickle
 import signal
 import sys
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
+
+from msgspec import MsgspecError, Raw, Struct, json
 
 from ..errors import SchemaError, ToolError
 from ..limits import Limits
@@ -62,8 +68,39 @@ ISOLATED_VARIABLE = "DOVETAIL_ISOLATED"
 LENGTH_BYTES = 8
 """The size of the length that precedes an answer."""
 
+SANDBOX_CODE = f"import os; os.environ[{ISOLATED_VARIABLE!r}] = '1'; {BOOT_CODE}"
+"""The same for a sandbox, which may not pass on our environment variables."""
+SANDBOX_VARIABLES = ("PATH", "LANG", "LC_ALL", "TZ", "PYTHONPATH", "SYSTEMROOT")
+"""The environment variables that a sandbox gets."""
+
 Outcome = tuple[bool, Any]
 _SIGNALS = {number.value: number.name for number in signal.Signals}
+
+
+class Sandbox(Struct, frozen=True):
+    """How to start a child process that is not trusted."""
+
+    command: tuple[str, ...]
+    """The command that runs the interpreter, which is appended to it."""
+    returns: Any
+    """The type of the result."""
+
+
+class _SandboxAnswer(Struct):
+    value: Raw = Raw()
+    error: str | None = None
+
+
+def make_sandbox(command: Sequence[str], returns: Any, name: str) -> Sandbox:
+    """Return a sandbox. Raise SchemaError if the result of the tool cannot be read from JSON."""
+    try:
+        json.Decoder(returns)
+    except TypeError as error:
+        raise SchemaError(
+            f"Tool {name!r} cannot run in a sandbox: its result cannot be read from JSON "
+            f"({error}); return plain values, dataclasses or content blocks"
+        ) from None
+    return Sandbox(tuple(command), returns)
 
 
 def check_isolatable(function: Callable[..., Any], has_context: bool, name: str) -> None:
@@ -82,6 +119,7 @@ async def run_isolated(
     limits: Limits,
     timeout: float | None,
     name: str,
+    sandbox: Sandbox | None = None,
 ) -> Any:
     """Call the function in a child process, and return its result or raise its exception. Ending
     the wait kills the child."""
@@ -99,10 +137,13 @@ async def run_isolated(
             timer.reschedule(loop.time() + seconds)
 
     def work() -> Any:
-        job = _make_job(function, args, kwargs, limits.isolated_memory, name)
+        job = _make_job(function, args, kwargs, limits.isolated_memory, name, sandbox is not None)
         if timeout is not None:
             loop.call_soon_threadsafe(start_timer, timeout)
-        return _read_result(name, *child.run(job, limits.outgoing, name))
+        answer, code = child.run(job, limits.outgoing, name, sandbox)
+        if sandbox is not None:
+            return _read_sandbox_result(name, answer, code, sandbox.returns)
+        return _read_result(name, answer, code)
 
     try:
         async with timer:
@@ -126,9 +167,11 @@ class _Child:
         self._popen: subprocess.Popen[bytes] | None = None
         self.killed = False
 
-    def run(self, job: bytes, max_bytes: int, name: str) -> tuple[bytes, int]:
+    def run(
+        self, job: bytes, max_bytes: int, name: str, sandbox: Sandbox | None
+    ) -> tuple[bytes, int]:
         """Run the child. Return its answer, which is empty if there was none, and its exit code."""
-        popen = _start(name)
+        popen = _start(name, sandbox)
         with self._lock:
             self._popen = popen
         if self.killed:
@@ -168,16 +211,21 @@ class _Child:
                 pass
 
 
-def _start(name: str) -> "subprocess.Popen[bytes]":
+def _start(name: str, sandbox: Sandbox | None) -> "subprocess.Popen[bytes]":
     import subprocess
 
     path = [entry for entry in sys.path if isinstance(entry, str)]
+    command = [sys.executable, "-c", BOOT_CODE, *path]
+    env = {**os.environ, ISOLATED_VARIABLE: "1"}
+    if sandbox is not None:
+        command = [*sandbox.command, sys.executable, "-c", SANDBOX_CODE, *path]
+        env = {key: value for key, value in os.environ.items() if key in SANDBOX_VARIABLES}
     try:
         return subprocess.Popen(
-            [sys.executable, "-c", BOOT_CODE, *path],
+            command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**os.environ, ISOLATED_VARIABLE: "1"},
+            env=env,
             start_new_session=True,
             creationflags=CREATION_FLAGS,
         )
@@ -218,6 +266,7 @@ def _make_job(
     kwargs: dict[str, Any],
     memory: int,
     name: str,
+    is_sandboxed: bool,
 ) -> bytes:
     """Make the message to the child. The work is a pickle inside the pickle, which is loaded only
     after the limits are set."""
@@ -232,7 +281,14 @@ def _make_job(
         if path := _file_of(module):
             files[str(module)] = path, sys.modules[str(module)].__package__
     return pickle.dumps(
-        {"name": name, "argv": sys.argv, "memory": memory, "files": files, "work": work}
+        {
+            "name": name,
+            "argv": sys.argv,
+            "memory": memory,
+            "files": files,
+            "work": work,
+            "as_json": is_sandboxed,
+        }
     )
 
 
@@ -251,6 +307,21 @@ def _read_result(name: str, answer: bytes, code: int) -> Any:
     if ok:
         return value
     raise value
+
+
+def _read_sandbox_result(name: str, answer: bytes, code: int, returns: Any) -> Any:
+    """Return the result of a child that is not trusted. Nothing in its answer is executed."""
+    if not answer:
+        raise ToolError(f"{name} {_describe_exit(code)}")
+    try:
+        outcome = json.decode(answer, type=_SandboxAnswer)
+        if outcome.error is None:
+            return json.decode(outcome.value, type=returns)
+    except (MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise ToolError(
+            f"{name} returned a value that is not of its return type: {error}"
+        ) from None
+    raise ToolError(outcome.error)
 
 
 def _describe_exit(code: int) -> str:
@@ -313,9 +384,10 @@ def main() -> NoReturn:
     limit = _limit_memory(job["memory"])
     # Created in advance, because there is no memory left when it is needed.
     text = f"{name} ran out of memory" + (f" (limit {limit})" if limit else "")
-    out_of_memory = _dump(name, (False, ToolError(text)))
+    dump = _dump_json if job["as_json"] else _dump
+    out_of_memory = dump(name, (False, ToolError(text)))
     try:
-        outcome = _dump(name, _run(name, job["work"], job["files"]))
+        outcome = dump(name, _run(name, job["work"], job["files"]))
     except MemoryError:
         outcome = out_of_memory
     for stream in (sys.stderr, sys.__stdout__):
@@ -410,6 +482,20 @@ def _dump(name: str, outcome: Outcome) -> bytes:
             f"processes: {error}"
         )
         return pickle.dumps((False, ToolError(text)), pickle.HIGHEST_PROTOCOL)
+
+
+def _dump_json(name: str, outcome: Outcome) -> bytes:
+    """Encode the outcome of a sandbox, whose parent accepts only JSON."""
+    ok, value = outcome
+    try:
+        if ok:
+            return json.encode({"value": value})
+        return json.encode({"error": str(value) or type(value).__name__})
+    except MemoryError:
+        raise
+    except Exception as error:
+        text = f"{name} returned a {type(value).__name__} that cannot be sent as JSON: {error}"
+        return json.encode({"error": text})
 
 
 def _make_portable(error: Exception) -> Exception:

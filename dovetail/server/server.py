@@ -248,7 +248,8 @@ class Server(Handlers):
             output_schema: A JSON schema for results, instead of that of the return annotation.
                 Results are validated against it.
             timeout: Seconds after which the call fails (default: no limit).
-            isolate: "process" runs each call in a child process, which can be killed.
+            isolate: "process" runs each call in a child process, which can be killed. A list is
+                the command of a sandbox, such as `["bwrap", …]`, that starts this process.
             scopes: The scopes that a caller's token needs. Other callers do not see the tool.
             task: Whether clients may ("optional") or must ("required") run it as a task (default:
                 no tasks).

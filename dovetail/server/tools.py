@@ -14,7 +14,7 @@ and File) passes through; a list may mix it with anything else.
 import re
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 import msgspec
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from ..protocol.header_params import HeaderParam
     from ..schema.validation import Validator
     from .context import Context
+    from .isolation import Sandbox
     from .signature import Signature
 
 NAME = re.compile(r"[A-Za-z0-9_.\-]{1,128}")
@@ -83,6 +84,7 @@ class RegisteredTool(Struct, frozen=True, eq=False):
     make_result: MakeResult
     timeout: float | None
     isolated: bool
+    sandbox: "Sandbox | None"
     direct: bool
     """Whether it runs on the event loop, without a timeout or a child process."""
     header_params: "tuple[HeaderParam, ...]" = ()
@@ -135,8 +137,9 @@ def compile_tool(
         from ..extensions.apps.settings import tool_meta
 
         tool.meta = tool_meta(name, tool.meta or {}, ui, visibility)
+    sandbox = None
     if isolate is not None:
-        _check_isolated(isolate, function, signature, name)
+        sandbox = _check_isolated(isolate, function, signature, name)
     if output_schema is not None:
         make = make_any_result if describes_object(output_schema) else _make_unwrapped_result
         make_result = _validating(name, make, _compile_schema(output_schema))
@@ -147,6 +150,7 @@ def compile_tool(
         make_result,
         timeout,
         isolated=isolate is not None,
+        sandbox=sandbox,
         direct=signature.is_async and timeout is None and isolate is None,
         header_params=_header_params(name, tool.input_schema),
         scopes=parse_scopes(options.get("scopes", ()), f"Tool {name!r}"),
@@ -203,13 +207,23 @@ def _user_stack_level() -> int:
 
 
 def _check_isolated(
-    isolate: str, function: Callable[..., Any], signature: "Signature", name: str
-) -> None:
-    if isolate != "process":
-        raise ConfigError(f'isolate={isolate!r}: the only supported value is "process"')
-    from .isolation import check_isolatable
+    isolate: str | Sequence[str],
+    function: Callable[..., Any],
+    signature: "Signature",
+    name: str,
+) -> "Sandbox | None":
+    """Return the sandbox for `isolate=`, if it is a command. Raise if the tool cannot be
+    isolated."""
+    from .isolation import check_isolatable, make_sandbox
 
+    is_command = not isinstance(isolate, str) and all(isinstance(word, str) for word in isolate)
+    if isolate != "process" and not (is_command and isolate):
+        raise ConfigError(
+            f'isolate={isolate!r} is not supported: use "process", or the command of a sandbox as '
+            'a list, such as ["bwrap", "--unshare-all", …]'
+        )
     check_isolatable(function, signature.context is not None, name)
+    return make_sandbox(isolate, signature.returns, name) if is_command else None
 
 
 def _compile_schema(schema: dict[str, Any]) -> "Validator":
@@ -292,7 +306,7 @@ async def _run(
     if tool.isolated:
         from .isolation import run_isolated
 
-        return await run_isolated(function, args, kwargs, limits, tool.timeout, name)
+        return await run_isolated(function, args, kwargs, limits, tool.timeout, name, tool.sandbox)
     work = run_function(function, tool.signature.is_async, args, kwargs, limits)
     return await (
         work if tool.timeout is None else run_with_timeout(work, tool.timeout, name, call)
