@@ -5,7 +5,7 @@ whatever threads and locks this process has. It costs about 50 ms and the time t
 module. In return, the call can always be stopped, and a crash, a leak or an endless loop in it
 affects nothing else. This contains faulty code. It is not a sandbox for hostile code.
 
-**Sandbox.** `isolate=["bwrap", …]` starts the child with a command of yours that restricts it. The
+**Sandbox.** `isolate=["bwrap", …]` starts the child with your own command, which restricts it. The
 child gets few environment variables, and its answer is not trusted: it is JSON, which is decoded as
 the return type of the tool.
 
