@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 
 from dovetail import Client, Context, Limits, Server
+from dovetail.connection.handshake import accept_initialize
 from dovetail.errors import InvalidParams, InvalidRequest, MethodNotFound
 from dovetail.ports import Principal
 from dovetail.protocol.base import ListChangedParams
+from dovetail.protocol.methods import METHODS
 from dovetail.testing import Bare, Tape, bare, pair
 from dovetail.transports import memory
 
@@ -138,6 +140,11 @@ async def test_notifications_are_declared_only_if_they_can_be_sent() -> None:
             "supportsResourceDiscovery": True,
             "supportsNotifications": True,
         }
+    greeting = b'{"mcpVersion":"2025-06-18","clientCapabilities":{}}'
+    for can_notify in (True, False):
+        caller, result = accept_initialize(greeting, build(), None, can_notify=can_notify)
+        lowered = caller.revision.lower_result(METHODS["initialize"], result)
+        assert lowered["serverCapabilities"]["supportsNotifications"] is can_notify
 
 
 # recognising a server
