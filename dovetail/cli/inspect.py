@@ -4,7 +4,7 @@ from argparse import Namespace
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
-from ..errors import MethodNotFound
+from ..errors import DovetailError, MethodNotFound, Unauthorized
 from .arguments import schema_types
 from .output import bold, dim, print_json, print_line, print_text
 
@@ -13,35 +13,68 @@ if TYPE_CHECKING:
     from ..protocol.prompts import Prompt
     from ..protocol.tools import Tool
 
+LABELS = {
+    "tools": "tools",
+    "resources": "resources",
+    "resourceTemplates": "resource templates",
+    "prompts": "prompts",
+    "skills": "skills",
+}
+
+
+class ListsFailed(DovetailError):
+    """Some lists failed; the others were printed."""
+
+
 Argument = tuple[str, str, bool, str]
 """Name, type, whether it is required, description."""
 
 
 async def list_features(client: "Client", options: Namespace) -> dict[str, Any]:
+    """Return all that a server offers. A list that fails is empty, and its error is below
+    "failures"."""
+    lists: dict[str, Callable[[], Awaitable[list[Any]]]] = {
+        "tools": client.list_tools,
+        "resources": client.list_resources,
+        "resourceTemplates": client.list_resource_templates,
+        "prompts": client.list_prompts,
+        "skills": client.list_skills,
+    }
+    found: dict[str, list[Any]] = {}
+    failures: dict[str, str] = {}
+    for name, list_all in lists.items():
+        found[name] = []
+        try:
+            found[name] = await list_all()
+        except Unauthorized:
+            raise  # the next list would fail as well, and logging in helps
+        except MethodNotFound:
+            pass  # not offered
+        except DovetailError as error:
+            failures[name] = str(error) or type(error).__name__
     return {
         "server": client.server_info,
         "revision": client.revision,
         "capabilities": client.capabilities,
         "instructions": client.instructions,
-        "tools": await _list_if_offered(client.list_tools),
-        "resources": await _list_if_offered(client.list_resources),
-        "resourceTemplates": await _list_if_offered(client.list_resource_templates),
-        "prompts": await _list_if_offered(client.list_prompts),
-        "skills": await _list_if_offered(client.list_skills),
+        **found,
+        **({"failures": failures} if failures else {}),
     }
 
 
-async def _list_if_offered(list_all: Callable[[], Awaitable[list[Any]]]) -> list[Any]:
-    try:
-        return await list_all()
-    except MethodNotFound:
-        return []
-
-
 def show_features(found: dict[str, Any], options: Namespace) -> None:
+    """Print what a server offers; raise ListsFailed if it is not all."""
     if options.json:
         print_json(found)
-        return
+    else:
+        _print_features(found)
+    if failures := found.get("failures"):
+        raise ListsFailed(
+            "; ".join(f"could not list {LABELS[name]}: {text}" for name, text in failures.items())
+        )
+
+
+def _print_features(found: dict[str, Any]) -> None:
     info = found["server"]
     print_line(
         bold(f"{info.name} {info.version}" if info else "unnamed server"),

@@ -29,7 +29,7 @@ from ..errors import (
     ToolError,
     UrlRequired,
 )
-from . import inspect, login, requests, run
+from . import call, inspect, login, ping, prompt, read, run
 from .options import add_client_options, add_target_options
 from .output import one_line, prepare_streams, print_error, print_json
 from .session import run_session
@@ -68,8 +68,8 @@ VERBS: dict[str, Verb] = {
     ),
     "call": Verb(
         USE, "TARGET TOOL [key=value ...]", "Call a tool and print its result",
-        requests.add_call_arguments,
-        partial(run_session, requests.call_tool, requests.show_tool_result),
+        call.add_call_arguments,
+        partial(run_session, call.call_tool, call.show_tool_result),
         (
             "dovetail call server.py forecast city=Oslo days=3",
             "dovetail call https://example.com/mcp search --args '{\"words\": [\"a\", \"b\"]}'",
@@ -78,19 +78,19 @@ VERBS: dict[str, Verb] = {
     ),
     "read": Verb(
         USE, "TARGET URI", "Print the contents of a resource",
-        requests.add_read_arguments,
-        partial(run_session, requests.read_resource, requests.show_resource),
+        read.add_read_arguments,
+        partial(run_session, read.read_resource, read.show_resource),
         ("dovetail read server.py config://app",),
     ),
     "prompt": Verb(
         USE, "TARGET NAME [key=value ...]", "Fill in a prompt and print its messages",
-        requests.add_prompt_arguments,
-        partial(run_session, requests.get_prompt, requests.show_prompt),
+        prompt.add_prompt_arguments,
+        partial(run_session, prompt.get_prompt, prompt.show_prompt),
         ("dovetail prompt server.py review code=@main.py language=python",),
     ),
     "ping": Verb(
         USE, "TARGET", "Check that a server responds",
-        requests.add_ping_arguments, partial(run_session, requests.ping, requests.show_ping),
+        ping.add_ping_arguments, partial(run_session, ping.ping, ping.show_ping),
         ("dovetail ping https://example.com/mcp --count 5",),
     ),
     "login": Verb(
@@ -143,7 +143,8 @@ def _main(arguments: Sequence[str]) -> int:
             import traceback
 
             print_error(traceback.format_exc().rstrip(), lines=True)
-        if options.json and not isinstance(error, ToolError):  # its result was already printed
+        printed = isinstance(error, ToolError | inspect.ListsFailed)  # the result was
+        if options.json and not printed:
             print_json({"error": _to_document(error)})
         _print_failure(error)
         return EXIT_USAGE if isinstance(error, ConfigError) else EXIT_FAILED

@@ -22,7 +22,7 @@ log = logging.getLogger("dovetail.requests")
 
 
 def log_requests(server: "Server") -> None:
-    """Print a line for each request of this server, and every log message of ours."""
+    """Print a line for each request of this server, and the messages of our loggers."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LineFormatter())
     ours = logging.getLogger("dovetail")

@@ -123,10 +123,47 @@ def test_odd_schemas_are_shown_as_far_as_they_make_sense(scripted: Callable[...,
     )
 
 
-def test_a_list_that_fails_is_a_failure(scripted: Callable[..., str]) -> None:
-    path = scripted({"tools/list": {"error": {"code": -32603, "message": "the database is gone"}}})
+GONE = {"error": {"code": -32603, "message": "the database is gone"}}
+LISTED = {
+    "tools/list": ("tools", {"tools": [{"name": "go", "inputSchema": {}}]}),
+    "resources/list": ("resources", {"resources": [{"uri": "a://b", "name": "b"}]}),
+    "resources/templates/list": (
+        "resource templates",
+        {"resourceTemplates": [{"uriTemplate": "a://{b}", "name": "c"}]},
+    ),
+    "prompts/list": ("prompts", {"prompts": [{"name": "letter"}]}),
+}
+
+
+@pytest.mark.parametrize("broken", LISTED)
+@pytest.mark.parametrize(
+    "answer",
+    [GONE, {"exit": 3}, {"result": {"tools": 3, "resources": 3, "resourceTemplates": 3}}],
+    ids=["error", "crash", "nonsense"],
+)
+def test_a_list_that_fails_is_named_and_the_others_are_shown(
+    scripted: Callable[..., str], broken: str, answer: dict[str, Any]
+) -> None:
+    answers = {method: {"result": result} for method, (_, result) in LISTED.items()}
+    path = scripted(answers | {broken: answer})
     done = dovetail("inspect", path)
-    assert (done.code, done.out, done.failure) == (1, "", "the database is gone")
+    assert done.code == 1
+    assert done.failure.startswith(f"could not list {LISTED[broken][0]}: ")
+    names = {"tools/list": "go", "resources/list": "a://b", "prompts/list": "letter"}
+    shown = {method: f"\n  {name}" in done.out for method, name in names.items()}
+    assert shown == {method: method != broken for method in names}
+    as_json = dovetail("inspect", path, "--json")
+    assert as_json.code == 1
+    (failed,) = as_json.json["failures"]
+    assert as_json.json[failed] == []
+
+
+def test_every_list_that_fails_is_named(scripted: Callable[..., str]) -> None:
+    done = dovetail("inspect", scripted({"tools/list": GONE, "prompts/list": GONE}))
+    assert (done.code, done.out) == (1, "scripted 1, revision 2025-06-18\n")
+    assert done.failure == (
+        "could not list tools: the database is gone; could not list prompts: the database is gone"
+    )
 
 
 def test_a_server_of_an_mcp_json_is_chosen_by_name(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def test_help_loads_nothing_heavy() -> None:
         & {"asyncio", "msgspec", "logging", "dovetail.client.client", "dovetail.server.server"}
         == set()
     )
-    assert "dovetail.cli.requests" in loaded
+    assert "dovetail.cli.call" in loaded
 
 
 @pytest.mark.parametrize("verb", [*VERBS])

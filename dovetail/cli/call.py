@@ -1,0 +1,66 @@
+"""`dovetail call TARGET TOOL key=value …`: call a tool and print its result.
+
+The tool is looked up first, because its schema determines how values are parsed. A tool that is
+not listed is called anyway: it may exist for users with more scopes, and only a call reveals which
+scopes it needs. If a call becomes a task, `call` waits for it and shows its status messages as
+progress; Ctrl-C cancels the task.
+"""
+
+from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING
+
+from ..errors import InvalidParams, MethodNotFound, ToolError
+from .arguments import parse_arguments
+from .content import add_content_options, content_text, to_wire
+from .options import add_client_options
+from .output import print_json, print_text
+from .suggest import unknown
+
+if TYPE_CHECKING:
+    from .. import Client, ToolResult
+
+
+def add_call_arguments(parser: ArgumentParser) -> None:
+    add_client_options(parser)
+    parser.add_argument("tool", metavar="TOOL", help="the name of the tool")
+    parser.add_argument(
+        "pairs",
+        metavar="key=value",
+        nargs="*",
+        help="an argument, converted to the type in the tool's schema; key:=JSON for JSON, "
+        "key=@FILE to read a file",
+    )
+    parser.add_argument(
+        "--args", metavar="JSON", help="all arguments as a JSON object, or @FILE to read them"
+    )
+    add_content_options(parser)
+
+
+async def call_tool(client: "Client", options: Namespace) -> "ToolResult":
+    tools = await client.list_tools()
+    schema = next((tool.input_schema for tool in tools if tool.name == options.tool), None)
+    arguments = parse_arguments(options.pairs, schema or {}, options.args)
+    try:
+        return await client.call_tool(
+            options.tool, arguments, raise_on_error=False, timeout=options.timeout
+        )
+    except (InvalidParams, MethodNotFound) as refusal:
+        if schema is not None:
+            raise refusal
+        raise unknown("tool", options.tool, (tool.name for tool in tools)) from None
+
+
+def show_tool_result(result: "ToolResult", options: Namespace) -> None:
+    """Print the result; raise ToolError if the tool failed."""
+    if options.json:
+        from msgspec.structs import replace
+
+        print_json(replace(result, content=[to_wire(block) for block in result.content]))
+    if result.is_error:
+        raise ToolError(result.text or f"The tool {options.tool} failed without a message", result)
+    if options.json:
+        return
+    for block in result.content:
+        print_text(content_text(block, options.output))
+    if not result.content and result.structured_content is not None:
+        print_json(result.structured_content)

@@ -1,0 +1,43 @@
+"""`dovetail read TARGET URI`: print the contents of a resource."""
+
+from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING
+
+from ..errors import InvalidParams, MethodNotFound, NotFound
+from .content import add_content_options, resource_text
+from .options import add_client_options
+from .output import dim, print_json, print_line, print_text
+from .suggest import list_if_possible, suggest
+
+if TYPE_CHECKING:
+    from .. import Client
+    from ..protocol.content import ResourceContents
+
+
+def add_read_arguments(parser: ArgumentParser) -> None:
+    add_client_options(parser)
+    parser.add_argument("uri", metavar="URI", help="the URI of the resource")
+    add_content_options(parser)
+
+
+async def read_resource(client: "Client", options: Namespace) -> "list[ResourceContents]":
+    """Read the resource. The server's own error says why it failed; a URI that is close to one that
+    the server lists is suggested."""
+    try:
+        return await client.read_resource(options.uri)
+    except (InvalidParams, MethodNotFound) as refusal:
+        uris = [resource.uri for resource in await list_if_possible(client.list_resources)]
+        if options.uri in uris or (close := suggest(options.uri, uris)) is None:
+            raise refusal
+        raise NotFound(f"{str(refusal).rstrip('.')}. Did you mean {close}?") from None
+
+
+def show_resource(parts: "list[ResourceContents]", options: Namespace) -> None:
+    """Print the contents; if there are several, print the URI above each."""
+    if options.json:
+        print_json({"contents": parts})
+        return
+    for part in parts:
+        if len(parts) > 1:
+            print_line(dim(part.uri))
+        print_text(resource_text(part, options.output))
