@@ -5,87 +5,85 @@
                         parses as JSON, else a string
     days:=3             always JSON
     text=@notes.txt     the same, read from a file; base64 of its bytes if the schema asks for that
+    note.title=Milk     a field of the argument `note`
+    tags=a tags=b       an array
 
 Values are not checked here: the server checks them, and its error names the argument.
 """
 
 import re
+import sys
 from typing import Any
 
 from ..errors import ConfigError
 from ..text import with_article
+from .schema_view import JSON_TYPES, find_items, find_property, schema_types
 
 _PAIR = re.compile(r"([^=]+?)(:?)=(.*)", re.DOTALL)
-_JSON_TYPES: dict[type, set[str]] = {
-    bool: {"boolean"},
-    int: {"integer", "number"},
-    float: {"number"},
-    str: {"string"},
-    list: {"array"},
-    dict: {"object"},
-    type(None): {"null"},
-}
-_MAX_SCHEMA_STEPS = 1000
-"""The maximum number of references and union members to follow; a hostile schema may be endless."""
 
 
 def parse_arguments(
     pairs: list[str], schema: dict[str, Any], base: str | None = None
 ) -> dict[str, Any]:
-    """Return the arguments from the pairs, added to those of `base`, a JSON object or @FILE."""
+    """Return the arguments from the pairs, added to those of `base`: a JSON object, @FILE, or - for
+    stdin."""
     arguments: dict[str, Any] = {} if base is None else _parse_object(base)
-    properties = schema.get("properties")
-    others = schema.get("additionalProperties")
+    given: dict[tuple[str, str], list[str]] = {}
     for pair in pairs:
         match = _PAIR.fullmatch(pair)
         if match is None:
             raise ConfigError(f"{pair!r} is not an argument; write key=value or key:=json")
         key, is_json, text = match.groups()
-        expected = properties.get(key, others) if isinstance(properties, dict) else others
-        value = _read_file(key, text[1:], expected) if text.startswith("@") else text
-        if is_json:
-            arguments[key] = _parse_json(value, key)
-        else:
-            arguments[key] = _parse_value(value, key, schema_types(expected, schema))
+        given.setdefault((key, is_json), []).append(text)
+    for (key, is_json), texts in given.items():
+        path, expected = _find_argument(key, schema)
+        values = [
+            _read_file(key, text[1:], expected) if text.startswith("@") else text for text in texts
+        ]
+        value = _parse_json(values[-1], key) if is_json else _parse(values, key, expected, schema)
+        _set(arguments, path, value)
     return arguments
 
 
-def schema_types(schema: Any, root: dict[str, Any]) -> set[str]:
-    """Return the JSON types that a schema accepts; empty if it does not say."""
-    found: set[str] = set()
-    pending = [schema]
-    for _ in range(_MAX_SCHEMA_STEPS):
-        if not pending:
-            break
-        node = pending.pop()
-        if not isinstance(node, dict):
-            continue
-        type_ = node.get("type")
-        found |= {name for name in (type_, *_as_list(type_)) if isinstance(name, str)}
-        if not type_:
-            values = [*_as_list(node.get("enum")), *([node["const"]] if "const" in node else [])]
-            found |= {name for value in values for name in _JSON_TYPES[type(value)]}
-            pending += [
-                *_as_list(node.get("anyOf")),
-                *_as_list(node.get("oneOf")),
-                _resolve_ref(node.get("$ref"), root),
-            ]
-    return found
+def _find_argument(key: str, schema: dict[str, Any]) -> tuple[list[str], Any]:
+    """Return the path that a key means, and the schema of what is there. A dot separates names only
+    below a declared argument, since a name may contain a dot itself."""
+    declared = find_property(schema, schema, key)
+    head, *rest = key.split(".")
+    found = find_property(schema, schema, head)
+    if declared is not None or not rest or found is None:
+        return [key], schema.get("additionalProperties") if declared is None else declared
+    for name in rest:
+        found = find_property(found, schema, name)
+    return [head, *rest], found
 
 
-def _resolve_ref(reference: Any, root: dict[str, Any]) -> Any:
-    """Return what a reference within the same schema points to, or None."""
-    if not isinstance(reference, str) or not reference.startswith("#"):
-        return None
-    found: Any = root
-    for part in reference.split("/")[1:]:
-        name = part.replace("~1", "/").replace("~0", "~")
-        found = found.get(name) if isinstance(found, dict) else None
-    return found
+def _set(arguments: dict[str, Any], path: list[str], value: Any) -> None:
+    *parents, name = path
+    for parent in parents:
+        arguments = arguments.setdefault(parent, {})
+        if not isinstance(arguments, dict):
+            raise ConfigError(f"Argument {'.'.join(path)}: {parent} is not an object")
+    arguments[name] = value
 
 
-def _as_list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
+def _parse(texts: list[str], key: str, expected: Any, schema: dict[str, Any]) -> Any:
+    """Return the value of an argument. Given several times, or alone where only an array will do,
+    it becomes an array."""
+    types = schema_types(expected, schema)
+    if len(texts) == 1 and (types - {"null"} != {"array"} or _is_json(texts[0], list, type(None))):
+        return _parse_value(texts[0], key, types)
+    if types and "array" not in types:
+        return _parse_value(texts[-1], key, types)
+    items = schema_types(find_items(expected, schema), schema)
+    return [_parse_value(text, key, items) for text in texts]
+
+
+def _is_json(text: str, *kinds: type) -> bool:
+    try:
+        return isinstance(_decode(text), kinds)
+    except ValueError:
+        return False
 
 
 def _parse_value(text: str, key: str, types: set[str]) -> Any:
@@ -94,7 +92,7 @@ def _parse_value(text: str, key: str, types: set[str]) -> Any:
             value = _decode(text)
         except ValueError:
             return text
-        return value if not types or _JSON_TYPES[type(value)] & (types - {"string"}) else text
+        return value if not types or JSON_TYPES[type(value)] & (types - {"string"}) else text
     return _parse_json(text, key, with_article(" or ".join(sorted(types))))
 
 
@@ -106,7 +104,11 @@ def _parse_json(text: str, key: str, expected: str = "valid JSON") -> Any:
 
 
 def _parse_object(text: str) -> dict[str, Any]:
-    value = _parse_json(_read_file("--args", text[1:]) if text.startswith("@") else text, "--args")
+    if text == "-":
+        source = sys.stdin.read() if sys.stdin else ""
+    else:
+        source = _read_file("--args", text[1:]) if text.startswith("@") else text
+    value = _parse_json(source, "--args")
     if not isinstance(value, dict):
         raise ConfigError(f"--args must be a JSON object, not {text!r}")
     return value

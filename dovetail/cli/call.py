@@ -13,7 +13,7 @@ from ..errors import InvalidParams, MethodNotFound, ToolError
 from .arguments import parse_arguments
 from .content import add_content_options, content_text, to_wire
 from .options import add_client_options
-from .output import print_json, print_text
+from .output import print_json, print_text_or_json
 from .suggest import unknown
 
 if TYPE_CHECKING:
@@ -28,10 +28,13 @@ def add_call_arguments(parser: ArgumentParser) -> None:
         metavar="key=value",
         nargs="*",
         help="an argument, converted to the type in the tool's schema; key:=JSON for JSON, "
-        "key=@FILE to read a file",
+        "key=@FILE to read a file, key.field=value for a field of an object, key=a key=b for an "
+        "array",
     )
     parser.add_argument(
-        "--args", metavar="JSON", help="all arguments as a JSON object, or @FILE to read them"
+        "--args",
+        metavar="JSON",
+        help="all arguments as a JSON object; @FILE to read them from a file, - from stdin",
     )
     add_content_options(parser)
 
@@ -61,6 +64,6 @@ def show_tool_result(result: "ToolResult", options: Namespace) -> None:
     if options.json:
         return
     for block in result.content:
-        print_text(content_text(block, options.output))
+        print_text_or_json(content_text(block, options.output))
     if not result.content and result.structured_content is not None:
         print_json(result.structured_content)

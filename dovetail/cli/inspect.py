@@ -5,13 +5,11 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from ..errors import DovetailError, MethodNotFound, Unauthorized
-from .arguments import schema_types
-from .output import bold, dim, print_json, print_line, print_text
+from .output import bold, dim, print_json, print_line, print_table, print_text
+from .schema_view import SchemaField, describe_result, list_fields
 
 if TYPE_CHECKING:
     from .. import Client
-    from ..protocol.prompts import Prompt
-    from ..protocol.tools import Tool
 
 LABELS = {
     "tools": "tools",
@@ -21,13 +19,17 @@ LABELS = {
     "skills": "skills",
 }
 
+HINTS = {
+    "read_only_hint": "read-only",
+    "destructive_hint": "destructive",
+    "idempotent_hint": "idempotent",
+    "open_world_hint": "open world",
+}
+"""The annotations of a tool that are shown if they are true."""
+
 
 class ListsFailed(DovetailError):
     """Some lists failed; the others were printed."""
-
-
-Argument = tuple[str, str, bool, str]
-"""Name, type, whether it is required, description."""
 
 
 async def list_features(client: "Client", options: Namespace) -> dict[str, Any]:
@@ -83,76 +85,51 @@ def _print_features(found: dict[str, Any]) -> None:
     for text in (info and info.title, info and info.description, found["instructions"]):
         if text:
             print_text(text)
-    _print_section("Tools", found["tools"], "name", _tool_arguments)
+    _print_section("Tools", found["tools"], "name")
     _print_section("Resources", found["resources"], "uri")
     _print_section("Resource templates", found["resourceTemplates"], "uri_template")
-    _print_section("Prompts", found["prompts"], "name", _prompt_arguments)
+    _print_section("Prompts", found["prompts"], "name")
     _print_section("Skills", found["skills"], "uri")
 
 
-def _print_section(
-    heading: str,
-    items: list[Any],
-    key: str,
-    arguments: Callable[[Any], list[Argument]] = lambda item: [],
-) -> None:
+def _print_section(heading: str, items: list[Any], key: str) -> None:
     if items:
         print_line()
         print_line(bold(heading))
     for item in items:
         name = getattr(item, key)
         title = getattr(item, "title", None) or (item.name if item.name != name else None)
-        mime_type = getattr(item, "mime_type", None)
-        print_line("  ", bold(name), *(f"  {note}" for note in (title, mime_type) if note))
+        notes = (title, getattr(item, "mime_type", None), _hints(item))
+        print_line("  ", bold(name), *(f"  {note}" for note in notes if note))
         if item.description:
             print_line("    ", _first_line(item.description))
         if problem := getattr(item, "problem", None):
             print_line("    ", f"Cannot be used: {problem}")
-        _print_arguments(arguments(item))
+        rows = [
+            (field.path + "*" * field.required, field.type, _first_line(field.description))
+            for field in _arguments(item)
+        ]
+        if rows:
+            print_table(rows, indent=6)
+        if output := getattr(item, "output_schema", None):
+            print_line("    Returns ", dim(describe_result(output)))
 
 
-def _print_arguments(arguments: list[Argument]) -> None:
-    """Print the arguments in columns; a star marks the required ones."""
-    rows = [
-        (name + "*" * required, type_, description)
-        for name, type_, required, description in arguments
-    ]
-    name_width, type_width = (max((len(row[at]) for row in rows), default=0) for at in (0, 1))
-    for name, type_, description in rows:
-        print_line(
-            f"      {name:{name_width}}  ",
-            dim(f"{type_:{type_width}}"),
-            f"  {_first_line(description)}".rstrip(),
-        )
+def _hints(item: Any) -> str:
+    """Return what the server says about a tool's effects."""
+    annotations = getattr(item, "annotations", None)
+    named = [label for hint, label in HINTS.items() if getattr(annotations, hint, None) is True]
+    return f"({', '.join(named)})" if named else ""
 
 
-def _tool_arguments(tool: "Tool") -> list[Argument]:
-    root = tool.input_schema
-    properties, required = root.get("properties"), root.get("required")
+def _arguments(item: Any) -> list[SchemaField]:
+    """Return the arguments of a tool or a prompt, in the order of its definition."""
+    if (schema := getattr(item, "input_schema", None)) is not None:
+        return list_fields(schema)
     return [
-        (
-            name,
-            _describe_type(schema, root),
-            isinstance(required, list) and name in required,
-            str(schema.get("description") or "") if isinstance(schema, dict) else "",
-        )
-        for name, schema in (properties.items() if isinstance(properties, dict) else ())
+        SchemaField(argument.name, "string", bool(argument.required), argument.description or "")
+        for argument in getattr(item, "arguments", None) or ()
     ]
-
-
-def _prompt_arguments(prompt: "Prompt") -> list[Argument]:
-    return [
-        (argument.name, "string", bool(argument.required), argument.description or "")
-        for argument in prompt.arguments or ()
-    ]
-
-
-def _describe_type(schema: Any, root: dict[str, Any]) -> str:
-    from msgspec import json
-
-    names = "|".join(sorted(schema_types(schema, root))) or "any"
-    default = schema.get("default") if isinstance(schema, dict) else None
-    return names if default is None else f"{names} = {json.encode(default).decode()}"
 
 
 def _first_line(text: str) -> str:

@@ -29,10 +29,11 @@ from ..errors import (
     ToolError,
     UrlRequired,
 )
-from . import call, inspect, login, ping, prompt, read, run
+from . import call, completion, inspect, login, ping, prompt, read, run
 from .options import add_client_options, add_target_options
 from .output import one_line, prepare_streams, print_error, print_json
 from .session import run_session
+from .suggest import suggest
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED, EXIT_BROKEN_PIPE = 0, 1, 2, 130, 141
 
@@ -43,10 +44,10 @@ class Verb(NamedTuple):
     help: str
     add_arguments: Callable[[ArgumentParser], None]
     execute: Callable[[Namespace], None]
-    examples: tuple[str, ...] = ()
+    examples: tuple[str, ...]
 
 
-SERVE, USE, LOG_IN = "serve", "use a server", "log in"
+SERVE, USE, LOG_IN, SHELL = "serve", "use a server", "log in", "shell"
 VERBS: dict[str, Verb] = {
     "run": Verb(
         SERVE, "FILE[:OBJECT]", "Serve the server in a Python file",
@@ -55,6 +56,7 @@ VERBS: dict[str, Verb] = {
             "dovetail run server.py",
             "dovetail run server.py --http --port 8000",
             "dovetail run shop.py:orders",
+            "dovetail run shop.servers:make_server --http --hosts mcp.example.com",
         ),
     ),
     "inspect": Verb(
@@ -72,6 +74,7 @@ VERBS: dict[str, Verb] = {
         partial(run_session, call.call_tool, call.show_tool_result),
         (
             "dovetail call server.py forecast city=Oslo days=3",
+            "dovetail call server.py add note.title=Milk note.tags=food note.tags=shop",
             "dovetail call https://example.com/mcp search --args '{\"words\": [\"a\", \"b\"]}'",
             'dovetail call "uvx some-server" upload file=@photo.png',
         ),
@@ -100,10 +103,17 @@ VERBS: dict[str, Verb] = {
     "logout": Verb(
         LOG_IN, "TARGET", "Log out of a server and revoke its tokens",
         add_target_options, login.log_out,
+        ("dovetail logout https://example.com/mcp",),
     ),
     "whoami": Verb(
         LOG_IN, "TARGET", "Show the saved login for a server",
         add_target_options, login.show_login,
+        ("dovetail whoami https://example.com/mcp",),
+    ),
+    "completion": Verb(
+        SHELL, "SHELL", "Print a script that completes commands and options in your shell",
+        completion.add_completion_arguments, completion.print_completion,
+        ('eval "$(dovetail completion bash)"', "dovetail completion fish | source"),
     ),
 }  # fmt: skip
 
@@ -173,11 +183,18 @@ def _parse(arguments: Sequence[str]) -> Namespace:
             name,
             usage=f"dovetail {name} {verb.usage} [OPTIONS]",
             description=f"{verb.help}.",
-            epilog="\n  ".join(("examples:", *verb.examples)) if verb.examples else None,
+            epilog="\n  ".join(("examples:", *verb.examples)),
             formatter_class=RawDescriptionHelpFormatter,
         )
         verb.add_arguments(subparser)
         _add_common_options(subparser)
+    if not arguments:
+        parser.print_help()
+        parser.exit(EXIT_OK)
+    if not arguments[0].startswith("-") and arguments[0] not in VERBS:
+        close = suggest(arguments[0], VERBS)
+        hint = f"did you mean {close}?" if close else f"the commands are {', '.join(VERBS)}"
+        parser.error(f"there is no command {arguments[0]!r}; {hint}")
     options, rest = parser.parse_known_args(arguments)
     # argparse accepts `key=value` only before the first option; later ones are left over.
     late = [word for word in rest if not word.startswith("-")] if hasattr(options, "pairs") else []
@@ -185,15 +202,21 @@ def _parse(arguments: Sequence[str]) -> Namespace:
         verbs.choices[options.verb].error(f"unrecognized arguments: {' '.join(rest)}")
     if late:
         options.pairs += late
+    options.known = {
+        name: sorted(word for word in verb._option_string_actions if word.startswith("--"))
+        for name, verb in verbs.choices.items()
+    }
     return options
 
 
 def _overview() -> str:
     """List the verbs by group; argparse does not support groups of subcommands."""
     lines = ["Run, inspect and call Model Context Protocol (MCP) servers."]
-    for group in (SERVE, USE, LOG_IN):
+    for group in (SERVE, USE, LOG_IN, SHELL):
         lines += ["", f"{group}:"]
-        lines += [f"  {name:8}  {verb.help}" for name, verb in VERBS.items() if verb.group == group]
+        lines += [
+            f"  {name:10}  {verb.help}" for name, verb in VERBS.items() if verb.group == group
+        ]
     return "\n".join(lines)
 
 

@@ -14,6 +14,7 @@ own output.
 
 import io
 import os
+import re
 import shutil
 import sys
 from argparse import Namespace
@@ -30,7 +31,15 @@ if TYPE_CHECKING:
 Part = str | tuple[str, str]
 """A piece of a line: text, or a style and text."""
 
+_JSON_TOKEN = re.compile(
+    r'(?P<key>"(?:[^"\\]|\\.)*")(?=:)|(?P<string>"(?:[^"\\]|\\.)*")'
+    r"|(?P<number>-?\d[\d.eE+-]*)|(?P<word>true|false|null)"
+)
+_TOKEN_STYLES = {"key": "34", "string": "32", "number": "36", "word": "35"}
+"""Blue keys, green strings, cyan numbers, magenta words."""
 _MAX_ERROR_CHARS = 600
+_MAX_JSON_LINE = 88
+"""The maximum length of JSON that is printed on one line."""
 _MAX_BAR_COLUMNS = 24
 
 
@@ -57,16 +66,60 @@ def print_text(text: str) -> None:
     print(shown, end="" if shown.endswith("\n") else "\n")
 
 
+def print_table(rows: list[tuple[str, str, str]], indent: int) -> None:
+    """Print names, types and descriptions in columns."""
+    rows = [tuple(map(escape_unsafe, row)) for row in rows]  # type: ignore[misc]
+    margin = " " * indent
+    if use_colour(sys.stdout):
+        from .rich_display import render_table
+
+        table = render_table(rows, max(20, shutil.get_terminal_size().columns - indent))
+        if table is not None:
+            print(*(f"{margin}{line.rstrip()}" for line in table.splitlines()), sep="\n")
+            return
+    name_width, type_width = (max((len(row[at]) for row in rows), default=0) for at in (0, 1))
+    for name, type_, description in rows:
+        shown = dim(f"{type_:{type_width}}") if description else dim(type_)
+        print_line(f"{margin}{name:{name_width}}  ", shown, f"  {description}".rstrip())
+
+
+def print_text_or_json(text: str) -> None:
+    """Print text; a long JSON object or array is indented, and JSON is coloured on a terminal."""
+    if text[:1] in ("{", "["):
+        import msgspec
+
+        try:
+            msgspec.json.decode(text)
+        except ValueError:
+            pass
+        else:
+            line = msgspec.json.format(text, indent=0)
+            short = len(line) <= _MAX_JSON_LINE
+            _print_document(line if short else msgspec.json.format(text, indent=2))
+            return
+    print_text(text)
+
+
 def print_json(value: Any) -> None:
     r"""Print a JSON document, always in UTF-8. Unsafe characters become JSON escapes (`\u001b`), so
     nothing is lost."""
     import msgspec
 
-    text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
-    encoded = escape_json(text).encode() + b"\n"
+    _print_document(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+
+
+def _print_document(text: str) -> None:
+    text = escape_json(text)
+    if use_colour(sys.stdout):
+        text = _JSON_TOKEN.sub(_colour_token, text)
     sys.stdout.flush()
-    sys.stdout.buffer.write(encoded)
-    sys.stdout.buffer.flush()  # so that it precedes an error, if both go to one file
+    sys.stdout.buffer.write(text.encode() + b"\n")
+    sys.stdout.buffer.flush()  # so that it comes before an error, if both go to one file
+
+
+def _colour_token(match: re.Match[str]) -> str:
+    style = _TOKEN_STYLES[match.lastgroup or ""]
+    return f"\x1b[{style}m{match[0]}\x1b[0m"
 
 
 def print_error(text: str, *, lines: bool = False) -> None:
@@ -133,7 +186,7 @@ class StatusLine:
     def on_progress(self, update: "ProgressParams") -> None:
         if self._bar:
             if not self._pauses:
-                self._draw(_format_progress(update))
+                self._draw(*_format_progress(update))
         elif self._verbose:
             count = _format_count(update)
             self.print_from("progress", " ".join(filter(None, (count, update.message))))
@@ -141,7 +194,7 @@ class StatusLine:
     def show(self, text: str) -> None:
         """Show what is going on, until `clear`."""
         if self._bar:
-            self._draw(escape_unsafe(text))
+            self._draw("", escape_unsafe(text))
 
     def on_log(self, entry: "LogParams") -> None:
         text = entry.data if isinstance(entry.data, str) else _to_json(entry.data)
@@ -173,24 +226,36 @@ class StatusLine:
         for line in escape_unsafe(text, keep_newlines=True).split("\n"):
             print_error(f"{source}: {line}")
 
-    def _draw(self, text: str) -> None:
+    def _draw(self, bar: str, text: str, bar_columns: int = 0) -> None:
         # The last column stays free: filling it makes some terminals start a new line.
-        line = _clip(text, _terminal_columns() - 1)
-        columns = _display_width(line)
-        sys.stderr.write("\r" + line + " " * (self._drawn_columns - columns))
+        text = _clip(text, _terminal_columns() - 1 - bar_columns)
+        columns = bar_columns + _display_width(text)
+        sys.stderr.write("\r" + bar + text + " " * (self._drawn_columns - columns))
         sys.stderr.flush()
         self._drawn_columns = columns
 
 
-def _format_progress(update: "ProgressParams") -> str:
+def _format_progress(update: "ProgressParams") -> tuple[str, str, int]:
+    """Return the bar, the text behind it, and the columns of the bar."""
     message = escape_unsafe((update.message or "").replace("\t", " "))
     if not update.total or update.total <= 0:
-        return f"{_format_count(update)}  {message}".strip()
+        return "", f"{_format_count(update)}  {message}".strip(), 0
     share = min(1.0, max(0.0, update.progress / update.total))
     width = min(_MAX_BAR_COLUMNS, _terminal_columns() // 3)
+    return _format_bar(share, width), f" {share:4.0%}  {message}".rstrip(), width
+
+
+def _format_bar(share: float, width: int) -> str:
+    is_unicode = "utf" in sys.stderr.encoding.lower()
+    if is_unicode and use_colour(sys.stderr):
+        from .rich_display import render_bar
+
+        bar = render_bar(share, width)
+        if bar is not None:
+            return bar
     filled = int(share * width)
-    full, empty = "█░" if "utf" in sys.stderr.encoding.lower() else "#."
-    return f"{full * filled}{empty * (width - filled)} {share:4.0%}  {message}".rstrip()
+    full, empty = "█░" if is_unicode else "#."
+    return full * filled + empty * (width - filled)
 
 
 def _format_count(update: "ProgressParams") -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from ..errors import InvalidParams, MethodNotFound, NotFound
 from .content import add_content_options, resource_text
 from .options import add_client_options
-from .output import dim, print_json, print_line, print_text
+from .output import dim, print_json, print_line, print_text_or_json
 from .suggest import list_if_possible, suggest
 
 if TYPE_CHECKING:
@@ -40,4 +40,4 @@ def show_resource(parts: "list[ResourceContents]", options: Namespace) -> None:
     for part in parts:
         if len(parts) > 1:
             print_line(dim(part.uri))
-        print_text(resource_text(part, options.output))
+        print_text_or_json(resource_text(part, options.output))

@@ -70,6 +70,7 @@ DOORS = {
     "attr": {"schema"},
     "annotated_types": {"schema"},
     "colorama": {"cli"},
+    "rich": {"cli"},
     "aiohttp": {"transports"},
     "multidict": {"transports"},
     "yarl": {"transports"},

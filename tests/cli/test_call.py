@@ -2,6 +2,7 @@
 
 import base64
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,10 @@ def echo(text: str = "", number: int | None = None, values: list[str] = [], extr
         (["--timeout", "9", "text=a"], ("a", None, [], {})),
         (["--args", '{"number": 1, "text": "x"}', "text=y"], ("y", 1, [], {})),
         (['extra:={"deep": [1]}'], ("", None, [], {"deep": [1]})),
+        (["values=a", "values=3"], ("", None, ["a", "3"], {})),
+        (["values=a"], ("", None, ["a"], {})),
+        (["extra.deep=1", "extra.er=x"], ("", None, [], {"deep": 1, "er": "x"})),
+        (["text=a", "text=b"], ("b", None, [], {})),
     ],
 )
 def test_arguments_arrive_as_the_tool_wants_them(
@@ -163,3 +168,70 @@ def test_a_call_that_cannot_be_made_fails_in_one_line(
     done = dovetail("call", WEATHER, *words)
     assert (done.code, done.out) == (code, "")
     assert failure in done.failure
+
+
+def test_all_arguments_can_come_from_stdin(server: Callable[..., str]) -> None:
+    done = dovetail("call", server(ECHO), "echo", "--args", "-", "text=y", stdin='{"number": 1}')
+    assert (done.code, done.out) == (0, repr(("y", 1, [], {})) + "\n")
+
+
+NESTED = """
+from msgspec import Struct
+
+class Author(Struct):
+    name: str
+    year: int | None = None
+
+class Note(Struct):
+    title: str
+    tags: list[int] = []
+    author: Author | None = None
+
+@server.tool
+def add(note: Note) -> str:
+    return repr(note)
+"""
+
+
+def test_nested_arguments_have_the_types_of_the_schema(server: Callable[..., str]) -> None:
+    words = ["note.title=3", "note.tags=1", "note.tags=2", "note.author.name=7"]
+    done = dovetail("call", server(NESTED), "add", *words, "note.author.year=1815")
+    assert (done.code, done.err) == (0, "")
+    author = "Author(name='7', year=1815)"
+    assert done.out == f"Note(title='3', tags=[1, 2], author={author})\n"
+
+
+def test_a_field_of_what_is_no_object_is_refused(server: Callable[..., str]) -> None:
+    done = dovetail("call", server(NESTED), "add", 'note="x"', "note.title=y")
+    assert (done.code, done.failure) == (2, "Argument note.title: note is not an object")
+
+
+LONG = {"words": ["word"] * 30}
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ('{"a":[1,"\\u001b",true]}', '{"a": [1, "\\u001b", true]}'),
+        ("[1]", "[1]"),
+        (json.dumps(LONG), json.dumps(LONG, indent=2)),
+        ("{not json}", "{not json}"),
+        ("[1] and more", "[1] and more"),
+    ],
+)
+def test_json_is_printed_readably(scripted: Callable[..., str], text: str, shown: str) -> None:
+    assert dovetail("call", scripted(tool(), says(text)), "go").out == f"{shown}\n"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
+def test_json_has_colours_on_a_terminal(scripted: Callable[..., str]) -> None:
+    from tests.cli.screen import on_screen
+
+    path = scripted(tool(), says('{"a": [-1.5, "b\\": 1", null, true]}'))
+    _, out, _ = on_screen("call", path, "go", screen="stdout")
+    key, number, string = '\x1b[34m"a"\x1b[0m', "\x1b[36m-1.5\x1b[0m", '\x1b[32m"b\\": 1"\x1b[0m'
+    null, true = "\x1b[35mnull\x1b[0m", "\x1b[35mtrue\x1b[0m"
+    items = ", ".join((number, string, null, true))
+    assert out == f"{{{key}: [{items}]}}\n"
+    _, plain, _ = on_screen("call", path, "go", screen="stdout", NO_COLOR="1")
+    assert "\x1b" not in plain

@@ -1,6 +1,7 @@
 """`dovetail inspect`."""
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -16,10 +17,11 @@ weather 1.0.0, revision 2026-07-28
 Forecasts for a few northern cities.
 
 Tools
-  forecast
+  forecast  (read-only)
     Return the weather forecast for the coming days.
-      city*  string       The city's English name.
-      days   integer = 3  The number of days to forecast.
+      city*  string                               The city's English name.
+      days   integer (at least 1, at most 7) = 3  The number of days to forecast.
+    Returns {city: string, days: [{day: integer, sky: string, celsius: number}]}
 
 Resources
   weather://cities  cities  application/json
@@ -107,6 +109,53 @@ SCHEMAS: list[tuple[Any, str]] = [
     ({"properties": {"a": {"description": 3}}}, "      a  any  3\n"),
     ({"properties": {"a": {"$ref": "#/properties/a"}}}, "      a  any\n"),
     ({"properties": {"a": {"default": {"b": [1]}}}}, '      a  any = {"b":[1]}\n'),
+    ({"properties": {"a": {"enum": ["x", 3, None]}}}, '      a  "x"|3|null\n'),
+    ({"properties": {"a": {"const": {}}}}, "      a  {}\n"),
+    (
+        {"properties": {"a": {"type": "array", "items": {"type": "string"}}}},
+        "      a  array of string\n",
+    ),
+    (
+        {"properties": {"a": {"type": "number", "exclusiveMinimum": 0, "maximum": 1.5}}},
+        "      a  number (more than 0, at most 1.5)\n",
+    ),
+    (
+        {
+            "properties": {
+                "a": {"type": "string", "pattern": "^x", "format": "date", "minLength": []}
+            }
+        },
+        "      a  string (matches ^x, date)\n",
+    ),
+    (
+        {
+            "properties": {
+                "a": {"type": "object", "properties": {"b": {"type": "null"}}, "required": ["b"]}
+            }
+        },
+        "      a     object\n      a.b*  null\n",
+    ),
+    (
+        {
+            "properties": {"a": {"anyOf": [{"$ref": "#/$defs/A"}, {"type": "null"}]}},
+            "$defs": {"A": {"type": "object", "properties": {"b": {}}}},
+        },
+        "      a    null|object\n      a.b  any\n",
+    ),
+    (
+        {
+            "properties": {
+                "a": {"type": "array", "items": {"type": "object", "properties": {"b": {}}}}
+            }
+        },
+        "      a      array of object\n      a[].b  any\n",
+    ),
+    (
+        {"properties": {"a": {"$ref": "#"}}},
+        "      a      any\n      a.a    any\n      a.a.a  any\n",
+    ),
+    ({"properties": {"a": {"enum": list(range(20))}}}, "      a  0|1|2|3|4|5|6|7|8|9|10|11|…\n"),
+    ({"properties": {"a": {"default": "x" * 500}}}, f'      a  any = "{"x" * 113}…\n'),
     ({"properties": [1]}, ""),
     ({}, ""),
 ]
@@ -201,3 +250,60 @@ def test_the_file_of_another_host_is_a_target(tmp_path: Path) -> None:
     for name, message in (("bad", "Use bearer_token_env_var"), ("off", "is disabled")):
         done = dovetail("inspect", str(config), "--server", name)
         assert done.code == 2 and message in done.failure and "hush" not in done.failure
+
+
+@pytest.mark.parametrize(
+    ("schema", "shown"),
+    [
+        ({"type": "object", "properties": {"result": {"type": "string"}}}, "string"),
+        (
+            {"type": "object", "properties": {"a": {"type": "integer"}, "b": {}}},
+            "{a: integer, b: any}",
+        ),
+        ({"type": "object"}, "object"),
+        ({"type": "object", "properties": {"a": {"$ref": "#"}}}, "{a: {a: {a: object}}}"),
+        (
+            {"type": "object", "properties": {str(n): {} for n in range(50)}},
+            f"{{{', '.join(f'{n}: any' for n in range(12))}, …}}",
+        ),
+    ],
+)
+def test_it_shows_what_a_tool_returns(
+    scripted: Callable[..., str], schema: dict[str, Any], shown: str
+) -> None:
+    out = dovetail("inspect", scripted(tool(outputSchema=schema))).out
+    assert out.splitlines()[-1] == f"    Returns {shown}"
+
+
+def test_it_shows_what_the_server_says_about_effects(scripted: Callable[..., str]) -> None:
+    hints = {"readOnlyHint": False, "destructiveHint": True, "idempotentHint": True}
+    path = scripted(tool(title="Go!", annotations=hints | {"openWorldHint": True}))
+    assert "\n  go  Go!  (destructive, idempotent, open world)\n" in dovetail("inspect", path).out
+
+
+def test_a_hostile_schema_is_shown_in_no_time(scripted: Callable[..., str]) -> None:
+    union = [{"$ref": "#"}, {"anyOf": [{"$ref": "#"}] * 300}] * 300
+    schema = {
+        "type": "object",
+        "properties": {f"p{n}\x1b[2J": {"anyOf": union} for n in range(30)},
+        "anyOf": union,
+    }
+    path = scripted(tool(inputSchema=schema, outputSchema=schema))
+    done = dovetail("inspect", path)
+    assert (done.code, done.err) == (0, "")
+    assert "\x1b" not in done.out
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
+def test_a_terminal_gets_a_table_that_fits(scripted: Callable[..., str]) -> None:
+    pytest.importorskip("rich")
+    from tests.cli.screen import on_screen
+
+    properties = {"text": {"type": "string", "description": "[bold]\x1b[2J " + "long " * 40}}
+    path = scripted(tool(inputSchema={"properties": properties}))
+    _, out, _ = on_screen("inspect", path, screen="stdout", columns=60, COLUMNS="60")
+    plain = re.sub(r"\x1b\[[\d;]*m", "", out)
+    assert "      text  string  [bold]\\x1b[2J long long" in plain
+    assert "\x1b" not in plain
+    assert max(map(len, plain.splitlines())) <= 60
+    assert plain.count("long") == 40

@@ -42,6 +42,8 @@ def test_every_verb_has_help_and_takes_json(verb: str) -> None:
     assert (done.code, done.err) == (0, "")
     assert "--json" in done.out
     assert VERBS[verb].help in done.out
+    examples = done.out.partition("\nexamples:\n")[2]
+    assert f"dovetail {verb} " in examples
 
 
 def test_the_verbs_are_listed_and_the_version_told() -> None:
@@ -145,3 +147,45 @@ def test_a_terminal_shows_which_url_it_connects_to() -> None:
     code, screen, _ = on_screen("ping", "http://127.0.0.1:1/mcp", starting=True)
     assert code == 1
     assert screen.startswith("\rConnecting to http://127.0.0.1:1/mcp ...\r   ")
+
+
+def test_the_bare_command_prints_help() -> None:
+    assert dovetail() == dovetail("--help")
+    assert dovetail().code == 0
+
+
+@pytest.mark.parametrize(
+    ("word", "hint"),
+    [("cal", "did you mean call?"), ("zzz", f"the commands are {', '.join(VERBS)}")],
+)
+def test_a_verb_that_does_not_exist_is_answered_with_one_that_does(word: str, hint: str) -> None:
+    done = dovetail(word, "x")
+    assert (done.code, done.out) == (2, "")
+    assert done.failure == f"there is no command '{word}'; {hint} (see `dovetail --help`)"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_gets_all_verbs_and_options(shell: str) -> None:
+    done = dovetail("completion", shell)
+    assert (done.code, done.err) == (0, "")
+    assert all(verb in done.out for verb in VERBS)
+    assert ("-l public-url" if shell == "fish" else "--public-url") in done.out
+
+
+@posix
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [("dovetail insp", "inspect"), ("dovetail run --public", "--public-url")],
+)
+def test_bash_completes(words: str, completed: str) -> None:
+    import shutil
+
+    if shutil.which("bash") is None:
+        pytest.skip("there is no bash")
+    count = words.count(" ")
+    script = (
+        f"{dovetail('completion', 'bash').out}\nCOMP_WORDS=({words}); COMP_CWORD={count}\n"
+        '_dovetail; echo "${COMPREPLY[@]}"'
+    )
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == completed

@@ -1,7 +1,9 @@
 """The progress bar: on a terminal, and only there."""
 
+import re
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,7 +13,10 @@ from tests.cli.conftest import dovetail, says, tool
 if sys.platform == "win32":
     pytest.skip("needs a pseudo-terminal", allow_module_level=True)
 
-from tests.cli.screen import on_screen
+from tests.cli import screen
+
+on_screen = partial(screen.on_screen, TERM="dumb")
+"""The bar of a terminal without colours; with them, rich draws it."""
 
 
 def steps(*updates: tuple[Any, Any, Any]) -> list[Any]:
@@ -156,3 +161,14 @@ def test_with_verbose_each_update_is_a_line(scripted: Callable[..., str]) -> Non
     )
     done = dovetail("call", path, "go", "--verbose")
     assert done.err == "progress: 1/2 x\nprogress: y\nprogress: 2/2\nprogress: 3 z\n"
+
+
+def test_with_colours_rich_draws_the_bar(scripted: Callable[..., str]) -> None:
+    pytest.importorskip("rich")
+    updates = steps((1, 2, "\x1b[2Jx [bold]y[/bold]"))
+    path = scripted(tool(), says("done", before=updates))
+    code, err, out = screen.on_screen("call", path, "go")
+    assert (code, out) == (0, "done\n")
+    plain = re.sub(r"\x1b\[[\d;]*m", "", err)
+    assert "\x1b" not in plain
+    assert re.fullmatch(r"\r[━╸╺ ]{24}  50%  \\x1b\[2Jx \[bold\]y\[/bold\]\r +\r", plain)

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+import pytest
+
 from tests.cli.conftest import WEATHER, dovetail
 
 PACKING = "I am travelling to Oslo for 2 days. Look at the forecast and tell me what to pack."
@@ -23,6 +25,16 @@ def test_arguments_are_strings_whatever_they_look_like(server: Callable[..., str
     assert "\n1e3\n" in dovetail("prompt", path, "say", "text=1e3").out
 
 
-def test_an_unknown_prompt_fails_in_one_line() -> None:
-    done = dovetail("prompt", WEATHER, "nope")
-    assert (done.code, done.out, done.failure) == (1, "", "Unknown prompt: nope")
+@pytest.mark.parametrize(
+    ("name", "hint"), [("nope", "It has: packing"), ("packin", "Did you mean packing?")]
+)
+def test_an_unknown_prompt_fails_in_one_line(name: str, hint: str) -> None:
+    done = dovetail("prompt", WEATHER, name)
+    assert (done.code, done.out) == (1, "")
+    assert done.failure == f"The server has no prompt '{name}'. {hint}"
+
+
+def test_a_wrong_argument_is_reported_as_the_server_does() -> None:
+    done = dovetail("prompt", WEATHER, "packing")
+    assert (done.code, done.out) == (1, "")
+    assert "city" in done.failure

@@ -40,3 +40,9 @@ def test_what_does_not_exist_fails_in_one_line() -> None:
     assert (done.code, done.failure) == (1, "No such city: Atlantis")
     assert done.json["error"]["type"] == "NotFound"
     assert done.json["error"]["message"] == "No such city: Atlantis"
+
+
+def test_a_uri_that_is_close_is_suggested() -> None:
+    done = dovetail("read", WEATHER, "weather://citis")
+    assert (done.code, done.out) == (1, "")
+    assert done.failure.endswith("weather://citis. Did you mean weather://cities?")

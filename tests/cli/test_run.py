@@ -288,7 +288,7 @@ def test_what_is_served_on_the_network_is_a_target_for_the_other_verbs(transport
             url = serving.stderr.readline().strip().removeprefix("Serving weather on ")
             wait_for(url, serving)
             assert dovetail("ping", url).out.startswith("weather answered")
-            assert '"city":"Oslo"' in dovetail("call", url, "forecast", "city=Oslo").out
+            assert '"city": "Oslo"' in dovetail("call", url, "forecast", "city=Oslo").out
         finally:
             serving.terminate()
         assert serving.wait(SECONDS) == 0

@@ -1,0 +1,204 @@
+"""Read a tool's JSON schema for people: which fields it has, and what each of them accepts.
+
+A schema comes from a server and may be hostile: it may refer to itself, be deep, or contain
+anything. Every walk here is bounded, and what makes no sense is left out.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+JSON_TYPES: dict[type, set[str]] = {
+    bool: {"boolean"},
+    int: {"integer", "number"},
+    float: {"number"},
+    str: {"string"},
+    list: {"array"},
+    dict: {"object"},
+    type(None): {"null"},
+}
+MAX_STEPS = 1000
+"""The maximum number of references and union members to follow; a hostile schema may be endless."""
+MAX_DEPTH, MAX_FIELDS, MAX_CHOICES, MAX_TYPE_CHARS = 3, 100, 12, 120
+"""How much of a schema is shown."""
+BOUNDS = {
+    "minimum": "at least {}",
+    "exclusiveMinimum": "more than {}",
+    "maximum": "at most {}",
+    "exclusiveMaximum": "less than {}",
+    "multipleOf": "a multiple of {}",
+    "minLength": "at least {} characters",
+    "maxLength": "at most {} characters",
+    "minItems": "at least {} items",
+    "maxItems": "at most {} items",
+    "pattern": "matches {}",
+    "format": "{}",
+}
+
+
+class SchemaField(NamedTuple):
+    """An argument of a tool or prompt, or a field within one."""
+
+    path: str
+    """The name as `dovetail call` takes it: `note.title`."""
+    type: str
+    required: bool
+    description: str
+
+
+def schema_types(schema: Any, root: dict[str, Any]) -> set[str]:
+    """Return the JSON types that a schema accepts; empty if it does not say."""
+    found: set[str] = set()
+    pending = [schema]
+    for _ in range(MAX_STEPS):
+        if not pending:
+            break
+        node = pending.pop()
+        if not isinstance(node, dict):
+            continue
+        type_ = node.get("type")
+        found |= {name for name in (type_, *as_list(type_)) if isinstance(name, str)}
+        if not type_:
+            found |= {name for value in _choices(node) for name in JSON_TYPES[type(value)]}
+            pending += [
+                *as_list(node.get("anyOf")),
+                *as_list(node.get("oneOf")),
+                _resolve_ref(node.get("$ref"), root),
+            ]
+    return found
+
+
+def find_property(schema: Any, root: dict[str, Any], name: str) -> Any:
+    """Return the schema of a declared property of an object; None if it is not declared."""
+    for node in _alternatives(schema, root):
+        properties = node.get("properties")
+        if isinstance(properties, dict) and name in properties:
+            return properties[name]
+    return None
+
+
+def find_items(schema: Any, root: dict[str, Any]) -> Any:
+    """Return the schema of an array's items; None if it is not declared."""
+    return next((node["items"] for node in _alternatives(schema, root) if "items" in node), None)
+
+
+def list_fields(schema: dict[str, Any]) -> list[SchemaField]:
+    """Return the fields of a schema, each followed by its own; long and deep ones are cut."""
+    found: list[SchemaField] = []
+    _add_fields(schema, schema, "", 0, found)
+    return found
+
+
+def _add_fields(
+    schema: Any, root: dict[str, Any], prefix: str, depth: int, found: list[SchemaField]
+) -> None:
+    for node in _alternatives(schema, root):
+        properties, required = node.get("properties"), as_list(node.get("required"))
+        for name, own in properties.items() if isinstance(properties, dict) else ():
+            if len(found) >= MAX_FIELDS:
+                return
+            description = own.get("description") if isinstance(own, dict) else None
+            path = prefix + name
+            type_ = _cut(f"{_describe_type(own, root, 0)}{_default(own)}", MAX_TYPE_CHARS)
+            found.append(SchemaField(path, type_, name in required, str(description or "")))
+            if depth + 1 < MAX_DEPTH:
+                _add_fields(own, root, f"{path}.", depth + 1, found)
+                _add_fields(find_items(own, root), root, f"{path}[].", depth + 1, found)
+
+
+def describe_result(schema: dict[str, Any]) -> str:
+    """Return what a tool returns: `{city: string, days: [{day: integer}]}`."""
+    properties = schema.get("properties")
+    wrapped = isinstance(properties, dict) and list(properties) == ["result"]
+    inner = properties["result"] if wrapped and isinstance(properties, dict) else schema
+    return _cut(_describe_shape(inner, schema, 0), 2 * MAX_TYPE_CHARS)
+
+
+def _cut(text: str, max_chars: int) -> str:
+    return text if len(text) <= max_chars else f"{text[:max_chars]}…"
+
+
+def _describe_type(schema: Any, root: dict[str, Any], depth: int) -> str:
+    """Return the types, choices and bounds of a schema in a few words."""
+    nodes = list(_alternatives(schema, root))
+    choices = [choice for node in nodes for choice in _choices(node)]
+    if choices:
+        shown = [to_json(choice) for choice in choices[:MAX_CHOICES]]
+        return "|".join([*shown, *(["…"] if len(choices) > MAX_CHOICES else [])])
+    names = "|".join(sorted(schema_types(schema, root))) or "any"
+    items = find_items(schema, root)
+    if "array" in names and items is not None and depth < MAX_DEPTH:
+        names = names.replace("array", f"array of {_describe_type(items, root, depth + 1)}")
+    bounds = [
+        text.format(node[key])
+        for node in nodes
+        for key, text in BOUNDS.items()
+        if isinstance(node.get(key), str | int | float)
+    ]
+    return f"{names} ({', '.join(bounds)})" if bounds else names
+
+
+def _describe_shape(schema: Any, root: dict[str, Any], depth: int) -> str:
+    types = schema_types(schema, root)
+    if depth < MAX_DEPTH and types == {"array"}:
+        return f"[{_describe_shape(find_items(schema, root), root, depth + 1)}]"
+    properties = next(
+        (node["properties"] for node in _alternatives(schema, root) if node.get("properties")), None
+    )
+    if depth < MAX_DEPTH and types == {"object"} and isinstance(properties, dict):
+        fields = [
+            f"{name}: {_describe_shape(own, root, depth + 1)}"
+            for name, own in list(properties.items())[:MAX_CHOICES]
+        ]
+        return f"{{{', '.join([*fields, *(['…'] if len(properties) > MAX_CHOICES else [])])}}}"
+    return _describe_type(schema, root, depth)
+
+
+def _alternatives(schema: Any, root: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield a schema and all that it refers to or consists of, each once."""
+    pending, seen = [schema], set[int]()
+    for _ in range(MAX_STEPS):
+        if not pending:
+            return
+        node = pending.pop(0)
+        if not isinstance(node, dict) or id(node) in seen:
+            continue
+        seen.add(id(node))
+        yield node
+        pending += [
+            *as_list(node.get("allOf")),
+            *as_list(node.get("anyOf")),
+            *as_list(node.get("oneOf")),
+            _resolve_ref(node.get("$ref"), root),
+        ]
+
+
+def _choices(node: dict[str, Any]) -> list[Any]:
+    return [*as_list(node.get("enum")), *([node["const"]] if "const" in node else [])]
+
+
+def _default(schema: Any) -> str:
+    default = schema.get("default") if isinstance(schema, dict) else None
+    return "" if default is None else f" = {to_json(default)}"
+
+
+def _resolve_ref(reference: Any, root: dict[str, Any]) -> Any:
+    """Return the target of a reference within the same schema, or None."""
+    if not isinstance(reference, str) or not reference.startswith("#"):
+        return None
+    found: Any = root
+    for part in reference.split("/")[1:]:
+        name = part.replace("~1", "/").replace("~0", "~")
+        found = found.get(name) if isinstance(found, dict) else None
+    return found
+
+
+def as_list(value: Any) -> list[Any]:
+    """Return the value if it is a list, else an empty list."""
+    return value if isinstance(value, list) else []
+
+
+def to_json(value: Any) -> str:
+    """Return a value as compact JSON."""
+    from msgspec import json
+
+    return json.encode(value).decode()
