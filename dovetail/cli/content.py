@@ -21,10 +21,13 @@ def add_content_options(parser: ArgumentParser) -> None:
     """Add the options of the verbs that show content and during which a server may ask the user."""
     parser.add_argument(
         "--yes",
+        action="store_true",
+        help="answer yes to yes-or-no questions, and other questions with their defaults",
+    )
+    parser.add_argument(
         "--defaults",
         action="store_true",
-        dest="defaults",
-        help="answer the server's questions with their defaults instead of asking you",
+        help="answer the server's questions with their defaults, without asking you",
     )
     parser.add_argument(
         "--output", metavar="DIR", type=Path, help="save images, audio and blobs to this directory"

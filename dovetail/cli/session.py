@@ -113,7 +113,8 @@ def _make_on_elicit(
     from ..terminal.form_dialog import answer_unattended
 
     ask = terminal_elicit()
-    attended = sys.stdin and sys.stdin.isatty() and sys.stderr.isatty() and not options.defaults
+    unattended = options.defaults or options.yes
+    attended = sys.stdin and sys.stdin.isatty() and sys.stderr.isatty() and not unattended
 
     async def elicit(request: "ElicitRequest") -> "ElicitResult":
         # Show the target as the user typed it, not what it was resolved to.
@@ -121,15 +122,22 @@ def _make_on_elicit(
         with status.paused():
             if attended:
                 return await ask(request)
-            answer = answer_unattended(request, options.defaults)
-            _report_unattended(request, answer, options.defaults)
+            answer = answer_unattended(request, unattended, options.yes)
+            _report_unattended(request, answer, unattended, options.yes)
             return answer
 
     return elicit
 
 
-def _report_unattended(request: "ElicitRequest", answer: "ElicitResult", defaults: bool) -> None:
-    if answer.action == "accept":
+def _report_unattended(
+    request: "ElicitRequest", answer: "ElicitResult", defaults: bool, yes: bool
+) -> None:
+    from ..terminal.form_dialog import form_fields, is_yes_or_no
+
+    fields = form_fields(request.schema)
+    if answer.action == "accept" and yes and (not fields or is_yes_or_no(fields)):
+        outcome = "answered yes"
+    elif answer.action == "accept":
         outcome = "answered with the defaults"
     elif request.mode == "url":
         outcome = "declined: opening a page needs a terminal"

@@ -21,11 +21,14 @@ from weakref import WeakKeyDictionary
 from ..aio import run_in_daemon_thread
 from ..net import open_in_browser
 from ..protocol.client_features import ElicitResult
-from .form_dialog import Dialog, answer_unattended, elicit_dialog, return_dialog
+from ..text import escape_unsafe
+from .form_dialog import Dialog, KeyPrompt, answer_unattended, elicit_dialog, return_dialog
 
 if TYPE_CHECKING:
     from ..client.callbacks import ElicitRequest
 
+END_OF_INPUT = "\x04"
+"""What Ctrl-D gives if keys are read one by one."""
 _readers: "WeakKeyDictionary[TextIO, Future[str]]" = WeakKeyDictionary()
 """The threads that wait for a line, by the stream they read."""
 
@@ -82,8 +85,12 @@ async def _run_dialog(talk: Dialog, source: TextIO, screen: TextIO) -> ElicitRes
         with _catch_ctrl_c() as interrupted:
             text = next(talk)
             while True:
-                _write(screen, text)
-                line = await _read_line(source, interrupted)
+                with _single_key(source, text) as one_key:
+                    _write(screen, text)
+                    line = await _read_line(source, interrupted)
+                if one_key and line is not None:
+                    line = None if line.startswith(END_OF_INPUT) else line[:1]
+                    _write(screen, f"{escape_unsafe(line.strip())}\n" if line else "")
                 text = talk.send(line)
     except StopIteration as end:
         if line is None:
@@ -94,6 +101,33 @@ async def _run_dialog(talk: Dialog, source: TextIO, screen: TextIO) -> ElicitRes
         return ElicitResult(action="cancel")
     finally:
         talk.close()
+
+
+@contextmanager
+def _single_key(source: TextIO, text: str) -> Iterator[bool]:
+    """Let a terminal give a single key without Enter, if the text asks for one. Ctrl-C still
+    interrupts. Returns False if the terminal cannot do that: then a line is read."""
+    if not isinstance(text, KeyPrompt):
+        yield False
+        return
+    try:
+        import termios
+    except ImportError:  # Windows
+        yield False
+        return
+    try:
+        number = source.fileno()
+        before = termios.tcgetattr(number)
+    except (OSError, ValueError, termios.error):
+        yield False
+        return
+    changed = [*before]
+    changed[3] &= ~(termios.ICANON | termios.ECHO)
+    termios.tcsetattr(number, termios.TCSADRAIN, changed)
+    try:
+        yield True
+    finally:
+        termios.tcsetattr(number, termios.TCSADRAIN, before)
 
 
 def _write(screen: TextIO, text: str) -> None:

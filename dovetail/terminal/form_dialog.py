@@ -1,8 +1,9 @@
 r"""Dialogs that put a server's questions to the user, without I/O.
 
 `elicit_dialog` is a generator: it yields what to show, is sent the line that was typed (None at the
-end of input), and returns the answer. A form is filled in field by field, each until it is valid,
-and shown again before it is sent.
+end of input), and returns the answer. For a `KeyPrompt`, one key is enough. A form is filled in
+field by field, each until it is valid, and shown again before it is sent. A form that is a single
+yes-or-no question is answered by that key alone.
 
 Text from a server may be hostile. Characters that could affect a terminal are shown as escapes
 (`\x1b`). Names and titles stay on one line, and longer texts are printed behind a bar, line by
@@ -31,6 +32,12 @@ if TYPE_CHECKING:
     from ..client.callbacks import ElicitRequest
 
 Dialog = Generator[str, str | None, ElicitResult]
+
+
+class KeyPrompt(str):
+    """Text that asks for a single key: y, n, Enter or !."""
+
+
 QUOTE_PREFIX = "  | "
 """Printed before every line of the server's text."""
 CHOOSE_NONE = "-"
@@ -60,11 +67,14 @@ def return_dialog() -> Dialog:
     return ElicitResult(action="accept")
 
 
-def answer_unattended(request: "ElicitRequest", defaults: bool) -> ElicitResult:
+def answer_unattended(request: "ElicitRequest", defaults: bool, yes: bool = False) -> ElicitResult:
     """Answer without asking the user: decline, or accept with the defaults if `defaults` is true
-    and they fill in all required fields."""
+    and they fill in all required fields. With `yes`, the answer to a yes-or-no question is yes."""
     content, required = {}, set()
-    for field in form_fields(request.schema):
+    fields = form_fields(request.schema)
+    if yes and request.mode != "url" and is_yes_or_no(fields):
+        return ElicitResult(action="accept", content={fields[0].name: True})
+    for field in fields:
         if field.required:
             required.add(field.name)
         if field.schema.get("default") is not None:
@@ -88,12 +98,13 @@ def _prompt(text: str) -> Generator[str, str | None, str]:
     return line.rstrip("\r\n")
 
 
-def _confirm(text: str, otherwise: bool) -> Generator[str, str | None, bool]:
-    """Ask a yes-or-no question; an empty line means `otherwise`."""
+def _confirm(text: str, otherwise: bool | None) -> Generator[str, str | None, bool]:
+    """Ask a yes-or-no question; an empty line means `otherwise`, or asks again if that is None."""
     while True:
-        word = (yield from _prompt(text)).strip().lower()
-        if not word or word in YES_OR_NO:
-            return YES_OR_NO.get(word, otherwise)
+        word = (yield from _prompt(KeyPrompt(text))).strip().lower()
+        answer = YES_OR_NO.get(word, None if word else otherwise)
+        if answer is not None:
+            return answer
         text = "  Please answer y or n: "
 
 
@@ -216,6 +227,8 @@ def _form_dialog(request: "ElicitRequest") -> Dialog:
     if not fields:
         yield from _require_yes(f"{lead}Do you agree? [y/N] ")
         return ElicitResult(action="accept", content={})
+    if is_yes_or_no(fields):
+        return (yield from _yes_or_no_dialog(fields[0], lead))
     lead += "Press Enter for the default in [brackets], type ! to decline, Ctrl-C to cancel.\n"
     while True:
         for field in fields:
@@ -232,6 +245,21 @@ def _form_dialog(request: "ElicitRequest") -> Dialog:
         question = "Send it? [Y/n; n to change it, ! to decline] "
         if (yield from _confirm(f"\nYour answer:\n{review or '  nothing'}\n{question}", True)):
             return ElicitResult(action="accept", content=values)
+
+
+def is_yes_or_no(fields: list[FormField]) -> bool:
+    """Return whether a form is a single yes-or-no question."""
+    return len(fields) == 1 and _type(fields[0].schema) == "boolean" and not fields[0].choices
+
+
+def _yes_or_no_dialog(field: FormField, lead: str) -> Dialog:
+    description = field.schema.get("description")
+    default = field.schema.get("default")
+    default = default if isinstance(default, bool) else None
+    keys = {None: "y/n", True: "Y/n", False: "y/N"}[default]
+    lead += _quoted(str(description)) if description else ""
+    answer = yield from _confirm(f"{lead}{field.label} [{keys}; ! to decline] ", default)
+    return ElicitResult(action="accept", content={field.name: answer})
 
 
 def _fill_field(field: FormField, current: Any, lead: str) -> Generator[str, str | None, Any]:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from tests.cli.conftest import SECONDS, command, environment
 
-PROMPTS = (b"> ", b"] ")
+PROMPTS = (b"> ", b"] ", b"y or n: ")
 """What the screen ends with when it is the person's turn."""
 
 

@@ -32,6 +32,11 @@ async def dear(ctx: Context) -> str:
     ctx.progress(1, 2, "halfway")
     return (await ctx.elicit("May I?")).action
 
+@server.tool
+async def sure(ctx: Context) -> str:
+    answer = await ctx.elicit("Are you sure?", bool)
+    return f"{answer.action} {answer.data}"
+
 @server.prompt
 async def letter(ctx: Context) -> str:
     return f"Dear {(await ctx.elicit('To whom?', str)).data}"
@@ -99,7 +104,9 @@ def test_the_defaults_are_an_answer(option: str, revision: str) -> None:
         0,
         "Berth 11 (lower) to Oslo is booked for Ada. Have a good journey!\n",
     )
-    assert done.err.count("(answered with the defaults)\n") == 2
+    defaults, yes = ("(answered with the defaults)\n", "(answered yes)\n")
+    expected = (1, 1) if option == "--yes" else (2, 0)
+    assert (done.err.count(defaults), done.err.count(yes)) == expected
 
 
 def test_with_yes_nobody_is_asked_on_a_terminal_either() -> None:
@@ -120,6 +127,39 @@ def test_yes_makes_nothing_up_and_visits_no_page(server: Callable[..., str]) -> 
     done = dovetail("call", path, "page", "--yes")
     assert done.out == "decline\n"
     assert done.err == f"small ({path}) asks: Log in (declined: opening a page needs a terminal)\n"
+
+
+@both_eras
+def test_yes_answers_yes_to_a_yes_or_no_question(server: Callable[..., str], revision: str) -> None:
+    path = server(ASKS)
+    done = dovetail("call", path, "sure", "--yes", "--revision", revision)
+    assert (done.code, done.out) == (0, "accept True\n")
+    assert done.err == f"small ({path}) asks: Are you sure? (answered yes)\n"
+    assert dovetail("call", path, "sure", "--defaults").out == "decline None\n"
+
+
+@pytest.mark.parametrize(
+    ("typed", "out"),
+    [
+        (["y"], "accept True\n"),
+        (["n"], "accept False\n"),
+        (["y\n"], "accept True\n"),
+        (["x", "y"], "accept True\n"),
+        (["!"], "decline None\n"),
+        (["\x04"], "decline None\n"),
+    ],
+    ids=repr,
+)
+def test_one_key_answers_a_yes_or_no_question(
+    server: Callable[..., str], typed: list[str], out: str
+) -> None:
+    assert on_screen("call", server(ASKS), "sure", typed=typed)[::2] == (0, out)
+
+
+def test_one_key_agrees(server: Callable[..., str]) -> None:
+    code, screen, out = on_screen("call", server(ASKS), "dear", typed=["y"])
+    assert (code, out) == (0, "accept\n")
+    assert screen.endswith("Do you agree? [y/N] y\n")
 
 
 def test_with_json_the_questions_are_on_stderr() -> None:

@@ -108,10 +108,6 @@ TITLED = [
         ({"type": "integer"}, " 42 ", 42),
         ({"type": "number"}, "2.5", 2.5),
         ({"type": "number"}, "3", 3),
-        ({"type": "boolean"}, "Yes", True),
-        ({"type": "boolean"}, "n", False),
-        ({"type": "boolean", "default": True}, "", True),
-        ({"type": "boolean", "default": False}, "", False),
         ({"type": "integer", "default": 0}, "", 0),
         ({"type": "string", "enum": ["a", "b"]}, "2", "b"),
         ({"type": "string", "enum": ["a", "b"]}, "A", "a"),
@@ -154,7 +150,6 @@ def test_a_line_becomes_the_value_that_it_stands_for(
         ({"type": "number"}, "nan", "not a number", "2"),
         ({"type": "number"}, "many", "not a number", "2"),
         ({"type": "integer", "maximum": 9}, "10", "9", "2"),
-        ({"type": "boolean"}, "perhaps", "answer y or n", "y"),
         ({"type": "string", "minLength": 3}, "ab", "3", "abc"),
         ({"type": "string", "pattern": "^[a-z]+$"}, "A1", "match", "abc"),
         ({"type": "string", "enum": ["a", "b"]}, "3", "choose a number from 1 to 2", "1"),
@@ -197,6 +192,47 @@ def test_what_does_not_fit_is_asked_for_again_and_why(
     complaint = shown.split("> ")[1]
     assert reason in complaint
     assert "\x1b" not in complaint
+
+
+@pytest.mark.parametrize(
+    ("schema", "lines", "value", "keys"),
+    [
+        ({"type": "boolean"}, ["Yes"], True, "y/n"),
+        ({"type": "boolean"}, ["n"], False, "y/n"),
+        ({"type": "boolean"}, ["", "perhaps", "y"], True, "y/n"),
+        ({"type": "boolean", "default": True}, [""], True, "Y/n"),
+        ({"type": "boolean", "default": False}, [""], False, "y/N"),
+        ({"type": "boolean", "default": "odd"}, ["", "n"], False, "y/n"),
+    ],
+)
+def test_a_yes_or_no_question_is_answered_at_once(
+    schema: dict[str, Any], lines: list[str], value: bool, keys: str
+) -> None:
+    answer, shown = play(asks("Go on?", "x", x=schema | {"title": "Sure"}), *lines)
+    assert answer == ElicitResult(action="accept", content={"x": value})
+    assert shown.startswith(f"\nshop (shop.py) asks:\n  | Go on?\nSure [{keys}; ! to decline] ")
+    assert shown.count("Please answer y or n") == len(lines) - 1
+
+
+def test_a_yes_or_no_question_can_be_declined() -> None:
+    assert play(asks("Go on?", x={"type": "boolean"}), "!")[0] == DECLINED
+
+
+def test_a_boolean_beside_other_fields_is_a_field_of_the_form() -> None:
+    request = asks("?", "x", x={"type": "boolean"}, y={"type": "string"})
+    answer, shown = play(request, "perhaps", "y", "", "")
+    assert answer == ElicitResult(action="accept", content={"x": True})
+    assert "answer y or n" in shown
+
+
+@pytest.mark.parametrize("schema", [{}, {"default": False}, {"default": True}], ids=str)
+def test_yes_is_the_answer_to_a_yes_or_no_question(schema: dict[str, Any]) -> None:
+    request = asks("Go on?", "x", x={"type": "boolean"} | schema)
+    yes = ElicitResult(action="accept", content={"x": True})
+    assert answer_unattended(request, defaults=True, yes=True) == yes
+    other = asks("?", "x", x={"type": "boolean"}, y={"type": "string"})
+    assert answer_unattended(other, defaults=True, yes=True) == DECLINED
+    assert answer_unattended(page("https://a.example"), defaults=True, yes=True) == DECLINED
 
 
 def test_a_field_that_is_not_needed_can_be_left_out() -> None:
