@@ -355,7 +355,17 @@ class Unauthorized(DovetailError):
 
 
 class ConnectFailed(DovetailError):
-    """No connection could be opened; the text names the command or URL."""
+    """No connection could be opened; the text names the command or URL.
+
+    Args:
+        message: What happened, and what to do.
+        transient: Whether another attempt may succeed soon: the server refused the connection, or
+            ended it, as it does during a restart.
+    """
+
+    def __init__(self, message: str = "", *, transient: bool = False) -> None:
+        super().__init__(message)
+        self.transient = transient
 
 
 class ConnectionClosed(DovetailError):

@@ -149,7 +149,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     refused."""
     restarts: int = 5
     """How often in a row a client tries to reopen a lost connection or to restart a stdio server
-    (default: 5). After that, it gives up."""
+    (default: 5). After that, it gives up. While a request waits for a server at a URL that was
+    connected before, it continues until the request times out."""
     cached: int = 1000
     """Results that a client caches, if the server allows it (default: 1000). Above this, the least
     recently used are dropped."""

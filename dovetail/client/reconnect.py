@@ -4,7 +4,9 @@ A `Connector` owns at most one session and at most one attempt to open one. The 
 separate task: code that needs the session waits for that task, and may be cancelled without
 affecting it. Consecutive losses are counted. After the first, the connector reconnects at once;
 after each further loss, it waits longer. After `Limits.restarts` losses it gives up until the next
-request. `state` is new, connecting, connected, reconnecting, disconnected or closed.
+request. A server at a URL may be restarting: while a request waits for it, and it has been
+connected before, the connector does not give up. `state` is new, connecting, connected,
+reconnecting, disconnected or closed.
 
 **Logging in** can take a user several minutes, so it happens in a separate task and outside any
 deadline (`with_login`). Requests that are refused in the meantime wait for the same login. A
@@ -52,6 +54,8 @@ _handshake_servers: BoundedDict[str, bool] = BoundedDict(MAX_REMEMBERED_ERAS)
 """Whether a server uses the handshake, by the `era_key` of its target."""
 TRANSIENT_ERRORS = (ConnectionClosed, ConnectFailed, TimedOut, Overloaded)
 """Errors after which the next attempt may succeed."""
+SET_LEVEL_SECONDS = 1.0
+"""How long opening a connection waits for the answer to `logging/setLevel`."""
 MAX_LOGINS_PER_CALL = 3
 """The maximum number of logins per call: the first, and more for scopes that turn out to be
 needed."""
@@ -91,6 +95,11 @@ class Connector:
         self._login: asyncio.Task[None] | None = None
         self._logins = 0
         self._losses = 0
+        self._was_connected = False
+        self._waiting = 0
+        """How many callers wait for the session."""
+        self._failure: DovetailError | None = None
+        """Why the latest attempt to open a session failed."""
 
     @property
     def can_reconnect(self) -> bool:
@@ -111,8 +120,18 @@ class Connector:
     async def _wait_for_session(self, timeout: float) -> ClientSession:
         if self.state == "closed":
             raise ConnectionClosed(f"The client of {self.target.name} is closed")
-        async with time_limit(timeout, f"{self.target.name}: no connection"):
-            return await self._wait_for(self._opening or self._start_opening())
+        self._waiting += 1
+        try:
+            async with time_limit(timeout, f"{self.target.name}: no connection"):
+                return await self._wait_for(self._opening or self._start_opening())
+        except TimedOut:
+            if self._failure is None or not self._was_connected:
+                raise
+            raise ConnectFailed(
+                f"{self._failure}; tried for {timeout:g} s", transient=True
+            ) from None
+        finally:
+            self._waiting -= 1
 
     async def _wait_for(self, task: "asyncio.Task[T]") -> T:
         """Wait for a task of this connector. The task continues if the caller is cancelled."""
@@ -208,19 +227,21 @@ class Connector:
         """Open a session; if there was one before, retry with growing pauses."""
         reopening = self.state in ("connected", "reconnecting")
         self._set_state("reconnecting" if reopening else "connecting")
+        pause = backoff(self._losses - 1) if reopening else 0.0
         while True:
-            if reopening:
-                await asyncio.sleep(backoff(self._losses - 1))
+            if pause:
+                await asyncio.sleep(pause)
             try:
                 session = await self._open()
                 break
             except DovetailError as problem:
+                self._failure = problem
                 self._losses += 1
-                transient = isinstance(problem, TRANSIENT_ERRORS)
-                if not transient or not reopening or self._losses > self.limits.restarts:
+                if not self._may_retry(problem, reopening):
                     self._set_state("disconnected")
                     raise
-        self.session = session
+                pause = backoff(self._losses - 1)
+        self.session, self._was_connected, self._failure = session, True, None
         self._set_state("connected")
         await self._on_open(session)
         if hasattr(session.connection.channel, "on_stream_reopened"):
@@ -233,6 +254,15 @@ class Connector:
             )
         return session
 
+    def _may_retry(self, problem: DovetailError, reopening: bool) -> bool:
+        """Return whether to try again after a failed attempt to open a session."""
+        if not isinstance(problem, TRANSIENT_ERRORS):
+            return False
+        if isinstance(problem, ConnectFailed) and not problem.transient:
+            return False
+        awaited = self._was_connected and self.target.is_remote and self._waiting > 0
+        return awaited or (reopening and self._losses <= self.limits.restarts)
+
     async def _open(self) -> ClientSession:
         # If the revisions fix the era, the outcome does not show which era the server prefers.
         undecided = len({revision.stateless for revision in self._revisions}) == 2
@@ -242,7 +272,7 @@ class Connector:
             session = await self._open_session(probe)
         except ProbeFailed as problem:
             if not self.target.can_reopen:
-                raise ConnectFailed(_with_hint(str(problem))) from None
+                raise ConnectFailed(_with_hint(str(problem)), transient=True) from None
             log.warning("%s. Opening a new connection with initialize.", problem)
             session = await self._open_session(probe=False)
             session.era_is_known = problem.died
@@ -279,13 +309,14 @@ class Connector:
                 probe_timeout=self.limits.probe_timeout,
                 timeout=self.open_timeout,
             )
-            await self._set_level(session)
+            await self._start_setting_level(session)
         except BaseException as problem:
             await asyncio.shield(self._close_connection(connection))
             if not probe and self.target.era_key is not None:
                 _handshake_servers.pop(self.target.era_key, None)
             if isinstance(problem, ConnectionClosed | ConnectFailed):
-                raise ConnectFailed(_with_hint(str(problem))) from None
+                transient = isinstance(problem, ConnectionClosed) or problem.transient
+                raise ConnectFailed(_with_hint(str(problem)), transient=transient) from None
             raise
         return session
 
@@ -306,6 +337,17 @@ class Connector:
 
         self._background.start(restore())
 
+    async def _start_setting_level(self, session: ClientSession) -> None:
+        """Set the log level. Some servers never answer this request, so wait only a moment."""
+        if self.log_level is None:
+            return
+        setting = self._background.start(self._set_level(session))
+        await asyncio.wait([setting], timeout=SET_LEVEL_SECONDS)
+        if setting.done():
+            setting.result()
+        else:
+            setting.add_done_callback(lambda task: task.cancelled() or task.exception())
+
     async def _set_level(self, session: ClientSession) -> None:
         if (
             self.log_level is None
@@ -316,9 +358,11 @@ class Connector:
         try:
             params = SetLevelParams(level=cast(Level, self.log_level))
             await session.request(METHODS["logging/setLevel"], params, timeout=self.timeout)
-        except ProtocolError as problem:
+        except (ProtocolError, TimedOut) as problem:
             log.warning(
-                "%s offers logging, but rejected the log level: %s", self.target.name, problem
+                "%s offers logging, but did not accept the log level: %s",
+                self.target.name,
+                problem,
             )
 
     # ending

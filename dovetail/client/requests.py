@@ -193,18 +193,25 @@ class Requester:
         """Send one request; if the connection breaks, send it again if that is safe and time is
         left."""
         deadline, left = monotonic() + timeout, timeout
-        for attempt in range(self._limits.restarts + 1):
-            session = await self._connector.get_session(left)
+        pauses = attempts = 0
+        failed_on: ClientSession | None = None
+        while True:
+            session = self._connector.session
+            if session is None:
+                session = await self._connector.get_session(left)
+                left = round(deadline - monotonic(), 3)
             if self._connector.callbacks.roots:
                 await self._connector.callbacks.check_roots(session, if_due=True)
             try:
                 result = await self._send_once(session, method, params, left, on_progress, fresh)
             except ConnectionClosed as problem:
-                lost, pause = problem, backoff(attempt)
-                left = deadline - monotonic() - pause
-                may_repeat = safe or not problem.sent
+                # A session that is ending refuses many requests, but that is one failure.
+                attempts += problem.sent or session is not failed_on
+                failed_on, pause = session, backoff(pauses)
+                pauses, left = pauses + 1, deadline - monotonic() - pause
+                may_repeat = (safe or not problem.sent) and attempts <= self._limits.restarts
                 if not may_repeat or not self._connector.can_reconnect or left <= 0:
-                    break
+                    raise ConnectionClosed(f"{method}: {problem}", sent=problem.sent) from None
                 await asyncio.sleep(pause)
                 continue
             except (InvalidParams, MethodNotFound):
@@ -214,7 +221,6 @@ class Requester:
             if method == "tools/list":
                 result = self._connector.register_tools(result)
             return session, result
-        raise ConnectionClosed(f"{method}: {lost}") from None
 
     async def _send_once(
         self,

@@ -49,6 +49,11 @@ class Target(Struct, frozen=True, eq=False):
     open_timeout: float | None = None
     """Seconds to wait for the connection to open, if the configuration says so."""
 
+    @property
+    def is_remote(self) -> bool:
+        """Whether the server is at a URL, so that somebody else restarts it."""
+        return self.cache_key is not None
+
 
 class ConnectOptions(Struct, frozen=True, eq=False):
     """How to start or reach a server: the options of `Client` that concern its target."""

@@ -272,7 +272,7 @@ class Connection:
         """Send a request and return its result as raw bytes. If it times out or is cancelled, the
         peer is notified. `started` is called with the id of the request."""
         if self.closed.done():
-            raise _closed(self.closed.result())
+            raise _closed(self.closed.result(), sent=False)
         loop = self._loop
         id = next(self._ids)
         pending = self._pending[id] = PendingRequest(method, loop.create_future(), on_progress)
@@ -448,12 +448,13 @@ def _unforeseen(request: Request) -> ProtocolError:
     return InternalError(f"{request.method} could not be accepted")
 
 
-def _closed(reason: Exception | None) -> Exception:
+def _closed(reason: Exception | None, *, sent: bool = True) -> Exception:
     if reason is None:
-        return ConnectionClosed("The connection is closed")
+        return ConnectionClosed("The connection is closed", sent=sent)
     if isinstance(reason, ConnectionClosed):
-        return ConnectionClosed(str(reason))
-    return ConnectionClosed(f"The connection broke: {str(reason) or type(reason).__name__}")
+        return ConnectionClosed(str(reason), sent=sent)
+    text = f"The connection broke: {str(reason) or type(reason).__name__}"
+    return ConnectionClosed(text, sent=sent)
 
 
 def _with_token(params: Any, id: Id) -> Any:

@@ -17,6 +17,8 @@ from ..text import one_line
 
 T = TypeVar("T")
 AUTH_STATUSES = (401, 403)
+RESTARTING_STATUSES = (500, 502, 503, 504)
+"""The statuses of a server, or of a proxy in front of it, that may soon be back."""
 MAX_CHALLENGE_CHARS = 16 * 1024
 _API_KEY = re.compile(r"(?:^|,)\s*ApiKey\s", re.IGNORECASE)
 _PARAMETER = re.compile(r'\b(error_description|header)="((?:[^"\\]|\\.)*)"', re.IGNORECASE)

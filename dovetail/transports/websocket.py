@@ -18,7 +18,13 @@ from ..jsonrpc.framing import HEAD_BYTES, TooLong
 from ..limits import Limits
 from ..net import shown_url
 from ..ports import WEBSOCKET, Channel, Credentials, HttpResponse, Receive
-from .send_with_auth import AUTH_STATUSES, explain_refusal, make_head, send_with_auth
+from .send_with_auth import (
+    AUTH_STATUSES,
+    RESTARTING_STATUSES,
+    explain_refusal,
+    make_head,
+    send_with_auth,
+)
 from .stream_adapter import AsgiReceive, AsgiSend, Drain, StreamAdapter, describe_os_error
 
 if TYPE_CHECKING:
@@ -213,6 +219,9 @@ async def connect(
 @contextmanager
 def _translate_errors(name: str, timeout: float) -> Iterator[None]:
     """Translate the library's exceptions into our own."""
+    from socket import gaierror
+    from ssl import SSLError
+
     from websockets.exceptions import InvalidURI, WebSocketException
 
     try:
@@ -222,9 +231,12 @@ def _translate_errors(name: str, timeout: float) -> Iterator[None]:
     except DovetailError:
         raise  # from the credentials, whose TimedOut does not mean that the handshake timed out
     except TimeoutError:
-        raise ConnectFailed(f"{name}: could not connect within {timeout:g} s") from None
+        text = f"{name}: could not connect within {timeout:g} s"
+        raise ConnectFailed(text, transient=True) from None
     except OSError as problem:
-        raise ConnectFailed(f"{name}: {describe_os_error(problem)}") from None
+        lasting = isinstance(problem, gaierror | SSLError)  # an unknown host, or TLS
+        text = f"{name}: {describe_os_error(problem)}"
+        raise ConnectFailed(text, transient=not lasting) from None
     except (WebSocketException, ImportError, ValueError, EOFError) as problem:
         raise ConnectFailed(f"{name}: the opening handshake failed: {problem}") from None
 
@@ -300,4 +312,7 @@ def _refusal(name: str, refusal: "InvalidStatus", user_headers: Iterable[str]) -
     if "Location" in response.headers:
         where = response.headers["Location"]
         return ConnectFailed(f"{status}. It redirects to {where}. Use that URL if you trust it.")
-    return ConnectFailed(f"{status}: {text}" if text else status)
+    return ConnectFailed(
+        f"{status}: {text}" if text else status,
+        transient=response.status_code in RESTARTING_STATUSES,
+    )

@@ -210,6 +210,40 @@ async def test_a_server_that_refuses_a_log_level_is_a_server_all_the_same(tmp_pa
         assert (await client.call_tool("x")).text == "done"
 
 
+@pytest.mark.parametrize("answered", [False, True], ids=["never", "late"])
+async def test_a_server_that_never_answers_a_log_level_is_a_server_all_the_same(
+    tmp_path: Path, answered: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    code = f"""
+    waiting = []
+    def call(request):
+        for late in waiting[:{int(answered)}]:
+            reply(late, {{}})
+        send(method="notifications/message", params={{"level": "info", "data": "called"}})
+        text(request, "done")
+    serve(logging__setLevel=waiting.append, x=call)
+    """
+    logged: list[Any] = []
+    began = time.monotonic()
+    async with open_fake(tmp_path, code, on_log=logged.append, timeout=25) as client:
+        assert time.monotonic() - began < 10
+        assert (await client.call_tool("x")).text == "done"
+        await until(lambda: logged)
+    assert time.monotonic() - began < 20, "closing does not wait for the answer either"
+    assert [entry.data for entry in logged] == ["called"]
+    assert heard(tmp_path, "notifications/cancelled") == []
+
+
+async def test_a_log_level_that_times_out_is_one_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    code = "serve(logging__setLevel=lambda request: None)"
+    async with open_fake(tmp_path, code, on_log=lambda entry: None, timeout=2) as client:
+        await until(lambda: "did not accept the log level" in caplog.text)
+        assert (await client.call_tool("x")).text == "done"
+        assert client.state == "connected"
+
+
 async def test_a_server_that_dies_while_it_is_set_up_leaves_one_clear_error(tmp_path: Path) -> None:
     code = "serve(logging__setLevel=lambda request: sys.exit('no room for logs'))"
     with pytest.raises(ConnectFailed, match="no room for logs"):

@@ -247,7 +247,7 @@ async def connect_sse(transport: "HttpTransport", limits: Limits, timeout: float
     except TimeoutError:
         raise ConnectFailed(f"{name}: no `endpoint` event within {timeout:g} s") from None
     except ConnectionClosed as problem:
-        raise ConnectFailed(str(problem)) from None
+        raise ConnectFailed(str(problem), transient=True) from None
     finally:
         if response is not None:
             response.close()

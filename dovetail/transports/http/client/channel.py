@@ -417,7 +417,9 @@ class HttpChannel:
             level = logging.DEBUG if self._closed else logging.WARNING
             log.log(level, "%s: %s", message.method or "A response", problem)
         elif unreachable and self._is_opening(message):
-            self._receive(LostReply(message.request_id, ConnectFailed(str(problem))))
+            self._receive(
+                LostReply(message.request_id, ConnectFailed(str(problem), transient=True))
+            )
         else:
             self._receive(LostReply(message.request_id, problem))
         if isinstance(problem, ConnectionClosed) and (unreachable or message.method in INITIALIZED):

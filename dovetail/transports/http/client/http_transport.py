@@ -2,6 +2,7 @@
 into a one-line error.
 
 Failures are raised as `ConnectionClosed`, whose `sent` tells whether the request may have arrived.
+An unknown host and a failure of TLS are a `ConnectFailed`, because another attempt would fail too.
 Redirects that keep the message (307 and 308) are followed and remembered, so a missing slash costs
 only one extra request. The user's headers, credentials (`send_with_auth.py`) and session ids are
 never sent to another origin. Only connecting has a timeout here: the caller decides how long to
@@ -34,7 +35,13 @@ from ....jsonrpc.framing import HEAD_BYTES, TooLong
 from ....limits import Limits
 from ....net import PeerAddresses, shown_url, split_origin
 from ....ports import Credentials, HttpResponse
-from ...send_with_auth import AUTH_STATUSES, explain_refusal, make_head, send_with_auth
+from ...send_with_auth import (
+    AUTH_STATUSES,
+    RESTARTING_STATUSES,
+    explain_refusal,
+    make_head,
+    send_with_auth,
+)
 from ...stream_adapter import describe_os_error
 from ..event_stream import Event, EventStreamParser
 
@@ -287,7 +294,9 @@ def error_for_status(
         return busy
     if opening:
         unknown = method == "server/discover" and reply.status in UNKNOWN_DISCOVER_STATUSES
-        return InvalidRequest(text) if unknown else ConnectFailed(text)
+        if unknown:
+            return InvalidRequest(text)
+        return ConnectFailed(text, transient=reply.status in RESTARTING_STATUSES)
     if reply.status == 503:
         return busy
     return (InternalError if reply.status >= 500 else InvalidRequest)(f"{method}: {text}")
@@ -315,6 +324,8 @@ def translate_errors(url: str) -> Iterator[None]:
         yield
     except aiohttp.InvalidURL as error:
         raise ConfigError(f"{url} is not a URL: {error}") from None
+    except (aiohttp.ClientConnectorDNSError, aiohttp.ClientSSLError) as error:
+        raise ConnectFailed(f"{url}: {_describe_connect_error(error)}") from None
     except (aiohttp.ClientConnectorError, aiohttp.ClientHttpProxyError) as error:
         raise ConnectionClosed(f"{url}: {_describe_connect_error(error)}", sent=False) from None
     except aiohttp.ConnectionTimeoutError:
