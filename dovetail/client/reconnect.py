@@ -39,7 +39,7 @@ from ..errors import (
     Unauthorized,
 )
 from ..limits import Limits
-from ..ports import WEBSOCKET
+from ..ports import WEBSOCKET, Channel
 from ..protocol.base import Implementation
 from ..protocol.methods import METHODS
 from ..protocol.utilities import Level, SetLevelParams
@@ -96,6 +96,8 @@ class Connector:
         self._logins = 0
         self._losses = 0
         self._was_connected = False
+        self._opening_channel: Channel | None = None
+        """The channel of the latest attempt to open a session."""
         self._waiting = 0
         """How many callers wait for the session."""
         self._failure: DovetailError | None = None
@@ -124,14 +126,21 @@ class Connector:
         try:
             async with time_limit(timeout, f"{self.target.name}: no connection"):
                 return await self._wait_for(self._opening or self._start_opening())
-        except TimedOut:
+        except TimedOut as problem:
             if self._failure is None or not self._was_connected:
-                raise
+                raise TimedOut(self._with_last_lines(problem)) from None
             raise ConnectFailed(
                 f"{self._failure}; tried for {timeout:g} s", transient=True
             ) from None
         finally:
             self._waiting -= 1
+
+    def _with_last_lines(self, problem: TimedOut) -> str:
+        """Return the text of an error, with the last lines that the process of a server that is not
+        open yet has written to stderr."""
+        text = str(problem)
+        last_lines = getattr(self._opening_channel, "last_lines", str)()
+        return text if text.endswith(last_lines) else text + last_lines
 
     async def _wait_for(self, task: "asyncio.Task[T]") -> T:
         """Wait for a task of this connector. The task continues if the caller is cancelled."""
@@ -285,7 +294,7 @@ class Connector:
         return session
 
     async def _open_session(self, probe: bool) -> ClientSession:
-        channel = await self.target.open()
+        channel = self._opening_channel = await self.target.open()
         encoder = MessageEncoder(self.limits.outgoing)
         connection = Connection(channel, self.limits, encoder, self.target.name)
         if hasattr(channel, "set_deadlines"):
@@ -314,6 +323,8 @@ class Connector:
             await asyncio.shield(self._close_connection(connection))
             if not probe and self.target.era_key is not None:
                 _handshake_servers.pop(self.target.era_key, None)
+            if isinstance(problem, TimedOut):
+                raise TimedOut(self._with_last_lines(problem)) from None
             if isinstance(problem, ConnectionClosed | ConnectFailed):
                 transient = isinstance(problem, ConnectionClosed) or problem.transient
                 raise ConnectFailed(_with_hint(str(problem)), transient=transient) from None

@@ -53,6 +53,7 @@ from ..protocol.lifecycle import CancelledParams, ProgressParams
 from ..protocol.methods import METHODS, Method
 from ..protocol.tasks import related_task_meta
 from ..revisions import Revision
+from ..text import MAX_QUOTED_CHARS, quote
 from .answer import cancel
 from .encode import MessageEncoder
 from .notifications import run_callback
@@ -156,12 +157,12 @@ class Connection:
                 raise Malformed(TooLarge.code, text, *peek_id(data.head))
             message = decode(data)
         except Malformed as malformed:
-            self._reject_malformed(malformed)
+            self._reject_malformed(malformed, data.head if isinstance(data, TooLong) else data)
             return
         if type(message) is Request:
             self._on_request(message, self._reply)
         elif isinstance(message, Batch):
-            self._on_batch(message)
+            self._on_batch(message, bytes(data))
         else:
             self._on_other(message)
 
@@ -170,11 +171,11 @@ class Connection:
             try:
                 self._handler.on_notification(message)
             except InvalidParams as error:
-                self._warn("Ignored a malformed %s: %s", message.method, error)
+                self._warn("ignored a malformed %s: %s", message.method, error)
             except ProtocolError as refusal:
-                self._warn("Refused a %s: %s", message.method, refusal)
+                self._warn("refused a %s: %s", message.method, refusal)
             except (DovetailError, msgspec.MsgspecError, UnicodeDecodeError) as error:
-                self._warn("Ignored a malformed %s: %s", message.method, error)
+                self._warn("ignored a malformed %s: %s", message.method, error)
             except Exception:
                 log.exception("Could not handle %s", message.method)
         elif isinstance(message, Response | ErrorResponse):
@@ -184,7 +185,7 @@ class Connection:
         handler = self._handler
         if not handler.answers_requests:
             self._warn(
-                "Ignored a request for %s: this client does not answer requests", request.method
+                "ignored a request for %s: this client does not answer requests", request.method
             )
             return
         try:
@@ -204,13 +205,12 @@ class Connection:
         if self._idle is not None and not self.open_calls:
             self._idle.set()
 
-    def _on_batch(self, batch: Batch) -> None:
+    def _on_batch(self, batch: Batch, data: bytes) -> None:
         revision = self._handler.revision
         if revision is None or not revision.batching:
             version = f" in revision {revision.version}" if revision else " before `initialize`"
-            self._reject_malformed(
-                Malformed(InvalidRequest.code, f"JSON-RPC batches are not supported{version}")
-            )
+            text = f"JSON-RPC batches are not supported{version}"
+            self._reject_malformed(Malformed(InvalidRequest.code, text), data)
             return
         requests = [message for message in batch.messages if type(message) is Request]
         replies = [encode(failure) for failure in batch.refused]
@@ -234,8 +234,9 @@ class Connection:
         if not requests and replies:
             self.channel.send(b"[" + b",".join(replies) + b"]")
 
-    def _reject_malformed(self, malformed: Malformed) -> None:
+    def _reject_malformed(self, malformed: Malformed, data: bytes) -> None:
         handler, failure = self._handler, malformed.failure
+        line = quote(data[: MAX_QUOTED_CHARS + 1])
         error = BY_CODE[failure.error.code](failure.error.message)
         if malformed.reply is not False:
             # A broken reply ends the request that it answers; it must not be answered itself.
@@ -244,16 +245,17 @@ class Connection:
                 self._fail(pending, error)
                 return
             if malformed.reply or not handler.reports_malformed:
-                self._warn("Ignored a malformed reply: %s", malformed)
+                self._warn("ignored a malformed reply (%s): %s", malformed, line)
                 return
         if not handler.answers_requests or (failure.id is None and not handler.reports_malformed):
-            self._warn("Ignored input that is not a message: %s", malformed)
+            self._warn("ignored input that is not a message (%s): %s", malformed, line)
             return
         self.channel.send(self.encoder.encode_failure(failure.id, error, handler.revision))
 
     def _warn(self, text: str, *args: Any) -> None:
         """Log a mistake of the peer: as a warning the first time, then as debug output."""
-        log.log(logging.DEBUG if text in self._warned else logging.WARNING, text, *args)
+        level = logging.DEBUG if text in self._warned else logging.WARNING
+        log.log(level, f"%s: {text}", self.peer, *args)
         self._warned.add(text)
 
     # our own requests

@@ -178,6 +178,10 @@ class ProcessChannel:
             self._begin_shutdown()
             await self._done.wait()
 
+    def last_lines(self) -> str:
+        """Return the last lines of stderr, as the end of an error message; "" if there are none."""
+        return self._stderr.last_lines()
+
     def _begin_shutdown(self) -> None:
         if not self._shutdown_timers:
             self._writer.close()

@@ -175,6 +175,42 @@ async def test_a_server_that_says_nothing_at_all_is_given_up_in_time(tmp_path: P
     assert str(tmp_path) in str(caught.value) or "initialize" in str(caught.value)
 
 
+@pytest.mark.parametrize("revision", [None, "handshake", "stateless"])
+async def test_a_server_that_is_given_up_is_told_with_its_last_words(
+    tmp_path: Path, revision: str | None
+) -> None:
+    code = """
+    sys.stderr.write("Downloading 300 MB\\nStill downloading\\n")
+    sys.stderr.flush()
+    time.sleep(60)
+    """
+    with pytest.raises(TimedOut, match="within 2 s") as caught:
+        async with open_fake(tmp_path, code, timeout=2, revision=revision):
+            pass
+    assert str(caught.value).endswith(
+        "; last lines of stderr:\nDownloading 300 MB\nStill downloading"
+    )
+    assert str(caught.value).count("Still downloading") == 1
+
+
+@pytest.mark.parametrize(
+    "line", ["Server started on stdio", "[]", '{"jsonrpc": "2.0"}', "x" * 9999]
+)
+async def test_output_that_is_not_a_message_is_logged_with_the_server_and_the_line(
+    tmp_path: Path, line: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_fake(tmp_path, f"say({line!r})\nsay({line!r})\nserve()") as client:
+        await client.ping()
+    (warning,) = [
+        record.getMessage()
+        for record in caplog.records
+        if record.levelname == "WARNING" and record.name == "dovetail.connection"
+    ]
+    assert "fake.py" in warning.partition(": ignored ")[0]
+    assert line[:150] in warning
+    assert len(warning) < 1000
+
+
 @pytest.mark.parametrize(
     "code",
     ["time.sleep(60)", "receive(); time.sleep(60)", "serve(initialize=lambda _: time.sleep(60))"],
