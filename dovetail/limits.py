@@ -141,6 +141,12 @@ class Limits(Struct, frozen=True, kw_only=True):
     pages: int = 1000
     """Pages of one list that a client reads (default: 1000). A longer list raises an error, because
     its cursors may never end."""
+    list_items: int = 100_000
+    """Items of one list that a client reads, over all pages (default: 100,000). A longer list
+    raises an error."""
+    list_bytes: int = 16 * MIB
+    """Total size of the pages of one list that a client reads, in bytes (default: 16 MiB). A larger
+    list raises an error. A list of a single page is limited by `incoming`."""
     rounds: int = 100
     """How often a server may answer one request, or a task, with questions (default: 100). After
     that, the request fails."""

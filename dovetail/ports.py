@@ -306,6 +306,15 @@ class Service(Protocol):
             Overloaded: The caller has reached a rate limit.
         """
 
+    def expect_round(self, call: Call, state: str) -> None:
+        """Prepare for the request with which the client answers the questions of a call. It is
+        part of the same call, so it does not count against rate limits.
+
+        Args:
+            call: The call that asks.
+            state: The `requestState` that the client will send.
+        """
+
     def answer(self, call: Call) -> Awaitable[Any]:
         """Answer a call.
 

@@ -129,7 +129,9 @@ class Client(Requester):
         trusted: Whether to trust the server's tool annotations. If so, a call to a tool that is
             marked idempotent or read-only is retried if the connection breaks.
         validate: What to do if a tool's result does not match its output schema: `"warn"` logs,
-            `"strict"` raises InvalidOutput, `"off"` does not check.
+            `"strict"` raises InvalidOutput, `"off"` does not check. `"strict"` also checks the
+            arguments of each call against the tool's input schema (InvalidParams), and refuses to
+            call a tool whose schemas cannot be used (SchemaError).
         experimental: Experimental capabilities to declare to the server.
         extensions: Protocol extensions to use.
         tasks: Whether the server may run tool calls as tasks.
@@ -361,13 +363,15 @@ class Client(Requester):
 
         Raises:
             ToolError: The tool failed.
-            InvalidParams: The tool does not exist, or the server rejected the arguments.
+            InvalidParams: The tool does not exist, the server rejected the arguments, or, if
+                `validate="strict"`, they do not match the input schema.
+            SchemaError: `validate="strict"`, and a schema of the tool cannot be used.
             InvalidOutput: The result does not match `type`, or its output schema if
                 `validate="strict"`.
         """
-        await self._validation.ensure_known(name, self)
-        safe = retry or (self._trusted and self._validation.is_repeatable(name))
         params = _tool_params(name, arguments, meta)
+        await self._validation.check_call(params, self)
+        safe = retry or (self._trusted and self._validation.is_repeatable(name))
         try:
             result, task = await self._send_tool_call(params, timeout, on_progress, safe)
         except InvalidParams as refusal:
@@ -405,11 +409,11 @@ class Client(Requester):
                 Otherwise the callbacks answer them.
             meta: Extra `_meta` for the request.
         """
-        await self._validation.ensure_known(name, self)
+        params = _tool_params(name, arguments, meta)
+        await self._validation.check_call(params, self)
         await self._connector.get_session(timeout)
         if self._tasks.supports_core and self._validation.task_support(name) is None:
             await self.list_tools()
-        params = _tool_params(name, arguments, meta)
         result, task = await self._send_tool_call(
             params, timeout, None, False, ("required", "optional"), ttl, manual
         )

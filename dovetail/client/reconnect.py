@@ -249,7 +249,7 @@ class Connector:
                 if not self._may_retry(problem, reopening):
                     self._set_state("disconnected")
                     raise
-                pause = backoff(self._losses - 1)
+                pause = max(backoff(self._losses - 1), _retry_after(problem) or 0.0)
         self.session, self._was_connected, self._failure = session, True, None
         self._set_state("connected")
         await self._on_open(session)
@@ -269,6 +269,8 @@ class Connector:
             return False
         if isinstance(problem, ConnectFailed) and not problem.transient:
             return False
+        if (wait := _retry_after(problem)) is not None:  # the same as in an HttpChannel
+            return wait <= self.limits.probe_timeout / 2 and self._losses <= self.limits.restarts
         awaited = self._was_connected and self.target.is_remote and self._waiting > 0
         return awaited or (reopening and self._losses <= self.limits.restarts)
 
@@ -436,6 +438,10 @@ async def time_limit(seconds: float, problem: str) -> AsyncIterator[None]:
 def backoff(failures: int) -> float:
     """Return the seconds to wait after this many consecutive failures; 0 if there were none."""
     return aio.backoff(failures - 1, 0.1, 5.0) if failures > 0 else 0.0
+
+
+def _retry_after(problem: DovetailError) -> float | None:
+    return problem.retry_after if isinstance(problem, Overloaded) else None
 
 
 def _with_hint(problem: str) -> str:

@@ -1,7 +1,8 @@
 """The half of a client that sends requests of any method, until they are answered.
 
     request ─→ rounds ─→ attempts ─→ extensions, middleware ─→ the cache, or the server
-                │         └→ the connection broke: try again, if that is safe and time is left
+                │         └→ the connection broke, or the server is busy: try again, if that is safe
+                │            and time is left
                 └→ the server asks a question: the callbacks answer, and the request is sent again
 
 The other half, `client.py`, has the methods that users call: one for each request of the protocol.
@@ -19,7 +20,14 @@ from msgspec.structs import replace
 from ..connection.client_session import ClientSession
 from ..connection.connection import OnProgress
 from ..connection.middleware import Middleware, compose
-from ..errors import ConnectionClosed, InvalidParams, InvalidRequest, MethodNotFound
+from ..errors import (
+    ConnectionClosed,
+    InvalidParams,
+    InvalidRequest,
+    MethodNotFound,
+    Overloaded,
+)
+from ..jsonrpc.messages import encode
 from ..net import DEFAULT_PORTS
 from ..ports import Call, Caller, Network
 from ..protocol.base import Implementation, ListParams, Params
@@ -190,8 +198,8 @@ class Requester:
         safe: bool,
         fresh: bool,
     ) -> tuple[ClientSession, Any]:
-        """Send one request; if the connection breaks, send it again if that is safe and time is
-        left."""
+        """Send one request; if the connection breaks, or the server asks to wait, send it again if
+        that is safe and time is left."""
         deadline, left = monotonic() + timeout, timeout
         pauses = attempts = 0
         failed_on: ClientSession | None = None
@@ -213,6 +221,16 @@ class Requester:
                 if not may_repeat or not self._connector.can_reconnect or left <= 0:
                     raise ConnectionClosed(f"{method}: {problem}", sent=problem.sent) from None
                 await asyncio.sleep(pause)
+                continue
+            except Overloaded as problem:
+                # The server has not processed it, so even a tool call is safe to send again.
+                wait = problem.retry_after
+                left = deadline - monotonic()
+                if wait is None or wait >= left:
+                    raise
+                pauses += 1
+                await asyncio.sleep(min(max(wait, backoff(pauses)), left))
+                left = round(deadline - monotonic(), 3)
                 continue
             except (InvalidParams, MethodNotFound):
                 self._cache.drop_stale_lists(method)
@@ -297,17 +315,29 @@ class Requester:
         return await self._list_pages(method, field, fresh)
 
     async def _list_pages(self, method: str, field: str, fresh: bool) -> list[Any]:
-        """Return all pages of a list, in at most `limits.pages` requests."""
+        """Return all pages of a list, within `limits.pages`, `list_items` and `list_bytes`."""
+        limits = self._limits
         items: list[Any] = []
+        size = 0
         cursor: str | None = None
-        for _ in range(self._limits.pages):
+        for _ in range(limits.pages):
             result = await self.request(
                 method, None if cursor is None else ListParams(cursor=cursor), fresh=fresh
             )
-            items += getattr(result, field)
+            page = getattr(result, field)
+            if cursor is not None or result.next_cursor is not None:
+                size += len(encode(page))
+            items += page
             cursor = result.next_cursor
-            if cursor is None:
+            if len(items) > limits.list_items:
+                problem = f"more than {limits.list_items} items (Limits.list_items)"
+            elif size > limits.list_bytes:
+                problem = f"more than {limits.list_bytes} bytes (Limits.list_bytes)"
+            elif cursor is None:
                 return items
+            else:
+                continue
+            raise InvalidRequest(f"{method}: the server's list has {problem}")
         raise InvalidRequest(
-            f"{method}: the server's list has more than {self._limits.pages} pages (Limits.pages)"
+            f"{method}: the server's list has more than {limits.pages} pages (Limits.pages)"
         )

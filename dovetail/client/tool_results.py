@@ -1,17 +1,20 @@
 """Check a tool's results against its output schema, and convert their data to a Python type.
 
 `validate="strict"` raises InvalidOutput, `"warn"` (the default) logs, `"off"` skips the check. The
-result is never lost: the error carries it. `"strict"` also refuses tools whose schemas cannot be
-used, and lists the tools before the first call; `"warn"` checks only the tools that are already
-known. `call_tool("forecast", …, type=Forecast).data` is a `Forecast`.
+result is never lost: the error carries it. `"strict"` also checks the arguments before each call,
+refuses to call a tool whose schemas cannot be used, and lists the tools before the first call;
+`"warn"` checks only the tools that are already known. `call_tool("forecast", …,
+type=Forecast).data` is a `Forecast`.
 """
 
 import logging
 from typing import Any, Generic, TypeVar
 
-from ..errors import ConfigError, InvalidOutput, SchemaError
+import msgspec
+
+from ..errors import ConfigError, InvalidOutput, InvalidParams, SchemaError
 from ..limits import Limits
-from ..protocol.tools import Tool, ToolResult
+from ..protocol.tools import CallToolParams, Tool, ToolResult
 from ..schema import Shape, TypeMismatch
 from ..schema.validation import Validator, compile
 
@@ -29,27 +32,38 @@ class ResultValidator:
         self._mode = mode
         self._limits = limits
         self._tools: dict[str, Tool] | None = None
-        self._validators: dict[str, Validator | None] = {}
+        self._validators: dict[tuple[str, str], Validator | SchemaError] = {}
+        """The compiled schemas, or why they cannot be used, by tool and kind of schema."""
 
     def set_tools(self, tools: list[Tool]) -> None:
         """Remember the tools as they were listed."""
         self._tools = {tool.name: tool for tool in tools}
         self._validators = {}
-        if self._mode == "strict":
-            for tool in tools:
-                for schema in (tool.input_schema, tool.output_schema):
-                    if schema is not None:
-                        self._compile(tool.name, schema)
 
     def clear(self) -> None:
         """Discard the tools, because they may have changed."""
         self._tools, self._validators = None, {}
 
-    async def ensure_known(self, name: str, client: Any) -> None:
-        """List the tools before a call if its result must be checked."""
-        if self._mode == "strict" and self._find(name) is None:
+    async def check_call(self, params: CallToolParams, client: Any) -> None:
+        """Validate a call before it is sent, if the mode is strict. List the tools first, if the
+        tool is not known."""
+        if self._mode != "strict":
+            return
+        if self._find(params.name) is None:
             # A list without the tool may be outdated.
             await client.list_tools(fresh=self._tools is not None)
+        tool = self._find(params.name)
+        if tool is None:
+            return  # the server says so
+        for kind in ("input", "output"):
+            if isinstance(unusable := self._validator(tool, kind), SchemaError):
+                raise SchemaError(str(unusable))
+        checked = self._validator(tool, "input")
+        assert isinstance(checked, Validator)
+        if problems := checked.problems(msgspec.json.decode(params.arguments)):
+            raise InvalidParams(
+                f"The arguments of {tool.name} do not match its input schema: {'; '.join(problems)}"
+            )
 
     def _find(self, name: str) -> Tool | None:
         return (self._tools or {}).get(name)
@@ -80,31 +94,36 @@ class ResultValidator:
         tool = self._find(name)
         if self._mode == "off" or tool is None or tool.output_schema is None:
             return
-        problem = self._problem(tool, tool.output_schema, result.structured_content)
-        if problem is None:
+        problem = self._problem(tool, result.structured_content)
+        if not problem:
             return
         text = f"The result of {name} does not match its output schema: {problem}"
         if self._mode == "strict":
             raise InvalidOutput(text, result)
         log.warning("%s", text)
 
-    def _problem(self, tool: Tool, schema: dict[str, Any], content: Any) -> str | None:
+    def _problem(self, tool: Tool, content: Any) -> str:
         if content is None:
             return "there is no structured content"
-        if tool.name not in self._validators:
-            self._validators[tool.name] = None  # a schema that cannot be used is reported once
-            try:
-                self._validators[tool.name] = self._compile(tool.name, schema)
-            except SchemaError as error:
-                return str(error)
-        validator = self._validators[tool.name]
-        return "; ".join(validator.problems(content)) or None if validator else None
+        is_new = (tool.name, "output") not in self._validators
+        validator = self._validator(tool, "output")
+        if isinstance(validator, SchemaError):
+            return str(validator) if is_new else ""  # reported once
+        return "; ".join(validator.problems(content)) if validator else ""
 
-    def _compile(self, name: str, schema: dict[str, Any]) -> Validator:
-        try:
-            return compile(schema, self._limits)
-        except SchemaError as error:
-            raise SchemaError(f"The schema of tool {name!r} cannot be used: {error}") from None
+    def _validator(self, tool: Tool, kind: str) -> Validator | SchemaError | None:
+        """Return the compiled schema of a tool, or why it cannot be used; None if it has none."""
+        schema = tool.input_schema if kind == "input" else tool.output_schema
+        if schema is None:
+            return None
+        key = tool.name, kind
+        if key not in self._validators:
+            try:
+                self._validators[key] = compile(schema, self._limits)
+            except SchemaError as error:
+                text = f"The {kind} schema of tool {tool.name!r} cannot be used: {error}"
+                self._validators[key] = SchemaError(text)
+        return self._validators[key]
 
 
 class TypedToolResult(ToolResult, Generic[T], kw_only=True):

@@ -42,6 +42,7 @@ from ..protocol.base import (
 from ..protocol.lifecycle import (
     DiscoverResult,
     InputRequired,
+    InputRequiredResult,
     ProgressParams,
     ShutdownResult,
 )
@@ -306,6 +307,8 @@ class Dispatcher:
                 result = error
             if isinstance(result, InputRequired | UrlRequired):
                 result = await self.round_trips.answer_explicit(call, handle, result, request_key)
+        if isinstance(result, InputRequiredResult) and result.request_state is not None:
+            self.service.expect_round(call, result.request_state)
         if call.caller.revision.stateless and isinstance(result, Result):
             return stateless.sign_result(result, self.service.info, call.caller.revision)
         return result

@@ -200,6 +200,11 @@ class Handlers:
                 observer.request_refused(method, params, caller, refusal)
             raise
 
+    def expect_round(self, call: Call, state: str) -> None:
+        """Do not count the next request of a call that asks its client."""
+        if self.limiter is not None:
+            self.limiter.expect_round(call, state)
+
     def _check_scopes(self, method: Method, params: Any, caller: Caller) -> None:
         find = self._find_by_method.get(method.name)
         if find is not None and caller.principal is not None and self.scopes:

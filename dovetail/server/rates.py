@@ -4,7 +4,8 @@
 
 An authenticated caller has its own buckets. All other callers share the buckets of their address
 (with IPv6, of their /64 network, because a single machine may use any address in it). A request
-counts when it begins. It is refused before any handler runs, with the time to wait.
+counts when it begins. It is refused before any handler runs, with the time to wait. If a call asks
+its client and the client sends the call again with the answers, that round is already paid for.
 
 A bucket is one number: the time at which it is full again. Each request moves that time forward by
 the time that one token takes to grow. A request that would move it by more than a whole bucket is
@@ -27,6 +28,8 @@ from ..net import network_of
 from ..ports import Call, Caller
 from ..protocol.methods import Method
 
+MAX_PAID_ROUNDS = 10_000
+"""How many calls that wait for answers are remembered. The request after a forgotten one counts."""
 SLACK_SECONDS = 1e-6
 """How early a request may be, to allow for rounding errors when many small times are added."""
 
@@ -156,6 +159,9 @@ class RateLimiter:
             for name, rate in rates.tools.items()
         }
         self._buckets: LruDict[str | tuple[str, str], _Buckets] = LruDict(rates.callers)
+        self._paid_rounds: LruDict[bytes, bool] = LruDict(MAX_PAID_ROUNDS)
+        """The calls that asked their client, by a digest of their caller and state. Each pays for
+        one request."""
         self._lock = Lock()
 
     def admit(self, method: Method, params: Any, caller: Caller) -> None:
@@ -163,6 +169,10 @@ class RateLimiter:
         key = self._key(caller)
         if key is None:
             return
+        if method.asks and getattr(params, "request_state", None) is not None:
+            with self._lock:
+                if self._paid_rounds.pop(_round_digest(key, params.request_state)):
+                    return
         name = method.name
         rules = self._rules[KINDS.get(name) or ("tasks" if name.startswith("tasks/") else "others")]
         if self._tools and name == "tools/call":
@@ -175,6 +185,13 @@ class RateLimiter:
             seconds = ceil(wait * 1000) / 1000
             text = f"Too many {rule.what}: the limit is {rule.rate}. Try again in {seconds:g} s"
             raise Overloaded(text, data={"retryAfter": seconds})
+
+    def expect_round(self, call: Call, state: str) -> None:
+        """Admit the request with which a client answers a call's questions, once. It belongs to a
+        call that was counted."""
+        if (key := self._key(call)) is not None:
+            with self._lock:
+                self._paid_rounds[_round_digest(key, state)] = True
 
     def log(self, call: Call) -> int | None:
         """Count a log message. Return how many were dropped since the last one that was sent, or
@@ -204,6 +221,12 @@ class RateLimiter:
         if buckets is None:
             buckets = self._buckets[key] = _Buckets()
         return buckets
+
+
+def _round_digest(key: str | tuple[str, str], state: str) -> bytes:
+    from hashlib import blake2b
+
+    return blake2b(f"{key!r} {state}".encode(), digest_size=16).digest()
 
 
 def _take_tokens(

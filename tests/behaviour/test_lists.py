@@ -1,9 +1,19 @@
 """Pages of lists: cursors that hold, and lists that are encoded once."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
-from dovetail import Server
+from dovetail import Limits, Server
 from dovetail.errors import InvalidParams, InvalidRequest
+from dovetail.protocol.prompts import ListPromptsResult, Prompt
+from dovetail.protocol.resources import (
+    ListResourcesResult,
+    ListResourceTemplatesResult,
+    Resource,
+    ResourceTemplate,
+)
 from dovetail.protocol.tools import ListToolsResult, Tool
 from dovetail.testing import Tape, bare, pair
 from tests.behaviour.conftest import Talk
@@ -93,8 +103,6 @@ async def test_a_list_is_encoded_once_and_then_sent_as_the_same_bytes() -> None:
 async def test_a_list_that_never_ends_is_the_servers_mistake(
     cursors: list[str] | None, said: str
 ) -> None:
-    from dovetail import Limits
-
     async def endless(call, next):  # type: ignore[no-untyped-def]
         if call.name != "tools/list":
             return await next(call)
@@ -106,6 +114,56 @@ async def test_a_list_that_never_ends_is_the_servers_mistake(
     async with pair(Server("endless", middleware=[endless]), limits=Limits(pages=3)) as client:
         with pytest.raises(InvalidRequest, match=said):
             await client.list_tools()
+
+
+@pytest.mark.parametrize("revision", ["2025-06-18", "2026-07-28"])
+@pytest.mark.parametrize("limit", ["list_items", "list_bytes"])
+@pytest.mark.parametrize(
+    ("method", "kind", "result"),
+    [
+        (
+            "list_tools",
+            "tools",
+            lambda: ListToolsResult(tools=[Tool("t" * 90, {"type": "object"})] * 10),
+        ),
+        ("list_prompts", "prompts", lambda: ListPromptsResult(prompts=[Prompt("p" * 90)] * 10)),
+        (
+            "list_resources",
+            "resources",
+            lambda: ListResourcesResult(resources=[Resource(uri="x:y", name="r" * 90)] * 10),
+        ),
+        (
+            "list_resource_templates",
+            "resources/templates",
+            lambda: ListResourceTemplatesResult(
+                resource_templates=[ResourceTemplate(uri_template="x:{y}", name="r" * 90)] * 10
+            ),
+        ),
+    ],
+)
+async def test_a_list_is_bounded_over_all_of_its_pages(
+    method: str, kind: str, result: Callable[[], Any], limit: str, revision: str
+) -> None:
+    pages = 0
+
+    async def endless(call, next):  # type: ignore[no-untyped-def]
+        nonlocal pages
+        if call.name != f"{kind}/list":
+            return await next(call)
+        pages += 1
+        page = result()
+        page.next_cursor = None if pages == last else f"c{pages}"
+        return page
+
+    limits = Limits(**{limit: 35 if limit == "list_items" else 3500})
+    server = Server("endless", middleware=[endless])
+    async with pair(server, revision=revision, limits=limits) as client:
+        last = 0
+        with pytest.raises(InvalidRequest, match=rf"{kind}/list: .* \(Limits\.{limit}\)"):
+            await getattr(client, method)()
+        assert pages <= 4
+        last, pages = 2, 0
+        assert len(await getattr(client, method)(fresh=True)) == 20
 
 
 @pytest.mark.requirement("pagination-opaque")

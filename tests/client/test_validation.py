@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dovetail import Client, Server, TextContent, ToolResult
-from dovetail.errors import ConfigError, InvalidOutput, SchemaError
+from dovetail.errors import ConfigError, InvalidOutput, InvalidParams, SchemaError
 from dovetail.testing import pair
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
@@ -70,18 +70,61 @@ async def test_off_does_not_look(caplog: pytest.LogCaptureFixture) -> None:
         {"type": "object", "properties": {"x": {"type": "strange"}}},
     ],
 )
-async def test_strict_refuses_tools_whose_schemas_cannot_be_used(schema: dict[str, Any]) -> None:
+@pytest.mark.parametrize("field", ["input_schema", "output_schema"])
+async def test_a_bad_schema_makes_only_its_own_tool_unusable(
+    schema: dict[str, Any], field: str
+) -> None:
+    called: list[str] = []
+
     async def odd(call: Any, next: Any) -> Any:
         result = await next(call)
+        if call.name == "tools/call":
+            called.append(call.params.name)
         if call.name == "tools/list":
-            result.tools[0].output_schema = schema
+            for tool in result.tools:
+                if tool.name == "odd":
+                    setattr(tool, field, schema)
         return result
 
     server = Server("odd", middleware=[odd])
     server.add_tool(lambda: 1, name="odd")
+    server.add_tool(lambda: 2, name="good")
     async with pair(server, validate="strict") as client:
-        with pytest.raises(SchemaError, match="tool 'odd'"):
-            await client.list_tools()
+        assert (await client.call_tool("good")).data == 2
+        for _ in range(2):
+            with pytest.raises(SchemaError, match=f"The {field[:-7]} schema of tool 'odd' cannot"):
+                await client.call_tool("odd")
+            with pytest.raises(SchemaError):
+                await client.start_tool("odd")
+        assert {tool.name for tool in await client.list_tools(fresh=True)} == {"odd", "good"}
+        assert (await client.call_tool("good")).data == 2
+    assert called == ["good", "good"]
+
+
+async def test_strict_checks_arguments_before_they_are_sent() -> None:
+    called: list[Any] = []
+    server = Server("strict")
+
+    @server.tool
+    def double(number: int) -> int:
+        called.append(number)
+        return 2 * number
+
+    async with pair(server, validate="strict") as client:
+        assert (await client.call_tool("double", {"number": 4})).data == 8
+        for arguments in ({"number": "4"}, {}, None, {"number": 1.5}, {"number": None}):
+            with pytest.raises(InvalidParams, match="arguments of double do not match its input"):
+                await client.call_tool("double", arguments)
+        with pytest.raises(InvalidParams):
+            await client.start_tool("double", {"number": "4"})
+        with pytest.raises(InvalidParams, match="nothing"):
+            await client.call_tool("nothing", {"number": "4"})
+    assert called == [4]
+    async with pair(server) as client:
+        await client.list_tools()
+        assert (await client.call_tool("double", {"number": "4"})).data == 8, (
+            "the server repairs it"
+        )
 
 
 async def test_a_result_that_is_not_the_type_asked_for_keeps_its_result() -> None:

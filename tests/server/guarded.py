@@ -32,6 +32,14 @@ def build(rates: dict[str, Any] | None = None, file: Path | None = None, **optio
         return a + b
 
     @server.tool
+    async def ask(times: int, ctx: Context) -> int:
+        total = 0
+        for number in range(times):
+            answer = await ctx.elicit(f"Question {number}?", int)
+            total += answer.data or 0
+        return total
+
+    @server.tool
     async def fail(secret: str) -> str:
         raise ValueError(f"{secret} is wrong")
 

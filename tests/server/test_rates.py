@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from dovetail import Client, Context, HttpRequest, Rate, Rates, Server, audit
-from dovetail.errors import ConfigError, Overloaded
+from dovetail.errors import ConfigError, Overloaded, TimedOut
 from dovetail.net import network_of
-from dovetail.ports import Caller, Principal
+from dovetail.ports import Call, Caller, Principal
 from dovetail.protocol.methods import METHODS, Method
 from dovetail.protocol.tools import CallToolParams
 from dovetail.revisions import OFFICIAL
@@ -424,19 +424,82 @@ async def test_a_server_that_is_busy_answers_503_as_before() -> None:
     assert (busy.status, busy.headers) == (503, ((b"retry-after", b"1"),))
 
 
+@each_transport
 @each_era
-async def test_a_client_over_http_waits_as_long_as_it_is_told_and_gets_its_answer(
-    revision: str,
+async def test_a_client_waits_as_long_as_it_is_told_on_every_transport(
+    transport: str, revision: str
 ) -> None:
-    async with over("http", revision, {"tools": {"add": {"count": 1, "burst": 1}}}) as client:
+    async with over(transport, revision, {"tools": {"add": {"count": 1, "burst": 1}}}) as client:
         assert (await client.call_tool("add", {"a": 1})).data == 2
         start = time.monotonic()
         assert (await client.call_tool("add", {"a": 2})).data == 3
         assert 0.5 < time.monotonic() - start < 5
 
 
-async def test_a_client_over_http_does_not_begin_to_wait_for_longer_than_its_deadline() -> None:
-    async with over("http", "stateless", {"tools": {"add": SLOW}}) as client:
+@each_era
+async def test_a_client_that_opens_a_little_too_often_waits(revision: str) -> None:
+    server = build({"openings": {"count": 1, "burst": 1}})
+    for _ in range(2):
+        async with Client(server, revision=revision) as client:
+            await client.list_tools()
+
+
+@each_era
+async def test_a_server_that_asks_to_wait_no_time_is_not_asked_without_a_pause(
+    revision: str,
+) -> None:
+    asked = 0
+
+    async def busy(call: Any, next: Any) -> Any:
+        nonlocal asked
+        if call.name != "tools/call":
+            return await next(call)
+        asked += 1
+        raise Overloaded("busy", data={"retryAfter": 0})
+
+    async with pair(Server("busy", middleware=[busy]), revision=revision) as client:
+        with pytest.raises((Overloaded, TimedOut)):
+            await client.call_tool("x", timeout=1)
+    assert 2 <= asked <= 12
+
+
+@each_transport
+async def test_the_rounds_of_one_call_count_as_one(transport: str) -> None:
+    rates = {"tools": {"ask": {"count": 1, "per": 1000, "burst": 2}}}
+    async with over(
+        transport, "stateless", rates, on_elicit=lambda request: {"value": 1}
+    ) as client:
+        for _ in range(2):
+            assert (await client.call_tool("ask", {"times": 3})).data == 3
+        with pytest.raises(Overloaded):
+            await client.call_tool("ask", {"times": 3})
+
+
+async def test_a_round_is_paid_for_once_and_by_its_own_caller() -> None:
+    clock = Clock()
+    limiter = RateLimiter(Rates(calls=TWO), clock)
+    row = METHODS["tools/call"]
+    call = Call(1, row, CallToolParams(name="add"), SOMEBODY, None, address=SOMEBODY.address)
+
+    def answer(state: str, who: Caller = SOMEBODY) -> bool:
+        try:
+            limiter.admit(row, CallToolParams(name="add", request_state=state), who)
+        except Overloaded:
+            return False
+        return True
+
+    limiter.expect_round(call, "one")
+    assert [ask(limiter), ask(limiter)] == [0, 0]
+    assert not answer("forged")
+    elsewhere = caller("203.0.113.9")
+    assert [answer("one", elsewhere) for _ in range(3)] == [True, True, False], "it is counted"
+    assert answer("one")
+    assert not answer("one"), "a state that is sent again counts"
+
+
+@each_transport
+async def test_a_client_does_not_begin_to_wait_for_longer_than_its_deadline(transport: str) -> None:
+    async with over(transport, "stateless", {"tools": {"add": SLOW}}) as client:
         for _ in range(2):
             await client.call_tool("add", {"a": 1})
         start = time.monotonic()
