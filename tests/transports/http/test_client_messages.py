@@ -7,7 +7,7 @@ import logging
 import time
 import tracemalloc
 import zlib
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from email.utils import formatdate
 from typing import Any
 
@@ -30,7 +30,7 @@ from dovetail.errors import (
 )
 from dovetail.limits import MIB
 from dovetail.transports.http.client import channel as transport
-from dovetail.transports.http.client.http_transport import PIECE_BYTES, HttpTransport
+from dovetail.transports.http.client.http_transport import PIECE_BYTES, HttpTransport, _decompress
 from dovetail.transports.http.client.messages import HeaderParams
 from tests.transports.http.scripted import MODERN, Asked, Script, Scripted, modern, old
 
@@ -431,6 +431,26 @@ async def test_a_compressed_answer_is_only_decompressed_up_to_the_limit(
             finally:
                 tracemalloc.stop()
             await client.call_tool("small")
+
+
+@pytest.mark.parametrize(("encoding", "bits"), [("gzip", 31), ("deflate", 15), ("deflate", -15)])
+async def test_a_chunk_is_decompressed_piece_by_piece_as_it_is_read(
+    encoding: str, bits: int
+) -> None:
+    """Whatever aiohttp does: some of its versions decompress a chunk as a whole."""
+
+    async def chunks() -> AsyncIterator[bytes]:
+        yield body
+
+    body = bomb(bits, b"")
+    pieces = _decompress(chunks(), encoding)
+    tracemalloc.start()
+    try:
+        for _ in range(5):
+            assert len(await anext(pieces)) <= PIECE_BYTES
+        assert tracemalloc.get_traced_memory()[1] < 8 * MIB
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("body", [b"", b"nonsense", gzip.compress(b"{}" * 99)[:-9]])
