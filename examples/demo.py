@@ -145,8 +145,16 @@ async def book(url: str, revision: str, city: str) -> None:
             show(paint(f"{question.message} → {answer.content or answer.action}", "90"))
         return answer
 
+    ask, interrupted = terminal_elicit(defaults=True), False
+
+    async def elicit(question: Any) -> Any:
+        nonlocal interrupted
+        answer = await ask(question)
+        interrupted = answer.action == "cancel"  # Ctrl-C, which cancels only this question
+        return answer
+
     answers: dict[str, Any] = {
-        "on_elicit": terminal_elicit(defaults=True),
+        "on_elicit": elicit,
         "on_sample": lambda question: "Sleep well, wake up there.",  # in place of a model
         "on_answer": None
         if sys.stdin.isatty()
@@ -154,14 +162,20 @@ async def book(url: str, revision: str, city: str) -> None:
     }
     async with Client(url, revision=revision, timeout=600, **answers) as client:
         await introduce(client)
-        show((await client.call_tool("book", {"city": city})).text)
+        result = await client.call_tool("book", {"city": city})
+        if interrupted:
+            raise KeyboardInterrupt
+        show(result.text)
 
 
 @contextmanager
 def serving(path: Path) -> Iterator[str]:
     """Run `dovetail run … --http` on a free port until the block ends, and yield the URL."""
     command = [sys.executable, "-m", "dovetail", "run", str(path), "--http", "--port", "0"]
-    with Popen(command, stdin=DEVNULL, stderr=PIPE, encoding="utf-8") as process:
+    # In its own session, so that Ctrl-C reaches only this process, which then stops the server.
+    with Popen(
+        command, stdin=DEVNULL, stderr=PIPE, encoding="utf-8", start_new_session=True
+    ) as process:
         try:
             assert process.stderr is not None
             said = process.stderr.readline().strip()
@@ -204,4 +218,8 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    try:
+        asyncio.run(main())
+    except KeyboardInterrupt:
+        print(f"\n{paint('Stopped.', '33')} All servers have been stopped.")
+        sys.exit(130)

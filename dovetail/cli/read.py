@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from .. import Client
     from ..protocol.content import ResourceContents
 
+SIMILARITY = 0.85
+"""How similar a suggested URI must be. All URIs of a server have the same beginning."""
+
 
 def add_read_arguments(parser: ArgumentParser) -> None:
     add_client_options(parser)
@@ -27,7 +30,7 @@ async def read_resource(client: "Client", options: Namespace) -> "list[ResourceC
         return await client.read_resource(options.uri)
     except (InvalidParams, MethodNotFound) as refusal:
         uris = [resource.uri for resource in await list_if_possible(client.list_resources)]
-        if options.uri in uris or (close := suggest(options.uri, uris)) is None:
+        if options.uri in uris or (close := suggest(options.uri, uris, SIMILARITY)) is None:
             raise refusal
         raise NotFound(f"{str(refusal).rstrip('.')}. Did you mean {close}?") from None
 

@@ -16,7 +16,7 @@ JSON_TYPES: dict[type, set[str]] = {
     dict: {"object"},
     type(None): {"null"},
 }
-MAX_STEPS = 1000
+MAX_STEPS = 200
 """The maximum number of references and union members to follow; a hostile schema may be endless."""
 MAX_DEPTH, MAX_FIELDS, MAX_CHOICES, MAX_TYPE_CHARS = 3, 100, 12, 120
 """How much of a schema is shown."""
@@ -59,11 +59,7 @@ def schema_types(schema: Any, root: dict[str, Any]) -> set[str]:
         found |= {name for name in (type_, *as_list(type_)) if isinstance(name, str)}
         if not type_:
             found |= {name for value in _choices(node) for name in JSON_TYPES[type(value)]}
-            pending += [
-                *as_list(node.get("anyOf")),
-                *as_list(node.get("oneOf")),
-                _resolve_ref(node.get("$ref"), root),
-            ]
+            pending += _members(node, root, "anyOf", "oneOf")
     return found
 
 
@@ -156,20 +152,20 @@ def _describe_shape(schema: Any, root: dict[str, Any], depth: int) -> str:
 def _alternatives(schema: Any, root: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield a schema and all that it refers to or consists of, each once."""
     pending, seen = [schema], set[int]()
-    for _ in range(MAX_STEPS):
-        if not pending:
-            return
-        node = pending.pop(0)
-        if not isinstance(node, dict) or id(node) in seen:
-            continue
-        seen.add(id(node))
-        yield node
-        pending += [
-            *as_list(node.get("allOf")),
-            *as_list(node.get("anyOf")),
-            *as_list(node.get("oneOf")),
-            _resolve_ref(node.get("$ref"), root),
-        ]
+    for node in pending:  # which grows
+        if isinstance(node, dict) and id(node) not in seen:
+            seen.add(id(node))
+            yield node
+            room = MAX_STEPS - len(pending)
+            pending += _members(node, root, "allOf", "anyOf", "oneOf")[: max(0, room)]
+
+
+def _members(node: dict[str, Any], root: dict[str, Any], *unions: str) -> list[Any]:
+    """Return what a schema refers to, and the members of its unions."""
+    members = [_resolve_ref(node.get("$ref"), root)]
+    for union in unions:
+        members += as_list(node.get(union))[:MAX_STEPS]
+    return members
 
 
 def _choices(node: dict[str, Any]) -> list[Any]:

@@ -11,11 +11,11 @@ MAX_LISTED = 20
 """The maximum number of names that a message lists if none is close."""
 
 
-def suggest(name: str, names: Iterable[str]) -> str | None:
-    """Return the closest of the names, or None if none is close."""
+def suggest(name: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """Return the closest of the names, or None if none is as similar as `cutoff`, from 0 to 1."""
     from difflib import get_close_matches
 
-    return next(iter(get_close_matches(name, sorted(names), n=1)), None)
+    return next(iter(get_close_matches(name, sorted(names), n=1, cutoff=cutoff)), None)
 
 
 def unknown(kind: str, name: str, names: Iterable[str]) -> NotFound:

@@ -175,6 +175,63 @@ def accepts_string(schema: Schema, defs: Defs) -> bool:
     return "string" in schema.get("type", "string")
 
 
+def repair_strings(value: Any, schema: Schema, defs: Defs) -> Any:
+    """Return the value with strings replaced by the JSON that they contain, at every depth, but
+    only where the schema does not accept a string: `"3"` for an integer, `"[1]"` for an array."""
+    options = _options(schema, defs)
+    if isinstance(value, str):
+        if accepts_string(schema, defs):
+            return value
+        word = value.strip().lower()
+        try:
+            parsed = msgspec.json.decode(word if word in ("true", "false", "null") else value)
+        except (ValueError, RecursionError):
+            return value
+        return value if isinstance(parsed, str) else repair_strings(parsed, schema, defs)
+    if isinstance(value, list):
+        return [
+            repair_strings(item, {"anyOf": inner}, defs)
+            if (inner := _item_schemas(at, options))
+            else item
+            for at, item in enumerate(value)
+        ]
+    if isinstance(value, dict):
+        return {
+            name: repair_strings(item, {"anyOf": inner}, defs)
+            if (inner := _property_schemas(name, options))
+            else item
+            for name, item in value.items()
+        }
+    return value
+
+
+def _options(schema: Schema, defs: Defs) -> list[Schema]:
+    """Return the members of a union, or the schema itself."""
+    schema = resolve_ref(schema, defs)
+    members = schema.get("anyOf") or schema.get("oneOf")
+    return [each for member in members for each in _options(member, defs)] if members else [schema]
+
+
+def _item_schemas(at: int, options: list[Schema]) -> list[Schema]:
+    """Return what each member of a union says about an item of an array."""
+    found = [
+        option["prefixItems"][at]
+        if at < len(option.get("prefixItems", ()))
+        else option.get("items")
+        for option in options
+    ]
+    return [schema for schema in found if isinstance(schema, dict)]
+
+
+def _property_schemas(name: str, options: list[Schema]) -> list[Schema]:
+    """Return what each member of a union says about a property."""
+    found = [
+        option.get("properties", {}).get(name, option.get("additionalProperties"))
+        for option in options
+    ]
+    return [schema for schema in found if isinstance(schema, dict)]
+
+
 def _ref_name(node: Schema) -> str:
     ref = node.get("$ref")
     return ref.removeprefix(REF) if isinstance(ref, str) and ref.startswith(REF) else ""

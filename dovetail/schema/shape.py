@@ -25,7 +25,7 @@ from .codec import (
     encode,
     type_name,
 )
-from .json_schema import Defs, Schema, accepts_string, inline_definitions
+from .json_schema import Defs, Schema, accepts_string, inline_definitions, repair_strings
 from .walk import NeedsPydantic, TypeWalk, read_notes, unwrap
 
 _REFUSALS: dict[type, str] = {
@@ -123,6 +123,11 @@ class Shape:
         except DECODE_ERRORS as error:
             raise TypeMismatch([("", f"is not valid JSON: {error}")]) from None
         return self.convert(value)
+
+    def repair(self, value: Any) -> Any:
+        """Return a value with strings replaced by the JSON that they contain, at every depth,
+        where this type does not accept a string."""
+        return _integral(repair_strings(value, *self.parts))
 
     def convert(self, value: Any, *, strings: bool = False) -> Any:
         """Convert a value that was decoded from JSON.

@@ -1,5 +1,6 @@
 """Helpers that make content from bytes or from a file: Image, Audio, File."""
 
+import os
 from base64 import b64encode
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from ..protocol.content import (
     ImageContent,
     ResourceContents,
 )
+from ..text import with_article
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,29 +22,31 @@ class Media:
     """Bytes with their MIME type. A file is read when the content is made.
 
     Args:
-        data: The bytes.
+        data: The bytes, or the path of a file.
         mime_type: Their MIME type (default: derived from the name of the file, or that of the
             class).
         path: The file to read, instead of `data`.
         annotations: Who the content is for, and how important it is.
 
     Raises:
-        ConfigError: Both or neither of `data` and `path` are given.
+        ConfigError: Both or neither of `data` and `path` are given, or one has a wrong type.
     """
 
     default_mime_type = "application/octet-stream"
 
     def __init__(
         self,
-        data: bytes | None = None,
+        data: "bytes | str | Path | None" = None,
         mime_type: str | None = None,
         *,
         path: "str | Path | None" = None,
         annotations: Annotations | None = None,
     ) -> None:
-        if (data is None) == (path is None):
-            raise ConfigError(f"{type(self).__name__} needs either data= or path=")
-        self._data = data
+        if path is None and (isinstance(data, str) or hasattr(data, "__fspath__")):
+            data, path = None, data
+        self._check_types(data, mime_type, path)
+        assert not isinstance(data, str)
+        self._data = None if data is None else bytes(data)
         self.path: Path | None = None
         if path is not None:
             import pathlib
@@ -53,6 +57,22 @@ class Media:
             mime_type = mime_type or mime_of(self.path)
         self.mime_type = mime_type or self.default_mime_type
         self.annotations = annotations
+
+    def _check_types(self, data: Any, mime_type: Any, path: Any) -> None:
+        name = type(self).__name__
+        if (data is None) == (path is None):
+            raise ConfigError(f"{name} needs either data= or path=")
+        expected = {
+            "data": (data, (bytes, bytearray, memoryview), "bytes"),
+            "path": (path, (str, os.PathLike), "the path of a file"),
+            "mime_type": (mime_type, (str,), "a string"),
+        }
+        for argument, (value, types, words) in expected.items():
+            if value is not None and not isinstance(value, types):
+                raise ConfigError(
+                    f"{name}({argument}=…) must be {words}, not "
+                    f"{with_article(type(value).__name__)}"
+                )
 
     @property
     def data(self) -> bytes:
@@ -71,16 +91,16 @@ class Media:
 
 
 class Image(Media):
-    """A picture: `Image(data=b"…", mime_type="image/png")` or `Image(path="plot.png")`.
+    """A picture: `Image("plot.png")` or `Image(data=b"…", mime_type="image/png")`.
 
     Args:
-        data: The bytes.
+        data: The bytes, or the path of a file.
         mime_type: Their MIME type (default: derived from the name of the file, or "image/png").
         path: The file to read, instead of `data`.
         annotations: Who the picture is for, and how important it is.
 
     Raises:
-        ConfigError: Both or neither of `data` and `path` are given.
+        ConfigError: Both or neither of `data` and `path` are given, or one has a wrong type.
     """
 
     default_mime_type = "image/png"
@@ -91,16 +111,16 @@ class Image(Media):
 
 
 class Audio(Media):
-    """A sound: `Audio(data=b"…", mime_type="audio/wav")` or `Audio(path="voice.mp3")`.
+    """A sound: `Audio("voice.mp3")` or `Audio(data=b"…", mime_type="audio/wav")`.
 
     Args:
-        data: The bytes.
+        data: The bytes, or the path of a file.
         mime_type: Their MIME type (default: derived from the name of the file, or "audio/wav").
         path: The file to read, instead of `data`.
         annotations: Who the sound is for, and how important it is.
 
     Raises:
-        ConfigError: Both or neither of `data` and `path` are given.
+        ConfigError: Both or neither of `data` and `path` are given, or one has a wrong type.
     """
 
     default_mime_type = "audio/wav"
@@ -114,7 +134,7 @@ class File(Media):
     """A file with its contents, which are sent as text if they are UTF-8, otherwise as bytes.
 
     Args:
-        data: The bytes.
+        data: The bytes, or the path of a file.
         mime_type: Their MIME type (default: derived from the name of the file, or
             "application/octet-stream").
         path: The file to read, instead of `data`.
@@ -122,12 +142,12 @@ class File(Media):
         annotations: Who the file is for, and how important it is.
 
     Raises:
-        ConfigError: Both or neither of `data` and `path` are given.
+        ConfigError: Both or neither of `data` and `path` are given, or one has a wrong type.
     """
 
     def __init__(
         self,
-        data: bytes | None = None,
+        data: "bytes | str | Path | None" = None,
         mime_type: str | None = None,
         *,
         path: "str | Path | None" = None,

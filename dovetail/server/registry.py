@@ -19,6 +19,7 @@ registration. A page is encoded once per revision and then sent as bytes until t
 
 import binascii
 import re
+import sys
 import threading
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from bisect import bisect_right
@@ -74,13 +75,17 @@ class Registry(Generic[Item]):
         return self.snapshot.items.get(name)
 
     def add(self, name: str, item: Item) -> None:
-        """Add a component; raise ConfigError if the name is in use."""
+        """Add a component; raise ConfigError if the name is in use. At an interactive prompt, the
+        new one replaces the old one."""
         with self._lock:
-            if name in self.snapshot.items:
+            old = self.snapshot.items.get(name)
+            if old is not None and not _is_interactive():
                 raise ConfigError(
                     f"There is already a {self._kind} {name!r}; remove it first to replace it"
                 )
             self.snapshot = Snapshot({**self.snapshot.items, name: item})
+        if old is not None:
+            print(f"Note: replaced the {self._kind} {name!r}", file=sys.stderr)
         self._on_change({name: item}, {})
 
     def remove(self, name: str) -> None:
@@ -92,6 +97,14 @@ class Registry(Generic[Item]):
             item = items.pop(name)
             self.snapshot = Snapshot(items)
         self._on_change({}, {name: item})
+
+
+def _is_interactive() -> bool:
+    """Return whether a person defines things again: in a Python prompt, IPython or a notebook."""
+    if hasattr(sys, "ps1"):
+        return True
+    ipython = sys.modules.get("IPython")
+    return ipython is not None and ipython.get_ipython() is not None
 
 
 # --------------------------------------------------------------------------------------------------

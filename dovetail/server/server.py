@@ -6,6 +6,7 @@ how it answers requests.
 """
 
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import (
@@ -829,6 +830,7 @@ class Server(Handlers):
             ConfigError: An option is unknown or not valid, or the port is in use.
         """
         _check_transport(transport, options)
+        _refuse_running_loop()
         if "DOVETAIL_ISOLATED" in os.environ:
             return  # this is the child process of an isolated tool, which needs only the tool
         from ..python_target.run_hook import choose_transport
@@ -1011,6 +1013,22 @@ def _check_transport(transport: str, options: Mapping[str, Any]) -> None:
     unknown = [name for name in options if name != "quiet"]
     if transport == "stdio" and unknown:
         raise ConfigError(f"stdio has no options but quiet; remove {', '.join(unknown)}")
+
+
+def _refuse_running_loop() -> None:
+    """Raise ConfigError if `run` is called where an event loop runs already."""
+    if "asyncio" not in sys.modules:
+        return
+    import asyncio
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise ConfigError(
+        "server.run() starts an event loop, but one is running already in this thread. Use "
+        "`await server.run_async()` with the same arguments"
+    )
 
 
 def _decorate(add: Callable[..., Any], function_or_name: Any, options: Mapping[str, Any]) -> Any:

@@ -7,8 +7,8 @@ pydantic types stay raw in that pass and are decoded after it.
 
 If that fails, each argument is converted separately, so that the error lists all problems in words
 that a model can act on. Mistakes that models are known to make are repaired if the meaning is
-clear: `"[1, 2]"` for a list, `"3"` or 3.0 for an integer, but never if the parameter accepts a
-string.
+clear: `"[1, 2]"` for a list, `"3"` or 3.0 for an integer, at every depth, but never where a string
+is accepted.
 """
 
 import functools
@@ -92,6 +92,7 @@ class Signature:
         self.description, descriptions = read_docstring(_docstring(function, inner))
         """The docstring, without the part about parameters."""
         declared = _parameters(function, self.name)
+        _refuse_unbound_method(function, declared)
         context = _find_context(self.name, declared, hints, context_type)
         self.context = context.name if context else None
         """The name of the parameter that gets the Context."""
@@ -200,8 +201,7 @@ class Signature:
                 problems += [f"`{name}` is missing"] if parameter.required else []
                 continue
             try:
-                lax = strings or not shape.accepts_string
-                converted.append(shape.convert(values[name], strings=lax))
+                converted.append(_convert_or_repair(shape, values[name], strings))
             except TypeMismatch as mismatch:
                 problems += mismatch.sentences(name)
             except Exception as error:
@@ -216,6 +216,39 @@ class Signature:
         if problems:
             raise InvalidParams("; ".join(problems), parameter="arguments")
         return tuple(converted)
+
+
+def _refuse_unbound_method(function: Callable[..., Any], declared: list[inspect.Parameter]) -> None:
+    """Raise SchemaError for a function in a class body that expects its object."""
+    owner, _, name = getattr(function, "__qualname__", "").rpartition(".")
+    owner = owner.rpartition(".")[2]
+    if (
+        inspect.isfunction(function)
+        and owner not in ("", "<locals>")
+        and declared
+        and declared[0].name in ("self", "cls")
+        and declared[0].annotation is inspect.Parameter.empty
+    ):
+        instance = owner.lower()
+        raise SchemaError(
+            f"{owner}.{name} is a method, and there is no object yet to call it on. Register it on "
+            f"an object instead: {instance} = {owner}(…); server.tool({instance}.{name}). Or make "
+            "it a static method"
+        )
+
+
+def _convert_or_repair(shape: Shape, value: Any, strings: bool) -> Any:
+    """Convert an argument; if it does not fit, repair the strings in it that cannot be strings."""
+    try:
+        return shape.convert(value, strings=strings or not shape.accepts_string)
+    except TypeMismatch as mismatch:
+        repaired = shape.repair(value)
+        if repaired == value:
+            raise
+        try:
+            return shape.convert(repaired)
+        except TypeMismatch:
+            raise mismatch from None
 
 
 def decode_object(raw: bytes | Raw, name: str) -> dict[str, Any]:

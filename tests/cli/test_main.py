@@ -5,7 +5,9 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -189,3 +191,43 @@ def test_bash_completes(words: str, completed: str) -> None:
     )
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == completed
+
+
+SLOW = """
+import os, sys, time
+with open(sys.argv[0] + ".pid", "w") as file:
+    file.write(str(os.getpid()))
+while True:
+    try:
+        time.sleep(60)
+    except KeyboardInterrupt:
+        pass
+"""
+
+
+@posix
+@pytest.mark.parametrize("whom", ["process", "group"])
+@pytest.mark.parametrize("times", [1, 2])
+def test_ctrl_c_while_a_server_starts_leaves_no_orphan(
+    tmp_path: Path, whom: str, times: int
+) -> None:
+    path, written = tmp_path / "slow.py", tmp_path / "slow.py.pid"
+    path.write_text(SLOW)
+    with subprocess.Popen(
+        command("ping", str(path)),
+        stderr=subprocess.PIPE,
+        env=environment(),
+        start_new_session=True,
+    ) as process:
+        deadline = time.monotonic() + SECONDS
+        while not (written.exists() and written.read_text()):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        for _ in range(times):
+            if process.poll() is None:
+                (os.killpg if whom == "group" else os.kill)(process.pid, signal.SIGINT)
+            time.sleep(0.1)
+        _, err = process.communicate(timeout=SECONDS)
+    assert (process.returncode, err) == (130, b"")
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(written.read_text()), 0)

@@ -14,7 +14,7 @@ CONTENTS = (
 def test_a_resource_is_printed() -> None:
     assert dovetail("read", WEATHER, "weather://Oslo/place") == (
         0,
-        '{"latitude":59.9,"longitude":10.7}\n',
+        '{"latitude": 59.9, "longitude": 10.7}\n',
         "",
     )
 

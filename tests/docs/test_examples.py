@@ -128,6 +128,46 @@ async def test_the_booking_takes_no_for_an_answer(booking: Any) -> None:
         )
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="signals and terminals as POSIX has them")
+@pytest.mark.parametrize(
+    "moment", ["Which server is this?", "serves the same file", "asks you", "[Ada] > "]
+)
+def test_ctrl_c_ends_the_demo_cleanly(tmp_path: Path, moment: str) -> None:
+    """While a server starts, in a call, and at a question, where Ctrl-C cancels the question."""
+    import pty
+    import signal
+
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "NO_COLOR": "1"}
+    process = subprocess.Popen(
+        [sys.executable, laid_out(tmp_path)],
+        env=environment,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+    )
+    os.close(theirs)
+    watchdog = threading.Timer(25, process.kill)
+    watchdog.start()
+    shown, signalled = "", False
+    while True:
+        try:
+            chunk = os.read(ours, 65536).decode(errors="replace")
+        except OSError:  # the terminal was closed
+            break
+        shown += chunk
+        if moment in shown and not signalled:
+            signalled = True
+            os.killpg(process.pid, signal.SIGINT)
+    code = process.wait(25)
+    watchdog.cancel()
+    os.close(ours)
+    assert code == 130, shown
+    assert shown.endswith("\r\nStopped. All servers have been stopped.\r\n")
+    assert "Traceback" not in shown
+
+
 def test_the_demo_fails_where_its_server_does(tmp_path: Path) -> None:
     demo = laid_out(tmp_path)
     demo.with_name("weather.py").write_text("raise SystemExit(3)\n")

@@ -407,6 +407,68 @@ def test_json_in_a_string_is_repaired_where_the_type_cannot_be_a_string(
     assert of(function).bind(msgspec.json.encode({"a": sent})) == ((value,), {})
 
 
+class Line(msgspec.Struct):
+    item: str
+    count: int
+    gift: bool = False
+
+
+class Order(msgspec.Struct):
+    lines: list[Line]
+    notes: dict[str, int] = {}
+    first: Line | None = None
+
+
+@pytest.mark.parametrize(
+    ("annotation", "sent", "value"),
+    [
+        (list[int], ["1", 2], [1, 2]),
+        (list[int], '[1, "2"]', [1, 2]),
+        (dict[str, list[float]], {"a": ["1.5"]}, {"a": [1.5]}),
+        (dict[str, list[float]], {"a": "[1.5]"}, {"a": [1.5]}),
+        (tuple[str, int], ["1", "2"], ("1", 2)),
+        (Point, {"x": "1"}, Point(1)),
+        (list[Point], [{"x": "1"}, '{"x": 2}'], [Point(1), Point(2)]),
+        (
+            Order,
+            {"lines": [{"item": "3", "count": "3", "gift": "True"}], "notes": {"a": "1"}},
+            Order([Line("3", 3, True)], {"a": 1}),
+        ),
+        (
+            Order,
+            {"lines": '[{"item": "3", "count": "3.0"}]', "first": {"item": "1", "count": "1"}},
+            Order([Line("3", 3)], {}, Line("1", 1)),
+        ),
+        (int | list[int], ["3"], [3]),
+        (str | list[int], ["3"], [3]),
+    ],
+    ids=str,
+)
+def test_a_string_is_repaired_at_every_depth(annotation: Any, sent: Any, value: Any) -> None:
+    def function(a): ...
+
+    function.__annotations__["a"] = annotation
+    assert of(function).bind(msgspec.json.encode({"a": sent})) == ((value,), {})
+
+
+@pytest.mark.parametrize(
+    ("annotation", "sent", "words"),
+    [
+        (list[int], ["1", "x"], "`a[0]` must be an integer"),
+        (list[int | Literal["all"]], ["3", 4.5], "`a[0]` must be an integer"),
+        (Order, {"lines": [{"item": "x", "count": "many"}]}, "`a.lines[0].count` must be an int"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_repaired_is_reported_as_it_was_sent(
+    annotation: Any, sent: Any, words: str
+) -> None:
+    def function(a): ...
+
+    function.__annotations__["a"] = annotation
+    assert words in problem(function, msgspec.json.encode({"a": sent}))
+
+
 @pytest.mark.parametrize("annotation", [str, Any, str | int, str | list[int], str | None], ids=str)
 @pytest.mark.parametrize("sent", ["3", "[1, 2]", "null", "true"])
 def test_a_string_stays_a_string_where_the_type_can_be_one(annotation: Any, sent: str) -> None:
