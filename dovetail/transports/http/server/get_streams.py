@@ -200,10 +200,8 @@ class GetStreams:
     def replaces_stream(self, session: HttpSession, head: RequestHead) -> bool:
         """Return whether the messages of a call wait for a poll, because its client polls or does
         not accept a stream."""
-        return (
-            self._poll_seconds is not None
-            and head.json
-            and (not head.streams or any(one.id.startswith(POLL) for one in session.get_streams))
+        return head.json and (
+            not head.streams or any(one.id.startswith(POLL) for one in session.get_streams)
         )
 
     def send_by_poll(self, session: HttpSession, data: bytes) -> None:

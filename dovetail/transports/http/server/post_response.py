@@ -52,7 +52,11 @@ class PostResponse:
         self.loop = endpoint.loop
         self.head = head
         self.identity = identity
-        self.polls = session is not None and endpoint.get_streams.replaces_stream(session, head)
+        self.polls = (
+            endpoint.rules.poll
+            and session is not None
+            and endpoint.get_streams.replaces_stream(session, head)
+        )
         """Whether the client polls for the messages of its calls."""
         self.streams = head.streams and not endpoint.json_only and not self.polls
         """Whether the response may become an event stream."""
