@@ -154,6 +154,5 @@ async def level(ctx: Context) -> str:
 app = server.asgi()
 
 if __name__ == "__main__":
-    server.run(
-        "http", port=int(sys.argv[1]), **msgspec.json.decode(os.environ.get("OPTIONS", "{}"))
-    )
+    options = msgspec.json.decode(os.environ.get("OPTIONS", "{}"))
+    server.run("http", port=int(sys.argv[1]), quiet=True, **options)
