@@ -24,6 +24,7 @@ from ..errors import (
     ConnectionClosed,
     DovetailError,
     MethodNotFound,
+    NotFound,
     Overloaded,
 )
 from ..jsonrpc.messages import Id
@@ -192,7 +193,10 @@ class Subscriptions:
             return
         problem = f"The server does not report changes to {handle.subject}"
         log.warning("%s", problem)
-        ready.set_exception(MethodNotFound(problem))
+        error = (
+            NotFound(problem, data={"uri": handle.uri}) if handle.uri else MethodNotFound(problem)
+        )
+        ready.set_exception(error)
         ready.exception()  # mark it as retrieved, in case nothing awaits it
         if handle.task is not None:
             handle.task.cancel()

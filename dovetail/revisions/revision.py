@@ -152,7 +152,7 @@ def error_from_wire(method: str, code: int, message: str, data: Any) -> Dovetail
     The code for a missing resource is -32002 up to the last handshake revision, and -32602 with its
     URI since then. Some servers send -32001, and some report a failed tool as -32002.
     """
-    if method == "resources/read" and (
+    if method in ("resources/read", "resources/subscribe") and (
         code in (-32002, -32001) or (code == -32602 and _names_uri(data))
     ):
         return NotFound(code, message, data)

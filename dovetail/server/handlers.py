@@ -52,6 +52,8 @@ from .registry import (
 from .resources import (
     RegisteredResource,
     bind_variables,
+    has_below,
+    is_parent,
     make_contents,
     match_template,
     not_found,
@@ -126,6 +128,8 @@ class Handlers:
                 "resources/templates/list", self._templates, "resource_templates"
             ),
             "resources/read": self._read_resource,
+            "resources/subscribe": self._subscribe,
+            "subscriptions/listen": self._listen,
             "prompts/list": self._list_handler("prompts/list", self._prompts, "prompts"),
             "prompts/get": self._get_prompt,
             "completion/complete": self._complete,
@@ -349,6 +353,32 @@ class Handlers:
             restricted=bool(resource.scopes),
         )
         return ReadResourceResult(contents=contents, **hints)
+
+    async def _subscribe(self, call: Call) -> Any:
+        if not self._can_change(call.params.uri, call.principal):
+            raise not_found(call.params.uri)
+        return await _answer_in_connection(call)
+
+    async def _listen(self, call: Call) -> Any:
+        """Leave out resources that do not exist. The acknowledgement names those that remain."""
+        wanted = call.params.notifications
+        uris = wanted.resource_subscriptions or ()
+        if 0 < len(uris) <= self.limits.subscriptions:  # more are refused
+            kept = [uri for uri in uris if self._can_change(uri, call.principal)]
+            wanted = replace(wanted, resource_subscriptions=kept or None)
+            call.params = replace(call.params, notifications=wanted)
+        return await _answer_in_connection(call)
+
+    def _can_change(self, uri: str, principal: Principal | None) -> bool:
+        """Return whether a caller can hear of changes at a URI: whether it is a resource, matches a
+        template, or is a parent of one that the caller may use."""
+        resource = self._find(uri)
+        if resource is not None:
+            return may_use(resource, principal)
+        return has_below(uri, visible_to(principal, self._resources.snapshot)) or any(
+            is_parent(uri, template)
+            for template in visible_to(principal, self._templates.snapshot).items
+        )
 
     async def read(self, uri: str, call: Call) -> list[ResourceContents]:
         """Read a resource for a handler that answers another call."""

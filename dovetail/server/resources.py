@@ -128,6 +128,30 @@ def match_template(
     return None
 
 
+def has_below(uri: str, resources: "Snapshot[RegisteredResource]") -> bool:
+    """Return whether there are resources below this URI."""
+    parents = resources.cache.get("parents")
+    if parents is None:
+        split = (known.split("/") for known in resources.items)
+        parents = resources.cache["parents"] = frozenset(
+            "/".join(steps[:count]) for steps in split for count in range(1, len(steps))
+        )
+    return uri.rstrip("/") in parents
+
+
+def is_parent(uri: str, template: str) -> bool:
+    """Return whether what matches a template may be below this URI. A variable stands for any text,
+    and `{+path}` also for slashes."""
+    parents, steps = uri.rstrip("/").split("/"), template.split("/")
+    for parent, step in zip(parents, steps, strict=False):
+        before, variable, rest = step.partition("{")
+        if not parent.startswith(before) or (not variable and parent != step):
+            return False
+        if rest[:1] in ("+", "/"):
+            return True
+    return len(parents) < len(steps)
+
+
 def bind_variables(
     resource: RegisteredResource, values: dict[str, Any], uri: str, context: Context
 ) -> tuple[Any, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dovetail import Client, Context, Limits, NotFound, Server
-from dovetail.errors import ConfigError, ConnectionClosed, InvalidRequest, MethodNotFound, TimedOut
+from dovetail.errors import ConfigError, ConnectionClosed, InvalidRequest, TimedOut
 from dovetail.protocol.base import (
     CLIENT_CAPABILITIES,
     LOG_LEVEL,
@@ -403,7 +403,7 @@ async def test_what_a_server_does_not_grant_is_not_waited_for(granted: dict[str,
                 _meta={SUBSCRIPTION_ID: asked["id"]},
             )
         )
-        with pytest.raises(MethodNotFound, match="x:y"):
+        with pytest.raises(NotFound, match="x:y"):
             await opening
         told = await server.receive()
         assert (told["method"], told["params"]["requestId"]) == (

@@ -4,8 +4,15 @@ import asyncio
 
 import pytest
 
-from dovetail import NotFound, ProtocolError, ToolError
+from dovetail import NotFound, ProtocolError, Server, ToolError
+from dovetail.auth import ApiKeys
+from dovetail.ports import Principal
+from dovetail.protocol.base import CLIENT_CAPABILITIES, PROTOCOL_VERSION
+from dovetail.testing import bare, pair
+from tests.behaviour import everything
 from tests.behaviour.conftest import Talk
+
+META = {PROTOCOL_VERSION: "2026-07-28", CLIENT_CAPABILITIES: {}}
 
 
 @pytest.mark.requirement("resources-list")
@@ -65,6 +72,49 @@ async def test_a_tool_reads_the_resources_of_its_server(in_memory: Talk) -> None
         assert (await client.call_tool("read_own", {"uri": "item://3/name"})).text == "item 3"
         with pytest.raises((NotFound, ProtocolError, ToolError)):
             await client.call_tool("read_own", {"uri": "doc://nothing"})
+
+
+@pytest.mark.requirement("resources-subscribe")
+async def test_a_subscription_to_what_does_not_exist_is_refused(talk: Talk) -> None:
+    async with talk() as client:
+        for uri in ("doc://nothing", "doc://tex", "item://1/other", "elsewhere:a"):
+            with pytest.raises(NotFound) as caught:
+                await client.subscribe(uri, print)
+            assert caught.value.data == {"uri": uri}
+            if not talk.stateless:
+                assert caught.value.code == -32002
+        # a resource, a match of a template, the parent of both, and of a match
+        for uri in ("doc://text", "item://1/name", "doc://", "doc:", "item://1", "item://"):
+            await (await client.subscribe(uri, print)).close()
+
+
+async def test_the_acknowledgement_names_the_resources_that_exist() -> None:
+    wanted = ["doc://text", "doc://nothing", "item://1/name"]
+    for uris, kept in ((wanted, [wanted[0], wanted[2]]), (wanted[1:2], None)):
+        async with bare(everything.build()) as peer:
+            notifications = {"resourceSubscriptions": uris, "toolsListChanged": True}
+            params = {"notifications": notifications, "_meta": META}
+            request = {"id": 1, "method": "subscriptions/listen", "params": params}
+            peer.send({"jsonrpc": "2.0", **request})
+            granted = (await peer.receive())["params"]["notifications"]
+            assert granted.get("resourceSubscriptions") == kept
+            assert granted["toolsListChanged"]
+
+
+async def test_a_caller_cannot_subscribe_to_what_it_may_not_read() -> None:
+    server = Server("s", auth=ApiKeys({"k" * 32: "ann"}))
+    server.resource("open://a")(lambda: "a")
+    server.resource("secret://a/b", scopes="read")(lambda: "b")
+    server.resource("hidden://{name}/x", scopes="read")(lambda name: name)
+    for user, allowed in ((Principal("ann"), False), (Principal("bob", scopes=("read",)), True)):
+        async with pair(server, user=user) as client:
+            await client.subscribe("open://a", print)
+            for uri in ("secret://a/b", "secret://a", "hidden://a/x", "hidden://a"):
+                if allowed:
+                    await client.subscribe(uri, print)
+                else:
+                    with pytest.raises(NotFound):
+                        await client.subscribe(uri, print)
 
 
 @pytest.mark.requirement("resources-subscribe")

@@ -133,6 +133,13 @@ async def flood(tag: str, times: int, size: int, ctx: Context) -> str:
     return tag
 
 
+@server.resource("test://{+path}")
+@server.resource("file:///{+path}")
+@server.resource("doc://{+path}")
+def page(path: str) -> str:
+    return path
+
+
 @server.tool
 async def touch(uri: str) -> None:
     server.notify_resource_updated(uri)

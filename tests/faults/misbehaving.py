@@ -101,6 +101,10 @@ def build(limits: Limits | None = None) -> Server:
     async def echo(text: str) -> str:
         return text
 
+    @server.resource("x://{number}")
+    def page(number: str) -> str:
+        return number
+
     # raising and returning
 
     @server.tool

@@ -158,12 +158,13 @@ async def test_a_file_may_be_watched_from_the_middle_of_a_conversation_until_it_
 ) -> None:
     server = Server("files", limits=FAST)
     heard = Heard()
-    async with pair(server) as client, await client.subscribe("files://it", heard.put):
+    async with pair(server) as client:
         server.add_file(folder / "a b.txt", uri="files://it", watch=True)
-        (folder / "a b.txt").write_text("longer")
-        await heard.until("files://it")
-        server.remove_resource("files://it")
-        assert server._file_watcher._seen == {}
+        async with await client.subscribe("files://it", heard.put):
+            (folder / "a b.txt").write_text("longer")
+            await heard.until("files://it")
+            server.remove_resource("files://it")
+            assert server._file_watcher._seen == {}
 
 
 def test_what_can_be_watched_is_bounded(folder: Path) -> None:

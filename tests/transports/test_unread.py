@@ -37,6 +37,7 @@ async def test_a_client_that_listens_and_does_not_read_is_left(
 ) -> None:
     limits = Limits(write_buffer=16 * KIB, events=64 * KIB, shutdown=0.1)
     server = Server("noisy", limits=limits)
+    server.resource(URI)(lambda: "")
     (stdin, to_server), (from_server, stdout) = os.pipe(), os.pipe()
     streams = io.FileIO(stdin, "r"), io.FileIO(stdout, "w")
     channel = StdioChannel(limits, streams)
