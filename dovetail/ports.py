@@ -206,7 +206,7 @@ class Call(Struct, eq=False):
     """The handler of methods that belong to the protocol itself (subscriptions, log levels); the
     server passes their calls on to it."""
     principal: Principal | None = None
-    """Who sent this request. Each request of a session may carry a different token."""
+    """Who sent this request. Each request in a session may carry a different token."""
     address: str | None = None
     """The network address that it came from."""
     missing_scopes: tuple[str, ...] = ()
