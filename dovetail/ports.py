@@ -196,7 +196,7 @@ class Call(Struct, eq=False):
     """Whether the tool's timeout has passed. The call is answered with an error, and the
     handler's result is discarded."""
     abort_error: ProtocolError | None = None
-    """The error that ended the call while somebody was waiting for the reply."""
+    """The error that ended the call before its reply was sent."""
     finished: bool = False
     """Whether it was answered or cancelled. From then on, no messages that belong to it are
     sent."""
