@@ -49,8 +49,11 @@ class Wire(asyncio.Transport):
         """It is open as long as it is there."""
         return False
 
+    def get_write_buffer_size(self) -> int:
+        return 0
+
     def close(self) -> None:
-        """Nobody is there to hear of it."""
+        """Do nothing: there is no other side."""
 
     pause_reading = resume_reading = close
 

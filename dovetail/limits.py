@@ -154,9 +154,9 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Questions that a server may ask a client in one minute (default: 1000). Further questions are
     refused."""
     restarts: int = 5
-    """How often in a row a client tries to reopen a lost connection or to restart a stdio server
+    """How many times in a row a client tries to reopen a lost connection or restart a stdio server
     (default: 5). After that, it gives up. While a request waits for a server at a URL that was
-    connected before, it continues until the request times out."""
+    connected before, the client continues until the request times out."""
     cached: int = 1000
     """Results that a client caches, if the server allows it (default: 1000). Above this, the least
     recently used are dropped."""

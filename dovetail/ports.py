@@ -198,7 +198,7 @@ class Call(Struct, eq=False):
     """Whether the tool's timeout has passed. The call is answered with an error, and the
     handler's result is discarded."""
     abort_error: ProtocolError | None = None
-    """The error that ended the call while somebody was waiting for the reply."""
+    """The error that ended the call before its reply was sent."""
     finished: bool = False
     """Whether it was answered or cancelled. From then on, no messages that belong to it are
     sent."""
@@ -208,7 +208,7 @@ class Call(Struct, eq=False):
     """The handler of methods that belong to the protocol itself (subscriptions, log levels); the
     server passes their calls on to it."""
     principal: Principal | None = None
-    """Who sent this request. Each request of a session may carry a different token."""
+    """Who sent this request. Each request in a session may carry a different token."""
     address: str | None = None
     """The network address that it came from."""
     missing_scopes: tuple[str, ...] = ()

@@ -66,7 +66,7 @@ class Tape:
         """Return the methods of all requests and notifications.
 
         Args:
-            sender: "client" or "server" (default: those of both).
+            sender: "client" or "server" (default: both).
         """
         return [message["method"] for message in self.messages(sender) if "method" in message]
 

@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.system import REMEDY
 
-TIMEOUT_SECONDS = 30
+TIMEOUT_SECONDS = 90
 
 # A shell starts background jobs with SIGINT ignored, and programs under test would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -259,6 +259,7 @@ def test_a_ring_does_not_show_its_keys() -> None:
     assert "s3cret" not in repr(ring) + str([getattr(ring, name) for name in ring.__slots__])
 
 
+@pytest.mark.bare_interpreter
 def test_nothing_heavy_is_loaded_before_the_first_token() -> None:
     code = (
         f"import sys; from dovetail.sealing import key_ring; key_ring([{NEW!r}]); "

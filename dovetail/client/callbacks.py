@@ -363,7 +363,7 @@ class Callbacks:
     ) -> Call:
         name = str(question.get("method"))
         if name not in self.answers:
-            raise InvalidRequest(f"The server sent {name}, which this client did not declare")
+            raise InvalidRequest(f"The server sent {name}, but this client did not declare it")
         try:
             params = msgspec.convert(
                 question.get("params") or {}, METHODS[name].params, dec_hook=open_hook

@@ -1,4 +1,4 @@
-"""Extensions of the protocol: values that you pass to a server and a client, one for each side.
+"""Protocol extensions: one object for the server's side and one for the client's.
 
     say = Method("greetings/say", "client", SayParams, SayResult)
     greetings = Extension(

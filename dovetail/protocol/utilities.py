@@ -129,7 +129,7 @@ class SubscriptionFilter(Wire):
         tools_list_changed: Changes to the list of tools.
         prompts_list_changed: Changes to the list of prompts.
         resources_list_changed: Changes to the list of resources.
-        resource_subscriptions: URIs of single resources.
+        resource_subscriptions: URIs of individual resources.
         task_ids: Ids of tasks (tasks extension).
     """
 

@@ -3,9 +3,8 @@
 A name comes from a client and is not trusted. It passes three checks, each of which is usually
 sufficient on its own:
 
-1. The name is checked as text, by the strictest rules of any system (`_is_plain`): nothing
-   absolute, no `..`, no backslash, no drive, device or stream, even if it is percent-encoded, once
-   or several times.
+1. The name is checked as text, against the strictest rules of any operating system (`_is_plain`):
+   no absolute path, `..`, backslash, drive, device or stream, not even percent-encoded.
 2. The path is resolved, with all links followed. It must still be below the root, and its name must
    pass the first check too. Only files and directories are served: a pipe or a device is never
    opened.
@@ -310,7 +309,7 @@ class Directory:
 
 
 def _open_below(root: Path, path: Path, uri: str) -> int:
-    """Open a resolved path for reading, unless it was replaced since it was resolved."""
+    """Open a resolved path for reading, unless it has been replaced since it was resolved."""
     try:
         return (
             _open_stepwise(root, path.relative_to(root).parts)

@@ -268,7 +268,7 @@ class Skills:
     def parts(
         self, entry: RegisteredSkill
     ) -> Iterator[tuple[Callable[..., Any], str, dict[str, Any]]]:
-        """Yield the resources of a skill: function, URI and options of each."""
+        """Yield the function, URI and options of each resource in a skill."""
         definition, name = entry.definition, entry.definition.name
         options: dict[str, Any] = {"cache": entry.cache, "scopes": entry.scopes}
         skill_md_options = {

@@ -167,6 +167,7 @@ HEAVY = [
 ]
 
 
+@pytest.mark.bare_interpreter
 @pytest.mark.parametrize("heavy", HEAVY)
 def test_importing_server_does_not_load(heavy: str) -> None:
     assert heavy not in loaded_by("from dovetail import Server")

@@ -103,7 +103,7 @@ def test_an_issuer_elsewhere_cannot_send_the_browser_to_the_local_network(
     world: World, endpoint: str
 ) -> None:
     world.issuer.metadata["authorization_endpoint"] = endpoint
-    with pytest.raises(Unauthorized, match="authorization_endpoint is on the local network"):
+    with pytest.raises(Unauthorized, match="it is on the local network and the server is not"):
         world.login()
     assert not world.issuer.visits and not world.issuer.registered
 

@@ -149,7 +149,7 @@ async def test_the_consent_page_shows_client_host_redirect_scopes_and_user() -> 
     shown = text(await agent.login(agent.wish(DOCUMENT, redirect_uri=WEB, scope="read")))
     for part in (
         "Allow App to use Weather?",
-        "Verified by app.example",
+        "Identified by app.example",
         "Returns to app.example",
         f"URL {WEB}",
         "Read your notes",

@@ -259,9 +259,9 @@ async def test_a_user_who_does_not_want_to_go_there_ends_the_call(action: Any) -
     async with pair(
         made.server, revision=NEW, on_elicit=lambda request: ElicitResult(action=action)
     ) as client:
-        with pytest.raises(ToolError, match="declined to visit the page"):
+        with pytest.raises(ToolError, match="declined to visit a required page"):
             await client.call_tool("files")
-        with pytest.raises(ProtocolError, match="declined to visit the page"):
+        with pytest.raises(ProtocolError, match="declined to visit a required page"):
             await client.read_resource("office://files")
     assert made.runs == 2
 

@@ -87,7 +87,7 @@ def test_the_traceback_of_a_server_that_crashes_keeps_its_lines(tmp_path: Path) 
     first, *rest = done.err.splitlines()
     assert (done.code, done.out) == (1, "")
     assert first.startswith("dovetail: error: `")
-    assert first.endswith(f"{path}` exited with code 1; last lines of stderr:")
+    assert first.endswith("` exited with code 1; last lines of stderr:")
     assert rest[0] == "  | Traceback (most recent call last):"
     assert f'  |   File "{path}", line 5, in <module>' in rest
     assert rest[-1] == r"  | KeyError: '\x1b[31mAPI_KEY'"

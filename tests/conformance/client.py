@@ -173,7 +173,7 @@ async def main(url: str, name: str) -> None:
         on_elicit=lambda question: filled(question.schema or {}),
         on_sample=lambda question: "A text that a model might have written.",
         roots=["file:///project"],
-        timeout=20,
+        timeout=100,
     )
     async with client:
         await (call_every_tool if guarded else SCENARIOS[name])(client, data)

@@ -317,7 +317,7 @@ async def test_a_task_whose_time_is_over_by_the_calendar_is_gone_and_says_so(
         handle = await client.start_tool("order")
         clock(2 * DAY)
         go.set()
-        with pytest.raises(InvalidParams, match="or has deleted it"):
+        with pytest.raises(InvalidParams, match="or the server has deleted it"):
             await handle.result()
         clock(-2 * DAY)
         other = await client.start_tool("order")

@@ -446,7 +446,7 @@ def test_without_a_common_key_the_other_process_refuses_the_session_at_once() ->
                 reply = connection.ask(post(call("pid"), session))
                 statuses.append(reply.status)
                 if reply.status == 404:
-                    assert "send `initialize` again" in reply.error
+                    assert "Send `initialize` again" in reply.error
         assert statuses == [404, 200] * 10  # whose turn it is
         with Connection(port) as connection:
             assert connection.ask(get(session)).status == 404

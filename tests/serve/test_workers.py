@@ -135,6 +135,7 @@ async def test_without_configured_keys_the_workers_share_one() -> None:
         assert await three.do("open", await two.do("seal")) == "sealed by a worker"
 
 
+@pytest.mark.bare_interpreter
 async def test_a_killed_worker_is_replaced() -> None:
     async with program() as running:
         one, two = await running.worker(), await running.worker()
@@ -161,6 +162,7 @@ async def test_a_killed_hub_is_replaced_and_the_workers_find_it() -> None:
             assert await two.do("ask_patiently", "pid", one.pid) == one.pid
 
 
+@pytest.mark.bare_interpreter
 @linux
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_signal_ends_all_in_good_order(number: int) -> None:
@@ -186,6 +188,7 @@ async def test_a_signal_ends_all_in_good_order(number: int) -> None:
         assert "closed SIG_DFL" in out
 
 
+@pytest.mark.bare_interpreter
 @linux
 async def test_workers_that_do_not_stop_are_killed_after_the_grace() -> None:
     async with program(grace=0.5, how="stubborn") as running:
@@ -242,6 +245,7 @@ async def test_a_worker_that_dies_young_again_and_again_ends_it_all() -> None:
         assert out.count("at exit") == 1
 
 
+@pytest.mark.bare_interpreter
 async def test_what_a_worker_says_when_it_exits_is_shown() -> None:
     async with program(count=1, how="exits") as running:
         code, _, err = await running.end()

@@ -533,6 +533,7 @@ def test_both_ways_of_opening_read_the_same(
     assert Directory(root).read("docs/deep/b.py", "x://y").text == "b = 1"
 
 
+@pytest.mark.bare_interpreter
 def test_the_table_of_types_is_loaded_when_it_is_needed() -> None:
     import subprocess
 

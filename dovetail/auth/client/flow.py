@@ -297,8 +297,8 @@ def _check_can_log_in(url: str, server: ServerMetadata) -> None:
     endpoint = server.authorization_endpoint or ""
     if is_local(endpoint) and not is_local(server.issuer) and not is_local(url):
         raise Unauthorized(
-            f"{server.issuer}: its authorization_endpoint is on the local network, but the server "
-            f"is not, so it is not opened: {one_line(endpoint)}"
+            f"{server.issuer}: its authorization_endpoint, {one_line(endpoint)}, was not opened, "
+            "because it is on the local network and the server is not"
         )
 
 

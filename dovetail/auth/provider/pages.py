@@ -130,7 +130,7 @@ def consent_page(details: ConsentDetails, csrf: str, user: str | None) -> HttpRe
     listed = "".join(f"<li>{CHECK}<span>{escape(text)}</span></li>" for text in scopes)
     rows = [
         ("Client", details.client),
-        ("Verified by", details.known_by),
+        ("Identified by", details.known_by),
         ("Returns to", details.back_to),
         ("URL", details.uri),
     ]

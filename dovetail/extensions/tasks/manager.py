@@ -267,7 +267,7 @@ class TaskManager:
     async def _save_end(
         self, task: RunningTask, record: TaskRecord, retry_on: type[Exception] = Overloaded
     ) -> None:
-        """Store the end of a task, however many attempts that takes: nobody else will do it."""
+        """Store the final state of a task, however many attempts it takes: nothing else will."""
         for pause in chain(SAVE_RETRY_SECONDS, repeat(SAVE_RETRY_SECONDS[-1])):
             try:
                 await self.save(task, record)

@@ -164,13 +164,13 @@ def test_an_endless_line_that_is_no_data_is_not_kept() -> None:
 def test_many_megabytes_in_small_chunks_take_linear_time() -> None:
     def cost(size: int) -> float:
         events = EventStreamParser(size)
-        began = time.perf_counter()
+        began = time.process_time()
         events.feed(b"data: ")
         for _ in range(size // 1024):
             events.feed(b"x" * 1024)
         (one,) = events.feed(b"\n\n")
         assert len(one.data) == size  # type: ignore[arg-type]
-        return time.perf_counter() - began
+        return time.process_time() - began
 
     small = min(cost(2**20) for _ in range(3))
     assert min(cost(2**24) for _ in range(2)) < 16 * small * 8

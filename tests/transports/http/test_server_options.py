@@ -944,7 +944,7 @@ async def test_a_lifespan_that_fails_at_its_end_is_logged(caplog: pytest.LogCapt
 
     async with hosted(Stage(lifespan=lifespan).server) as site:
         assert (await site.call("add", a=1, b=2)).status == 200
-    assert "failed at its end" in caplog.text
+    assert "lifespan failed during shutdown" in caplog.text
 
 
 async def test_an_asgi_server_is_told_that_the_lifespan_failed(

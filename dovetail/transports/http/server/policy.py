@@ -342,14 +342,14 @@ _SINGULAR = frozenset(
 )
 
 
-def _repeated(policy: Policy, head: RequestHead) -> str | None:
+def _check_repeated_headers(policy: Policy, head: RequestHead) -> str | None:
     for name in head.repeated:
         if name in _SINGULAR or name.startswith(names.MCP):
             return f"The header {spell_header(name)} was sent more than once. Send it once."
     return None
 
 
-def _method(policy: Policy, head: RequestHead) -> str | None:
+def _check_method(policy: Policy, head: RequestHead) -> str | None:
     if head.method in policy.methods:
         return None
     return f"{quote(head.method)} is not supported here. Use {', '.join(policy.methods)}."
@@ -358,7 +358,7 @@ def _method(policy: Policy, head: RequestHead) -> str | None:
 _VISIBLE = bytes(range(0x20, 0x7F)) + b"\t"
 
 
-def _characters(policy: Policy, head: RequestHead) -> str | None:
+def _check_characters(policy: Policy, head: RequestHead) -> str | None:
     if not b"".join(head.headers.values()).translate(None, _VISIBLE):
         return None  # checking all headers at once is cheaper than finding ours
     for name, value in head.headers.items():
@@ -370,7 +370,7 @@ def _characters(policy: Policy, head: RequestHead) -> str | None:
     return None
 
 
-def _length(policy: Policy, head: RequestHead) -> str | None:
+def _check_length(policy: Policy, head: RequestHead) -> str | None:
     value = head.headers.get(names.CONTENT_LENGTH)
     return (
         None
@@ -379,7 +379,7 @@ def _length(policy: Policy, head: RequestHead) -> str | None:
     )
 
 
-def _size(policy: Policy, head: RequestHead) -> str | None:
+def _check_size(policy: Policy, head: RequestHead) -> str | None:
     value = head.headers.get(names.CONTENT_LENGTH)
     if value is None or (len(value.strip()) < 20 and int(value) <= policy.limit):
         return None
@@ -389,21 +389,21 @@ def _size(policy: Policy, head: RequestHead) -> str | None:
     )
 
 
-def _type(policy: Policy, head: RequestHead) -> str | None:
+def _check_type(policy: Policy, head: RequestHead) -> str | None:
     value = head.headers.get(names.CONTENT_TYPE, b"")
     if head.method != "POST" or value.partition(b";")[0].strip().lower() == b"application/json":
         return None
     return f"The Content-Type is {quote(value)}. Send {JSON}."
 
 
-def _encoding(policy: Policy, head: RequestHead) -> str | None:
+def _check_encoding(policy: Policy, head: RequestHead) -> str | None:
     value = head.headers.get(names.CONTENT_ENCODING, b"identity")
     if value.strip().lower() in (b"identity", b""):
         return None
     return f"The Content-Encoding is {quote(value)}. Send the body uncompressed."
 
 
-def _accept(policy: Policy, head: RequestHead) -> str | None:
+def _check_accept(policy: Policy, head: RequestHead) -> str | None:
     if head.method == "POST":
         accepted, wanted = head.json or head.streams, f"{JSON}, {EVENTS}"
     elif head.method == "GET":
@@ -419,15 +419,15 @@ def _accept(policy: Policy, head: RequestHead) -> str | None:
 
 HEAD: Final = (
     Rung("origin", 403, InvalidRequest, _check_origin),
-    Rung("repeated", 400, InvalidRequest, _repeated, every_request=True),
+    Rung("repeated", 400, InvalidRequest, _check_repeated_headers, every_request=True),
     Rung("host", 421, InvalidRequest, _check_host),
-    Rung("method", 405, InvalidRequest, _method),
-    Rung("characters", 400, HeaderMismatch, _characters, every_request=True),
-    Rung("length", 400, InvalidRequest, _length, every_request=True),
-    Rung("size", 413, TooLarge, _size, every_request=True),
-    Rung("type", 415, InvalidRequest, _type),
-    Rung("encoding", 415, InvalidRequest, _encoding),
-    Rung("accept", 406, InvalidRequest, _accept),
+    Rung("method", 405, InvalidRequest, _check_method),
+    Rung("characters", 400, HeaderMismatch, _check_characters, every_request=True),
+    Rung("length", 400, InvalidRequest, _check_length, every_request=True),
+    Rung("size", 413, TooLarge, _check_size, every_request=True),
+    Rung("type", 415, InvalidRequest, _check_type),
+    Rung("encoding", 415, InvalidRequest, _check_encoding),
+    Rung("accept", 406, InvalidRequest, _check_accept),
 )
 EACH: Final = tuple(rung for rung in HEAD if rung.every_request)
 COMMON: Final = (names.HOST, names.ORIGIN, names.CONTENT_TYPE, names.CONTENT_ENCODING, names.ACCEPT)
