@@ -18,7 +18,8 @@ from dovetail.protocol.tools import ToolAnnotations
 from dovetail.testing import Bare, bare
 from dovetail.transports import memory
 from tests.behaviour.conftest import TRANSPORTS, Talk
-from tests.behaviour.handmade import complete, handmade, reply
+from tests.behaviour.handmade import complete, handmade, notification, reply
+from tests.behaviour.web import on_a_port
 
 DRAFT = "detailed-draft"
 MARKED = {"audience": ["user", "assistant"], "priority": 0.9, "custom_field": "value"}
@@ -236,3 +237,72 @@ async def test_a_greeting_that_cannot_be_served_is_refused_with_both_versions() 
     async with bare(Server("new", revisions=["2026-07-28"])) as peer:
         error = (await peer.greet("2025-03-26"))["error"]
     assert error["data"] == {"supported": ["2026-07-28"], "requested": "2025-03-26"}
+
+
+@pytest.mark.parametrize("revision", ["2025-03-26", "2025-11-25"])
+async def test_a_client_logs_why_an_answer_is_no_longer_wanted(
+    revision: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked, given_up = asyncio.Event(), asyncio.Event()
+
+    async def think(request: Any) -> str:
+        asked.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            given_up.set()
+        return "never"
+
+    content = {"type": "text", "text": "What is 2 + 2?"}
+    question = {"messages": [{"role": "user", "content": content}], "maxTokens": 10}
+    with caplog.at_level(logging.INFO, "dovetail"):
+        async with handmade(revision, on_sample=think) as (_, server):
+            message = {"jsonrpc": "2.0", "id": 7, "method": "sampling/createMessage"}
+            server.send({**message, "params": question})
+            await asked.wait()
+            server.send(notification("notifications/cancelled", requestId=7, reason="too slow"))
+            await given_up.wait()
+    assert "too slow" in caplog.text
+
+
+async def test_personal_data_can_be_kept_out_of_log_messages(in_memory: Talk) -> None:
+    server = Server("private", redact=lambda text: text.replace("ada@example.com", "[email]"))
+
+    @server.tool
+    async def greet(ctx: Context) -> str:
+        ctx.info({"to": "ada@example.com"})
+        return "sent"
+
+    heard: list[Any] = []
+    async with in_memory(server, on_log=lambda entry: heard.append(entry.data)) as client:
+        await client.call_tool("greet")
+    assert heard == [{"to": "[email]"}]
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Origin": "https://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Host": "evil.example"}, 421),
+        ({"Host": "evil.example", "Origin": "http://evil.example"}, 403),
+    ],
+)
+async def test_a_websocket_is_not_opened_for_a_page_of_another_origin(
+    headers: dict[str, str], status: int
+) -> None:
+    async with on_a_port(Server("s").asgi(path="/mcp", websocket=True)) as address:
+        reader, writer = await asyncio.open_connection(*address.split(":"))
+        lines = {
+            "Host": address,
+            "Upgrade": "websocket",
+            "Connection": "Upgrade",
+            "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+            "Sec-WebSocket-Version": "13",
+            "Sec-WebSocket-Protocol": "mcp",
+        } | headers
+        head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
+        writer.write(f"GET /ws HTTP/1.1\r\n{head}\r\n".encode())
+        answer = await reader.readline()
+        writer.close()
+    assert answer.split()[1] == str(status).encode()
