@@ -14,13 +14,14 @@ sent.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..errors import ConfigError, InvalidParams
+from ..errors import ConfigError, InternalError, InvalidParams
 from ..limits import Limits
+from ..protocol.content import Role
 from ..protocol.prompts import GetPromptResult, Message, Prompt, PromptArgument
 from ..protocol.utilities import CompleteResult, Completion
 from .context import Context
@@ -186,5 +187,9 @@ def make_prompt_result(prompt: RegisteredPrompt, value: Any) -> GetPromptResult:
 def _message(item: Any) -> Message:
     if not isinstance(item, Message):
         return Message("user", content_block(item))
+    if item.role not in get_args(Role):
+        raise InternalError(
+            f"A message of a prompt has the role 'user' or 'assistant', not {item.role!r}"
+        )
     content: Any = item.content
     return Message(item.role, content.content()) if isinstance(content, Media) else item

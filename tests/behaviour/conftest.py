@@ -91,7 +91,8 @@ class Talk:
         opener: Callable[..., AbstractAsyncContextManager[Client]] = getattr(self, f"_{kind}")
         async with opener(server, options) as client:
             yield client
-        check_tape(self.tape, self.revision)
+        if self.revision in REVISIONS:  # the draft dialect has no schema
+            check_tape(self.tape, self.revision)
 
     def _memory(
         self, server: Server | None, options: dict[str, Any]

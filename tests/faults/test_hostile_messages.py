@@ -107,7 +107,9 @@ async def refused(peer: Bare, name: str) -> None:
     reply = await peer.receive()
     assert reply.keys() == {"jsonrpc", "id", "error"}
     assert (reply["error"]["code"], reply["id"]) == (code, id), name
-    assert len(reply["error"]["message"]) > 10
+    said = reply["error"]["message"]
+    assert 10 < len(said) < 200, said
+    assert "\n" not in said and ". " not in said, "one sentence"
     await alive(peer)
 
 
