@@ -189,7 +189,7 @@ def _message(item: Any) -> Message:
         return Message("user", content_block(item))
     if item.role not in get_args(Role):
         raise InternalError(
-            f"A message of a prompt has the role 'user' or 'assistant', not {item.role!r}"
+            f"The role of a prompt message must be 'user' or 'assistant', not {item.role!r}"
         )
     content: Any = item.content
     return Message(item.role, content.content()) if isinstance(content, Media) else item
