@@ -437,7 +437,7 @@ async def time_limit(seconds: float, problem: str) -> AsyncIterator[None]:
 
 def backoff(failures: int) -> float:
     """Return the seconds to wait after this many consecutive failures; 0 if there were none."""
-    return aio.backoff(failures - 1, 0.1, 5.0) if failures > 0 else 0.0
+    return aio.backoff(failures - 1, 0.1, 2.0) if failures > 0 else 0.0
 
 
 def _retry_after(problem: DovetailError) -> float | None:
