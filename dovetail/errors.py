@@ -429,5 +429,6 @@ def missing_extra(feature: str, extra: str) -> ConfigError:
         extra: The extra that installs them: "http".
     """
     return ConfigError(
-        f"{feature} needs the optional packages of [{extra}]. Run: {install_command(extra)}"
+        f"{feature} requires the optional packages in the [{extra}] extra. Run: "
+        f"{install_command(extra)}"
     )

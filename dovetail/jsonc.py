@@ -85,7 +85,7 @@ def scan(text: str) -> JsonDocument:
     root = JsonNode(start, start, scanner.end, None, children)
     scanner.advance()
     if scanner.kind != "end":
-        raise scanner.error("there is more text after the end")
+        raise scanner.error("there is unexpected text after the end of the document")
     return JsonDocument(text, value, root)
 
 
@@ -167,7 +167,7 @@ class _Scanner:
     def _describe_unreadable(self) -> str:
         rest = self._text[self.start : self.start + 2]
         if rest.startswith('"'):
-            return "this string is not closed, or contains a control character"
+            return "this string is not closed or contains a control character"
         if rest == "/*":
             return "this comment is not closed"
         return "this character is not allowed here"

@@ -237,8 +237,8 @@ class Limits(Struct, frozen=True, kw_only=True):
                 or not value >= 0
             ):
                 raise ConfigError(
-                    f"Limits({name}={value!r}): {name} must be a{' whole' if whole else ''} "
-                    "number, 0 or more"
+                    f"Limits({name}={value!r}): {name} must be a non-negative "
+                    f"{'integer' if whole else 'number'}"
                 )
             if value == 0 and name in NEVER_ZERO:
                 raise ConfigError(f"Limits({name}=0): {name} must be at least 1")

@@ -373,11 +373,11 @@ def why_not_openable(url: str) -> str | None:
     except ValueError:
         return "it is not a URL"
     reasons = {
-        "only http and https URLs are opened": parts.scheme not in ("http", "https"),
+        "only http and https URLs can be opened": parts.scheme not in ("http", "https"),
         "it has no host": not host,
         "its port is not valid": port == 0,
         "it contains hidden characters or spaces": not url.isprintable() or " " in url,
-        "it contains a backslash, which programs interpret differently": "\\" in url,
+        "it contains a backslash, which different programs interpret differently": "\\" in url,
         "its host is percent-encoded": "%" in host,
     }
     return next((reason for reason, applies in reasons.items() if applies), None)

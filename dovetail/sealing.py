@@ -170,14 +170,14 @@ def key_ring(keys: Sequence[Key] | None = None) -> KeyRing:
 
 
 def _check_keys(keys: Sequence[Key], source: str) -> list[bytes]:
-    remedy = 'Make one with: python -c "import secrets; print(secrets.token_urlsafe(32))"'
+    remedy = 'Generate one with: python -c "import secrets; print(secrets.token_urlsafe(32))"'
     if not keys:
-        raise ConfigError(f"{source}: at least one key is needed. {remedy}")
+        raise ConfigError(f"{source}: at least one key is required. {remedy}")
     for number, key in enumerate(keys, 1):
         if len(key) < MIN_KEY_LENGTH:
             raise ConfigError(
                 f"{source}: key {number} has {len(key)} characters; at least {MIN_KEY_LENGTH} are "
-                f"needed. {remedy}"
+                f"required. {remedy}"
             )
     return [key if isinstance(key, bytes) else os.fsencode(key) for key in keys]
 

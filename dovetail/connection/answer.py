@@ -111,7 +111,7 @@ their first step."""
 def check_in_flight(calls: Mapping[Id, Call], id: Id, limit: int | None) -> None:
     """Raise if a session already has a request with this id, or `limit` requests, in flight."""
     if id in calls:
-        raise InvalidRequest(f"Request id {id!r} is still in flight")
+        raise InvalidRequest(f"A request with id {id!r} is still in flight")
     if limit is not None and len(calls) >= limit:
         raise Overloaded(f"{len(calls)} requests are in flight; the limit is {limit}")
 

@@ -130,21 +130,21 @@ class BusConnection(asyncio.Protocol):
                 body = start + 4
                 size = int.from_bytes(buffer[start:body])
                 if size > MAX_FRAME_BYTES:
-                    raise ValueError(f"a frame of {size} bytes")
+                    raise ValueError(f"a frame claims to be {size} bytes long")
                 if body + size > len(buffer):
                     break
                 frame = _decode(bytes(memoryview(buffer)[body : body + size]))
                 start = body + size
                 self._handle(frame)
         except (ValueError, RecursionError) as error:  # msgspec raises ValueErrors
-            self.drop(f"sent garbage ({error})")
+            self.drop(f"sent invalid data ({error})")
         del buffer[:start]
 
     def _handle(self, frame: Frame) -> None:
         try:
             self._on_frame(self, frame)
         except Exception:  # our own error, or a third process's: not the sender's fault
-            log.exception("Could not handle a frame on the bus")
+            log.exception("Could not handle a frame from the bus")
 
     def connection_lost(self, error: Exception | None) -> None:
         self._on_disconnect(self)
@@ -175,7 +175,7 @@ class BusConnection(asyncio.Protocol):
     def drop(self, why: str) -> None:
         """Close the connection immediately and log the reason."""
         if not self._transport.is_closing():
-            log.warning("Dropping a process from the bus: it %s", why)
+            log.warning("Disconnecting a process from the bus because it %s", why)
             self._transport.abort()
 
     def close(self) -> None:
@@ -241,7 +241,7 @@ class Hub:
         elif frame.kind == ANSWER:
             self._answered(member, frame.number, frame.payload)
         else:
-            member.drop(f"sent garbage (kind {frame.kind})")
+            member.drop(f"sent a frame of unknown kind {frame.kind}")
 
     def _send_to_others(self, sender: BusConnection, data: bytes) -> set[BusConnection]:
         """Send a frame to all other members, and return the members that can receive it."""
@@ -303,7 +303,7 @@ class LocalBus:
         """Ask all other processes. Return the first answer that is not None, or None if there is
         none in time."""
         if len(self._asks) >= MAX_QUESTIONS:
-            log.warning("Not asking %r: %d questions are already open", topic, MAX_QUESTIONS)
+            log.warning("Did not ask %r: %d questions are already open", topic, MAX_QUESTIONS)
             return None
         number = next(self._numbers)
         answer = self._asks[number] = asyncio.get_running_loop().create_future()
@@ -364,7 +364,7 @@ class LocalBus:
     def _send(self, kind: int, topic: str, payload: Any, number: int) -> int:
         """Send a frame and return its size in bytes, or 0 if it cannot be sent."""
         if self._connection is None:
-            log.debug("Not sending %r: no hub is connected", topic)
+            log.debug("Did not send %r over the bus: no hub is connected", topic)
             return 0
         try:
             data = _framed(kind, topic, payload, number)
@@ -373,14 +373,14 @@ class LocalBus:
             return 0
         if len(data) > MAX_FRAME_BYTES - HUB_NUMBER_BYTES:
             log.error(
-                "Cannot send %r over the bus: it is %d bytes long; the limit is %d",
+                "Cannot send %r over the bus: the frame is %d bytes long; the limit is %d",
                 topic,
                 len(data),
                 MAX_FRAME_BYTES - HUB_NUMBER_BYTES,
             )
             return 0
         if not self._connection.send(data):
-            log.debug("Not sending %r: the queue to the hub is full", topic)
+            log.debug("Did not send %r over the bus: the queue to the hub is full", topic)
             return 0
         return len(data)
 
@@ -398,12 +398,12 @@ class LocalBus:
             if (handler := self._handlers.get(topic)) is not None:
                 answer = handler(payload)
         except Exception:
-            log.exception("The handler of %r failed", topic)
+            log.exception("The handler for %r failed", topic)
         if not asyncio.iscoroutine(answer):
             self._answer(topic, answer, number)
         elif len(self._handling) >= MAX_HANDLERS:
             answer.close()
-            log.warning("Not handling %r: %d handlers are already running", topic, MAX_HANDLERS)
+            log.warning("Did not handle %r: %d handlers are already running", topic, MAX_HANDLERS)
             self._answer(topic, None, number)
         else:
             self._handling.start(self._wait(topic, answer, number))
@@ -413,7 +413,7 @@ class LocalBus:
         try:
             answer = await running
         except Exception:
-            log.exception("The handler of %r failed", topic)
+            log.exception("The handler for %r failed", topic)
         self._answer(topic, answer, number)
 
     def _answer(self, topic: str, answer: Any, number: int) -> None:

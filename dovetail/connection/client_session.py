@@ -159,7 +159,7 @@ class ClientSession:
             answer = await self._initialize(old[-1], timeout)
         if answer is None:
             names = ", ".join(revision.version for revision in wanted)
-            raise NoCommonRevision(f"The server does not speak {names}")
+            raise NoCommonRevision(f"The server does not support {names}")
         if isinstance(answer, InitializeResult):
             self._accept_greeting(answer, old)
         else:
@@ -177,7 +177,7 @@ class ClientSession:
             await asyncio.wait([discovery], timeout=probe_timeout)
             if not discovery.done():
                 log.info(
-                    "%s has not answered server/discover for %g s; sending initialize as well",
+                    "%s has not answered server/discover within %g s; also sending initialize",
                     self.connection.peer,
                     probe_timeout,
                 )
@@ -252,7 +252,7 @@ class ClientSession:
             revision = self._common(found.supported_versions, wanted)
             return (revision, found) if revision.stateless else None
         raise NoCommonRevision(
-            f"The server refused revision {newest.version}, which it claims to support"
+            f"The server rejected revision {newest.version}, although it claims to support it"
         )
 
     def _accept_discovery(self, revision: Revision, found: DiscoverResult) -> None:
@@ -266,7 +266,7 @@ class ClientSession:
             if revision.version in supported:
                 return revision
         raise NoCommonRevision(
-            f"The server speaks {', '.join(supported)}; this client speaks "
+            f"The server supports {', '.join(supported)}; this client supports "
             f"{', '.join(one.version for one in wanted)}"
         )
 
@@ -280,7 +280,7 @@ class ClientSession:
                 try:
                     return await self._greet(DRAFT_DIALECT, timeout)
                 except (PeerError, TimedOut, msgspec.MsgspecError) as problem:
-                    log.debug("The server does not speak the draft dialect either: %s", problem)
+                    log.debug("The server does not support the draft dialect either: %s", problem)
             raise _refused(refusal, newest) from None
         except msgspec.MsgspecError as problem:
             raise InvalidRequest(
@@ -386,12 +386,14 @@ class ClientSession:
         elif added is not None:
             type_ = added.type
         else:
-            raise InvalidRequest(f"The answer to {method.name} has the unknown type {kind!r}")
+            raise InvalidRequest(
+                f"The answer to {method.name} has an unknown result type: {kind!r}"
+            )
         try:
             return decode(raw, type_)
         except msgspec.MsgspecError as problem:
             raise InvalidRequest(
-                f"The answer to {method.name}, of type {kind!r}, is malformed: {problem}"
+                f"The {kind!r} answer to {method.name} is malformed: {problem}"
             ) from None
 
     def _check(self, method: Method, revision: Revision) -> None:
@@ -400,7 +402,7 @@ class ClientSession:
             self.extensions.check(method, self.server_capabilities)
             return
         if method.name not in revision.methods:
-            raise MethodNotFound(f"There is no {method.name} in revision {revision.version}")
+            raise MethodNotFound(f"Revision {revision.version} does not define {method.name}")
         capability = method.capability
         absent = revision.absent.get(ServerCapabilities, ())
         if capability == "completions" and "completions" in absent:
@@ -430,7 +432,7 @@ class ClientSession:
         revision = self.revision
         method = self._method(request.method)
         if method is None or method.result is None or method.sender == "client":
-            raise MethodNotFound(f"This client has no method {request.method!r}")
+            raise MethodNotFound(f"This client does not support the method {request.method!r}")
         if method.name == "ping":
             return self.connection.encoder.encode_result(request.id, {})
         handler = self.extensions.find_handler(
@@ -438,7 +440,7 @@ class ClientSession:
         ) or self._answers.get(method.name)
         if handler is None or revision is None:
             raise MethodNotFound(
-                f"This client did not declare {method.capability or f'support for {method.name}'}"
+                f"This client did not declare support for {method.capability or method.name}"
             )
         try:
             params = revision.lift_params(method, request.params)
@@ -538,7 +540,7 @@ def choose_revisions(choice: str | None) -> tuple[Revision, ...]:
     if revision is None:
         known = ", ".join(BY_NAME)
         raise NoCommonRevision(
-            f"There is no revision {choice!r}; there are {known}, handshake and stateless"
+            f"Unknown revision {choice!r}; use {known}, 'handshake' or 'stateless'"
         )
     return (revision,)
 
@@ -556,11 +558,11 @@ def _refused(refusal: PeerError, requested: Revision) -> DovetailError:
     supported = _supported(refusal)
     if supported is not None:
         return NoCommonRevision(
-            f"The server speaks {', '.join(supported)}; this client asked for {requested.version}"
+            f"The server supports {', '.join(supported)}; this client requested {requested.version}"
         )
     opening = "server/discover" if requested.stateless else "initialize"
     return error_from_wire(
-        opening, refusal.code, f"The server refused {opening}: {refusal.message}", refusal.data
+        opening, refusal.code, f"The server rejected {opening}: {refusal.message}", refusal.data
     )
 
 

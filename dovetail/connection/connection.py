@@ -153,7 +153,7 @@ class Connection:
         try:
             if isinstance(data, TooLong):
                 limit = data.limit or self.limits.incoming
-                text = f"The message is longer than the limit of {limit} bytes"
+                text = f"The message exceeds the limit of {limit} bytes"
                 raise Malformed(TooLarge.code, text, *peek_id(data.head))
             message = decode(data)
         except Malformed as malformed:
@@ -173,7 +173,7 @@ class Connection:
             except InvalidParams as error:
                 self._warn("ignored a malformed %s: %s", message.method, error)
             except ProtocolError as refusal:
-                self._warn("refused a %s: %s", message.method, refusal)
+                self._warn("rejected a %s: %s", message.method, refusal)
             except (DovetailError, msgspec.MsgspecError, UnicodeDecodeError) as error:
                 self._warn("ignored a malformed %s: %s", message.method, error)
             except Exception:
@@ -315,7 +315,7 @@ class Connection:
     def _resolve(self, message: Response | ErrorResponse) -> None:
         pending = self._pending.pop(message.id, None)
         if pending is None:
-            log.debug("Ignored a reply to %r: no request with this id is open", message.id)
+            log.debug("Ignored a reply with id %r: no request with this id is pending", message.id)
         elif isinstance(message, ErrorResponse):
             error = message.error
             if error.code == ParseError.code or message.id is None:
@@ -446,8 +446,8 @@ class PeerError(DovetailError):
 
 
 def _unforeseen(request: Request) -> ProtocolError:
-    log.exception("Could not accept %s", request.method)
-    return InternalError(f"{request.method} could not be accepted")
+    log.exception("Could not process the request %s", request.method)
+    return InternalError(f"The request {request.method} could not be processed")
 
 
 def _closed(reason: Exception | None, *, sent: bool = True) -> Exception:

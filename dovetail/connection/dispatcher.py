@@ -182,7 +182,7 @@ class Dispatcher:
         """
         name, caller = request.method, source.caller
         if caller is not None and caller.is_shut_down:
-            raise InvalidRequest("This session is shut down. Only `exit` is accepted now.")
+            raise InvalidRequest("This session has been shut down. Only `exit` is accepted now.")
         known = source.header_revision if caller is None else caller.revision
         row = self.find_method(name, known)
         check_headers = source.check_headers
@@ -490,8 +490,8 @@ def _lift(message: Request | Notification, method: Method | None, caller: Caller
 
 
 def _no_method(name: str, revision: Revision | None = None) -> MethodNotFound:
-    where = "here" if revision is None else f"in revision {revision.version}"
-    return MethodNotFound(f"There is no method {name!r} {where}")
+    where = "by this server" if revision is None else f"in revision {revision.version}"
+    return MethodNotFound(f"The method {name!r} is not supported {where}")
 
 
 async def _set_level(call: Call) -> EmptyResult:

@@ -45,16 +45,18 @@ class MessageEncoder:
             except UnicodeEncodeError:
                 data = encode(replace_surrogates(message))
         except RecursionError:
-            raise InternalError("The result is nested too deeply, or contains itself") from None
+            raise InternalError("The result is nested too deeply or refers to itself") from None
         except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as error:
-            raise InternalError(f"The result cannot be written as JSON: {error}") from None
+            raise InternalError(f"The result cannot be encoded as JSON: {error}") from None
         if self._redact is not None:
             data = _redacted(data, self._redact)
         if b"\n" in data:
             # The newline is between tokens of raw JSON; inside a string it would be escaped.
             data = data.replace(b"\n", b" ")
         if len(data) > self._limit:
-            raise TooLarge(f"The message would be {len(data)} bytes; the limit is {self._limit}")
+            raise TooLarge(
+                f"The message would be {len(data)} bytes long; the limit is {self._limit}"
+            )
         return data
 
     def encode_result(self, id: Id, result: Any) -> bytes:

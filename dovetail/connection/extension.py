@@ -96,8 +96,7 @@ class Extension(Struct, frozen=True, kw_only=True, eq=False):
     def __post_init__(self) -> None:
         if not isinstance(self.id, str) or not _ID.fullmatch(self.id):
             raise ConfigError(
-                f"{self.id!r} is not the identifier of an extension; write it like "
-                "'com.example/name'"
+                f"{self.id!r} is not a valid extension identifier; use the form 'com.example/name'"
             )
         own_methods, wrapped = (
             {method.name for method in self.methods},
@@ -105,15 +104,15 @@ class Extension(Struct, frozen=True, kw_only=True, eq=False):
         )
         wrong = (
             (
-                "belongs to the core; wrap it with around=",
+                "is a core method; wrap it with around=",
                 (name for name in own_methods if _is_core_method(name, self.handshake)),
             ),
-            ("has a handler, but is not in methods=", self.handlers.keys() - own_methods),
+            ("has a handler but is not listed in methods=", self.handlers.keys() - own_methods),
             (
-                "cannot be wrapped: it is not a request of the core that becomes a call",
+                "cannot be wrapped: only core requests that become calls can be wrapped",
                 filter(_is_unwrappable, wrapped),
             ),
-            ("is a kind of result that the core defines", self.kinds.keys() & CORE_KINDS),
+            ("is a result type defined by the core", self.kinds.keys() & CORE_KINDS),
         )
         for problem, names in wrong:
             if found := sorted(names):
@@ -146,17 +145,17 @@ class Extensions:
         for other in self._all:
             if other.id == extension.id:
                 raise ConfigError(
-                    f"The extension {extension.id} was added twice; a server adds those for "
-                    "tasks, skills and apps itself"
+                    f"The extension {extension.id} was added twice; a server adds the tasks, "
+                    "skills and apps extensions itself"
                 )
             for kind in sorted(other.kinds.keys() & extension.kinds.keys()):
                 raise ConfigError(
-                    f"{kind} is a kind of result in two extensions: {other.id} and {extension.id}"
+                    f"Two extensions define the result type {kind}: {other.id} and {extension.id}"
                 )
         methods = {method.name: (method, extension) for method in extension.methods}
         for name in sorted(methods.keys() & self._methods.keys()):
             raise ConfigError(
-                f"{name} is a method in two extensions: {self._methods[name][1].id} and "
+                f"Two extensions define the method {name}: {self._methods[name][1].id} and "
                 f"{extension.id}"
             )
         self._all += (extension,)
@@ -298,7 +297,7 @@ def missing_extension(what: str, id: str) -> MissingCapability:
         id: The identifier of the extension.
     """
     return MissingCapability(
-        f"{what} needs a client that declares the extension {id}",
+        f"{what} requires a client that declares the extension {id}",
         data={"requiredCapabilities": {"extensions": {id: {}}}},
     )
 

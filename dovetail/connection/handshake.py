@@ -101,12 +101,14 @@ def negotiate(requested: str, served: tuple[Revision, ...]) -> Revision:
         revision for revision in served if not revision.stateless and not revision.dialects
     ]
     if served == (DRAFT_DIALECT,):
-        raise InvalidParams("initialize: this server expects `mcpVersion` (detailed draft)")
+        raise InvalidParams(
+            "initialize: this server expects `mcpVersion`, as in the detailed draft"
+        )
     if not handshake:
         names = version_names(served)
         raise UnsupportedVersion(
-            f"This server does not support `initialize`: it speaks {', '.join(names)}, "
-            "in which each request carries its version",
+            f"This server does not support `initialize`: it supports {', '.join(names)}, in which "
+            "each request states its version",
             data={"supported": names, "requested": requested},
         )
     return next(
@@ -131,7 +133,7 @@ def agreed_revision(
     if chosen is None or chosen.stateless or chosen not in wanted:
         names = ", ".join(revision.version for revision in wanted)
         raise NoCommonRevision(
-            f"The server answered with revision {answer.protocol_version!r}; this client "
-            f"speaks {names}"
+            f"The server answered with revision {answer.protocol_version!r}; this client supports "
+            f"{names}"
         )
     return chosen

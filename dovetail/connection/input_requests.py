@@ -113,12 +113,12 @@ def check(call: Call, method: str, params: Any) -> None:
     parts = [part for parts in wanted.values() for part in parts]
     what = f"{method} ({', '.join(parts)})" if parts else method
     if not call.method.asks:
-        raise CannotAsk(f"{call.name} may not ask its client anything")
+        raise CannotAsk(f"{call.name} is not allowed to ask its client for input")
     absent = revision.absent.get(type(params), ())
     if (not revision.stateless and method not in revision.methods) or any(
         part in absent for part in parts
     ):
-        raise CannotAsk(f"There is no {what} in revision {revision.name}")
+        raise CannotAsk(f"Revision {revision.name} does not define {what}")
     if not has_capabilities(caller.capabilities, wanted, revision):
         raise CannotAsk(f"The client did not declare support for {what}", wanted)
     if problem := find_flaw(params):
@@ -143,8 +143,8 @@ async def ask(call: Call, method: str, params: Any, key: str | None = None) -> R
             return answer
         if call.caller.revision.stateless:
             raise CannotAsk(
-                f"{method}: the handler of this {call.name} was started without support "
-                "for questions"
+                f"{method}: the handler for this {call.name} was started without support for "
+                "questions"
             )
         return await ask_over_back_channel(call, method, params)
     finally:
@@ -183,7 +183,7 @@ async def _wait_initialized(initialized: asyncio.Event, method: str) -> None:
     except TimeoutError:
         initialized.set()  # the next question does not wait
         log.warning(
-            "Sending %s, although the client has not sent notifications/initialized within %g s",
+            "Sending %s although the client did not send notifications/initialized within %g s",
             method,
             INITIALIZED_SECONDS,
         )
@@ -191,7 +191,9 @@ async def _wait_initialized(initialized: asyncio.Event, method: str) -> None:
 
 def too_many_rounds(call: Call, limits: Limits) -> InternalError:
     """Return the error for a handler that never stops asking."""
-    return InternalError(f"{call.name} asked {limits.asks} times in a row, which is the limit")
+    return InternalError(
+        f"{call.name} asked the client {limits.asks} times in a row, which is the limit"
+    )
 
 
 def remember_elicitation(caller: Caller, id: str) -> None:
@@ -203,7 +205,7 @@ def remember_elicitation(caller: Caller, id: str) -> None:
 
 def client_refused(method: str, code: int, message: str) -> ToolError:
     """Return the error for a client that answered a question with an error."""
-    return ToolError(f"The client refused {method}: {message or f'error {code}'}")
+    return ToolError(f"The client rejected {method}: {message or f'error {code}'}")
 
 
 async def once(call: Call, key: str, function: Callable[[], Any]) -> Any:
@@ -387,8 +389,8 @@ class SuspendableCall:
     def divergence_error(self) -> InternalError:
         """Return the error for a handler that asks different questions each time."""
         text = (
-            "was run again and did not repeat its earlier questions; put everything that differs "
-            "between runs into ctx.once"
+            "was run again and did not repeat its earlier questions; wrap everything that differs "
+            "between runs in ctx.once"
         )
         log.error("%s %s: %s", self.call.name, text, ", ".join(sorted(self._unused_keys)))
         return InternalError(f"{self.call.name} {text}")
@@ -405,7 +407,7 @@ class SuspendableCall:
             self.diverging = False
             return Raw(known)
         if key in self.open_questions:
-            raise InternalError(f"Two open questions have the key {key!r}")
+            raise InternalError(f"Two open questions have the same key: {key!r}")
         future: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
         self.open_questions[key] = OpenQuestion(method, params, future)
         self.close_round_soon()

@@ -130,7 +130,7 @@ class MultiRoundTrip:
             and not visits
             and not self.key_ring.encrypts
         ):
-            raise self._invalid_state(call, "its call is no longer suspended here")
+            raise self._invalid_state(call, "its call is no longer suspended in this process")
         else:
             run = SuspendableCall(call, journal, answers, request_key)
             run.start(handle)
@@ -259,8 +259,8 @@ class MultiRoundTrip:
         replayable = self.key_ring.encrypts
         if request_state is not None and run.call.once_results and not replayable:
             raise InternalError(
-                f"{call.name}: ctx.once before InputRequired needs `cryptography` to keep "
-                "its result"
+                f"{call.name}: calling ctx.once before returning InputRequired requires "
+                "`cryptography`, which encrypts its result"
             )
         answers = run.answers if replayable and request_state is None else {}
         once_results = {
@@ -301,7 +301,9 @@ class MultiRoundTrip:
                 self.key_ring.open(PURPOSE, state, bound=self._server_name), type=Journal
             )
         except (Forged, msgspec.MsgspecError):
-            raise self._invalid_state(call, "it was not made here, or was changed") from None
+            raise self._invalid_state(
+                call, "it was not created by this server or has been modified"
+            ) from None
         if journal.expires < time.time():
             raise self._invalid_state(call, "it has expired")
         if journal.request_digest != _request_digest(request_key):
@@ -310,7 +312,7 @@ class MultiRoundTrip:
 
     def _invalid_state(self, call: Call, reason: str) -> InvalidParams:
         """Return the error for an invalid state. Only the log contains the reason."""
-        log.warning("The requestState of a %s was refused: %s", call.name, reason)
+        log.warning("The requestState in a %s request was rejected: %s", call.name, reason)
         return InvalidParams(
             "The requestState is not valid; send the request again without it",
             parameter="requestState",
@@ -379,9 +381,9 @@ def _check_questions(
 ) -> dict[str, OpenQuestion]:
     """Check the questions that a handler returned, as `ctx` would, and return them."""
     if not call.method.asks:
-        raise InternalError(f"{call.name} may not ask its client anything")
+        raise InternalError(f"{call.name} is not allowed to ask its client for input")
     if not required.requests and required.state is None:
-        raise InternalError(f"{call.name} returned InputRequired without a question or a state")
+        raise InternalError(f"{call.name} returned InputRequired without any questions or state")
     questions = {}
     for key, params in required.requests.items():
         method, params, form = QUESTIONS[question_method(params)], params or Params(), None
@@ -393,7 +395,7 @@ def _check_questions(
                 form = service.make_form(params.message, params.requested_schema)
                 params = replace(params, requested_schema=form.schema)
         except (ConfigError, SchemaError) as error:
-            raise InternalError(f"{call.name} cannot ask {key!r}: {error}") from None
+            raise InternalError(f"{call.name} cannot ask the question {key!r}: {error}") from None
         questions[key] = OpenQuestion(method, params, form=form)
     return questions
 

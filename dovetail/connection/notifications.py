@@ -58,7 +58,9 @@ class NotificationRunner:
             (len(self._tasks), limit),
         ):
             if count >= most:
-                raise Overloaded(f"{count} notifications are being handled; the limit is {most}")
+                raise Overloaded(
+                    f"{count} notifications are already being handled; the limit is {most}"
+                )
         # Start as eagerly as requests do; otherwise a later request would be handled first.
         task = asyncio.Task(_logged(handler, call), loop=asyncio.get_running_loop(), **EAGER)
         self._tasks.add(task)

@@ -42,13 +42,13 @@ def caller_of(meta: Meta, served: dict[Any, Revision], service: Service, state: 
         raise unsupported_version(requested, service.revisions)
     if CLIENT_CAPABILITIES not in meta:
         raise InvalidParams(
-            f"_meta lacks {CLIENT_CAPABILITIES!r}, which every request must carry",
+            f"_meta has no {CLIENT_CAPABILITIES!r}, which is required in every request",
             parameter=f"_meta.{CLIENT_CAPABILITIES}",
         )
     level = meta.get(LOG_LEVEL)
     if level is not None and (not isinstance(level, str) or level not in SEVERITY):
         raise InvalidParams(
-            f"{level!r} is not a log level; the levels are {', '.join(SEVERITY)}",
+            f"{level!r} is not a log level; use one of {', '.join(SEVERITY)}",
             parameter=f"_meta.{LOG_LEVEL}",
         )
     info, capabilities = _client(meta)
@@ -78,7 +78,7 @@ def unsupported_version(requested: Any, served: tuple[Revision, ...]) -> Unsuppo
     """Return the error for an unsupported version, which lists the supported ones."""
     names = version_names(served)
     return UnsupportedVersion(
-        f"Unsupported protocol version {requested!r}; this server speaks {', '.join(names)}",
+        f"Unsupported protocol version {requested!r}; this server supports {', '.join(names)}",
         data={"supported": names, "requested": str(requested)},
     )
 
@@ -86,8 +86,8 @@ def unsupported_version(requested: Any, served: tuple[Revision, ...]) -> Unsuppo
 def missing_version(method: str) -> InvalidParams:
     """Return the error for a request that belongs to neither era."""
     return InvalidParams(
-        f"{method} was sent before `initialize`, and its _meta lacks {PROTOCOL_VERSION!r}: "
-        "send `initialize` first, or put the version and the capabilities into each request",
+        f"{method} was sent before `initialize`, and its _meta has no {PROTOCOL_VERSION!r}. Send "
+        "`initialize` first, or include the version and capabilities in each request.",
         parameter=f"_meta.{PROTOCOL_VERSION}",
     )
 

@@ -43,7 +43,7 @@ def check_ticket(ring: KeyRing, given: str, server: str, user: str | None) -> st
         )
     except (ValueError, msgspec.MsgspecError):
         raise _refused(
-            "it was not made here, was changed, or belongs to another user or server"
+            "it was not created by this server, has been modified, or belongs to another user"
         ) from None
     if expires < time.time():
         raise _refused("it has expired")
@@ -65,5 +65,5 @@ def _bound(server: str, user: str | None) -> bytes:
 
 def _refused(reason: str) -> UrlRefused:
     """Return the error for an invalid ticket. Only the log contains the reason."""
-    log.warning("The ticket of a URL elicitation was refused: %s", reason)
+    log.warning("The ticket in a URL elicitation link was rejected: %s", reason)
     return UrlRefused("This link is not valid for you or has expired; ask for a new one")

@@ -154,7 +154,7 @@ def _message(envelope: _Envelope) -> Message:
             return Notification(method, envelope.params)
         if id is None:
             raise Malformed(
-                INVALID_REQUEST, "A request id must be a string or an integer, never null"
+                INVALID_REQUEST, "A request id must be a string or an integer, not null"
             )
         return Request(id, method, envelope.params)
     if bytes(envelope.error) not in (b"", b"null"):  # some peers send a null error with the result
@@ -223,7 +223,7 @@ def _invalid(data: bytes, error: msgspec.MsgspecError) -> Malformed:
             id = found
         elif "id" in value:
             return Malformed(
-                INVALID_REQUEST, "A request id must be a string or an integer, never null"
+                INVALID_REQUEST, "A request id must be a string or an integer, not null"
             )
         reply = "method" not in value
     return Malformed(INVALID_REQUEST, f"Not a valid message: {error}", id, reply)

@@ -68,7 +68,7 @@ async def accept(
             scope,
             send,
             400,
-            f"This server speaks the subprotocol {SUBPROTOCOL!r}; the client offered {others}",
+            f"This server supports the subprotocol {SUBPROTOCOL!r}; the client offered {others}",
         )
         return None
     await send({"type": "websocket.accept", "subprotocol": SUBPROTOCOL if offered else None})
@@ -265,8 +265,8 @@ class _ClientWebSocket:
         ours = None if closed.rcvd_then_sent else closed.sent
         if ours is not None and ours.code == 1009:
             return (
-                "the server sent a message of more than "
-                f"{self._limits.incoming} bytes (Limits.incoming)"
+                f"the server sent a message larger than {self._limits.incoming} bytes "
+                "(Limits.incoming)"
             )
         if ours is not None and ours.code == 1011:
             return f"the server did not answer a ping within {PING_SECONDS:g} s"
@@ -307,7 +307,8 @@ def _refusal(name: str, refusal: "InvalidStatus", user_headers: Iterable[str]) -
     if response.status_code in AUTH_STATUSES:
         return explain_refusal(name, _head(refusal), user_headers, text)
     status = (
-        f"{name}: the server refused with HTTP {response.status_code} {response.reason_phrase}"
+        f"{name}: the server refused the connection with HTTP {response.status_code} "
+        f"{response.reason_phrase}"
     ).rstrip()
     if "Location" in response.headers:
         where = response.headers["Location"]

@@ -481,7 +481,7 @@ async def test_what_a_method_is_about_is_repeated_in_a_header_that_the_server_co
         careless = extended.Method("greetings/open", "client", Opened, extended.EmptyResult)
         async with Client(url, revision="stateless", extensions=[extension_of(careless)]) as client:
             with pytest.raises(
-                HeaderMismatch, match=r"Mcp-Name is missing\. Send the value of params\.doorId"
+                HeaderMismatch, match=r"Mcp-Name is missing\. Set it to the value of params\.doorId"
             ):
                 await client.request("greetings/open", {"doorId": "front"})
     assert names == ["front", "=?base64?YsOkY2s=?="]

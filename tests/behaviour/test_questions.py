@@ -321,7 +321,7 @@ async def test_when_one_question_comes_to_nothing_the_others_are_taken_back() ->
             "notifications/cancelled",
             second["id"],
         )
-        assert "The client refused elicitation/create: no" in refusal(await peer.receive())
+        assert "The client rejected elicitation/create: no" in refusal(await peer.receive())
 
 
 async def test_a_client_that_leaves_while_it_is_asked_is_no_error_of_the_server(
@@ -355,13 +355,13 @@ async def test_what_may_not_ask_cannot_do_so_by_itself_either(
             await peer.greet(revision, EVERYTHING)
         reply = await peer.ask("tools/list", modern() if revision == NEW else {})
     assert reply["error"]["code"] == InternalError.code
-    assert "may not ask its client anything" in reply["error"]["message"]
+    assert "is not allowed to ask its client for input" in reply["error"]["message"]
 
 
 @ERAS
 async def test_neither_a_question_nor_a_state_is_an_error_in_either_era(revision: str) -> None:
     async with bare(asking(returning())) as peer:
-        assert "without a question or a state" in refusal(await reply_of(peer, revision))
+        assert "without any questions or state" in refusal(await reply_of(peer, revision))
 
 
 async def test_a_handler_that_only_wants_to_be_called_again_is_not_called_at_once() -> None:

@@ -419,7 +419,7 @@ async def test_an_answer_of_another_type_is_invalid_for_every_method(kind: str) 
                     },
                 )
             )
-            with pytest.raises(InvalidRequest, match=r"unknown type"):
+            with pytest.raises(InvalidRequest, match=r"unknown result type"):
                 await asking
 
 

@@ -45,7 +45,7 @@ CRASH = "import sys; print('no key in the environment', file=sys.stderr); sys.ex
             ["ping", WEATHER, "--server", "x"],
             "--server chooses from an mcp.json file, but the target is",
         ),
-        (["ping", WEATHER, "--revision", "1999"], "There is no revision '1999'; there are"),
+        (["ping", WEATHER, "--revision", "1999"], "Unknown revision '1999'; use"),
         (["run"], "the following arguments are required: FILE[:OBJECT]"),
         (["ping", WEATHER, "\x1b[31m"], r"unrecognized arguments: \x1b[31m"),
     ],

@@ -341,7 +341,7 @@ async def test_a_state_that_was_changed_is_refused(
     ]
     changed += [state + "=", " " + state, "\N{SNOWMAN}" * 40]
     for other in changed:
-        assert "not made here, or was changed" in await refused(
+        assert "not created by this server or has been modified" in await refused(
             scene, caplog, other, {"one": yes("1")}
         )
     assert questions(await scene.send(state, {"one": yes("1")})) == ["two"], (
@@ -355,11 +355,11 @@ async def test_a_token_of_another_purpose_or_key_is_no_state(
 ) -> None:
     scene, other = Scene(two, replay=replay), Scene(two, keys="another key that is long enough")
     state = (await other.send()).request_state
-    assert "not made here" in await refused(scene, caplog, state)
-    assert "not made here" in await refused(
+    assert "not created by this server" in await refused(scene, caplog, state)
+    assert "not created by this server" in await refused(
         scene, caplog, key_ring([KEY]).seal("session", b"something")
     )
-    assert "not made here" in await refused(
+    assert "not created by this server" in await refused(
         scene, caplog, key_ring([KEY]).seal("state", b"no journal")
     )
 
@@ -828,10 +828,10 @@ async def test_without_encryption_a_run_that_had_to_go_cannot_be_taken_up(
     scene = Scene(two, keys=bare_ring(), parked=1)
     first = await scene.send()
     await scene.send()
-    assert "no longer suspended here" in await refused(
+    assert "no longer suspended in this process" in await refused(
         scene, caplog, first.request_state, {"one": yes("1")}
     )
-    assert "no longer suspended here" in await refused(
+    assert "no longer suspended in this process" in await refused(
         Scene(two, keys=bare_ring()), caplog, first.request_state, {"one": yes("1")}
     )
 
@@ -956,7 +956,7 @@ async def test_neither_a_question_nor_a_state_is_an_error_of_the_server() -> Non
     async def handle(call: Call) -> Any:
         return InputRequired()
 
-    with pytest.raises(InternalError, match="without a question or a state"):
+    with pytest.raises(InternalError, match="without any questions or state"):
         await Scene(handle).send()
 
 

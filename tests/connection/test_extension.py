@@ -84,7 +84,7 @@ def test_an_identifier_is_a_prefix_of_labels_and_a_name(id: str) -> None:
     ],
 )
 def test_what_is_no_identifier_is_refused_with_an_example(id: Any) -> None:
-    with pytest.raises(ConfigError, match=r"write it like 'com\.example/name'"):
+    with pytest.raises(ConfigError, match=r"use the form 'com\.example/name'"):
         Extension(id=id)
 
 
@@ -100,7 +100,7 @@ def test_what_is_no_identifier_is_refused_with_an_example(id: Any) -> None:
             {"methods": [Method("server/discover", "client", Params)], "handshake": False},
             "server/discover belongs to the core",
         ),
-        ({"handlers": {"x/do": nothing}}, "x/do has a handler, but is not in methods"),
+        ({"handlers": {"x/do": nothing}}, "x/do has a handler but is not listed in methods"),
         (
             {"methods": [ROW], "handlers": {"x/do": nothing, "x/b": nothing, "x/a": nothing}},
             "x/a, x/b has a handler",
@@ -115,11 +115,11 @@ def test_what_is_no_identifier_is_refused_with_an_example(id: Any) -> None:
         ),
         (
             {"kinds": {"complete": ResultKind(Result, finish)}},
-            "complete is a kind of result that the core defines",
+            "complete is a result type defined by the core",
         ),
         (
             {"kinds": {"input_required": ResultKind(Result, finish)}},
-            "input_required is a kind of result",
+            "input_required is a result type",
         ),
     ],
 )
@@ -148,14 +148,14 @@ CLASHES = [
     ([Extension(id=ID), Extension(id=ID)], "com.example/x was added twice"),
     (
         [Extension(id=ID, methods=[ROW]), Extension(id="com.example/y", methods=[ROW])],
-        "x/do is a method in two extensions: com.example/x and com.example/y",
+        "Two extensions define the method x/do: com.example/x and com.example/y",
     ),
     (
         [
             Extension(id=f"com.example/{name}", kinds={"k": ResultKind(Result, finish)})
             for name in "xy"
         ],
-        "k is a kind of result in two extensions: com.example/x and com.example/y",
+        "Two extensions define the result type k: com.example/x and com.example/y",
     ),
 ]
 
@@ -459,14 +459,14 @@ class client_sees:
 
 async def test_a_kind_that_nobody_declared_is_refused_by_name() -> None:
     async with pair(sending(PARCEL)) as client:
-        with pytest.raises(InvalidRequest, match="unknown type 'parcel'"):
+        with pytest.raises(InvalidRequest, match="unknown result type: 'parcel'"):
             await client.call_tool("tool")
 
 
 async def test_a_kind_is_for_the_methods_that_it_names() -> None:
     ours = Extension(id=ID, kinds={"parcel": ResultKind(Parcel, unpack, of=("prompts/get",))})
     async with pair(sending(PARCEL), extensions=[ours]) as client:
-        with pytest.raises(InvalidRequest, match="unknown type 'parcel'"):
+        with pytest.raises(InvalidRequest, match="unknown result type: 'parcel'"):
             await client.call_tool("tool")
 
 
@@ -474,7 +474,9 @@ async def test_a_kind_is_for_the_methods_that_it_names() -> None:
 async def test_a_kind_that_does_not_fit_its_type_is_the_servers_mistake() -> None:
     ours = Extension(id=ID, kinds={"parcel": ResultKind(Parcel, unpack)})
     async with pair(sending(EmptyResult(result_type="parcel")), extensions=[ours]) as client:
-        with pytest.raises(InvalidRequest, match=r"of type 'parcel', is malformed: .*number"):
+        with pytest.raises(
+            InvalidRequest, match=r"The 'parcel' answer to .* is malformed: .*number"
+        ):
             await client.call_tool("tool")
 
 

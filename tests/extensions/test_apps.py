@@ -297,7 +297,7 @@ def test_an_extension_of_the_same_name_does_not_take_the_place_of_apps() -> None
         lambda: server.add_tool(lambda: "", name="hidden", visibility="app"),
         lambda: server.add_app(URI, HTML),
     ):
-        with pytest.raises(ConfigError, match="/ui was added twice; a server adds those for"):
+        with pytest.raises(ConfigError, match="/ui was added twice; a server adds the tasks"):
             add()
         assert len(server._tools.snapshot.items) == len(server._resources.snapshot.items) == 0
 

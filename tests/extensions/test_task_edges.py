@@ -104,7 +104,7 @@ async def test_a_tool_that_asks_nothing_and_keeps_nothing_is_told_so(form: str) 
         return InputRequired({})
 
     async with Client(server, revision=form) as client:
-        with pytest.raises(InternalError, match="without a question or a state"):
+        with pytest.raises(InternalError, match="without any questions or state"):
             await client.call_tool("empty")
 
 

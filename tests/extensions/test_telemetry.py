@@ -665,7 +665,7 @@ def test_without_the_library_the_remedy_is_one_line() -> None:
         "except ConfigError as error: print(error)"
     )
     assert run(code) == (
-        "telemetry() needs the optional packages of [telemetry]. "
+        "telemetry() requires the optional packages in the [telemetry] extra. "
         "Run: pip install 'dovetail-mcp[telemetry]'"
     )
 

@@ -138,7 +138,7 @@ async def test_without_a_common_key_a_round_that_lands_elsewhere_is_refused(char
         ):
             with pytest.raises(InvalidParams, match="requestState is not valid"):
                 await client.call_tool("book", {"city": "Rome"})
-        assert "not made here" in one.said() + other.said()
+        assert "not created by this server" in one.said() + other.said()
     assert len(lines(charges)) == 0
 
 
@@ -267,4 +267,4 @@ async def test_without_cryptography_a_run_that_is_gone_is_a_clear_error(charges:
         ) as client:
             with pytest.raises(ProtocolError, match="send the request again without it"):
                 await client.call_tool("book", {"city": "Rome"})
-        assert "its call is no longer suspended here" in program.said()
+        assert "its call is no longer suspended in this process" in program.said()

@@ -224,7 +224,7 @@ async def test_an_answer_over_the_bound_ends_the_request_that_it_answers() -> No
         return "x" * 5000
 
     async with pair(server, revision="2025-06-18", limits=Limits(incoming=1000)) as client:
-        with pytest.raises(TooLarge, match="longer than the limit of 1000 bytes"):
+        with pytest.raises(TooLarge, match="exceeds the limit of 1000 bytes"):
             await client.call_tool("big")
         await client.ping()
 

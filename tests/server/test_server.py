@@ -346,7 +346,7 @@ async def test_an_isolated_tool_runs_in_a_child_that_can_be_ended() -> None:
     ("bounds", "said"),
     [
         ({"threads": 0}, "threads=0.*must be at least 1"),
-        ({"incoming": -5}, "incoming=-5.*whole number, 0 or more"),
+        ({"incoming": -5}, "incoming=-5.*must be a non-negative integer"),
         ({"timeout": "5"}, "timeout='5'.*must be a number"),
         ({"in_flight": 1.5}, "in_flight=1.5.*whole number"),
         ({"timeout": float("nan")}, "timeout=nan"),

@@ -235,7 +235,7 @@ async def test_a_message_over_the_servers_bound_is_refused_and_the_conversation_
 async def test_a_message_over_the_clients_bound_ends_the_connection_and_says_so() -> None:
     async with visited(Hall(), Limits(incoming=100_000)) as client:
         with pytest.raises(
-            ConnectionClosed, match=r"a message of more than 100000 bytes \(Limits.incoming\)"
+            ConnectionClosed, match=r"a message larger than 100000 bytes \(Limits.incoming\)"
         ):
             await client.call_tool("blow", {"size": 200_000})
 

@@ -58,7 +58,7 @@ def encode_value(value: str | int | bool) -> str:
         return "true" if value else "false"
     if isinstance(value, int):
         if not -MAX_SAFE_INTEGER <= value <= MAX_SAFE_INTEGER:
-            raise ValueError("An integer beyond ±(2^53 - 1) cannot be sent in a header")
+            raise ValueError("An integer outside ±(2^53 - 1) cannot be sent in a header")
         return str(value)
     plain = value.isascii() and value.isprintable() and value == value.strip(" ")
     if plain and not (value.startswith(_OPEN) and value.endswith(_CLOSE)):

@@ -167,8 +167,8 @@ class SseServer:
         if status == 202:
             return "Accepted"
         if status is not None:
-            return "The event stream of this session is not being read. Read it, then retry."
-        text = "This session does not exist, or has ended. Open a new one with GET."
+            return "The client is not reading this session's event stream. Read it, then retry."
+        text = "This session does not exist or has ended. Open a new one with GET."
         if self._bus.alone:
             text += " If the server runs several processes, use workers= or a shared bus."
         return text

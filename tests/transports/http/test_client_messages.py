@@ -126,7 +126,7 @@ async def test_parameters_are_mirrored_once_the_tools_are_known() -> None:
             await client.list_tools()
             await client.call_tool("sql", {"region": " padded", "size": 7, "query": "x"})
             await client.call_tool("sql", {"region": None})
-            with pytest.raises(InvalidParams, match=r"beyond ±\(2\^53"):
+            with pytest.raises(InvalidParams, match=r"outside ±\(2\^53"):
                 await client.call_tool("sql", {"size": 2**53})
         first, second = server.heard("tools/call")
         assert first.headers["mcp-param-region"] == "=?base64?IHBhZGRlZA==?="
@@ -761,7 +761,8 @@ async def test_credentials_never_go_to_another_origin(header: str) -> None:
 
         async with Scripted(script) as server:
             with pytest.raises(
-                ConnectFailed, match=rf"{server.url}: redirected to another origin.*use {other.url}"
+                ConnectFailed,
+                match=rf"{server.url}: refused a redirect to another origin.*use {other.url}",
             ):
                 await Client(server.url, headers={header: "secret"}).connect()
         assert other.asked == []

@@ -366,7 +366,7 @@ async def test_a_client_that_does_not_read_keeps_a_tool_waiting_and_memory_bound
         (channel,) = house.hall.channels
         assert channel.full and channel._size < 100_000
         status, text = await peer.post(call(3, "add", a=1, b=2))
-        assert status == 503 and "not being read" in text
+        assert status == 503 and "not reading" in text
         transport.resume_reading()
         while "result" not in (reply := await peer.answer()):
             pass

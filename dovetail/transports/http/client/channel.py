@@ -348,12 +348,14 @@ class HttpChannel:
                 )
             except Unauthorized as problem:
                 # The request itself was accepted, so it must not be sent again after a login.
-                raise ConnectionClosed(f"{broken}; it cannot be resumed: {problem}") from None
+                raise ConnectionClosed(
+                    f"{broken}; the stream cannot be resumed: {problem}"
+                ) from None
             if refusal is not None:
                 if refusal.status == 404 and self._headers.session is not None:
                     self._break(_session_lost(refusal))
                 raise ConnectionClosed(
-                    f"{broken}; it cannot be resumed: {refusal.url} {refusal.status_text}"
+                    f"{broken}; the stream cannot be resumed: {refusal.url} {refusal.status_text}"
                 )
 
     async def _get(
@@ -377,7 +379,7 @@ class HttpChannel:
         except Unauthorized:
             raise
         except DovetailError as problem:
-            log.debug("A stream broke: %s", problem)
+            log.debug("A stream was interrupted: %s", problem)
         return None
 
     # refusals
@@ -402,7 +404,7 @@ class HttpChannel:
             text = "" if error is None else error.message
             raise error_for_status(reply, message.method, text, opening, self._transport.headers)
         if message.request_id is None:
-            log.warning("The server refused %s: %s", message.method or "a response", error.message)
+            log.warning("The server rejected %s: %s", message.method or "a response", error.message)
         else:
             body = Error(error.code, error.message, error.data)
             self._receive(encode(ErrorResponse(message.request_id, body)))
@@ -457,7 +459,7 @@ class HttpChannel:
             try:
                 refusal = await self._get(content_type, position, read)
             except Unauthorized as problem:
-                log.info("The server refused the notification stream: %s", problem)
+                log.info("The server rejected the request for a notification stream: %s", problem)
                 self._listener_needs_login = problem.curable
                 return
             if refusal is not None:

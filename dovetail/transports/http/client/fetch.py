@@ -100,8 +100,8 @@ class _AddressCheck:
         if not self._refused:
             return ""
         return (
-            f"{name}: {self._refused} is a private address, and a server outside that network must "
-            "not make this client send requests to it"
+            f"{name}: {self._refused} is a private address; a server outside that network must not "
+            "make this client send requests to it"
         )
 
 

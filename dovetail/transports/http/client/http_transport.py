@@ -84,7 +84,7 @@ def check_url(url: str, shown: str | None = None) -> str:
             'Use headers={"Authorization": …} instead.'
         )
     if not parts.hostname or bad_port or re.search(r"[\x00-\x20\x7f]", url):
-        raise ConfigError(f"{shown!r} is not the URL of a server")
+        raise ConfigError(f"{shown!r} is not a valid server URL")
     return url.partition("#")[0]
 
 
@@ -207,8 +207,8 @@ class HttpReply:
         """The status, for use in an error message."""
         if self.status in METHOD_CHANGING_REDIRECTS:
             return (
-                f"redirects to {self.headers.get('Location')} with {self.status}, which would "
-                "drop the message. Use that URL."
+                f"redirects to {self.headers.get('Location')} with status {self.status}, which "
+                "would drop the message. Use that URL."
             )
         return f"answered {self.status} {self._response.reason or ''}".rstrip()
 
@@ -249,7 +249,7 @@ async def _decompress(chunks: AsyncIterator[bytes], encoding: str) -> AsyncItera
     from aiohttp import ClientError
 
     if encoding not in WINDOW_BITS:
-        raise ClientError(f"its Content-Encoding {encoding!r} was not requested")
+        raise ClientError(f"its Content-Encoding {encoding!r} was not requested by the client")
     decoder, piece = None, b""
     try:
         async for chunk in chunks:
@@ -390,10 +390,12 @@ def _follow_redirect(url: str, shown: str, location: str, has_secrets: bool) -> 
         raise ConnectFailed(f"{shown}: the redirect is not valid: {problem}") from None
     old, new = split_origin(url), split_origin(target)
     if new[0] not in ("http", "https") or (old[0], new[0]) == ("https", "http"):
-        raise ConnectFailed(f"{shown}: redirected to {shown_url(target)}, which is less secure")
+        raise ConnectFailed(
+            f"{shown}: refused a redirect to {shown_url(target)}, which is less secure"
+        )
     if old != new and has_secrets:
         raise ConnectFailed(
-            f"{shown}: redirected to another origin, which must not receive your headers. "
+            f"{shown}: refused a redirect to another origin, which must not receive your headers. "
             f"If you trust it, use {target}."
         )
     return target

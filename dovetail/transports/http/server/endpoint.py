@@ -275,7 +275,7 @@ class Endpoint:
         session = self.sessions.find(head.session, identity.principal)
         if session is None or not (session.is_synced or await self.sessions.sync(session)):
             text = (
-                "This session has ended, or was never opened here. Send `initialize` "
+                "This session has ended or was never opened on this server. Send `initialize` "
                 "again, without Mcp-Session-Id."
             )
             raise RequestRefused(Rejection(404, InvalidRequest(text)))
@@ -314,17 +314,20 @@ class Endpoint:
         running = len(self.dispatcher.running) - len(self._listening)
         if running >= self._limits.calls and name != LISTEN:
             raise Overloaded(
-                f"The server is busy with {running} requests (Limits.calls). Try again later."
+                f"The server is already handling {running} requests (Limits.calls). Try again "
+                "later."
             )
         if name in SUBSCRIBING and self.sessions is None:
-            raise MethodNotFound(f"{name} needs a session, which this server does not support")
+            raise MethodNotFound(
+                f"{name} requires a session, but this server does not support sessions"
+            )
         if name == LISTEN and not post.streams:
             remedy = (
                 "this server is configured for JSON only"
                 if self.json_only
                 else "send Accept: text/event-stream"
             )
-            raise InvalidRequest(f"{name} needs an event stream: {remedy}")
+            raise InvalidRequest(f"{name} requires an event stream: {remedy}")
         if name == "tools/call" and caller.revision.stateless:
             mirrored = self.dispatcher.service.header_params(params.name)
             reject = (
@@ -483,7 +486,11 @@ class Endpoint:
             and await self.sessions.deliver_response(post.session, message)
         ):
             return
-        hint = " If another process is, use workers= or a shared bus." if self._bus.alone else ""
+        hint = (
+            " If another process is waiting for it, use workers= or a shared bus."
+            if self._bus.alone
+            else ""
+        )
         raise refuse(InvalidRequest(f"This server is not waiting for this response.{hint}"))
 
     # GET and DELETE

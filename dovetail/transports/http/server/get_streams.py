@@ -153,7 +153,7 @@ class GetStreams:
                     async with asyncio.timeout(self._limits.ping_timeout):
                         await answer
                 except TimeoutError:
-                    log.info("Closing an event stream, because its client does not answer pings")
+                    log.info("Closing an event stream: its client does not answer pings")
                     watcher.cancel()
                     return
                 finally:
@@ -225,7 +225,9 @@ class GetStreams:
         """End the calls whose questions no poll has fetched in time."""
         for call in list(session.open_calls.values()):
             if call.open_questions and call.connection.polls:
-                text = f"{call.name} asked the client, which did not poll for the question"
+                text = (
+                    f"{call.name} asked the client a question, but the client did not poll for it"
+                )
                 self._dispatcher.abort(call, InvalidRequest(text))
 
     def enter(self, session: HttpSession | None) -> None:
@@ -239,7 +241,8 @@ class GetStreams:
         if session is not None:
             if session.stream_count >= self._limits.session_streams:
                 text = (
-                    f"This session already has the maximum of {session.stream_count} event streams"
+                    f"This session already has {session.stream_count} event streams, which is the "
+                    "limit"
                 )
                 raise refuse(Overloaded(text))
             session.stream_count += 1
@@ -277,7 +280,7 @@ class GetStreams:
             stream.since(after)
         except MessagesDropped:
             hint = (
-                " If another process has it, use workers= or a shared bus."
+                " If another process has the stream, use workers= or a shared bus."
                 if self._bus.alone
                 else ""
             )

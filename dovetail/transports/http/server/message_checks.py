@@ -140,9 +140,7 @@ def _climb(
 def _check_version_header(policy: Policy, head: RequestHead, facts: MessageFacts) -> str | None:
     if head.version is not None:
         return None
-    return (
-        f"The header {spell_header(names.VERSION)} is missing. Send the same version as in _meta."
-    )
+    return f"The header {spell_header(names.VERSION)} is missing. Set it to the version in _meta."
 
 
 def _check_meta_version(policy: Policy, head: RequestHead, facts: MessageFacts) -> str | None:
@@ -178,7 +176,7 @@ def _check_method_header(policy: Policy, head: RequestHead, facts: MessageFacts)
     if names.METHOD in head.headers:
         return None
     return (
-        f"The header {spell_header(names.METHOD)} is missing. Send the method, "
+        f"The header {spell_header(names.METHOD)} is missing. Set it to the method: "
         f"{quote(facts.method)}."
     )
 
@@ -207,15 +205,15 @@ def _find_mismatch(head: RequestHead, header: bytes, field: str, value: Any) -> 
     if sent is None:
         if not is_encodable(value):
             return None  # the client has nothing to send
-        return f"The header {spell_header(header)} is missing. Send the value of {field}."
+        return f"The header {spell_header(header)} is missing. Set it to the value of {field}."
     text = sent.decode("latin-1")
     try:
         if matches(value, text):
             return None
     except ValueError as error:
         return (
-            f"The header {spell_header(header)} is {quote(text)}, which is not valid Base64 of "
-            f"{field}: {error}"
+            f"The header {spell_header(header)} is {quote(text)}, which is not a valid Base64 "
+            f"encoding of {field}: {error}"
         )
     described = _describe_value(value)
     return f"The header {spell_header(header)} is {quote(text)}, but {field} {described}"
@@ -238,7 +236,7 @@ def _check_version_given(policy: Policy, head: RequestHead, facts: MessageFacts)
     if head.version is not None or policy.handshake or facts.method == "initialize":
         return None
     return (
-        f"The header {spell_header(names.VERSION)} is missing, and this server only supports "
+        f"The header {spell_header(names.VERSION)} is missing, and this server supports only "
         f"{', '.join(policy.supported)}. Send the version in this header and in _meta."
     )
 
@@ -252,9 +250,9 @@ def _check_session(policy: Policy, head: RequestHead, facts: MessageFacts) -> st
     if head.session is not None or facts.method == "initialize" or not policy.sessions:
         return None
     return (
-        f"The header {spell_header(names.SESSION)} is missing. Send `initialize` first, then the "
-        "id from its response in this header with each request. Alternatively, send a stateless "
-        f"version in {spell_header(names.VERSION)} and _meta."
+        f"The header {spell_header(names.SESSION)} is missing. Send `initialize` first, then send "
+        "the id from its response in this header with each request. Alternatively, send a "
+        f"stateless version in {spell_header(names.VERSION)} and _meta."
     )
 
 

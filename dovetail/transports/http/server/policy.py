@@ -282,8 +282,8 @@ def _check_host(policy: Policy, head: RequestHead) -> str | None:
         return None
     name = quote(value if host is None else host[0])
     return (
-        f"The Host {quote(value)} is not a name of this server. If it should be, configure the "
-        f"server with hosts=[{name}]."
+        f"The Host {quote(value)} is not allowed. To allow it, configure the server with "
+        f"hosts=[{name}]."
     )
 
 
@@ -352,7 +352,9 @@ def _check_repeated_headers(policy: Policy, head: RequestHead) -> str | None:
 def _check_method(policy: Policy, head: RequestHead) -> str | None:
     if head.method in policy.methods:
         return None
-    return f"{quote(head.method)} is not supported here. Use {', '.join(policy.methods)}."
+    return (
+        f"{quote(head.method)} is not supported by this endpoint. Use {', '.join(policy.methods)}."
+    )
 
 
 _VISIBLE = bytes(range(0x20, 0x7F)) + b"\t"
@@ -384,7 +386,7 @@ def _check_size(policy: Policy, head: RequestHead) -> str | None:
     if value is None or (len(value.strip()) < 20 and int(value) <= policy.limit):
         return None
     return (
-        f"The body has {quote(value)} bytes; this server accepts at most {policy.limit} "
+        f"The body is {quote(value)} bytes long; this server accepts at most {policy.limit} "
         f"({BODY_LIMITS})"
     )
 

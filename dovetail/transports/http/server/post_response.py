@@ -120,9 +120,10 @@ class PostResponse:
         )
         if sessions is None and caller.revision.dialects:
             raise InvalidRequest(
-                "The dialect of this request (`mcpVersion`) needs a session, and this server has "
-                "none (sessions=False). Send `protocolVersion`, `capabilities` and `clientInfo`, "
-                "as the published revisions do, or use another transport."
+                "The dialect of this request (`mcpVersion`) requires a session, but this server "
+                "does not support sessions (sessions=False). Send `protocolVersion`, "
+                "`capabilities` and `clientInfo`, as the published revisions do, or use another "
+                "transport."
             )
         if sessions is not None:
             self.new_session_id = sessions.mint(caller, caller.principal)
@@ -221,7 +222,7 @@ class PostResponse:
         session = self.session
         if session is None or not self._can_send:
             raise CannotAsk(
-                f"{method.name} needs a session and a client that accepts an event stream"
+                f"{method.name} requires a session and a client that accepts an event stream"
             )
         id = f"{session.key[:8]}-{token_hex(8)}"
         answer = session.open_requests[id] = self.loop.create_future()

@@ -164,7 +164,8 @@ class SessionTable:
         id = self._keys.seal(PURPOSE, _encode(content), bound=self._bound)
         if len(id) > MAX_ID_BYTES:
             raise InvalidParams(
-                f"clientInfo and capabilities are too long: the session id needs {len(id)} bytes",
+                f"clientInfo and capabilities are too long: the session id would be {len(id)} "
+                "bytes long",
                 parameter="clientInfo",
             )
         self.uninitialized[digest_id(id)] = asyncio.Event()
@@ -222,7 +223,7 @@ class SessionTable:
         """End a session, in all processes. Raise Overloaded if this process cannot remember it."""
         if not self._make_room():
             raise Overloaded(
-                "The session cannot be ended now: the server remembers "
+                "The session cannot be ended now: the server already remembers "
                 f"{len(self._tombstones)} ended sessions (Limits.tombstones). Try again later."
             )
         self._bury(session.key)
