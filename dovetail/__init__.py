@@ -2,7 +2,7 @@
 
     from dovetail import Server, Context, Client
 
-Nothing is loaded before it is used: each name below is imported from its module on first access.
+Imports are lazy: each name below is imported from its module on first access.
 """
 
 from typing import TYPE_CHECKING

@@ -19,9 +19,10 @@ T = TypeVar("T")
 
 
 def backoff(attempt: int, first: float, longest: float) -> float:
-    """Return how many seconds to wait before a retry: doubled with each attempt, with jitter.
+    """Return the number of seconds to wait before a retry. The pause doubles with each attempt and
+    includes jitter.
 
-    Without jitter, all clients of a lost server would reconnect at the same moment.
+    Without jitter, all clients that lose the same server would reconnect at the same moment.
 
     Args:
         attempt: The number of retries so far; 0 for the first retry.
@@ -35,8 +36,8 @@ def backoff(attempt: int, first: float, longest: float) -> float:
 
 
 class BoundedDict(dict[K, V]):
-    """A dict of at most `max_items` items, for memoization. When it is full, it is cleared. A
-    lookup costs no more than in a plain dict."""
+    """A dict of at most `max_items` items, for memoization. It is cleared when it is full. A lookup
+    costs no more than in a plain dict."""
 
     __slots__ = ("_max_items",)
 
@@ -50,7 +51,8 @@ class BoundedDict(dict[K, V]):
 
 
 class LruDict(Generic[K, V]):
-    """A dict of at most `max_items` items. When it is full, the least recently used one is dropped.
+    """A dict of at most `max_items` items. When it is full, the least recently used item is
+    dropped.
 
     Threads may share it: an item that another thread has just removed counts as missing.
     """
@@ -68,7 +70,7 @@ class LruDict(Generic[K, V]):
         return key in self._items
 
     def get(self, key: K) -> V | None:
-        """Return an item, or None. This counts as a use of the item."""
+        """Return an item, or None. The lookup counts as a use of the item."""
         item = self._items.get(key)
         if item is not None:
             try:
@@ -92,8 +94,8 @@ class LruDict(Generic[K, V]):
 
 
 class TaskSet(set["asyncio.Task[Any]"]):
-    """Background tasks, kept until they are done, because the event loop holds only weak
-    references."""
+    """A set of background tasks. It keeps a reference to each task until the task is done, because
+    the event loop holds only weak references."""
 
     def start(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
         """Run a coroutine in the background."""
@@ -109,8 +111,8 @@ class TaskSet(set["asyncio.Task[Any]"]):
 
 
 class Sweeper:
-    """A timer that calls `sweep` every `interval` seconds until it returns False (nothing is
-    left)."""
+    """A timer that calls `sweep` every `interval` seconds until `sweep` returns False, which means
+    that nothing is left."""
 
     __slots__ = ("_interval", "_sweep", "_timer")
 
@@ -140,8 +142,8 @@ class Sweeper:
 def run_in_daemon_thread(work: Callable[[], T], name: str) -> "Future[T]":
     """Run a function in a daemon thread, which neither the event loop nor process exit waits for.
 
-    Use it for work that may never finish, such as checking a hung mount or reading a line that
-    nobody types. `asyncio.to_thread` would keep the process alive until the work is done.
+    Use it for work that may never finish, such as checking a hung mount or waiting for a line of
+    input. `asyncio.to_thread` would keep the process alive until the work is done.
     `asyncio.wrap_future` makes the result awaitable in any event loop.
 
     Args:

@@ -1,2 +1,2 @@
 """Live sessions: requests, replies and notifications over any transport. This is the lowest layer
-that uses asyncio. Nothing in this folder depends on a transport or on tools."""
+that uses asyncio. Nothing in this package depends on a transport or on tools."""

@@ -1,8 +1,8 @@
-"""The function that answers requests, for every transport.
+"""The function that answers requests for every transport.
 
 A handler may raise any exception (even SystemExit), await something that was cancelled, or return a
-value that JSON cannot represent. The outcome is always one reply, or None if nobody is waiting for
-it. No exception escapes.
+value that JSON cannot represent. The outcome is always a single reply, or None if nobody is waiting
+for it. No exception escapes.
 """
 
 import asyncio
@@ -63,8 +63,8 @@ async def answer(call: Call, handle: CallHandler, outgoing: MessageEncoder) -> b
 
 
 def as_protocol_error(error: BaseException, call: Call) -> ProtocolError:
-    """Return the error to send to the caller. An unexpected exception is logged, and the caller
-    gets no details of it."""
+    """Return the error to send to the caller. An unexpected exception is logged, and its details
+    are not sent to the caller."""
     refusal = intended_error(error)
     if refusal is not None:
         return refusal
@@ -75,8 +75,8 @@ def as_protocol_error(error: BaseException, call: Call) -> ProtocolError:
 
 
 def users_exc_info(error: BaseException) -> ExcInfo:
-    """Return an exception of a handler for `exc_info=`. Its traceback starts in the user's code,
-    unless all of it is in this package."""
+    """Return a handler's exception for `exc_info=`. Its traceback starts in the user's code, unless
+    the whole traceback is in this package."""
     traceback = error.__traceback__
     while traceback is not None and traceback.tb_frame.f_code.co_filename.startswith(PACKAGE):
         traceback = traceback.tb_next
@@ -109,7 +109,8 @@ their first step."""
 
 
 def check_in_flight(calls: Mapping[Id, Call], id: Id, limit: int | None) -> None:
-    """Raise if a session already has a request with this id, or `limit` requests, in flight."""
+    """Raise an error if a session already has a request with this id, or `limit` requests, in
+    flight."""
     if id in calls:
         raise InvalidRequest(f"A request with id {id!r} is still in flight")
     if limit is not None and len(calls) >= limit:
@@ -119,7 +120,7 @@ def check_in_flight(calls: Mapping[Id, Call], id: Id, limit: int | None) -> None
 def start_task(
     call: Call, work: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop
 ) -> None:
-    """Answer a call in its own task. Like loop.create_task, but without its checks."""
+    """Answer a call in its own task. This is `loop.create_task` without its checks."""
     call.task = asyncio.Task(work, loop=loop, **EAGER)
 
 

@@ -1,8 +1,8 @@
-"""The implementations of `ports.Bus`, which connects the processes of one server.
+"""The implementations of `ports.Bus`, which connects the processes of a server.
 
-`NoBus` is for a server with one process. Otherwise a `Hub` listens on a Unix socket, in a directory
-that only this user can enter, and each process joins it as a member (`join`). A frame is a length
-of four bytes, followed by the MessagePack encoding of these fields:
+`NoBus` is for a server with one process. Otherwise, a `Hub` listens on a Unix socket, in a
+directory that only this user can enter, and each process joins it as a member (`join`). A frame
+consists of a four-byte length and the MessagePack encoding of these fields:
 
     kind      topic    payload   number
     PUBLISH   a topic  anything  0             the hub sends it to all other members
@@ -11,14 +11,14 @@ of four bytes, followed by the MessagePack encoding of these fields:
     ANSWER    ""       or nil    of the hub    the hub sends the asker the first answer that is not
                                                nil; if all are nil, the last
 
-The hub does not read payloads. It counts the members that have yet to answer. So if none of them
-knows the answer, the asker waits for the slowest member, not until the deadline. A member that
-leaves counts as having no answer, and the others are notified (`ports.MEMBERS_CHANGED`).
+The hub does not read payloads. It counts the members that have yet to answer. So if no member has
+an answer, the asker waits only for the slowest member, not until the deadline. A member that leaves
+counts as having no answer, and the others are notified (`ports.MEMBERS_CHANGED`).
 
-Nothing here blocks on a peer. A member that does not read is dropped when its backlog is full, and
-so is a member that sends garbage; the others are not affected. A member that loses its hub works
-alone until it has reconnected. It misses everything published in the meantime, so the bus must
-never carry the only copy of anything.
+No operation blocks on a peer. A member is dropped if it sends invalid data, or if it does not read
+and its backlog is full. The other members are not affected. A member that loses its connection to
+the hub works alone until it reconnects. It misses everything published in the meantime, so the bus
+must never carry the only copy of anything.
 """
 
 import asyncio
@@ -38,29 +38,30 @@ from ..limits import DEFAULT
 from ..ports import MEMBERS_CHANGED
 
 MAX_FRAME_BYTES = DEFAULT.outgoing + 4 * DEFAULT.events
-"""The maximum size of a frame: one message, plus everything that its stream had buffered before
-it."""
+"""The maximum size of a frame, which holds one message and everything that its stream had buffered
+before it."""
 MAX_BACKLOG_BYTES = 2 * MAX_FRAME_BYTES
-"""The maximum number of bytes queued for one member: while it reads a frame, others may follow."""
+"""The maximum number of bytes queued for one member. More frames may arrive while it reads one."""
 DEFAULT_TIMEOUT = 1.0
 """The default timeout of a question, in seconds."""
 RELAYED_BYTES_PER_SECOND = MAX_FRAME_BYTES // 8
-"""The lowest relay speed to expect. The deadline of a question allows for relaying it at this
+"""The lowest expected relay speed. The deadline for a question allows for relaying it at this
 speed."""
 QUESTION_LIFE = 60.0
-"""Seconds after which the hub forgets a question that a member never answered."""
+"""The number of seconds after which the hub forgets a question that a member never answered."""
 MAX_QUESTIONS = 4096
-"""The maximum number of open questions of one member."""
+"""The maximum number of open questions per member."""
 MAX_HANDLERS = 4096
-"""The maximum number of handlers that run as tasks in one member at once."""
+"""The maximum number of handlers that run as tasks in one member at the same time."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
-"""The shortest and longest pause between two attempts to reach the hub, in seconds. The pause
+"""The shortest and longest pauses between two attempts to reach the hub, in seconds. The pause
 doubles after each attempt."""
 
 PUBLISH, ASK, ANSWER = range(3)
 NIL = msgspec.Raw(encode(None))
 HUB_NUMBER_BYTES = 64
-"""Bytes reserved in each frame, because the hub's numbers are longer than those of its members."""
+"""The bytes reserved in each frame because the hub's numbers are longer than its members'
+numbers."""
 
 Handler = Callable[[Any], Any]
 log = getLogger("dovetail.bus")
@@ -85,7 +86,7 @@ class NoBus:
     alone = True
 
     def on(self, topic: str, handler: Handler) -> None:
-        """Do nothing: there is no other process to call the handler."""
+        """Do nothing, because no other process exists that could call the handler."""
 
     def publish(self, topic: str, payload: Any) -> None:
         """Do nothing."""
@@ -100,8 +101,9 @@ class NoBus:
 
 class BusConnection(asyncio.Protocol):
     """One end of the connection between the hub and a member, which sends and receives whole
-    frames. Frames sent in one turn of the loop are written together. Unread frames are queued here,
-    because asyncio restarts the count of its own backlog with each write."""
+    frames. Frames sent in one iteration of the event loop are written together. Frames are queued
+    here until the peer reads them, because asyncio restarts its own backlog count with each
+    write."""
 
     def __init__(
         self,
@@ -150,7 +152,7 @@ class BusConnection(asyncio.Protocol):
         self._on_disconnect(self)
 
     def send(self, data: bytes) -> bool:
-        """Queue a frame. Return False if there is no room, or if the connection is closing."""
+        """Queue a frame. Return False if the queue is full or the connection is closing."""
         if self._transport.is_closing() or self._size > MAX_BACKLOG_BYTES:
             return False
         if not self._queue:
@@ -179,7 +181,7 @@ class BusConnection(asyncio.Protocol):
             self._transport.abort()
 
     def close(self) -> None:
-        """Close the connection once everything is written."""
+        """Close the connection after all queued data has been written."""
         self._flush()
         self._transport.close()
 
@@ -194,10 +196,10 @@ class RelayedQuestion(msgspec.Struct, eq=False):
 
     asker: BusConnection
     number: int
-    """The number that the asker gave it."""
+    """The number that the asker assigned to the question."""
     until: float
     waiting: set[BusConnection]
-    """The members that have not answered."""
+    """The members that have not answered yet."""
 
 
 class Hub:
@@ -244,7 +246,7 @@ class Hub:
             member.drop(f"sent a frame of unknown kind {frame.kind}")
 
     def _send_to_others(self, sender: BusConnection, data: bytes) -> set[BusConnection]:
-        """Send a frame to all other members, and return the members that can receive it."""
+        """Send a frame to all other members. Return the members that can receive it."""
         reached = set()
         for member in self._members - {sender}:
             if member.send(data):
@@ -300,8 +302,8 @@ class LocalBus:
         self._send(PUBLISH, topic, payload, 0)
 
     async def ask(self, topic: str, payload: Any, timeout: float = DEFAULT_TIMEOUT) -> Any:
-        """Ask all other processes. Return the first answer that is not None, or None if there is
-        none in time."""
+        """Ask all other processes. Return the first answer that is not None, or None if no such
+        answer arrives before the timeout."""
         if len(self._asks) >= MAX_QUESTIONS:
             log.warning("Did not ask %r: %d questions are already open", topic, MAX_QUESTIONS)
             return None
@@ -392,7 +394,7 @@ class LocalBus:
             answer.set_result(payload)
 
     def _handle(self, topic: str, payload: Any, number: int) -> None:
-        """Call the handler of a topic. If there is a number, send back the answer."""
+        """Call the handler for a topic. If the frame has a number, send the answer back."""
         answer = None
         try:
             if (handler := self._handlers.get(topic)) is not None:
@@ -423,8 +425,8 @@ class LocalBus:
 
 
 async def join(path: str) -> LocalBus:
-    """Join the bus whose hub listens at this path. Until a hub listens there, the member is
-    alone."""
+    """Join the bus whose hub listens at this path. The member works alone until a hub listens
+    there."""
     bus = LocalBus(path)
     await bus.tried.wait()
     return bus

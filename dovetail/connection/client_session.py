@@ -1,14 +1,14 @@
 """The client's side of a session: opening it, typed requests, and messages from the server.
 
-Opening a session determines the era of the server. The probe is `server/discover`: a result or a
-version error means stateless; *any* other error, whatever its code, means that the server expects
+Opening a session determines the server's era. The probe is `server/discover`: a result or a version
+error means stateless; *any* other error, whatever its code, means that the server expects
 `initialize`.
 
 **Silence** decides nothing, because the server may still be starting. After `probe_timeout` the
-client sends `initialize` on the same channel and waits for both answers. A result of the probe wins
-if it arrives before the answer to `initialize` or shortly after it: a server that reads both at
-once may answer them in any order. If the server dies, the caller restarts it and sends only
-`initialize`.
+client sends `initialize` on the same channel and waits for both answers. The probe's result wins if
+it arrives before the answer to `initialize` or shortly after it, because a server that reads both
+requests together may answer them in any order. If the server dies, the caller restarts it and sends
+only `initialize`.
 https://modelcontextprotocol.io/specification/2026-07-28/basic/transports/stdio#backward-compatibility
 """
 
@@ -64,11 +64,11 @@ from .notifications import NotificationRunner
 log = logging.getLogger("dovetail.connection")
 
 MODERN = {HeaderMismatch.code, MissingCapability.code, UnsupportedVersion.code, Overloaded.code}
-"""Errors that only a stateless server sends, or that say nothing about the era."""
+"""The errors that only a stateless server sends, or that say nothing about the era."""
 PROBE_GRACE_SECONDS = 0.8
-"""How long a result of the probe is awaited after the answer to `initialize`."""
+"""How long to wait for the probe's result after the answer to `initialize`."""
 Discovery = tuple[Revision, DiscoverResult]
-"""The revision agreed on by discovery, and the server's answer."""
+"""The revision agreed on through discovery, and the server's answer."""
 OnNotification = Callable[[str, Any], None]
 """A function that receives the method name and the params of a notification."""
 
@@ -77,8 +77,8 @@ class ProbeFailed(DovetailError):
     """The era probe got no answer, and `initialize` needs a new connection.
 
     Args:
-        message: What happened.
-        died: Whether the probe ended the server, which shows that it uses the handshake.
+        message: What happened. died: Whether the server exited because of the probe, which shows
+        that it uses the handshake.
     """
 
     def __init__(self, message: str, *, died: bool) -> None:
@@ -108,12 +108,12 @@ class ClientSession:
         self.log_level: str | None = None
         """The log level sent with each request in the stateless era."""
         self.revision: Revision | None = None
-        """The agreed revision; None before there is one."""
+        """The agreed revision, or None before the handshake."""
         self.era_is_known = True
-        """Whether the server's answers decided its era. If its silence did, the next connection has
-        to find out again."""
+        """Whether the server's answers determined its era. If its silence did, the next connection
+        has to probe again."""
         self._accepts_dialect = False
-        """Whether to use the draft dialect if the server turns out to speak that."""
+        """Whether to use the draft dialect if the server turns out to speak it."""
         self._info = info
         self._capabilities = capabilities
         self._answers = answers
@@ -126,7 +126,7 @@ class ClientSession:
 
     @property
     def answers_requests(self) -> bool:
-        """Whether the server may send requests. In the stateless era it may not."""
+        """Whether the server may send requests, which is not allowed in the stateless era."""
         return self.revision is None or not self.revision.stateless
 
     @property
@@ -140,8 +140,8 @@ class ClientSession:
     async def open(
         self, wanted: tuple[Revision, ...], *, probe: bool, probe_timeout: float, timeout: float
     ) -> None:
-        """Agree with the server on one of the wanted revisions. Raise ProbeFailed if that needs a
-        new connection."""
+        """Agree with the server on one of the wanted revisions. Raise ProbeFailed if a new
+        connection is required."""
         old = tuple(revision for revision in wanted if not revision.stateless)
         self._accepts_dialect = len(old) > 1  # otherwise the user has chosen a revision
         if not old:
@@ -168,8 +168,8 @@ class ClientSession:
     async def _detect_era(
         self, wanted: tuple[Revision, ...], old: Revision, probe_timeout: float, timeout: float
     ) -> "Discovery | InitializeResult":
-        """Return the server's answer to the probe or, if it belongs to the handshake era, to
-        `initialize`."""
+        """Return the server's answer to the probe or, if the server belongs to the handshake era,
+        its answer to `initialize`."""
         deadline = asyncio.get_running_loop().time() + timeout
         discovery = asyncio.create_task(self._discover(wanted, timeout))
         greeting: asyncio.Task[InitializeResult] | None = None
@@ -214,7 +214,8 @@ class ClientSession:
     async def _detect_era_over_http(
         self, wanted: tuple[Revision, ...], old: Revision, probe_timeout: float, timeout: float
     ) -> "Discovery | InitializeResult":
-        """The same for HTTP, where a session and a request without one do not share a channel."""
+        """Detect the era over HTTP, where a session and a request without a session do not share a
+        channel."""
         try:
             found = await self._discover(wanted, probe_timeout)
         except (TimedOut, ConnectionClosed) as problem:
@@ -222,8 +223,8 @@ class ClientSession:
         return found or await self._initialize(old, timeout)
 
     async def _discover(self, wanted: tuple[Revision, ...], timeout: float) -> "Discovery | None":
-        """Return the stateless revision agreed on by discovery, and the answer; None if the server
-        belongs to the handshake era."""
+        """Return the stateless revision agreed on through discovery and the server's answer, or
+        None if the server belongs to the handshake era."""
         method, newest = METHODS["server/discover"], wanted[-1]
         revision = newest
         for _ in range(2):
@@ -271,8 +272,8 @@ class ClientSession:
         )
 
     async def _initialize(self, newest: Revision, timeout: float) -> InitializeResult:
-        """Return the answer to `initialize`. If the server seems to speak the draft dialect, greet
-        it again in that."""
+        """Return the answer to `initialize`. If the server seems to speak the draft dialect, send
+        `initialize` again in that dialect."""
         try:
             return await self._greet(newest, timeout)
         except PeerError as refusal:
@@ -316,7 +317,7 @@ class ClientSession:
         self.revision, self._meta = revision, self._describe(revision)
 
     def _describe(self, revision: Revision) -> dict[str, Any]:
-        """Return the `_meta` of each request in this revision."""
+        """Return the `_meta` that each request carries in this revision."""
         return stateless.request_meta(
             revision, self._info, self._declared_capabilities(revision), self.log_level
         )
@@ -328,7 +329,7 @@ class ClientSession:
         return ClientCapabilities.of({**self._capabilities, "extensions": extensions})
 
     def set_level(self, level: str | None) -> None:
-        """Set the log level that each request carries from now on."""
+        """Set the log level that later requests carry."""
         self.log_level = level
         if self.revision is not None and self.revision.stateless:
             self._meta.pop(LOG_LEVEL, None)
@@ -397,7 +398,8 @@ class ClientSession:
             ) from None
 
     def _check(self, method: Method, revision: Revision) -> None:
-        """Raise if the revision lacks a method, or if the server did not declare it."""
+        """Raise MethodNotFound if the revision does not define a method or the server did not
+        declare it."""
         if self.extensions.extension_method(method.name, revision.stateless) is method:
             self.extensions.check(method, self.server_capabilities)
             return
@@ -414,7 +416,7 @@ class ClientSession:
                 raise MethodNotFound(f"{method.name}: the server does not offer {capability}")
 
     def notify(self, method: str, params: Any = None) -> None:
-        """Send a notification, if the revision or an extension defines it."""
+        """Send a notification if the revision or an extension defines it."""
         assert self.revision is not None
         added = self.extensions.extension_method(method, self.revision.stateless)
         if added is not None:
@@ -427,8 +429,8 @@ class ClientSession:
     # messages from the server
 
     def on_request(self, request: Request) -> Call | bytes:
-        """Turn a server's request into a call. It must be a ping or use a feature that the client
-        declared."""
+        """Turn a server's request into a call. The request must be a ping or use a feature that the
+        client declared."""
         revision = self.revision
         method = self._method(request.method)
         if method is None or method.result is None or method.sender == "client":
@@ -476,11 +478,12 @@ class ClientSession:
 
     @property
     def peer_capabilities(self) -> ClientCapabilities:
-        """The server's capabilities, in the type used for callers."""
+        """The server's capabilities, converted to the type used for callers."""
         return ClientCapabilities.of(self.server_capabilities)
 
     async def _answer(self, call: Call) -> Result:
-        """Answer with the client's callback. An answer to a task's question names the task:
+        """Answer a request with the client's callback. The answer to a task's question names the
+        task:
         https://modelcontextprotocol.io/specification/2025-11-25/basic/utilities/tasks#related-task-metadata"""
         assert call.protocol_handler is not None
         self.connection.pause_deadlines(True)  # the server is not slow while the user thinks
@@ -492,7 +495,7 @@ class ClientSession:
         return result if mark is None else replace(result, meta={**mark, **(result.meta or {})})
 
     def on_notification(self, notification: Notification) -> None:
-        """Pass progress on to its request, and everything else to the client."""
+        """Pass progress on to its request, and all other notifications to the client."""
         revision = self.revision
         method = self._method(notification.method)
         if method is None or method.result is not None:
@@ -546,8 +549,8 @@ def choose_revisions(choice: str | None) -> tuple[Revision, ...]:
 
 
 def _supported(refusal: PeerError) -> list[str] | None:
-    """Return the versions that a stateless server offers instead, or None if it refused for another
-    reason."""
+    """Return the versions that a stateless server offers instead, or None if it rejected the
+    request for another reason."""
     if refusal.code != UnsupportedVersion.code or not isinstance(refusal.data, dict):
         return None
     supported = refusal.data.get("supported")

@@ -2,9 +2,9 @@
 cancellation and progress.
 
 The channel passes each message to `receive`. Everything up to the start of a handler happens in
-that call, without a queue. A request is then answered in its own task; a reply sets the result of
-the future that waits for it. The `MessageHandler`, which is a `ServerSession` or a `ClientSession`,
-interprets the messages.
+that call, without a queue. A request is then answered in its own task. A reply sets the result of
+the future that the caller awaits. The `MessageHandler`, which is a `ServerSession` or a
+`ClientSession`, interprets the messages.
 
     channel ─→ receive ─→ request       ─→ handler.on_request ─→ task: answer ─→ channel.send
                         ├→ notification ─→ handler.on_notification
@@ -70,16 +70,16 @@ class MessageHandler(Protocol):
     """One side of a session, which interprets requests and notifications."""
 
     reports_malformed: bool
-    """Whether to answer malformed input with an error. A server must; a client must not, because a
-    stray `print` in its server also arrives as input."""
+    """Whether to answer malformed input with an error. A server must do so. A client must not,
+    because the output of a stray `print` in its server also arrives as input."""
 
     @property
     def answers_requests(self) -> bool:
-        """Whether this side answers requests at all."""
+        """Whether this side answers requests."""
 
     @property
     def revision(self) -> Revision | None:
-        """The agreed revision; None before there is one."""
+        """The agreed revision, or None before the handshake."""
 
     def on_request(self, request: Request) -> Call | bytes:
         """Turn a request into a call, or return its reply. Raise ProtocolError to refuse it."""
@@ -103,9 +103,9 @@ class PendingRequest(Struct, eq=False):
     timer: asyncio.TimerHandle | None = None
     timeout: float = 0.0
     latest_end: float = 0.0
-    """When it times out, even if it keeps reporting progress."""
+    """The time at which the request times out, even if it keeps reporting progress."""
     seconds_left: float | None = None
-    """The seconds left when its deadline was paused."""
+    """The number of seconds that were left when its deadline was paused."""
     progress: float = float("-inf")
 
 
@@ -125,7 +125,7 @@ class Connection:
         self.limits = limits
         self.encoder = encoder
         self.open_calls: dict[Id, Call] = {}
-        """The peer's open requests. Their ids may coincide with ours."""
+        """The peer's open requests. Their ids may be the same as ours."""
         self._pending: dict[Id | None, PendingRequest] = {}
         """Our open requests. A reply that is late, forged or repeated, or has no id, matches none
         of them."""
@@ -253,7 +253,8 @@ class Connection:
         self.channel.send(self.encoder.encode_failure(failure.id, error, handler.revision))
 
     def _warn(self, text: str, *args: Any) -> None:
-        """Log a mistake of the peer: as a warning the first time, then as debug output."""
+        """Log a mistake made by the peer, as a warning the first time and as debug output
+        afterwards."""
         level = logging.DEBUG if text in self._warned else logging.WARNING
         log.log(level, f"%s: {text}", self.peer, *args)
         self._warned.add(text)
@@ -346,7 +347,8 @@ class Connection:
         return max(0.0, pending.timer.when() - self._loop.time())
 
     def pause_deadlines(self, paused: bool) -> None:
-        """Pause the deadlines of our requests while the peer waits for us, or resume them."""
+        """Pause the deadlines of our requests while the peer waits for us, or resume the
+        deadlines."""
         before = self._pauses
         self._pauses += 1 if paused else -1
         if bool(before) == bool(self._pauses):
@@ -382,7 +384,7 @@ class Connection:
         return True
 
     def fail_request(self, id: Id | None, method: str, reason: Exception) -> None:
-        """End a request that the peer will not answer, if it is for this method."""
+        """End a request for this method that the peer will not answer."""
         pending = self._pending.get(id)
         if pending is not None and pending.method.name == method:
             self._fail(pending, reason)
@@ -425,7 +427,7 @@ class Connection:
             cancel(call)
 
     async def close(self, reason: Exception | None = None) -> None:
-        """Close the channel. You may call this twice, and from any task."""
+        """Close the channel. You may call this method more than once and from any task."""
         tasks = [call.task for call in self.open_calls.values() if call.task is not None]
         self.cancel_calls()
         if reason is not None:
@@ -465,12 +467,12 @@ def _with_token(params: Any, id: Id) -> Any:
 
 
 PING_SECONDS = 30.0
-"""The time between pings on long connections over a network, unless `Limits.ping_interval` is
+"""The time between pings on long-lived network connections, unless `Limits.ping_interval` is
 set."""
 
 
 def choose_ping_interval(limits: Limits, *, is_long_connection: bool) -> float | None:
-    """Return the seconds between pings; None for no pings."""
+    """Return the number of seconds between pings, or None to disable pings."""
     if limits.ping_interval is None:
         return PING_SECONDS if is_long_connection else None
     return None if limits.ping_interval == float("inf") else limits.ping_interval
@@ -482,9 +484,9 @@ async def send_heartbeats(
     limits: Limits,
     interval: float,
 ) -> None:
-    """Ping the peer at regular intervals, to detect when it has silently disappeared.
+    """Ping the peer at regular intervals to detect when it has silently disappeared.
 
-    Run until cancelled. If a ping is not answered in time, call `on_timeout`.
+    Run until cancelled. If the peer does not answer a ping before the timeout, call `on_timeout`.
     """
     while True:
         await asyncio.sleep(interval)

@@ -2,17 +2,18 @@
 
 A transport passes each request to `accept` and each notification to `on_notification`, together
 with its `MessageSource`. The source is a `ServerSession` (stdio, WebSocket, HTTP+SSE, memory) or
-the `PostResponse` of one HTTP POST. It provides what the message itself does not contain: the
-session's caller, the sender's identity, the revision named in a header, and the table of calls in
-flight. HTTP must also check its headers, and provides hooks for that.
+the `PostResponse` of one HTTP POST. It provides the information that the message itself does not
+contain: the session's caller, the sender's identity, the revision named in a header, and the table
+of calls in flight. The HTTP transport also has to check its headers, and provides hooks for these
+checks.
 
     message ─→ find the method ─→ decode the params ─→ the source's header checks ─→ era and caller
             ─→ limits of the in-flight table ─→ service.admit ─→ Call ─→ task: answer ─→ reply
 
 The dispatcher answers requests about the protocol itself (discovery, log levels, subscriptions) and
 lets the `Service` answer the rest. It also sends the server's notifications. It coalesces the
-changes of one turn of the loop, then sends them to each `subscriptions/listen` stream and, through
-`notify_sessions`, to the sessions of the handshake era.
+changes from one iteration of the event loop. Then it sends them to each `subscriptions/listen`
+stream and, through `notify_sessions`, to handshake-era sessions.
 """
 
 import asyncio
@@ -75,7 +76,7 @@ RESOURCES_CHANGED = "resources/changed"
 class MessageSource(Protocol):
     """The source of a message, which also receives the output of its call.
 
-    A handler's context accesses it as `call.connection`, which has more members than are listed
+    A handler's context accesses it as `call.connection`, which has more members than those listed
     here (`notify`, `ask`, `drain`, `headers`, `limits`, …).
     """
 
@@ -85,29 +86,30 @@ class MessageSource(Protocol):
 
     @property
     def header_revision(self) -> Revision | None:
-        """The revision of a request without a session, if the transport knows it."""
+        """The revision of a request without a session, if the transport can determine it."""
 
     @property
     def open_calls(self) -> dict[Id, Call] | None:
-        """The session's table of calls in flight. None if there is no session; ids then need not be
-        unique."""
+        """The session's table of calls in flight, or None without a session. Ids need not be unique
+        without a session."""
 
     @property
     def max_notifications(self) -> int:
-        """The maximum number of handlers of extension notifications that run at once."""
+        """The maximum number of handlers for extension notifications that run at the same time."""
 
     @property
     def check_headers(self) -> Callable[[str, Method | None, Any, bool], None] | None:
-        """A function that raises if the headers do not match the message. It is called with the
-        method's name, the method if known, the params, and whether the message is a request."""
+        """A function that raises an error if the headers do not match the message. It is called
+        with the method's name, the method if known, the params, and whether the message is a
+        request."""
 
     @property
     def check_call(self) -> Callable[[Method, Any, Caller], None] | None:
-        """A function that raises if the transport cannot accept a call."""
+        """A function that raises an error if the transport cannot accept a call."""
 
     @property
     def caller(self) -> Caller | None:
-        """The session's caller; None before there is one."""
+        """The session's caller, or None before the session is initialized."""
 
     @property
     def identity(self) -> RequestIdentity:
@@ -120,7 +122,7 @@ class MessageSource(Protocol):
         """Return the error for a request that belongs to no session and names no revision."""
 
     def cancel_request(self, id: Id | None, reason: str | None) -> None:
-        """Cancel a call of this session."""
+        """Cancel a call in this session."""
 
     def on_progress(self, params: ProgressParams) -> None:
         """Handle the progress of a request that the server sent."""
@@ -129,7 +131,7 @@ class MessageSource(Protocol):
         """Discard the cached roots of the client."""
 
     def on_initialized(self) -> None:
-        """Start sending requests and notifications."""
+        """Allow requests and notifications to be sent."""
 
     def on_exit(self) -> None:
         """End the session."""
@@ -175,10 +177,10 @@ class Dispatcher:
     # requests
 
     def accept(self, request: Request, source: MessageSource) -> Call | bytes:
-        """Turn a request into a call, or return its reply if there is nothing to run.
+        """Turn a request into a call, or return its reply if no handler has to run.
 
-        The call is in flight from now on: follow with `start` or `forget`. A refusal is raised as a
-        ProtocolError, or as the exception of one of the source's hooks.
+        The call is in flight from now on, so call `start` or `forget` next. A rejected request
+        raises a ProtocolError, or the exception raised by one of the source's hooks.
         """
         name, caller = request.method, source.caller
         if caller is not None and caller.is_shut_down:
@@ -270,7 +272,7 @@ class Dispatcher:
             del calls[call.id]
 
     def stateless_caller(self, meta: Meta) -> Caller:
-        """Return the caller that a request of the stateless era describes."""
+        """Return the caller that a stateless-era request describes."""
         return stateless.caller_of(meta, self._stateless, self.service, self.state)
 
     def initialize(
@@ -278,8 +280,8 @@ class Dispatcher:
     ) -> tuple[Caller, bytes]:
         """Return the caller that an `initialize` request describes, and the reply to it.
 
-        `can_notify` says whether notifications can reach this client outside a request. If not, the
-        reply does not offer any.
+        `can_notify` says whether notifications can reach this client outside a request. If they
+        cannot, the reply does not offer any.
         """
         caller, result = handshake.accept_initialize(
             request.params, self.service, self.state, can_notify=can_notify
@@ -314,8 +316,8 @@ class Dispatcher:
         return result
 
     def encode_call_notification(self, call: Call, method: str, params: Any) -> bytes | None:
-        """Encode a notification that belongs to a call. Return None if the call is over or its
-        revision lacks the method."""
+        """Encode a notification that belongs to a call. Return None if the call has ended or its
+        revision does not define the method."""
         revision = call.caller.revision
         row = None if call.finished else self.find_method(method, revision)
         if row is None or not self.service.extensions.is_offered_to(row, call.caller.capabilities):
@@ -323,7 +325,7 @@ class Dispatcher:
         return self.encoder.encode_notification(revision, row, params)
 
     def read_answer(self, method: Method, answer: Response | ErrorResponse) -> Any:
-        """Return the client's answer, or raise if it is an error."""
+        """Return the client's answer. If the answer is an error, raise it."""
         if isinstance(answer, ErrorResponse):
             raise client_refused(method.name, answer.error.code, answer.error.message)
         return answer.result
@@ -373,8 +375,8 @@ class Dispatcher:
     # notifications from the client
 
     def on_notification(self, notification: Notification, source: MessageSource) -> None:
-        """Handle a notification. Raise if the source's checks fail, or if an extension's handler
-        cannot run. No reply is sent."""
+        """Handle a notification. Raise an error if the source's checks fail or an extension's
+        handler cannot run. No reply is sent."""
         name, caller = notification.method, source.caller
         row = None if caller is None else self.find_method(name, caller.revision)
         row = row or self.find_method(name, None)
@@ -433,7 +435,7 @@ class Dispatcher:
             pass  # the loop is closed: there are no subscribers left
 
     def notify(self, method: str, params: Params) -> None:
-        """Notify subscribers of a change, in the next iteration of the loop."""
+        """Notify subscribers of a change in the next iteration of the event loop."""
         if not self._changes:
             self.loop.call_soon(self._notify_subscribers)
         key = (method, coalescing_key(params))
@@ -454,8 +456,8 @@ class Dispatcher:
     def is_subscribed(
         self, caller: Caller, reader: Principal | None, method: str, params: Params
     ) -> bool:
-        """Return whether a caller of the handshake era is notified of this change. `reader` opened
-        the stream on which the notification is sent, maybe with another token than the caller's
+        """Return whether a handshake-era caller is notified of this change. `reader` opened the
+        stream on which the notification is sent, possibly with a different token than the caller's
         newest request."""
         if method not in METHODS:
             row = self.find_method(method, caller.revision)
@@ -467,7 +469,7 @@ class Dispatcher:
         )
 
     def encode_notification(self, revision: Revision, method: str, params: Params) -> bytes | None:
-        """Encode a change for callers of the handshake era."""
+        """Encode a change for handshake-era callers."""
         row = self.find_method(method, revision)
         return None if row is None else self.encoder.encode_notification(revision, row, params)
 

@@ -1,8 +1,8 @@
 """The encoding of outgoing messages: valid JSON in UTF-8, within the size limit and without
 secrets.
 
-The common case is one encode and one comparison. Only if that fails, or if a `redact` rule is set,
-is each string of the message processed: lone surrogates become U+FFFD, and the rule is applied.
+The common case costs one encoding and one comparison. If that fails or a `redact` rule is set, each
+string in the message is processed: lone surrogates become U+FFFD, and the rule is applied.
 """
 
 import logging
@@ -38,7 +38,7 @@ class MessageEncoder:
         self._redact = redact
 
     def encode(self, message: Any) -> bytes:
-        """Return the message as bytes. Raise InternalError or TooLarge if that is impossible."""
+        """Return the message as bytes. Raise InternalError or TooLarge if it cannot be encoded."""
         try:
             try:
                 data = encode(message)
@@ -74,7 +74,7 @@ class MessageEncoder:
             return self.encode_failure(id, error, None)
 
     def encode_request(self, id: Id, revision: Revision, method: Method, params: Any) -> bytes:
-        """Return a request as bytes. Raise InternalError or TooLarge if that is impossible."""
+        """Return a request as bytes. Raise InternalError or TooLarge if it cannot be encoded."""
         wire = revision.lower_params(method, params)
         return self.encode(
             Request(id, revision.wire_name(method.name), NO_PARAMS if wire is None else wire)

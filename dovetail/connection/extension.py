@@ -1,4 +1,4 @@
-"""Protocol extensions: one object for the server's side and one for the client's.
+"""Protocol extensions: one object for the server's side and one for the client's side.
 
     say = Method("greetings/say", "client", SayParams, SayResult)
     greetings = Extension(
@@ -8,26 +8,25 @@
     client = Client(server, extensions=[Extension(id="com.example/greetings", methods=[say])])
 
 Each side declares an extension in its capabilities, with its identifier and its `settings`;
-`settings_of` returns what the other side declared. An extension may have:
+`settings_of` returns the settings that the other side declared. An extension may have:
 
     methods     its own requests and notifications, with the types of their params and results
     handlers    the functions that answer requests and receive notifications on this side
-    around      middleware for single methods of the core. It runs inside the middleware of a
-                server, and outside the middleware of a client. The first extension is the
-                outermost
-    instead     middleware that passes a call on, or answers it with something else, such as a
-                task. It runs outside everything in `around`, which therefore always gets the
-                result of the core, in whatever order extensions were added. It does not inspect
+    around      middleware for individual core methods. It runs inside a server's middleware, and
+                outside a client's middleware. The first extension is the outermost
+    instead     middleware that passes a call on, or answers it with something else, such as a task.
+                It runs outside everything in `around`, which therefore always receives the core
+                result, regardless of the order in which extensions were added. It does not inspect
                 the results that it passes on, so they are not decoded for it
-    kinds       additional kinds of result (`resultType`) that a client accepts for calls of the
-                core, and functions that convert them into the result that the caller expects
+    kinds       additional kinds of result (`resultType`) that a client accepts for core calls, and
+                functions that convert them into the result that the caller expects
 
-Only peers that declared the extension may use its methods, unless `mutual` is false; for others,
-the error names the extension. Everything else falls back by itself: if the peer did not declare the
-extension, its middleware passes the call on.
+Only peers that declared the extension may use its methods, unless `mutual` is false. Other peers
+receive an error that names the extension. Everything else falls back automatically: if the peer did
+not declare the extension, its middleware passes the call on.
 
-The method of each request is looked up in a table for its revision. That table includes the methods
-of extensions and is built once, so a lookup costs the same with and without extensions.
+The method of each request is looked up in a table for its revision. That table includes extension
+methods and is built once, so a lookup costs the same with or without extensions.
 https://modelcontextprotocol.io/specification/2026-07-28/basic/versioning#extension-negotiation
 """
 
@@ -53,13 +52,13 @@ returns the result for the caller."""
 _LABEL = r"[a-z]([a-z0-9-]*[a-z0-9])?"
 _ID = re.compile(rf"{_LABEL}(\.{_LABEL})*/[a-z0-9]([a-z0-9._-]*[a-z0-9])?", re.IGNORECASE)
 UNWRAPPABLE = ("initialize", "ping")
-"""Requests that the connection itself answers, before they become calls."""
+"""The requests that the connection itself answers before they become calls."""
 CORE_KINDS = ("complete", "input_required")
 """The kinds of result that an extension cannot define."""
 
 
 class ResultKind(Struct, frozen=True, eq=False):
-    """An additional kind of result (`resultType`), on the client's side."""
+    """An additional kind of result (`resultType`) on the client's side."""
 
     type: type[Result]
     """The type that the result is decoded into."""
@@ -81,17 +80,17 @@ class Extension(Struct, frozen=True, kw_only=True, eq=False):
     handlers: Mapping[str, CallHandler] = {}
     """The functions that handle requests and notifications from the other side, by method."""
     around: Mapping[str, Middleware] = {}
-    """Middleware for requests of the core, by method."""
+    """Middleware for core requests, by method."""
     instead: Mapping[str, Middleware] = {}
-    """Middleware that may answer requests of the core with another kind of result, by method."""
+    """Middleware that may answer core requests with another kind of result, by method."""
     kinds: Mapping[str, ResultKind] = {}
     """Additional kinds of result that a client accepts, by `resultType`."""
     mutual: bool = True
-    """Whether only peers that also declare it may use its methods."""
+    """Whether only peers that also declare the extension may use its methods."""
     handshake: bool = True
-    """Whether it exists in the handshake era."""
+    """Whether the extension exists in the handshake era."""
     silent: bool = False
-    """Whether this side does not declare it, because only the other side needs to."""
+    """Whether this side does not declare the extension because only the other side needs to."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.id, str) or not _ID.fullmatch(self.id):
@@ -119,7 +118,7 @@ class Extension(Struct, frozen=True, kw_only=True, eq=False):
                 raise ConfigError(f"{self.id}: {', '.join(found)} {problem}")
 
     def is_for(self, peer: ClientCapabilities | ServerCapabilities) -> bool:
-        """Return whether a peer may use its methods.
+        """Return whether a peer may use the extension's methods.
 
         Args:
             peer: The capabilities of the peer.
@@ -128,20 +127,20 @@ class Extension(Struct, frozen=True, kw_only=True, eq=False):
 
 
 class Extensions:
-    """The extensions of one side."""
+    """The extensions used by one side."""
 
     def __init__(self, extensions: Iterable[Extension] = ()) -> None:
         self._all: tuple[Extension, ...] = ()
         self._methods: dict[str, tuple[Method, Extension]] = {}
         self.layers: dict[str, tuple[Middleware, ...]] = {}
-        """The middleware around each method of the core, the outermost first."""
+        """The middleware around each core method, outermost first."""
         self.kinds: dict[str, ResultKind] = {}
         self._tables: dict[Revision | None, dict[str, Method]] = {}
         for extension in extensions:
             self.add(extension)
 
     def add(self, extension: Extension) -> None:
-        """Add an extension. Raise ConfigError if it conflicts with another."""
+        """Add an extension. Raise ConfigError if it conflicts with another extension."""
         for other in self._all:
             if other.id == extension.id:
                 raise ConfigError(
@@ -208,23 +207,23 @@ class Extensions:
             )
 
     def is_offered_to(self, method: Method, peer: ClientCapabilities | ServerCapabilities) -> bool:
-        """Return whether a peer may use a method: it must belong to the core or to an extension
-        that the peer declared."""
+        """Return whether a peer may use a method. The method must belong to the core or to an
+        extension that the peer declared."""
         found = self._methods.get(method.name)
         return found is None or found[0] is not method or found[1].is_for(peer)
 
     # methods
 
     def find_method(self, name: str, revision: Revision | None) -> Method | None:
-        """Return a method of a revision, or of an extension in the era of that revision. Without a
-        revision, search all of them."""
+        """Return a method that a revision defines, or an extension defines for that revision's era.
+        Without a revision, search all revisions."""
         try:
             return self._tables[revision].get(name)
         except KeyError:
             return self._tables.setdefault(revision, self._build_table(revision)).get(name)
 
     def all_methods(self) -> Iterable[Method]:
-        """Return the methods of all revisions and extensions."""
+        """Return the methods from all revisions and extensions."""
         return [*METHODS.values(), *(method for method, _ in self._methods.values())]
 
     def _build_table(self, revision: Revision | None) -> dict[str, Method]:
@@ -242,15 +241,15 @@ class Extensions:
         }
 
     def extension_method(self, name: str, stateless: bool) -> Method | None:
-        """Return an extension's method in this era, or None if there is none."""
+        """Return an extension's method in this era, or None if no extension defines it."""
         found = self._methods.get(name)
         return found[0] if found is not None and (stateless or found[1].handshake) else None
 
     def find_handler(
         self, method: Method, peer: ClientCapabilities | ServerCapabilities
     ) -> CallHandler | None:
-        """Return an extension's handler for this method, or None if there is none, or if the peer
-        may not send this method."""
+        """Return an extension's handler for this method. Return None if no handler exists or the
+        peer may not send this method."""
         found = self._methods.get(method.name)
         this_side = "server" if isinstance(peer, ClientCapabilities) else "client"
         if found is None or method.sender == this_side or not self.is_offered_to(method, peer):
@@ -264,7 +263,7 @@ class Extensions:
         return layers[layers.index(extension.instead[name]) + 1 :]
 
     def find_kind(self, name: str | None, method: Method) -> ResultKind | None:
-        """Return the kind of result with this name, if the method may have it."""
+        """Return the kind of result with this name if the method may return it."""
         kind = self.kinds.get(name) if name is not None else None
         return kind if kind is not None and (not kind.of or method.name in kind.of) else None
 
@@ -314,8 +313,8 @@ def has_declared(call: Call, id: str) -> bool:
 
 
 def notify(call: Call, method: str, params: Any) -> None:
-    """Send a notification of an extension as part of a call, on a server. Do nothing if nobody is
-    waiting for the call any more, or if the caller did not declare the extension.
+    """Send an extension's notification as part of a call on a server. Do nothing if nobody is
+    waiting for the call any more or the caller did not declare the extension.
 
     Args:
         call: The call that the notification belongs to.
@@ -326,7 +325,7 @@ def notify(call: Call, method: str, params: Any) -> None:
 
 
 def _is_core_method(name: str, handshake: bool) -> bool:
-    """Return whether the core has this method in an era of the extension."""
+    """Return whether the core defines this method in one of the extension's eras."""
     return name in METHODS if handshake else any(name in revision.methods for revision in STATELESS)
 
 

@@ -22,8 +22,8 @@ INITIALIZE = METHODS["initialize"]
 
 
 def dialect_of(raw: Any) -> Revision:
-    """Return the revision for decoding an `initialize` request. The draft dialect is recognised by
-    its `mcpVersion`."""
+    """Return the revision for decoding an `initialize` request. A request in the draft dialect is
+    recognised by its `mcpVersion`."""
     try:
         params = msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -47,8 +47,8 @@ def is_dialect_answer(raw: Any) -> bool:
 
 
 def may_speak_dialect(code: int, message: str) -> bool:
-    """Return whether a server may have refused `initialize` because it expects the draft dialect,
-    in which the params have other names."""
+    """Return whether a server may have rejected `initialize` because it expects the draft dialect,
+    in which the params have different names."""
     return code in (BAD_ARGUMENTS, InvalidParams.code) or "mcpVersion" in message
 
 
@@ -95,8 +95,8 @@ def without_notifications(capabilities: ServerCapabilities) -> ServerCapabilitie
 
 
 def negotiate(requested: str, served: tuple[Revision, ...]) -> Revision:
-    """Return the revision to reply with: the requested one, or else the newest that has a
-    handshake."""
+    """Return the revision to reply with: the requested revision if it is supported, otherwise the
+    newest one with a handshake."""
     handshake = [
         revision for revision in served if not revision.stateless and not revision.dialects
     ]
@@ -117,8 +117,8 @@ def negotiate(requested: str, served: tuple[Revision, ...]) -> Revision:
 
 
 def version_names(served: tuple[Revision, ...]) -> list[str]:
-    """Return the versions that a server declares, newest first. A dialect shares its version with
-    another revision, so it is not listed."""
+    """Return the versions that a server declares, newest first. Dialects are not listed, because
+    each shares its version with another revision."""
     return [revision.version for revision in reversed(served) if not revision.dialects]
 
 

@@ -1,6 +1,6 @@
 """Requests from a server to its client: elicitation, sampling and roots.
 
-They all go through `ask`, so a handler never needs to know the era.
+They are all sent through `ask`, so a handler never needs to know the era.
 
 **Handshake era**: `ask` sends a request over the back channel of the call (`call.connection.ask`)
 and waits for the reply.
@@ -9,8 +9,8 @@ and waits for the reply.
 answers" (`input_required`). So a handler that may ask runs as a `SuspendableCall`, which outlives
 the request that started it. `multi_round_trip.py` carries its questions to the client and back.
 
-If the client did not declare the capability for a question, or if its revision lacks the question,
-nothing is sent: `ask` raises CannotAsk.
+If the client did not declare the capability for a question, or its revision does not define the
+question, `ask` raises CannotAsk and sends nothing.
 https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/mrtr
 """
 
@@ -71,7 +71,7 @@ def required_capabilities(params: Any, method: str) -> dict[str, dict[str, Any]]
 
 
 def _uses_tools(params: CreateMessageParams) -> bool:
-    """Return whether the messages mention tools, even if none are offered."""
+    """Return whether the messages mention tools, even if no tools are offered."""
     blocks = (block for message in params.messages for block in message.blocks)
     return any(isinstance(block, ToolUseContent | ToolResultContent) for block in blocks)
 
@@ -79,8 +79,8 @@ def _uses_tools(params: CreateMessageParams) -> bool:
 def has_capabilities(
     capabilities: ClientCapabilities, wanted: dict[str, dict[str, Any]], revision: Revision
 ) -> bool:
-    """Return whether a client has all wanted capabilities. An empty `elicitation` means forms.
-    Revisions that have forms or context, but no capability for them, imply the capability."""
+    """Return whether a client has all required capabilities. An empty `elicitation` means forms.
+    Revisions that define forms or context but no capability for them imply the capability."""
     for name, parts in wanted.items():
         has = capabilities.get(name)
         if not isinstance(has, dict):
@@ -106,7 +106,7 @@ def find_flaw(params: Any) -> str | None:
 
 
 def check(call: Call, method: str, params: Any) -> None:
-    """Raise CannotAsk if this client cannot be asked, or ConfigError if no client can."""
+    """Raise CannotAsk if this client cannot be asked, or ConfigError if no client can be asked."""
     caller = call.caller
     revision = caller.revision
     wanted = required_capabilities(params, method)
@@ -126,8 +126,8 @@ def check(call: Call, method: str, params: Any) -> None:
 
 
 async def ask(call: Call, method: str, params: Any, key: str | None = None) -> Raw:
-    """Ask the client of a call and return the raw answer. The tool's timeout is paused while it
-    waits."""
+    """Ask the client that sent a call and return the raw answer. The tool's timeout is paused while
+    it waits."""
     check(call, method, params)
     if _inside_once.get():
         raise ConfigError(
@@ -176,7 +176,7 @@ async def ask_over_back_channel(call: Call, method: str, params: Any) -> Raw:
 
 async def _wait_initialized(initialized: asyncio.Event, method: str) -> None:
     """Wait until the client has sent `notifications/initialized`, as a server must before it sends
-    requests. A client that never sends it is asked nevertheless."""
+    requests. After a timeout, the client is asked even if it has not sent it."""
     try:
         async with asyncio.timeout(INITIALIZED_SECONDS):
             await initialized.wait()
@@ -197,7 +197,7 @@ def too_many_rounds(call: Call, limits: Limits) -> InternalError:
 
 
 def remember_elicitation(caller: Caller, id: str) -> None:
-    """Remember a URL elicitation of this caller."""
+    """Remember a URL elicitation that this caller received."""
     caller.remember_elicitation(id)
     if caller.on_url_elicitation is not None:
         caller.on_url_elicitation(id)
@@ -245,8 +245,8 @@ async def _run_once(run: Any, function: Callable[[], Any]) -> Any:
 
 
 _inside_once: ContextVar[bool] = ContextVar("inside", default=False)
-"""Whether this code runs inside `once`, where nothing can be asked: a replay would skip the
-question."""
+"""Whether this code runs inside `once`, which must not ask questions because a replay would skip
+them."""
 
 
 def as_tool_error(call: Call, error: CannotAsk | ToolError) -> ToolResult:
@@ -266,7 +266,7 @@ def question_method(params: Params | None) -> str:
 
 
 def decode_answer(raw: Raw | bytes, method: str) -> Any:
-    """Decode an answer. Raise InvalidParams if it does not fit the question."""
+    """Decode an answer. Raise InvalidParams if the answer does not match the question."""
     try:
         return decode(raw, QUESTIONS[method].result)
     except msgspec.MsgspecError as error:
@@ -289,7 +289,8 @@ class OpenQuestion(Struct, eq=False):
     method: Method
     params: Any
     future: "asyncio.Future[Raw] | None" = None
-    """The future that receives the answer; None if the handler is called again with the answer."""
+    """The future that receives the answer, or None if the handler is called again with the
+    answer."""
     form: "Form | None" = None
     """The form that the answer must match, if the question has no future."""
 
@@ -303,7 +304,7 @@ class OpenQuestion(Struct, eq=False):
             self.future.set_result(answer)
 
     def check_answer(self, answer: Raw | bytes) -> None:
-        """Raise InvalidParams if an answer does not fit the question."""
+        """Raise InvalidParams if an answer does not match the question."""
         result = decode_answer(answer, self.method.name)
         if self.form is not None and result.action == "accept":
             self.form.accept(result.content)
@@ -325,14 +326,14 @@ class Journal(Struct, array_like=True):
     """The state that a handler returned with its questions."""
     diverging: bool = False
     """Whether the last run asked none of the earlier questions. This is an error only the second
-    time: at first, other questions may just have been faster."""
+    time, because other questions may have been asked sooner the first time."""
     awaits_consent: bool = False
-    """Whether the handler raised UrlRequired. The answers are then the consent to visit its pages,
-    and the handler is run again."""
+    """Whether the handler raised UrlRequired. The answers then represent the user's consent to
+    visit the pages, and the handler is run again."""
 
 
 class SuspendableCall:
-    """A running handler that spans as many requests as it needs, and is suspended between them."""
+    """A running handler that spans as many requests as it needs and is suspended between them."""
 
     def __init__(
         self,
@@ -352,7 +353,7 @@ class SuspendableCall:
         known = {**journal.answers, **answers}
         self.answers = {} if is_fresh else known
         self._unclaimed_answers = known if is_fresh else {}
-        """Answers that count only once the handler asks their question."""
+        """The answers that take effect only when the handler asks their question."""
         call.once_results = journal.once_results
         call.request_state = journal.request_state
         call.input_responses = {key: Raw(answer) for key, answer in known.items()}
@@ -396,8 +397,8 @@ class SuspendableCall:
         return InternalError(f"{self.call.name} {text}")
 
     async def ask(self, method: Method, params: Any, key: str | None) -> Raw:
-        """Return an answer from the journal, or ask the client. All questions of one turn of the
-        loop are sent together."""
+        """Return an answer from the journal, or ask the client. All questions from one iteration of
+        the event loop are sent together."""
         key = question_key(method, params, key, self._used_keys)
         if key in self._unclaimed_answers:
             self.answers[key] = self._unclaimed_answers.pop(key)
@@ -417,10 +418,11 @@ class SuspendableCall:
             self.open_questions.pop(key, None)
 
     async def save_once_result(self, key: str, done: bytes) -> None:
-        """Do nothing: the next round carries the result."""
+        """Do nothing, because the next round carries the result."""
 
     def close_round_soon(self) -> None:
-        """End the round after this turn of the loop, with all questions asked by then."""
+        """End the round after this iteration of the event loop, with all questions asked by
+        then."""
         if not self._closing:
             self._closing = True
             asyncio.get_running_loop().call_soon(self._close_round)
@@ -450,8 +452,8 @@ class SuspendableCall:
             self.task.cancel()
 
     def resume(self, call: Call, answers: dict[str, bytes]) -> None:
-        """Continue on behalf of a new request. Questions without an answer are asked again, if the
-        client can still be asked."""
+        """Continue on behalf of a new request. Unanswered questions are asked again if the client
+        can still be asked."""
         continue_under(self.call, call)
         self.diverging = False
         self.answers |= answers
@@ -470,8 +472,8 @@ class SuspendableCall:
 
 
 def question_key(method: Method, params: Any, base: str | None, used: set[str]) -> str:
-    """Return the key of a question: `base` or a digest of its content, with a number if it
-    repeats."""
+    """Return the key of a question: `base` or a digest of its content, with a number appended if
+    the key repeats."""
     if base is None:
         if isinstance(params, ElicitParams):
             # These fields may differ each time.

@@ -1,14 +1,14 @@
-"""Metrics and traces of calls: the table of instruments, and the observer that measures a call.
+"""Metrics and traces for calls: the table of instruments and the observer that measures a call.
 
-`serve/metrics.py` (Prometheus) and `extensions/telemetry.py` (OpenTelemetry) record into the
-instruments of the table, with the attributes defined here. Names follow OpenTelemetry's conventions
-for MCP; in Prometheus they have underscores and the unit.
+`serve/metrics.py` (Prometheus) and `extensions/telemetry.py` (OpenTelemetry) record into these
+instruments, with the attributes defined here. Names follow OpenTelemetry's conventions for MCP; in
+Prometheus they have underscores and the unit.
 
 A tool that failed has the error type `tool_error`; the type of every other error is its code. On a
-server, a mistake of the caller (such as asking for a tool that does not exist) is not a failure: it
-has a code, but no type. Callers can invent any number of names and codes, and each metric series is
-kept forever. So a tool or prompt is named only after a call to it has returned a result, and a code
-only if the protocol or this library defines it.
+server, a mistake made by the caller, such as a request for a tool that does not exist, is not a
+failure: it has a code but no type. Callers can invent any number of names and codes, and each
+metric series is kept forever. So the name of a tool or prompt is recorded only after a call to it
+has returned a result, and a code only if the protocol or this library defines it.
 https://github.com/open-telemetry/semantic-conventions-genai/blob/main/docs/gen-ai/mcp.md
 """
 
@@ -43,11 +43,11 @@ BUCKETS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
 """The upper bounds of the histogram buckets for durations, in seconds."""
 MAX_TARGETS, MAX_TEXT_CHARS = 1000, 256
 OTHER = "_OTHER"
-"""The attribute value that replaces unknown ones, to limit the number of series."""
+"""The attribute value that replaces unknown values, to limit the number of series."""
 
 Attributes = tuple[tuple[str, str], ...]
 Target = tuple[str, str]
-"""The tool or prompt of a call: the attribute and the name."""
+"""The tool or prompt that a call targets: the attribute and the name."""
 
 
 class Instrument(Struct, frozen=True):
@@ -112,7 +112,7 @@ class CallFailure(Struct, frozen=True):
     code: int | None = None
     """The code of the error that was sent or received."""
     message: str | None = None
-    """The text of the error, if it was written for the other side."""
+    """The text of the error, if it was meant for the other side."""
 
     @property
     def attributes(self) -> Attributes:
@@ -127,8 +127,7 @@ CANCELLED = CallFailure("cancelled")
 
 
 def failure_of(call: Call, error: BaseException, side: Side) -> CallFailure:
-    """Return the failure for an exception. On a server, the exception becomes the answer to the
-    call."""
+    """Return the failure for an exception. On a server, the exception is the answer to the call."""
     on_server = side == "server"
     error = call.abort_error or error
     refusal = intended_error(error) if on_server else error
@@ -159,8 +158,8 @@ def target_of(call: Call) -> Target | None:
 
 
 Record = Callable[[Call, Target | None, CallFailure | None, float], None]
-"""A function that receives a call that has ended, its target if known to exist, its failure if it
-failed, and its duration in seconds."""
+"""A function that receives a finished call, its target if known to exist, its failure if it failed,
+and its duration in seconds."""
 
 
 class OperationObserver(Observer):

@@ -1,4 +1,4 @@
-"""Middleware: a function around every call, on either side.
+"""Middleware: a function that wraps every call, on either side.
 
     async def timed(call, next):
         result = await next(call)      # or return something else, or raise to refuse it
@@ -20,8 +20,8 @@ Middleware: TypeAlias = Callable[[Call, CallHandler], Awaitable[Any]]
 
 
 class Observer:
-    """Middleware that changes nothing, so results are not decoded for it. On a server, it also sees
-    the requests that were refused before they became calls."""
+    """Middleware that changes nothing, so that results need not be decoded for it. On a server, it
+    also sees the requests that were rejected before they became calls."""
 
     async def __call__(self, call: Call, next: CallHandler) -> Any:
         """Observe a call and its outcome.
@@ -47,13 +47,11 @@ class Observer:
     def session_ended(
         self, side: Side, revision: Revision, network: Network | None, seconds: float
     ) -> None:
-        """Observe the end of a session of the handshake era. Must not raise.
+        """Observe the end of a handshake-era session. Must not raise.
 
         Args:
-            side: Which side this is: "server" or "client".
-            revision: The revision of the session.
-            network: The network that it ran over, if known.
-            seconds: How long it lasted.
+            side: Which side this is: "server" or "client". revision: The revision of the session.
+            network: The network over which the session ran, if known. seconds: How long it lasted.
         """
 
 

@@ -3,9 +3,10 @@ https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/mrtr
 
 A server cannot send requests. It can only reply "send this again, with these answers"
 (`input_required`). So a handler that may ask runs in its own task, as a `SuspendableCall`, separate
-from the request that started it. The questions of one turn of the loop are sent together in one
-reply. The reply's state carries the sealed *journal*: all answers so far, and the result of each
-`once`. When the client sends the request again with the answers, there are two cases:
+from the request that started it. The questions asked in one iteration of the event loop are sent
+together in one reply. The reply's state carries the sealed *journal*: all answers so far, and the
+result of each `once`. When the client sends the request again with the answers, there are two
+cases:
 
     the suspended call is here   it continues, on behalf of the new request
     it is not                    (it is in another process, or was evicted) the handler is run again
@@ -14,8 +15,8 @@ reply. The reply's state carries the sealed *journal*: all answers so far, and t
 
 A question is identified by its key: an explicit key, or a digest of its content. Its position
 cannot identify it, because the order of concurrent questions changes from run to run. Without
-`cryptography` nothing can be encrypted: the state is then a random handle of the suspended call,
-and there is no replay.
+`cryptography`, nothing can be encrypted. The state is then a random handle for the suspended call,
+and replay is not available.
 """
 
 import asyncio
@@ -69,13 +70,13 @@ log = logging.getLogger("dovetail.connection")
 
 PURPOSE = "state"
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 5.0
-"""Seconds before a handler that returned InputRequired without a question is called again, while
-its caller or task waits. The pause doubles each time."""
+"""The shortest and longest pauses, in seconds, before a handler that returned InputRequired without
+a question is called again. The pause doubles each time."""
 CONSENT_DECLINED = "The user declined to visit a required page"
 
 
 class MultiRoundTrip:
-    """The suspended calls of one server in one event loop."""
+    """The suspended calls on one server in one event loop."""
 
     def __init__(self, service: Service, ring: Callable[[], KeyRing]) -> None:
         self._service = service
@@ -87,7 +88,7 @@ class MultiRoundTrip:
         keys."""
         self._key_ring: KeyRing | None = None
         self._suspended: dict[str, SuspendableCall] = {}
-        """Calls that are waiting for the client's answers, the oldest first."""
+        """The calls that are waiting for the client's answers, oldest first."""
         self._sweeper = Sweeper(self._limits.parked_time / 4, self._sweep)
         if self._replay and not self.key_ring.encrypts:
             raise missing_extra('Encrypting answers for resume="replay"', "http")
@@ -108,7 +109,8 @@ class MultiRoundTrip:
         return self._service.can_ask(call)
 
     async def answer(self, call: Call, handle: CallHandler) -> Any:
-        """Return the result of a call of the stateless era, or the questions to answer first."""
+        """Return the result of a stateless-era call, or the questions that must be answered
+        first."""
         request_key = identify_request(call)
         journal = self._open_state(call, request_key)
         answers = self._check_answers(call, journal)
@@ -204,7 +206,7 @@ class MultiRoundTrip:
     def _require_input(
         self, run: SuspendableCall, call: Call, required: InputRequired
     ) -> InputRequiredResult:
-        """Return the questions that a handler returned. The handler is done; nothing is kept."""
+        """Return the questions that a handler returned. The handler is done, so nothing is kept."""
         return self._input_required(
             run, call, _check_questions(call, required, self._service), required.state or ""
         )
@@ -319,7 +321,7 @@ class MultiRoundTrip:
         )
 
     def _check_answers(self, call: Call, journal: Journal | None) -> dict[str, bytes]:
-        """Return the answers to the questions that were asked. A malformed answer is refused, and
+        """Return the answers to the questions that were asked. A malformed answer is rejected, and
         the call stays suspended."""
         answers = {
             key: bytes(answer)
@@ -340,7 +342,7 @@ async def call_until_answered(
     call: Call, handle: CallHandler, outcome: InputRequired | UrlRequired, service: Service
 ) -> Any:
     """Call a handler, ask the questions that it returns, and call it again with the answers until
-    it returns a result. This is for the handshake era and for tasks, which can wait."""
+    it returns a result. This function is for the handshake era and for tasks, which can wait."""
     used: set[str] = set()
     for attempt in range(service.limits.asks):
         try:
@@ -429,7 +431,8 @@ def _all_accepted(answers: Iterable[Raw | bytes]) -> bool:
 
 
 async def _ask_all(call: Call, questions: dict[str, OpenQuestion]) -> dict[str, Raw]:
-    """Ask all questions at once and return the answers. If one fails, the others are cancelled."""
+    """Ask all questions at the same time and return the answers. If a question fails, the others
+    are cancelled."""
     tasks = [
         asyncio.ensure_future(ask(call, one.method.name, one.params, key))
         for key, one in questions.items()
@@ -448,8 +451,8 @@ async def _ask_all(call: Call, questions: dict[str, OpenQuestion]) -> dict[str, 
 
 
 def _request_digest(request_key: RequestKey) -> bytes:
-    """Return a digest that is the same for a request and all its retries, whatever the order of the
-    arguments."""
+    """Return a digest that is the same for a request and all its retries, regardless of the order
+    of the arguments."""
     *caller_and_target, arguments = request_key
     if isinstance(arguments, Raw):
         arguments = msgspec.json.decode(arguments) if bytes(arguments) else {}

@@ -1,13 +1,13 @@
 """Running the functions that receive notifications, and throttling outgoing progress.
 
 Each async callback runs in its own task. An error in a callback is logged and affects nothing else.
-A peer may send as many notifications as it likes, so the number of handlers that run at once is
+A peer may send any number of notifications, so the number of handlers that run at the same time is
 limited.
 
 Outgoing progress only ever increases, as the specification requires; an update that does not
-increase is dropped. Frequent updates are coalesced: at least `interval` seconds pass between two
-notifications, and of the updates in between only the newest is sent. The last update is always
-sent, before the reply.
+increase is dropped. Frequent updates are coalesced: notifications are at least `interval` seconds
+apart, and only the newest of the updates in between is sent. The last update is always sent, before
+the reply.
 """
 
 import asyncio
@@ -41,8 +41,8 @@ def run_callback(function: Callable[..., Any], *args: Any) -> None:
 
 
 class NotificationRunner:
-    """A runner for notification handlers. Each handler runs in its own task, with a limit per
-    caller."""
+    """A runner for notification handlers. Each handler runs in its own task, and the number of
+    tasks per caller is limited."""
 
     def __init__(self, limit_per_caller: int) -> None:
         self._limit_per_caller = limit_per_caller
@@ -50,8 +50,8 @@ class NotificationRunner:
         self._counts: Counter[str | tuple[str, str]] = Counter()
 
     def run(self, handler: Callable[[Call], Awaitable[Any]], call: Call, limit: int) -> None:
-        """Start a handler. Raise Overloaded if too many are running for this caller, or `limit` for
-        all callers together."""
+        """Start a handler. Raise Overloaded if too many handlers are running for this caller, or
+        `limit` handlers for all callers together."""
         key = _counting_key(call.caller)
         for count, most in (
             (self._counts[key], self._limit_per_caller),
@@ -75,7 +75,8 @@ class NotificationRunner:
 
 
 def _counting_key(caller: Caller) -> str | tuple[str, str]:
-    """Return the key for counting a caller: its principal or, without one, its network."""
+    """Return the key used to count a caller's tasks: its principal or, if it has none, its
+    network."""
     return (
         ("principal", caller.principal.id)
         if caller.principal is not None
@@ -108,7 +109,7 @@ class ProgressThrottle:
         self._timer: asyncio.TimerHandle | None = None
 
     def update(self, params: ProgressParams) -> None:
-        """Send this update now, or hold it back if the last one was sent a moment ago."""
+        """Send this update now, or hold it back if the last update was sent too recently."""
         if not self._highest < params.progress < float("inf"):
             return  # it does not increase, or is not a number
         if params.total is not None and not params.total < float("inf"):

@@ -1,8 +1,8 @@
-"""A server's session over a channel (stdio, WebSocket, HTTP+SSE, memory), in both eras at once.
+"""A server's session over a channel (stdio, WebSocket, HTTP+SSE, memory), which serves both eras.
 
 A request that names its version in `_meta` belongs to the stateless era and describes its caller
-itself; any other request belongs to the session that `initialize` opened. The dispatcher tells them
-apart.
+itself; any other request belongs to the session that `initialize` opened. The dispatcher
+distinguishes the two kinds of requests.
 """
 
 import asyncio
@@ -27,14 +27,14 @@ from .input_requests import client_refused
 log = logging.getLogger("dovetail.connection")
 
 ANONYMOUS = RequestIdentity()
-"""The identity of the process at the other end of stdio."""
+"""The identity of the process that is connected over stdio."""
 
 
 class ServerSession:
     """The source of all messages from one channel, for a server's dispatcher."""
 
     outlives_requests = True
-    """Whether it can carry messages outside a request."""
+    """Whether the channel can carry messages outside a request."""
     reports_malformed = True
     answers_requests = True
     header_revision = None
@@ -53,15 +53,15 @@ class ServerSession:
         self.identity = identity
         """The identity of the newest message's sender."""
         self._has_identities = hasattr(connection.channel, "identity")
-        """Whether each message of the channel comes with an identity (HTTP+SSE)."""
+        """Whether each message on the channel has its own identity, as in HTTP+SSE."""
         self.limits, self.redact = service.limits, service.redact
         self.max_notifications = service.limits.in_flight
         self.open_calls = connection.open_calls
         self.caller: Caller | None = None
-        """The caller that `initialize` described; None before `initialize`."""
+        """The caller that `initialize` described, or None before `initialize`."""
         self._last_revision: Revision | None = None
         self._unread_bytes = 0
-        """Bytes sent since the channel became full."""
+        """The number of bytes sent since the channel became full."""
         self._is_ready = False
         """Whether `notifications/initialized` has arrived. From then on, the server may send
         messages."""

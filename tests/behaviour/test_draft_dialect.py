@@ -215,7 +215,7 @@ async def test_a_server_of_the_dialect_alone_is_recognized() -> None:
 async def test_a_client_with_a_chosen_revision_does_not_switch_to_the_dialect() -> None:
     ours, theirs = memory.pair()
     serving = asyncio.create_task(serve_the_dialect(Bare(theirs), "calls it invalid"))
-    with pytest.raises(InvalidParams, match="refused initialize"):
+    with pytest.raises(InvalidParams, match="rejected initialize"):
         async with Client(ours, revision="2025-06-18"):
             pass
     serving.cancel()
