@@ -581,7 +581,8 @@ def test_alternatives_over_a_million_wrong_items_are_one_problem() -> None:
             < 1
         )
         assert problems == [
-            "`$`: does not match the schema; the value is too large or too deep to say where"
+            "`$`: does not match the schema; the value is too large or too deeply nested to "
+            "locate the problem"
         ]
 
 

@@ -516,14 +516,14 @@ def test_a_default_without_a_json_form_is_left_out_of_the_schema() -> None:
 @pytest.mark.parametrize(
     ("annotation", "words"),
     [
-        (complex, "complex has no JSON form"),
-        (list[complex], "complex has no JSON form"),
+        (complex, "complex cannot be converted to JSON"),
+        (list[complex], "complex cannot be converted to JSON"),
         (typing.Callable[[int], int], "Callable"),
-        (5, "5 has no JSON form"),
+        (5, "5 cannot be converted to JSON"),
         ("Unknown", "'Unknown' is the name of a type"),
         (list[typing.ForwardRef("Unknown")], "Unknown"),
         (Annotated[str, at.Ge(3)], "Can only set `ge` on a numeric type"),
-        (Literal[b"x"], "without a JSON form"),
+        (Literal[b"x"], "cannot be converted to JSON"),
         (enum.Enum("Odd", {"A": 1, "B": "b"}), "Odd cannot be used"),
         (Left | Model, "cannot be used: Unable to generate pydantic-core schema"),
     ],
@@ -952,9 +952,9 @@ def _endless() -> list[Any]:
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        (object(), "object has no JSON form"),
-        ([{"a": 1j}], "complex has no JSON form"),
-        ({(1, 2): 3}, "A tuple cannot be a JSON key"),
+        (object(), "object cannot be converted to JSON"),
+        ([{"a": 1j}], "complex cannot be converted to JSON"),
+        ({(1, 2): 3}, "A tuple cannot be used as a JSON key"),
         ("\ud800", "str cannot be written as JSON: .*surrogates"),
         (_endless(), "list contains itself"),
     ],

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from ..client.client import Client
     from ..protocol.content import ResourceContents
 
-REMEDY = "Get its entry again (client.get_skill) and have it approved again"
+REMEDY = "Fetch its entry again (client.get_skill) and ask for a new approval"
 
 
 async def list_skills(client: "Client", limits: Limits, fresh: bool) -> list[SkillEntry]:
@@ -74,7 +74,9 @@ async def get_skill(client: "Client", uri: str, limits: Limits, fresh: bool) -> 
     entry = check_entry((await _ask(client, GET.name, UriParams(uri=uri), fresh)).skill, limits)
     if entry.uri != uri:
         raise SkillRefused(
-            f"{uri}: the server answered with the entry of {entry.uri!r}", "entry", uri
+            f"{uri}: the server returned the entry of a different skill, {entry.uri!r}",
+            "entry",
+            uri,
         )
     return entry
 
@@ -219,7 +221,7 @@ class Skill:
             raise SkillRefused(f"{contents.uri}, {problem}", "frontmatter", contents.uri) from None
         if different := differing_fields(frontmatter, self.entry.frontmatter):
             raise SkillRefused(
-                f"{contents.uri}: its front matter differs from its entry in "
+                f"{contents.uri}: its front matter and its entry differ in "
                 f"{', '.join(different)}. {REMEDY}",
                 "frontmatter",
                 contents.uri,
@@ -238,11 +240,11 @@ class Skill:
             root, path if "://" in path else uri_within(root, posixpath.normpath(path))
         )
         if skill_path is None:
-            raise SkillRefused(f"{path} leads out of the skill {root}", "unlisted", path)
+            raise SkillRefused(f"{path} points outside the skill {root}", "unlisted", path)
         return skill_path
 
     def _unlisted(self, path: str) -> SkillRefused:
-        return SkillRefused(f"{path} is not among the files of {self.entry.uri}", "unlisted", path)
+        return SkillRefused(f"{path} is not a file of {self.entry.uri}", "unlisted", path)
 
     def _verified(
         self, contents: "Sequence[ResourceContents]", uri: str, file: SkillFile | None
@@ -253,7 +255,9 @@ class Skill:
         try:
             data = contents[0].data
         except ValueError:
-            raise SkillRefused(f"{uri}: its contents cannot be decoded", "contents", uri) from None
+            raise SkillRefused(
+                f"{uri}: the contents of this file cannot be decoded", "contents", uri
+            ) from None
         if file is None:  # a dynamic skill: count the bytes
             self._left -= len(data)
             if self._left < 0:
@@ -262,13 +266,13 @@ class Skill:
                 )
         elif len(data) != file.size:
             raise SkillRefused(
-                f"{uri} has {len(data):,} bytes, but its entry says {file.size:,}. {REMEDY}",
+                f"{uri} has {len(data):,} bytes, but its entry lists {file.size:,}. {REMEDY}",
                 "size",
                 uri,
             )
         elif (found := digest(data)) != file.digest:
             raise SkillRefused(
-                f"{uri} has the digest {found}, but its entry says {file.digest}. {REMEDY}",
+                f"{uri} has the digest {found}, but its entry lists {file.digest}. {REMEDY}",
                 "digest",
                 uri,
             )
@@ -278,7 +282,8 @@ class Skill:
         """Return the names in a directory of a dynamic skill, as the server lists them."""
         if (settings_of(ID, self._client.capabilities) or {}).get("directoryRead") is not True:
             raise MethodNotFound(
-                f"{READ_DIRECTORY.name}: the server does not list directories, so {self} "
+                f"{READ_DIRECTORY.name}: the server does not support listing directories, so "
+                f"{self} "
                 "cannot be listed"
             )
         root = self.entry.root

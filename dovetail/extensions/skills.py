@@ -198,7 +198,7 @@ def find_flaws(entry: SkillEntry, limits: Limits) -> Iterator[str]:
     """Yield the flaws of an entry, the worst first."""
     name, description = (entry.frontmatter.get(key) for key in ("name", "description"))
     if not isinstance(name, str) or not NAME.fullmatch(name):
-        yield f"{name!r} is not a name: use 1 to 64 characters (a-z, 0-9, single hyphens)"
+        yield f"{name!r} is not a valid name: use 1 to 64 characters (a-z, 0-9, single hyphens)"
     if not isinstance(description, str) or not description:
         yield "it has no description"
     if not entry.uri.endswith(f"/{name}/{SKILL_MD}") or "://" not in entry.uri:
@@ -224,7 +224,7 @@ def find_flaws(entry: SkillEntry, limits: Limits) -> Iterator[str]:
     if len(set(paths)) < len(paths):
         yield "a file is listed twice"
     if all(file.uri != entry.uri for file in entry.resources):
-        yield f"its {SKILL_MD} is not among its files"
+        yield f"its {SKILL_MD} is not listed among its files"
 
 
 # The front matter of a SKILL.md: the YAML between its first line, `---`, and the next such line.
@@ -247,7 +247,7 @@ def parse_frontmatter(text: str, *, portable: bool = False) -> tuple[dict[str, A
     closing = None if opening is None else _CLOSE.search(text, opening.end())
     if opening is None or closing is None:
         raise FrontMatterError(
-            "it does not begin with front matter: a line ---, YAML, and another line ---"
+            "it does not start with front matter (YAML between two lines of ---)"
         )
     if closing.start() - opening.end() > MAX_CHARACTERS:
         raise FrontMatterError(f"its front matter is longer than {MAX_CHARACTERS:,} characters")
@@ -258,7 +258,9 @@ def parse_frontmatter(text: str, *, portable: bool = False) -> tuple[dict[str, A
     if value is None:
         value = {}
     if not isinstance(value, dict):
-        raise FrontMatterError("line 2: front matter must be a mapping: lines of `key: value`")
+        raise FrontMatterError(
+            "line 2: front matter must be a mapping of keys to values (`key: value`)"
+        )
     return value, text[closing.end() :]
 
 

@@ -85,7 +85,7 @@ def _encode_hook(value: Any) -> Any:
     """Encode a type that msgspec does not support (its `enc_hook`)."""
     # msgspec encodes these, but not as keys
     if isinstance(value, (dict, list, tuple, set, frozenset)):
-        raise Unencodable(f"A {type(value).__qualname__} cannot be a JSON key")
+        raise Unencodable(f"A {type(value).__qualname__} cannot be used as a JSON key")
     if is_pydantic(value):
         from pydantic_core import to_jsonable_python
 
@@ -95,7 +95,8 @@ def _encode_hook(value: Any) -> Any:
     if isinstance(value, Collection):
         return dict(value) if isinstance(value, Mapping) else list(value)
     raise Unencodable(
-        f"{type(value).__qualname__} has no JSON form; use a built-in type or a class with fields"
+        f"{type(value).__qualname__} cannot be converted to JSON; use a built-in type or a class "
+        "with fields"
     )
 
 

@@ -50,7 +50,7 @@ def enum_schema(base: Any, values: Iterable[Any]) -> Schema:
     kinds = {TYPES.get(type(value)) for value in values}
     if None in kinds:
         raise SchemaError(
-            f"{type_name(base)} has values without a JSON form; use strings or numbers"
+            f"{type_name(base)} has values that cannot be converted to JSON; use strings or numbers"
         )
     return ({"type": kinds.pop()} if len(kinds) == 1 else {}) | {"enum": values}
 

@@ -29,8 +29,8 @@ from .json_schema import Defs, Schema, accepts_string, inline_definitions, repai
 from .walk import NeedsPydantic, TypeWalk, read_notes, unwrap
 
 _REFUSALS: dict[type, str] = {
-    NameError: "{label} cannot be used: it refers to {error.name}, which its module does not "
-    "define at the top level",
+    NameError: "{label} cannot be used: it refers to {error.name}, which is not defined at the "
+    "top level of its module",
     RecursionError: "{label} is an alias that refers to itself; make it a class",
 }
 """Messages for authors of types. For other errors the first line is shown."""

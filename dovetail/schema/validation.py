@@ -123,7 +123,8 @@ class Validator(Struct, frozen=True, eq=False):
             return [f"`$`: cannot be checked: {error}"]
         words = list(dict.fromkeys(f"`{_place(path)}`: {message}" for path, message in reasons))
         return words[:at_most] or [
-            "`$`: does not match the schema; the value is too large or too deep to say where"
+            "`$`: does not match the schema; the value is too large or too deeply nested to "
+            "locate the problem"
         ]
 
     def check(self, value: Any) -> None:
@@ -227,13 +228,13 @@ class _SchemaSurvey:
             work, _, _ = self.weigh(self.schema)
         except RecursionError:
             raise SchemaError(
-                "The JSON schema is nested too deeply; lower limits.schema_depth to see where"
+                "The JSON schema is nested too deeply; lower limits.schema_depth to find the place"
             ) from None
         if work > self.limits.schema_nodes:
             raise SchemaError(
-                f"The JSON schema checks a value more than {self.limits.schema_nodes:,} "
-                "times if its references are followed "
-                "(limits.schema_nodes): refer to large definitions less often"
+                "With its references followed, the JSON schema checks a value more than "
+                f"{self.limits.schema_nodes:,} times (limits.schema_nodes); refer to large "
+                "definitions less often"
             )
         self.no_circles()
         nodes = [self.nodes[key] for key in self.weights]
@@ -282,9 +283,9 @@ class _SchemaSurvey:
                     and not _metaschema(ref)
                 ):
                     raise SchemaError(
-                        f"`{_pointer((place, keyword))}`: {_shorten(ref)!r} is not followed, "
-                        "because nothing is fetched; "
-                        "put its target under $defs and refer to #/$defs/…"
+                        f"`{_pointer((place, keyword))}`: {_shorten(ref)!r} refers to another "
+                        "document, which is not fetched; put its target under $defs and refer to "
+                        "#/$defs/…"
                     )
             for keyword in (*_CHECKING, *_CONTAINERS):
                 for name, inner in _inside(keyword, node):
@@ -377,7 +378,7 @@ class _SchemaSurvey:
                 (ref for node in circle if (ref := node.get("$ref") or node.get("$dynamicRef"))),
                 "#",
             )
-            why = f"{_shorten(ref)!r} leads back to itself without descending into the value"
+            why = f"{_shorten(ref)!r} refers back to itself without descending into the value"
             raise SchemaError(f"The JSON schema is circular: {why}") from None
 
 
@@ -494,9 +495,9 @@ def _message(error: Any) -> str:
     path, problem = _reasons(error)[0]
     if error.kind.name == "format":
         problem = (
-            "this pattern cannot be used. Patterns are matched in linear time: they "
-            "cannot use look-around or back-references, "
-            "and must not be too large (use maxLength for long strings)"
+            "this pattern cannot be used. Patterns are matched in linear time, so look-around, "
+            "back-references and very large patterns are not supported (use maxLength for long "
+            "strings)"
         )
     return (
         f"The JSON schema cannot be used: `{_shorten('/'.join(['#', *map(str, path)]))}`: {problem}"

@@ -146,10 +146,11 @@ class TypeWalk:
             return found
         if isinstance(base, (str, ForwardRef)):
             raise SchemaError(
-                f"{base!r} is the name of a type, not a type, and cannot be looked up here"
+                f"{base!r} is the name of a type, not a type, and the name cannot be resolved"
             )
         raise SchemaError(
-            f"{type_name(base)} has no JSON form; use a built-in type, a class with fields, or Any"
+            f"{type_name(base)} cannot be converted to JSON; use a built-in type, a class with "
+            "fields, or Any"
         )
 
     def _union(self, args: Iterable[Any]) -> tuple[Schema, Any]:
@@ -242,7 +243,7 @@ def read_notes(notes: Iterable[Any]) -> dict[str, Any]:
     meta: dict[str, Any] = {}
     for note in notes:
         if note is Header:
-            raise SchemaError('Header needs the name of the header: Header("Region")')
+            raise SchemaError('Header requires a header name, such as Header("Region")')
         if isinstance(note, Header):
             meta[KEYWORD] = note.name
         names = (

@@ -102,10 +102,12 @@ def audit(
     """
     if iscoroutinefunction(sink):
         raise ConfigError(
-            "audit(sink=…) must be a plain function. For async work, let it put records in a queue"
+            "audit(sink=…) must be a plain function. For async work, have it put records in a queue"
         )
     if arguments is not None and not callable(arguments):
-        raise ConfigError("audit(arguments=…) must be a function of an argument's name and value")
+        raise ConfigError(
+            "audit(arguments=…) must be a function that accepts an argument's name and value"
+        )
     return Audit(sink, arguments, longest)
 
 
@@ -168,7 +170,7 @@ class Audit(Observer):
             else:
                 self._sink(record)
         except Exception:
-            log.exception("Cannot record a call to %s", method.name)
+            log.exception("The call to %s could not be recorded", method.name)
 
     def _describe_arguments(self, arguments: dict[str, Any]) -> list[str] | dict[str, Any]:
         names = list(arguments)[:MAX_ARGUMENTS]

@@ -66,8 +66,8 @@ class Caching:
         if not isinstance(setting, Cache | Mapping | None):
             known = ", ".join(name for name, row in METHODS.items() if row.cacheable)
             raise ConfigError(
-                f"cache={setting!r}: cache must be a Cache, or a dict with a Cache for some of the "
-                f"methods {known}"
+                f"cache={setting!r}: cache must be a Cache, or a dict that maps some of these "
+                f"methods to a Cache: {known}"
             )
         for name, cache in self._by_method.items():
             check_cache(cache, f"cache[{name!r}]")
@@ -114,7 +114,7 @@ class Caching:
 def check_cache(cache: Any, owner: str) -> None:
     """Raise ConfigError unless this is a Cache."""
     if not isinstance(cache, Cache):
-        raise ConfigError(f"{owner}: {cache!r} is not a Cache; write Cache(ttl=60)")
+        raise ConfigError(f"{owner}: {cache!r} is not a Cache; use Cache(ttl=60)")
 
 
 def asked_the_client(call: Call) -> bool:

@@ -115,7 +115,7 @@ class MustAwait(Coroutine[Any, Any, T]):
 
     def _advice(self) -> str:
         self.close()
-        return f"There is no answer yet: write `await ctx.{self._name}(…)`, in an `async def`"
+        return f"There is no answer yet; write `await ctx.{self._name}(…)` in an `async def`"
 
 
 def must_await(
@@ -210,7 +210,7 @@ class Context(Generic[State]):
         self._server = server
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a Context cannot leave its process")
+        raise TypeError("a Context cannot be sent to another process")
 
     def __repr__(self) -> str:
         return f"<Context of {self._call.name}, request {self._call.id!r}>"

@@ -115,7 +115,7 @@ def _read_bytes(descriptor: int, uri: str, limit: int) -> bytes:
         data = file.read(limit + 1) if about.st_size <= limit else b""
     if max(about.st_size, len(data)) > limit:
         raise TooLarge(
-            f"{_cut(uri)} is larger than {limit:,} bytes, the largest file that is served"
+            f"{_cut(uri)} is larger than {limit:,} bytes, the maximum size of a served file"
         )
     return data
 
@@ -428,8 +428,8 @@ def directory_resources(directory: Directory, uri: str) -> list[RegisterArgument
     its files."""
     if "{" in uri or ":" not in uri:
         raise ConfigError(
-            f"{uri!r} cannot be the URI of a directory: it needs a scheme and no variables, "
-            "such as docs://"
+            f"{uri!r} cannot be the URI of a directory; use a scheme without variables, such as "
+            "docs://"
         )
     base, name = _with_slash(uri), directory.name
 
@@ -494,7 +494,7 @@ class FileWatcher:
             states = dict(islice(source(), room + 1))
             if len(states) > room:
                 raise ConfigError(
-                    f"{name}: there are more than {self._limits.watched} files to watch "
+                    f"Watching {name} would exceed the limit of {self._limits.watched} files "
                     "(Limits.watched)"
                 )
             self._seen[name] = source, states

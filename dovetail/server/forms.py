@@ -104,7 +104,7 @@ class Form(Struct, frozen=True, eq=False):
             problems = [str(error) or type(error).__name__]
         if problems:
             raise InvalidParams(
-                f"The answer does not fit the form: {'; '.join(problems)}", parameter="content"
+                f"The answer does not match the form: {'; '.join(problems)}", parameter="content"
             )
         return data
 
@@ -128,8 +128,8 @@ _COMMON_KEYWORDS = {"type", "title", "description", "default"}
 _ITEMS = {"enum": {"type", "enum"}, "anyOf": {"anyOf"}}
 """The keywords of the items of a list, by the keyword that lists the choices."""
 _HELP = (
-    "a field must be text, a number, yes or no, one of several strings (Literal, Enum), or "
-    "a list of these strings"
+    "a field must be text, a number, yes or no, one of several strings (Literal, Enum), or a list "
+    "of such strings"
 )
 
 _TYPES = {"string": str, "number": float, "integer": int, "boolean": bool}
@@ -218,7 +218,7 @@ def _read_field(schema: Any) -> _FieldSchema:
         listing.keys() != _ITEMS[str(choices)] or listing.get("type", "string") != "string"
     ):
         raise SchemaError(
-            f"its items must be strings, with only type and enum, or only anyOf; {_HELP}"
+            f"its items must be strings that have only type and enum, or only anyOf; {_HELP}"
         )
     field: _FieldSchema = Shape.of(_FieldSchema).convert(schema)
     if field.enum_names and len(field.enum_names) != len(field.enum or ()):
@@ -235,7 +235,7 @@ def _compile_field(name: str, schema: Any) -> Check:
         field = _read_field(schema)
         shape = Shape(field.answer_type())
     except (TypeMismatch, SchemaError) as error:
-        raise SchemaError(f"Field `{name}` cannot be in a form: {error}") from None
+        raise SchemaError(f"The field `{name}` cannot be part of a form: {error}") from None
     is_typed = not (field.items or field.enum or field.one_of or field.type == "boolean")
     secret = (_find_secret(name) or _find_secret(field.title or "")) if is_typed else None
     if secret:
@@ -296,7 +296,7 @@ def _find_secret(text: str) -> str | None:
 
 def _secret_error(name: str, what: str) -> ConfigError:
     return ConfigError(
-        f"Field `{name}` of the form looks like {what}. A form must not ask for secrets, because "
+        f"The form field `{name}` looks like {what}. A form must not ask for secrets, because "
         "the client and its model would see them. Use ctx.elicit_url with your own page, or "
         "rename the field"
     )
@@ -313,15 +313,15 @@ _ROOT_UNSENT = {"title", "description", "additionalProperties"}
 def _form_from_schema(schema: Schema) -> Form:
     properties, required = schema.get("properties"), schema.get("required", [])
     if schema.get("type") != "object" or not isinstance(properties, dict):
-        raise SchemaError('The schema of a form must have "type": "object" and "properties"')
+        raise SchemaError('A form schema must have "type": "object" and "properties"')
     if unknown := schema.keys() - _ROOT - _ROOT_UNSENT:
         raise SchemaError(
-            f"The schema of a form cannot have {', '.join(map(repr, sorted(unknown)))}, only "
-            "properties and required"
+            "A form schema can have only properties and required, not "
+            f"{', '.join(map(repr, sorted(unknown)))}"
         )
     if not isinstance(required, list) or not set(map(str, required)) <= properties.keys():
         raise SchemaError(
-            f"The schema of a form needs a list of its properties as `required`, not {required!r}"
+            f"In a form schema, `required` must be a list of its properties, not {required!r}"
         )
     checks = {name: _compile_field(name, field) for name, field in properties.items()}
     for name, field in properties.items():
@@ -330,7 +330,8 @@ def _form_from_schema(schema: Schema) -> Form:
                 checks[name](field["default"])
         except TypeMismatch as mismatch:
             raise SchemaError(
-                f"The default of field `{name}` does not fit it: {mismatch.sentences(name)[0]}"
+                f"The default value of the field `{name}` is not valid: "
+                f"{mismatch.sentences(name)[0]}"
             ) from None
     return Form({key: value for key, value in schema.items() if key in _ROOT}, checks, dict)
 

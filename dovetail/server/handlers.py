@@ -387,7 +387,8 @@ class Handlers:
         contents = await self._read(resource, values, uri, call)
         if isinstance(contents, InputRequired):
             raise InternalError(
-                f"Resource {uri} returned InputRequired, which works only if a client reads it"
+                f"Resource {uri} returned InputRequired, which works only when a client reads the "
+                "resource"
             )
         return contents
 
@@ -478,5 +479,5 @@ class Handlers:
 
 async def _answer_in_connection(call: Call) -> Any:
     if call.protocol_handler is None:
-        raise MethodNotFound(f"This server has no method {call.name!r}")
+        raise MethodNotFound(f"This server does not support the method {call.name!r}")
     return await call.protocol_handler(call)

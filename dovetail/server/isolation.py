@@ -107,9 +107,9 @@ def check_isolatable(function: Callable[..., Any], has_context: bool, name: str)
     """Raise SchemaError for a tool that cannot run in a child process."""
     problem = _find_problem(function)
     if has_context:
-        problem = "it takes a Context, which cannot leave this process; remove the parameter"
+        problem = "a Context cannot be sent to another process; remove this parameter"
     if problem:
-        raise SchemaError(f'Tool {name!r} cannot have isolate="process": {problem}')
+        raise SchemaError(f'Tool {name!r} cannot use isolate="process": {problem}')
 
 
 async def run_isolated(
@@ -302,7 +302,7 @@ def _read_result(name: str, answer: bytes, code: int) -> Any:
         ).load()
     except Exception as error:
         raise ToolError(
-            f"{name} returned a value that cannot be read in this process: {error}"
+            f"{name} returned a value that cannot be decoded in this process: {error}"
         ) from error
     if ok:
         return value
@@ -319,15 +319,15 @@ def _read_sandbox_result(name: str, answer: bytes, code: int, returns: Any) -> A
             return json.decode(outcome.value, type=returns)
     except (MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ToolError(
-            f"{name} returned a value that is not of its return type: {error}"
+            f"{name} returned a value that does not match its return type: {error}"
         ) from None
     raise ToolError(outcome.error)
 
 
 def _describe_exit(code: int) -> str:
     if code >= 0:
-        return f"exited with code {code} before it returned"
-    hint = "; the system does that when it runs out of memory" if -code == 9 else ""
+        return f"exited with code {code} before returning a result"
+    hint = "; the system kills processes when it runs out of memory" if -code == 9 else ""
     return f"was killed by {_SIGNALS.get(-code, f'signal {-code}')}{hint}"
 
 
@@ -340,7 +340,7 @@ def _find_problem(function: Callable[..., Any]) -> str:
                 "a lambda" if function.__name__ == "<lambda>" else "defined inside another function"
             )
             return (
-                f"it is {kind}, and a child process cannot find it; define it at the top level of "
+                f"it is {kind}, so a child process cannot find it; define it at the top level of "
                 "a module"
             )
         if module not in sys.modules:
@@ -355,7 +355,7 @@ def _find_problem(function: Callable[..., Any]) -> str:
             )
     if module == "__main__" and not _file_of(module):
         return (
-            "it was entered interactively, and a child process cannot find it; define it in a file"
+            "it was defined interactively, so a child process cannot find it; define it in a file"
         )
     return ""
 

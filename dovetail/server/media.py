@@ -61,10 +61,10 @@ class Media:
     def _check_types(self, data: Any, mime_type: Any, path: Any) -> None:
         name = type(self).__name__
         if (data is None) == (path is None):
-            raise ConfigError(f"{name} needs either data= or path=")
+            raise ConfigError(f"{name} requires either data= or path=")
         expected = {
             "data": (data, (bytes, bytearray, memoryview), "bytes"),
-            "path": (path, (str, os.PathLike), "the path of a file"),
+            "path": (path, (str, os.PathLike), "a file path"),
             "mime_type": (mime_type, (str,), "a string"),
         }
         for argument, (value, types, words) in expected.items():

@@ -52,7 +52,7 @@ class Completers(Struct, eq=False):
         if argument not in self.arguments:
             known = ", ".join(self.arguments) or "none"
             raise ConfigError(
-                f"{self.owner} has no argument {argument!r} to complete; its arguments are {known}"
+                f"{self.owner} has no argument named {argument!r}; its arguments are {known}"
             )
         self.sources[argument] = source
 
@@ -62,8 +62,8 @@ class Completers(Struct, eq=False):
         """Return the values that match the text typed so far."""
         if argument not in self.arguments:
             raise InvalidParams(
-                f"There is no argument {argument!r} to complete; "
-                f"the arguments are {sorted(self.arguments)}",
+                f"There is no argument named {argument!r}; the arguments are "
+                f"{sorted(self.arguments)}",
                 parameter="argument.name",
             )
         source = self.sources.get(argument, ())

@@ -52,7 +52,9 @@ class Rate(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if not (0 < self.count < inf and 0 < self.per < inf and 1 <= self.at_once < inf):
-            raise ConfigError(f"{self!r}: count and per must be above 0, and burst at least 1")
+            raise ConfigError(
+                f"{self!r}: count and per must be greater than 0, and burst must be at least 1"
+            )
 
     @property
     def at_once(self) -> float:
@@ -60,7 +62,9 @@ class Rate(Struct, frozen=True):
         return max(1.0, self.count) if self.burst is None else self.burst
 
     def __str__(self) -> str:
-        return f"{self.count:g} a second" if self.per == 1 else f"{self.count:g} in {self.per:g} s"
+        return (
+            f"{self.count:g} per second" if self.per == 1 else f"{self.count:g} per {self.per:g} s"
+        )
 
 
 class Rates(Struct, frozen=True, kw_only=True):

@@ -81,11 +81,11 @@ class Registry(Generic[Item]):
             old = self.snapshot.items.get(name)
             if old is not None and not _is_interactive():
                 raise ConfigError(
-                    f"There is already a {self._kind} {name!r}; remove it first to replace it"
+                    f"The {self._kind} {name!r} already exists; to replace it, remove it first"
                 )
             self.snapshot = Snapshot({**self.snapshot.items, name: item})
         if old is not None:
-            print(f"Note: replaced the {self._kind} {name!r}", file=sys.stderr)
+            print(f"Note: the {self._kind} {name!r} was replaced", file=sys.stderr)
         self._on_change({name: item}, {})
 
     def remove(self, name: str) -> None:
@@ -118,7 +118,8 @@ def parse_scopes(scopes: Sequence[str] | str, owner: str) -> tuple[str, ...]:
     for scope in words:
         if not isinstance(scope, str) or not _SCOPE.fullmatch(scope):
             raise ConfigError(
-                f"{owner}: {scope!r} is not a scope; a scope has no spaces, quotes or backslashes"
+                f"{owner}: {scope!r} is not a valid scope; a scope cannot contain spaces, quotes "
+                "or backslashes"
             )
     return tuple(dict.fromkeys(words))
 
@@ -231,5 +232,6 @@ def _decode_cursor(cursor: str, method: str) -> str:
 
 def _invalid_cursor(cursor: str) -> InvalidParams:
     return InvalidParams(
-        f"{cursor!r} is not a cursor of this list; start again without one", parameter="cursor"
+        f"{cursor!r} is not a valid cursor for this list; try again without a cursor",
+        parameter="cursor",
     )

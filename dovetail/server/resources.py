@@ -85,12 +85,14 @@ def compile_resource(
 def _check_uri(uri: str, signature: "Signature") -> None:
     if not SCHEME.match(uri):
         raise ConfigError(
-            f"{uri!r} is not a URI: it needs a scheme of letters, digits, `+`, `-` and `.`, "
-            "such as config://"
+            f"{uri!r} is not a valid URI: it must start with a scheme (letters, digits, `+`, `-` "
+            "and `.`), such as config://"
         )
     if signature.parameters:
         names = ", ".join(parameter.name for parameter in signature.parameters)
-        raise SchemaError(f"Resource {uri!r} has no variables, so its function cannot take {names}")
+        raise SchemaError(
+            f"Resource {uri!r} has no variables, so its function cannot have the parameters {names}"
+        )
 
 
 def _check_variables(uri: str, template: "UriTemplate", signature: "Signature") -> None:
@@ -99,12 +101,12 @@ def _check_variables(uri: str, template: "UriTemplate", signature: "Signature") 
     required = {parameter.name for parameter in signature.parameters if parameter.required}
     if unknown := variables - accepted:
         raise SchemaError(
-            f"Template {uri!r} has the variables {sorted(unknown)}, which its function does "
-            "not take"
+            f"Template {uri!r} has the variables {sorted(unknown)}, which its function does not "
+            "accept"
         )
     if missing := required - variables:
         raise SchemaError(
-            f"Template {uri!r} lacks the variables {sorted(missing)}, which its function needs"
+            f"Template {uri!r} lacks the variables {sorted(missing)}, which its function requires"
         )
 
 
@@ -207,7 +209,9 @@ def app_resource(
     from ..extensions.apps.settings import MIME_TYPE, app_meta
 
     if "mime_type" in options:
-        raise ConfigError(f"App {uri}: the type of an app is always {MIME_TYPE}; remove mime_type=")
+        raise ConfigError(
+            f"App {uri}: the MIME type of an app is always {MIME_TYPE}; remove mime_type="
+        )
     settings = {name: options.pop(name) for name in AppSettings.__optional_keys__ & options.keys()}
     meta = {**(options.pop("meta", None) or {}), **app_meta(uri, **settings)}
     defaults: dict[str, Any] = {"mime_type": MIME_TYPE, "meta": meta or None}
@@ -231,7 +235,7 @@ def _document(uri: str, html: "str | Path") -> Callable[[], str]:
     if not is_document(read()):
         what = quote(str(html), 40) if path is None else html
         raise ConfigError(
-            f"App {uri}: {what} is not an HTML document, which starts with <!doctype html>; for "
+            f"App {uri}: {what} is not an HTML document that starts with <!doctype html>; to use "
             "a file, pass Path(…)"
         )
     return read
@@ -245,5 +249,6 @@ def check_unused(uri: str, tools: Iterable[RegisteredTool], shows: Callable[[str
         view = get_view_uri(tool.definition)
         if view is not None and shows(view):
             raise ConfigError(
-                f"{uri} is the view of the tool {tool.definition.name!r}; remove the tool first"
+                f"{uri} is used as the view of the tool {tool.definition.name!r}; remove the tool "
+                "first"
             )

@@ -42,7 +42,7 @@ def resolve(roots: Iterable[Root], path: "str | os.PathLike[str]") -> "Path":
         hint = (
             f"use a path in {', '.join(allowed)}"
             if allowed
-            else "the client has named no files or directories on this machine"
+            else "the client has not listed any files or directories on this machine"
         )
         raise ToolError(f"{os.fspath(path)} is outside the client's roots; {hint}")
     return Path(real)

@@ -130,7 +130,7 @@ def make_request(
         **fields,
     )
     names = [tool.name for tool in offered]
-    _require(request.messages, "Sampling needs at least one message")
+    _require(request.messages, "Sampling requires at least one message")
     _require(
         type(request.max_tokens) is int and request.max_tokens >= 1,
         f"max_tokens must be at least 1, not {request.max_tokens!r}",
@@ -184,13 +184,13 @@ def _block(value: Any) -> SamplingContent:
     if isinstance(value, Media):
         value = value.content()
     if isinstance(value, Mapping):
-        value = _convert(value, _ANY_BLOCK, "A block of a message")
+        value = _convert(value, _ANY_BLOCK, "A message block")
     if isinstance(value, _BLOCKS):
         return value
     kind = getattr(value, "type", type(value).__name__)
     raise ConfigError(
-        f"A message to a model cannot contain {kind}, only text, images, audio, tool uses and tool "
-        "results"
+        "A message to a model can contain only text, images, audio, tool uses and tool results, "
+        f"not {kind}"
     )
 
 

@@ -334,7 +334,7 @@ class Server(Handlers):
             SchemaError: The variables and the parameters of the function differ.
         """
         if not isinstance(uri, str):
-            raise ConfigError('A resource needs its URI: @server.resource("config://app")')
+            raise ConfigError('A resource requires a URI: @server.resource("config://app")')
 
         def decorate(function: Callable[P, R]) -> Completable[P, R]:
             return self.add_resource(function, uri, **options)
@@ -801,7 +801,7 @@ class Server(Handlers):
         row = None if method in METHODS else self.extensions.find_method(method, None)
         if row is None or row.result is not None or row.sender == "client":
             raise ConfigError(
-                f"{method!r} is not a notification that an extension of this server sends"
+                f"{method!r} is not a notification that this server's extensions send"
             )
         self._notify(method, params)
 
@@ -963,7 +963,7 @@ class Server(Handlers):
         single_process = single_process and (options.get("workers") or 1) == 1
         if not single_process and self.tasks is not None and not self.tasks.manager.store.shared:
             raise ConfigError(
-                "Several processes must share their tasks. Keep them in a file: "
+                "The processes of a server must share their tasks. Store tasks in a file: "
                 'Server(tasks="tasks.db")'
             )
         if self.guard is None and self.scopes:
@@ -1009,10 +1009,12 @@ def _find_revisions(names: Sequence[str]) -> tuple[Revision, ...]:
 def _check_transport(transport: str, options: Mapping[str, Any]) -> None:
     known = get_args(Transport)
     if transport not in known:
-        raise ConfigError(f"There is no transport {transport!r}; use one of {', '.join(known)}")
+        raise ConfigError(f"Unknown transport {transport!r}; use one of {', '.join(known)}")
     unknown = [name for name in options if name != "quiet"]
     if transport == "stdio" and unknown:
-        raise ConfigError(f"stdio has no options but quiet; remove {', '.join(unknown)}")
+        raise ConfigError(
+            f"The stdio transport supports only the option quiet; remove {', '.join(unknown)}"
+        )
 
 
 def _refuse_running_loop() -> None:
@@ -1026,7 +1028,7 @@ def _refuse_running_loop() -> None:
     except RuntimeError:
         return
     raise ConfigError(
-        "server.run() starts an event loop, but one is running already in this thread. Use "
+        "server.run() starts an event loop, but this thread already has a running event loop. Use "
         "`await server.run_async()` with the same arguments"
     )
 

@@ -207,7 +207,7 @@ class Signature:
             except Exception as error:
                 problems.append(f"`{name}` is not valid: {error or type(error).__name__}")
         known = [parameter.name for parameter in self.parameters]
-        takes = f"it takes {', '.join(known)}" if known else "it takes none"
+        takes = f"it accepts {', '.join(known)}" if known else "it accepts none"
         problems += [
             f"`{name}` is not an argument of {self.name}: {takes}"
             for name in values
@@ -231,9 +231,9 @@ def _refuse_unbound_method(function: Callable[..., Any], declared: list[inspect.
     ):
         instance = owner.lower()
         raise SchemaError(
-            f"{owner}.{name} is a method, and there is no object yet to call it on. Register it on "
-            f"an object instead: {instance} = {owner}(…); server.tool({instance}.{name}). Or make "
-            "it a static method"
+            f"{owner}.{name} is a method and cannot be called without an object. Register the "
+            f"method of an object instead: {instance} = {owner}(…); "
+            f"server.tool({instance}.{name}). Or make it a static method"
         )
 
 
@@ -336,7 +336,7 @@ def _hints(inner: Any, name: str, context_type: type | None) -> dict[str, Any]:
             )
     except NameError as error:
         raise SchemaError(
-            f"{name} has an annotation that uses {error.name}, which is not defined"
+            f"{name} has an annotation that refers to {error.name}, which is not defined"
         ) from error
     except TypeError:  # a builtin, which has no annotations
         return {}
@@ -397,7 +397,7 @@ def _refuse_starred(name: str, parameters: list[inspect.Parameter]) -> None:
             stars, instead = _STARRED[parameter.kind]
             raise SchemaError(
                 f"{name} cannot have {stars}{parameter.name}, because no schema can describe it; "
-                f"name each parameter, or write `{parameter.name}: {instead}`"
+                f"declare each parameter, or write `{parameter.name}: {instead}`"
             )
 
 
@@ -409,7 +409,9 @@ def _make_parameter(
     try:
         shape = Shape(annotation)
     except SchemaError as error:
-        raise SchemaError(f"{function} cannot take {parameter.name}: {error}") from error
+        raise SchemaError(
+            f"{function} cannot have the parameter {parameter.name}: {error}"
+        ) from error
     return Parameter(
         parameter.name,
         annotation,

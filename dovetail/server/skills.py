@@ -105,7 +105,7 @@ def load_skill(
     directory = Directory(path, hidden=hidden, limit=limits.skill_bytes)
     paths, folders = _list_folder(path.resolve(), hidden, limits.skill_files)
     if SKILL_MD not in paths:
-        raise ConfigError(f"{path} is not a skill: it has no {SKILL_MD}")
+        raise ConfigError(f"{path} is not a skill: it does not contain a {SKILL_MD}")
     files = _read_files(directory, [SKILL_MD] if dynamic else paths, limits.skill_bytes)
     frontmatter = _frontmatter(files[SKILL_MD], path / SKILL_MD)
     root = _root(frontmatter["name"], path, uri)
@@ -135,12 +135,13 @@ def _list_folder(root: Path, hidden: bool, max_files: int) -> tuple[list[str], l
     for count, (path, mode) in enumerate(_walk(root, hidden)):
         if stat.S_ISLNK(mode):
             raise ConfigError(
-                f"{root / path} is a link, which a skill cannot contain; replace it with the file"
+                f"{root / path} is a link, and a skill cannot contain links; replace it with the "
+                "file"
             )
         if not is_plain_path(path) or not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
             raise ConfigError(
-                f"{root / path} cannot be served: it is not a regular file, or some systems do not "
-                "allow its name"
+                f"{root / path} cannot be served, because it is not a regular file or because "
+                "some systems do not allow its name"
             )
         if stat.S_ISDIR(mode):
             folders.append(f"{path}/")
@@ -181,7 +182,7 @@ def _read_files(directory: Directory, paths: Iterable[str], max_bytes: int) -> F
             ) from None
         except NotFound:
             raise ConfigError(
-                f"{path} cannot be read, or changed while it was being read"
+                f"{path} cannot be read, or was changed while it was being read"
             ) from None
         remaining -= len(files[path])
     return files
@@ -201,7 +202,9 @@ def _frontmatter(data: bytes, path: Path) -> dict[str, Any]:
             "0-9 and single hyphens, without a hyphen at the start or end"
         )
     if not isinstance(description, str) or not description.strip():
-        raise ConfigError(f"{path}: a skill needs a description: what it does, and when to use it")
+        raise ConfigError(
+            f"{path}: a skill requires a description that says what it does and when to use it"
+        )
     if (long := len(description)) > extension.MAX_DESCRIPTION_CHARS:
         raise ConfigError(
             f"{path}: the description has {long:,} characters; the limit is "
@@ -277,7 +280,7 @@ class Skills:
             "mime_type": "text/markdown",
             "size": len(entry.files[SKILL_MD]),
         }
-        template_options = {"name": f"{name}/…", "description": f"A file of the skill {name}"}
+        template_options = {"name": f"{name}/…", "description": f"A file in the skill {name}"}
 
         async def skill_md() -> ResourceContents:
             return entry.read(SKILL_MD)

@@ -171,11 +171,11 @@ def _task_support(
 
 def _check_name(name: str) -> None:
     if name == "<lambda>":
-        raise ConfigError("A lambda has no name; give the tool one with name=…")
+        raise ConfigError("A lambda has no name; name the tool with name=…")
     if not NAME.fullmatch(name):
         advice = (
-            "use 1 to 128 of A-Z, a-z, 0-9, `_`, `-` and `.`, because some clients reject "
-            "other names"
+            "use 1 to 128 characters from A-Z, a-z, 0-9, `_`, `-` and `.`, because some clients "
+            "reject other names"
         )
         warnings.warn(f"Tool name {name!r}: {advice}", stacklevel=_user_stack_level())
 
@@ -191,8 +191,8 @@ def _check_signature(name: str, signature: "Signature") -> None:
         for parameter in signature.parameters
     ):
         advice = (
-            "is an argument that the model has to provide; if it is meant to be the "
-            "context, write `ctx: Context`"
+            "is an argument that the model must provide; if it should be the context, write `ctx: "
+            "Context`"
         )
         warnings.warn(f"Tool {name!r}: `ctx` {advice}", stacklevel=_user_stack_level())
 

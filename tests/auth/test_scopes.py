@@ -594,5 +594,5 @@ def test_scopes_that_nobody_would_ask_for_are_refused() -> None:
 
 @pytest.mark.parametrize("scopes", [["a b"], [""], ['a"b'], [7], ["é"]])
 def test_what_is_no_scope_is_refused(scopes: Any) -> None:
-    with pytest.raises(ConfigError, match="is not a scope"):
+    with pytest.raises(ConfigError, match="is not a valid scope"):
         Server("x").add_tool(lambda: "", name="one", scopes=scopes)

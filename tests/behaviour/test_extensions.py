@@ -189,7 +189,7 @@ def test_a_server_tells_only_what_its_extensions_have_a_notification_for() -> No
         "notifications/x",
     ):
         with pytest.raises(
-            ConfigError, match="is not a notification that an extension of this server sends"
+            ConfigError, match="is not a notification that this server's extensions send"
         ):
             server.notify(method, extended.Heard(text="hi"))
 

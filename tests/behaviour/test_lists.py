@@ -79,7 +79,7 @@ async def test_a_bad_cursor_is_refused(cursor: str, page_size: int | None) -> No
     async with pair(build(["a", "b", "c"], page_size)) as client:
         from dovetail.protocol.base import ListParams
 
-        with pytest.raises(InvalidParams, match="not a cursor"):
+        with pytest.raises(InvalidParams, match="not a valid cursor"):
             await client.request("tools/list", ListParams(cursor=cursor))
 
 

@@ -82,5 +82,5 @@ async def test_what_cannot_be_completed_is_refused(in_memory: Talk) -> None:
     async with in_memory() as client:
         with pytest.raises(InvalidParams, match="Unknown prompt"):
             await client.complete(prompt="nothing", argument="x")
-        with pytest.raises(InvalidParams, match="no argument 'x'"):
+        with pytest.raises(InvalidParams, match="no argument named 'x'"):
             await client.complete(prompt="greet", argument="x")

@@ -732,5 +732,5 @@ def test_what_no_extension_has_cannot_be_kept() -> None:
 async def test_a_method_without_a_handler_is_not_there() -> None:
     server = Server("s", extensions=[Extension(id=ID, methods=[ROW])])
     async with pair(server, extensions=[Extension(id=ID, methods=[ROW])]) as client:
-        with pytest.raises(Exception, match="This server has no method 'x/do'"):
+        with pytest.raises(Exception, match="This server does not support the method 'x/do'"):
             await client.request("x/do")

@@ -190,12 +190,12 @@ async def test_a_server_without_apps_declares_nothing() -> None:
             "https://weather",
             HTML,
             {},
-            "'https://weather' is not the URI of an app; use the form 'ui://weather/view'",
+            "'https://weather' is not a valid app URI; use the form 'ui://weather/view'",
         ),
-        ("ui://", HTML, {}, "is not the URI of an app"),
-        ("ui://{city}", HTML, {}, "is not the URI of an app; .* without variables"),
-        (URI, "", {}, "'' is not an HTML document, which starts with <!doctype html>"),
-        (URI, "view.html", {}, r"'view.html' is not an HTML document, .* pass Path\(…\)"),
+        ("ui://", HTML, {}, "is not a valid app URI"),
+        ("ui://{city}", HTML, {}, "is not a valid app URI; .* without variables"),
+        (URI, "", {}, "'' is not an HTML document that starts with <!doctype html>"),
+        (URI, "view.html", {}, r"'view.html' is not an HTML document .* pass Path\(…\)"),
         (URI, Path("nowhere.html"), {}, "the file /.*/nowhere.html does not exist"),
         (
             URI,
@@ -219,7 +219,7 @@ async def test_a_server_without_apps_declares_nothing() -> None:
             URI,
             HTML,
             {"resource_domains": ["wss://cdn.example.com"]},
-            "is not an origin; write https:// followed by a host",
+            "is not an origin; use https:// followed by a host",
         ),
         (URI, HTML, {"resource_domains": ["https://cdn.example.com/lib"]}, "is not an origin"),
         (URI, HTML, {"frame_domains": ["*"]}, "is not an origin"),
@@ -252,18 +252,18 @@ def test_an_app_that_makes_no_sense_is_refused_when_it_is_registered(
     [
         (
             {"ui": "https://weather"},
-            "'https://weather' is not the URI of an app; it must start with ui://",
+            "'https://weather' is not a valid app URI; it must start with ui://",
         ),
         ({"ui": "ui://other"}, "there is no app 'ui://other' yet; register it before its tools"),
         ({"visibility": ["user"]}, "must be a list of 'model', 'app', or both"),
         ({"visibility": []}, "must be a list of 'model'"),
-        ({"ui": URI, "meta": {"ui": {}}}, "its meta= already has a 'ui'"),
+        ({"ui": URI, "meta": {"ui": {}}}, "meta= already contains 'ui'"),
         (
             {"meta": {"ui": URI}},
-            "its meta= has a 'ui' that is not an object; use ui= and visibility= instead",
+            "the 'ui' in meta= is not an object; use ui= and visibility= instead",
         ),
         ({"meta": {"ui": {"resourceUri": "ui://other"}}}, "there is no app 'ui://other' yet"),
-        ({"meta": {"ui": {"resourceUri": 1}}}, "ui=1 is not the URI of an app"),
+        ({"meta": {"ui": {"resourceUri": 1}}}, "ui=1 is not a valid app URI"),
         ({"meta": {"ui": {"visibility": "app"}}}, "visibility='app' must be a list"),
         ({"meta": {"ui": {"visibility": ["app", "user"]}}}, "must be a list of 'model'"),
     ],
@@ -309,7 +309,7 @@ def test_an_app_stays_as_long_as_a_tool_points_to_it() -> None:
     server.add_tool(lambda: "", name="oslo", ui="ui://cities/oslo")
     for uri, tool in ((URI, "forecast"), ("ui://cities/{name}", "oslo")):
         with pytest.raises(
-            ConfigError, match=f"is the view of the tool '{tool}'; remove the tool first"
+            ConfigError, match=f"is used as the view of the tool '{tool}'; remove the tool first"
         ):
             server.remove_resource(uri)
         server.remove_tool(tool)
@@ -358,9 +358,7 @@ async def test_an_app_may_be_a_file_or_a_function_and_is_read_anew_each_time(
             {"mine": 1},
         )
         file.write_text("changed")
-        with pytest.raises(
-            InternalError, match="App ui://file: its function did not return an HTML"
-        ):
+        with pytest.raises(InternalError, match="App ui://file: its function must return an HTML"):
             await client.read_app("ui://file")
 
 
@@ -483,7 +481,8 @@ async def test_what_has_no_view_is_said_plainly() -> None:
             await client.read_app("ui://text")
     async with pair(server) as client:
         with pytest.raises(
-            NotFound, match=r"has no view; servers show them to Client\(extensions=\[APPS\]\)"
+            NotFound,
+            match=r"has no view; servers provide views only to Client\(extensions=\[APPS\]\)",
         ):
             await client.read_app("forecast")
 
@@ -504,7 +503,7 @@ async def test_the_page_around_a_view_is_for_one_host() -> None:
         "https://chat.example.com; script-src *",
         "https://a.com/</script>",
     ):
-        with pytest.raises(ConfigError, match="is not the origin of a host"):
+        with pytest.raises(ConfigError, match="is not a valid host origin"):
             view.proxy(odd)
 
 
@@ -650,7 +649,7 @@ async def test_what_a_model_writes_is_shown_while_it_writes() -> None:
         window.bridge.tool_input({"city": "Oslo"})
         window.bridge.tool_input_partial({"city": "Oslo"})  # too late
         with pytest.raises(
-            ConfigError, match="tool-input cannot follow tool-input: a view is for one call"
+            ConfigError, match="tool-input cannot follow tool-input: a view shows only one call"
         ):
             window.bridge.tool_input({"city": "Rome"})
         assert [name for name, _ in window.told] == ["tool-input-partial", "tool-input"]
@@ -686,7 +685,7 @@ async def test_a_view_is_told_of_a_call_that_came_to_nothing() -> None:
 async def test_a_view_calls_tools_that_are_for_apps_and_reads_what_can_be_read() -> None:
     async with shown() as window:
         early = await window.ask("tools/call", name="hours", arguments={"city": "Oslo"})
-        assert early == {"code": -32600, "message": "tools/call came before ui/initialize"}
+        assert early == {"code": -32600, "message": "tools/call was sent before ui/initialize"}
         await window.begin()
         hours = await window.ask("tools/call", name="hours", arguments={"city": "Oslo"})
         assert hours["structuredContent"] == {"result": [1, 2, 3]}
@@ -695,7 +694,7 @@ async def test_a_view_calls_tools_that_are_for_apps_and_reads_what_can_be_read()
         for hidden in ("set_home", "nothing"):
             refused = await window.ask("tools/call", name=hidden, arguments={"city": "Oslo"})
             assert refused["code"] == -32602
-            assert refused["message"] == f"There is no tool {hidden!r} for apps"
+            assert refused["message"] == f"No tool named {hidden!r} is available to apps"
         assert (await window.ask("tools/call", name="hours", arguments=[]))["code"] == -32602
         assert (await window.ask("resources/read", uri=URI))["contents"][0]["text"] == HTML
         assert (await window.ask("resources/read", uri="ui://nothing"))["code"] in (-32602, -32002)
@@ -802,7 +801,7 @@ async def test_a_host_shows_a_view_in_no_mode_that_it_does_not_have() -> None:
         window.bridge.change_context(displayMode="fullscreen")
         with pytest.raises(
             ConfigError,
-            match=r"cannot be shown 'pip'; host and view both support \['inline', 'full",
+            match=r"in the mode 'pip'; the host and the view both support \['inline', 'full",
         ):
             window.bridge.change_context(displayMode="pip", theme="dark")
         assert window.told == [("host-context-changed", {"displayMode": "fullscreen"})]
@@ -965,7 +964,8 @@ async def test_the_policy_of_a_view_and_all_that_it_asks_for_are_in_the_log(
         await window.ask("resources/read", uri=URI)
         await window.ask("ui/open-link", url="https://example.com/")
         assert [
-            line.removeprefix("'ui://weather/view': requests ")[:40] for line in caplog.messages[1:]
+            line.removeprefix("View 'ui://weather/view' requests ")[:40]
+            for line in caplog.messages[1:]
         ] == [
             "ui/initialize {}",
             "tools/call 'hours'",
@@ -984,6 +984,6 @@ async def test_a_view_that_was_read_by_its_uri_has_no_tool_to_call() -> None:
 
 
 def test_the_former_name_of_the_view_host_still_works_with_a_warning() -> None:
-    with pytest.warns(DeprecationWarning, match="Host is now called ViewHost"):
+    with pytest.warns(DeprecationWarning, match="Host has been renamed to ViewHost"):
         from dovetail.extensions.apps import Host  # type: ignore[attr-defined]
     assert Host is ViewHost

@@ -150,7 +150,7 @@ def test_what_readers_disagree_about_is_refused_where_it_has_to_be_portable(word
     ["", "a: b\n", "---\na: b\n", " ---\na: b\n---\n", "--- \na: b\n---\n", "---\na: b\n--- x\n"],
 )
 def test_a_file_without_front_matter_has_none(text: str) -> None:
-    with pytest.raises(FrontMatterError, match="does not begin with front matter"):
+    with pytest.raises(FrontMatterError, match="does not start with front matter"):
         parse_frontmatter(text)
 
 

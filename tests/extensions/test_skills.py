@@ -306,7 +306,7 @@ async def test_the_list_comes_in_pages_with_hints_for_caches(tmp_path: Path) -> 
         assert page.next_cursor is not None
         entry = await client.request("skills/get", {"uri": "skill://a/SKILL.md"})
         assert (entry.ttl_ms, entry.cache_scope) == (60_000, "public")
-        with pytest.raises(InvalidParams, match="not a cursor"):
+        with pytest.raises(InvalidParams, match="not a valid cursor"):
             await client.request("skills/list", {"cursor": "x"})
         roots = await client.request("resources/directory/read", {"uri": "skill://a"})
         assert [one.name for one in roots.resources] == ["a"]
@@ -338,7 +338,7 @@ async def test_a_skill_within_another_is_one_of_its_own_whichever_came_first(
         assert (await inner.read("y.md")).text == "new"
         assert (await whole.read("inner/SKILL.md")).text == inner.text
         with pytest.raises(
-            SkillRefused, match="3 bytes, but its entry says 4"
+            SkillRefused, match="3 bytes, but its entry lists 4"
         ):  # a change of the one is a change of the other
             await whole.read("inner/y.md")
 
@@ -406,7 +406,7 @@ async def test_a_skill_that_cannot_be_added_leaves_nothing_behind(tmp_path: Path
     server = Server("s")
     place = folder(tmp_path)
     server.add_resource(lambda: "mine", "skill://pdf/SKILL.md", name="mine")
-    with pytest.raises(ConfigError, match="already a resource"):
+    with pytest.raises(ConfigError, match="already exists"):
         server.add_skill(place)
     server.remove_resource("skill://pdf/SKILL.md")
     server.add_resource(lambda path: "mine", "skill://pdf/{+path}", name="mine")
@@ -549,7 +549,7 @@ SPOILT: dict[str, tuple[Callable[[Path], Any], str]] = {
     ),
     "no front matter": (
         lambda place: (place / "SKILL.md").write_text("# Title\n"),
-        "does not begin with front matter",
+        "does not start with front matter",
     ),
 }
 
@@ -730,19 +730,19 @@ class Liar:
 @pytest.mark.parametrize(
     ("served", "entry", "what", "words"),
     [
-        (SKILL_MD + b"x", listing(), "size", "has 49 bytes, but its entry says 48"),
-        (SKILL_MD.replace(b"Do", b"Du"), listing(), "digest", "its entry says sha256:"),
+        (SKILL_MD + b"x", listing(), "size", "has 49 bytes, but its entry lists 48"),
+        (SKILL_MD.replace(b"Do", b"Du"), listing(), "digest", "its entry lists sha256:"),
         (
             SKILL_MD,
             listing(frontmatter=MATTER | {"license": "MIT"}),
             "frontmatter",
-            "differs from its entry in license",
+            "and its entry differ in license",
         ),
         (
             SKILL_MD,
             listing(frontmatter=MATTER | {"description": "Harmless"}),
             "frontmatter",
-            "differs from its entry in description",
+            "and its entry differ in description",
         ),
         (
             SKILL_MD,
@@ -754,7 +754,7 @@ class Liar:
             b"no front matter",
             listing(resources="dynamic"),
             "frontmatter",
-            "does not begin with front matter",
+            "does not start with front matter",
         ),
         (
             b"---\nname: &a pdf\n---\n",
@@ -851,8 +851,8 @@ FLAWED: list[tuple[Any, str]] = [
     (listing(frontmatter=MATTER | {"name": "other"}), "does not end in /other/SKILL.md"),
     (listing(uri="skill://pdf/skill.md"), "does not end in /pdf/SKILL.md"),
     (listing(uri="/pdf/SKILL.md"), "does not end in"),
-    (listing(resources=[]), "SKILL.md is not among its files"),
-    (listing(resources=manifest()[1:]), "SKILL.md is not among its files"),
+    (listing(resources=[]), "SKILL.md is not listed among its files"),
+    (listing(resources=manifest()[1:]), "SKILL.md is not listed among its files"),
     (listing(resources=[*manifest(), manifest()[1]]), "listed twice"),
     (listing(resources=[*manifest(), {"uri": "skill://pdf/%46ORMS.md", **GOOD}]), "listed twice"),
     (listing(resources=[{**manifest()[0], "digest": "md5:00"}]), "no valid digest and size"),
@@ -906,7 +906,7 @@ async def test_an_entry_that_says_of_itself_that_all_is_well_is_judged_all_the_s
     liar = Liar(listing(problem="none at all"), listing(resources=[], problem=None))
     async with Client(liar.server) as client:
         assert [entry.problem is None for entry in await client.list_skills()] == [True, False]
-        with pytest.raises(SkillRefused, match="not among its files"):
+        with pytest.raises(SkillRefused, match="not listed among its files"):
             await client.read_skill(SkillEntry(uri=AT, frontmatter=MATTER, resources=[]))
     assert liar.read == []
 
@@ -914,7 +914,9 @@ async def test_an_entry_that_says_of_itself_that_all_is_well_is_judged_all_the_s
 async def test_an_answer_about_another_skill_is_refused() -> None:
     other = listing(uri="skill://x/pdf/SKILL.md", resources="dynamic")
     async with Client(Liar(other).server) as client:
-        with pytest.raises(SkillRefused, match="answered with the entry of 'skill://x/pdf/"):
+        with pytest.raises(
+            SkillRefused, match="returned the entry of a different skill, 'skill://x/pdf/"
+        ):
             await client.read_skill(AT)
 
 
@@ -985,7 +987,7 @@ async def test_directories_are_asked_for_only_where_the_server_lists_them(
         Liar(listing(resources="dynamic"), settings=settings).server, record=tape
     ) as client:
         skill = await client.read_skill(AT)
-        with pytest.raises(MethodNotFound, match="the server does not list directories"):
+        with pytest.raises(MethodNotFound, match="the server does not support listing directories"):
             await skill.list()
     assert asked(tape, "resources/directory/read") == []
 

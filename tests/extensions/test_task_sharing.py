@@ -221,7 +221,7 @@ async def test_one_store_object_is_for_one_server_at_a_time(kind: str, path: Pat
 
     async with first.lifespan(), client(first, EXTENDED) as one:
         running = await one.start_tool("wait")
-        with pytest.raises(ConfigError, match="Another server of this process already uses"):
+        with pytest.raises(ConfigError, match="Another server in this process already uses"):
             async with second.lifespan():
                 pass
         go.set()

@@ -100,7 +100,7 @@ endless.append(endless)
         (
             ProtocolError(2**80, "no"),
             InternalError.code,
-            "The task is over, but its outcome could not be saved",
+            "The task has finished, but its outcome could not be saved",
             None,
         ),
     ],

@@ -97,7 +97,7 @@ async def test_a_file_that_is_damaged_at_run_time_is_one_line(
             rest.unlink()
         damage(path)
         for _ in range(3):
-            with pytest.raises(InternalError, match="task store of this server is damaged"):
+            with pytest.raises(InternalError, match="This server's task store is damaged"):
                 await client.start_tool("slow")
         assert (await client.call_tool("plain")).data == "plain", "the others work"
         go.set()

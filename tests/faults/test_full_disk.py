@@ -150,7 +150,7 @@ asyncio.run(main())
         run = subprocess.run(
             command, capture_output=True, text=True, timeout=30, check=False, cwd=tmp_path, env=env
         )
-    assert run.stdout.startswith("The disk of the task store is full") and run.stdout.endswith(
+    assert run.stdout.startswith("The task store's disk is full") and run.stdout.endswith(
         "after\n"
     ), run
 
@@ -182,7 +182,7 @@ async def test_calls_are_answered_also_where_they_cannot_be_recorded(disk: Disk)
             (await client.call_tool("add", {"a": number, "b": 1})).data for number in range(300)
         ]
         assert answers == list(range(1, 301))
-        assert "Cannot record a call to tools/call" in disk.program.said()
+        assert "The call to tools/call could not be recorded" in disk.program.said()
 
 
 async def test_a_record_that_cannot_be_written_is_told_in_the_log(

@@ -119,7 +119,7 @@ async def test_what_cannot_be_is_said_at_once() -> None:
     server = Server("inside")
     for transport, options, said in (
         ("http", {"workers": 2}, "works only with `run`"),
-        ("stdio", {"port": 1}, "stdio has no options but quiet; remove port"),
+        ("stdio", {"port": 1}, "The stdio transport supports only the option quiet; remove port"),
         ("pigeon", {}, "no transport 'pigeon'"),
     ):
         with pytest.raises(ConfigError, match=said):

@@ -418,7 +418,7 @@ async def test_a_sink_that_fails_hurts_no_call(caplog: pytest.LogCaptureFixture)
             await client.complete(prompt="greet", argument="name", value="A")
         with pytest.raises(Overloaded):
             await client.complete(prompt="greet", argument="name", value="A")
-    assert "Cannot record a call to" in caplog.text
+    assert "could not be recorded" in caplog.text
 
 
 def test_a_sink_that_would_have_to_be_awaited_is_refused() -> None:

@@ -227,12 +227,10 @@ def test_what_is_no_cache_is_refused_by_name() -> None:
         match=r"'tools/call' cannot be cached; the methods that can are server/discover, ",
     ):
         Server("x", cache={"tools/call": Cache(1)})
-    with pytest.raises(
-        ConfigError, match=r"cache=60: cache must be a Cache, or a dict with a Cache"
-    ):
+    with pytest.raises(ConfigError, match=r"cache=60: cache must be a Cache, or a dict that maps"):
         Server("x", cache=60)  # type: ignore[arg-type]
     with pytest.raises(
-        ConfigError, match=r"cache\['tools/list'\]: 60 is not a Cache; write Cache\(ttl=60\)"
+        ConfigError, match=r"cache\['tools/list'\]: 60 is not a Cache; use Cache\(ttl=60\)"
     ):
         Server("x", cache={"tools/list": 60})  # type: ignore[dict-item]
     with pytest.raises(ConfigError, match=r"The cache of resource 'a://b': 60 is not a Cache"):

@@ -24,8 +24,8 @@ def test_a_method_in_a_class_body_is_refused(kind: str, first: str) -> None:
     with pytest.raises(SchemaError) as raised:
         exec(source, {"server": server})
     assert str(raised.value) == (
-        "Box.add is a method, and there is no object yet to call it on. Register it on an object "
-        "instead: box = Box(…); server.tool(box.add). Or make it a static method"
+        "Box.add is a method and cannot be called without an object. Register the method of an "
+        "object instead: box = Box(…); server.tool(box.add). Or make it a static method"
     )
 
 
@@ -96,10 +96,10 @@ def test_bytes_may_be_of_any_type(data: Any) -> None:
     [
         ({"data": 3}, "data=…) must be bytes, not an int"),
         ({"data": io.BytesIO}, "data=…) must be bytes, not a type"),
-        ({"path": b"a.png"}, "path=…) must be the path of a file, not a bytes"),
+        ({"path": b"a.png"}, "path=…) must be a file path, not a bytes"),
         ({"data": b"", "mime_type": 3}, "mime_type=…) must be a string, not an int"),
-        ({"data": "a.png", "path": "b.png"}, " needs either data= or path="),
-        ({}, " needs either data= or path="),
+        ({"data": "a.png", "path": "b.png"}, " requires either data= or path="),
+        ({}, " requires either data= or path="),
     ],
     ids=str,
 )
@@ -161,7 +161,7 @@ async def test_at_a_prompt_a_component_is_replaced_with_a_note(
         assert (await client.read_resource("a://x/d"))[0].text == "new"
     notes = capsys.readouterr().err
     for what in ("tool 'say'", "prompt 'ask'", "resource 'a://b'", "template 'a://{c}/d'"):
-        assert notes.count(f"Note: replaced the {what}\n") == 1
+        assert notes.count(f"Note: the {what} was replaced\n") == 1
 
 
 def test_in_a_program_it_stays_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,7 +169,7 @@ def test_in_a_program_it_stays_an_error(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setitem(sys.modules, "IPython", shell)  # type: ignore[arg-type]
     server = Server("x")
     define(server, "old")
-    with pytest.raises(ConfigError, match="already a tool 'say'"):
+    with pytest.raises(ConfigError, match="The tool 'say' already exists"):
         define(server, "new")
 
 

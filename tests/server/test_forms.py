@@ -291,7 +291,8 @@ class FreeList(Struct):
 )
 def test_what_no_form_can_ask_for_is_refused_by_its_name(wanted: Any, name: str) -> None:
     with pytest.raises(
-        SchemaError, match=f"Field `{name}` cannot be in a form: .*a field must be text, a number"
+        SchemaError,
+        match=f"Field `{name}` cannot be part of a form: .*a field must be text, a number",
     ) as caught:
         Form.of(wanted)
     assert "\n" not in str(caught.value)
@@ -374,7 +375,7 @@ def test_what_generators_write_around_the_fields_is_not_sent() -> None:
 def test_a_schema_outside_of_the_subset_is_refused_by_the_name_of_the_field(
     field: Any, why: str
 ) -> None:
-    with pytest.raises(SchemaError, match=f"Field `it` cannot be in a form: .*{why}"):
+    with pytest.raises(SchemaError, match=f"The field `it` cannot be part of a form: .*{why}"):
         Form.of(form_of(it=field))
 
 
@@ -392,7 +393,7 @@ def test_a_schema_outside_of_the_subset_is_refused_by_the_name_of_the_field(
     ],
 )
 def test_a_schema_that_is_no_form_at_all_is_refused(schema: Any) -> None:
-    with pytest.raises(SchemaError, match="The schema of a form"):
+    with pytest.raises(SchemaError, match="form schema"):
         Form.of(schema)
 
 
@@ -409,7 +410,7 @@ def test_a_schema_that_is_no_form_at_all_is_refused(schema: Any) -> None:
     ],
 )
 def test_a_default_must_fit_its_field(field: Any) -> None:
-    with pytest.raises(SchemaError, match="The default of field `it` does not fit it"):
+    with pytest.raises(SchemaError, match="The default value of the field `it` is not valid"):
         Form.of(form_of(it=field))
 
 
@@ -445,7 +446,7 @@ def test_an_answer_that_does_not_fit_is_refused_by_the_name_of_the_field(
     field: Any, wrong: Any
 ) -> None:
     with pytest.raises(
-        InvalidParams, match=r"The answer does not fit the form: `it(\[1\])?` must be"
+        InvalidParams, match=r"The answer does not match the form: `it(\[1\])?` must be"
     ) as caught:
         Form.of(form_of(it=field)).accept({"it": wrong})
     assert ", got " in str(caught.value)
@@ -617,7 +618,7 @@ def test_yes_or_no_and_choices_are_no_secrets() -> None:
 
 
 def test_the_format_of_passwords_is_refused_whatever_the_field_is_called() -> None:
-    with pytest.raises(ConfigError, match="`it` of the form looks like a password"):
+    with pytest.raises(ConfigError, match="The form field `it` looks like a password"):
         Form.of(form_of(it={"type": "string", "format": "password"}))
     with pytest.raises(ConfigError, match="looks like a password"):
         Form.of(Annotated[str, Meta(extra_json_schema={"format": "password"})])

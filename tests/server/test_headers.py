@@ -209,7 +209,8 @@ def nameless(x: Annotated[str, Header]) -> None: ...
                  "'Region': it must be a property of an "
                  "object that is reached without $ref, list or alternative"),
         (twice, "Tool 'twice': 'x' and 'y' cannot use the same header 'same'"),
-        (nameless, 'nameless cannot take x: Header needs the name of the header: Header("Region")'),
+        (nameless, 'nameless cannot have the parameter x: Header requires a header name, '
+                   'such as Header("Region")'),
     ],
 )  # fmt: skip
 def test_wrong_use_is_refused_at_registration(function: Any, problem: str) -> None:

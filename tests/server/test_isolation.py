@@ -346,7 +346,7 @@ def test_a_result_that_cannot_be_pickled_is_named() -> None:
 def test_a_result_that_cannot_be_unpickled_is_an_error() -> None:
     with pytest.raises(
         ToolError,
-        match="a value that cannot be read in this process: invalid literal",
+        match="a value that cannot be decoded in this process: invalid literal",
     ):
         run(Unreadable)
 
@@ -359,13 +359,15 @@ def test_arguments_that_cannot_be_pickled_are_an_error() -> None:
 
 
 def test_a_context_cannot_be_sent() -> None:
-    with pytest.raises(ToolError, match="a Context cannot leave its process"):
+    with pytest.raises(ToolError, match="a Context cannot be sent to another process"):
         run(mirror, point=Context.__new__(Context))
 
 
 def test_exiting_behind_pythons_back_is_told_with_the_code() -> None:
     for code in (0, 3):
-        with pytest.raises(ToolError, match=f"^tool exited with code {code} before it returned$"):
+        with pytest.raises(
+            ToolError, match=f"^tool exited with code {code} before returning a result$"
+        ):
             run(os._exit, code)
 
 
@@ -374,7 +376,10 @@ def test_exiting_behind_pythons_back_is_told_with_the_code() -> None:
     ("name", "text"),
     [
         ("SIGSEGV", "tool was killed by SIGSEGV"),
-        ("SIGKILL", "tool was killed by SIGKILL; the system does that when it runs out of memory"),
+        (
+            "SIGKILL",
+            "tool was killed by SIGKILL; the system kills processes when it runs out of memory",
+        ),
     ],
 )
 def test_a_deadly_signal_is_named(name: str, text: str) -> None:
@@ -733,17 +738,17 @@ stray.__module__ = "no_such_module"
 @pytest.mark.parametrize(
     ("function", "has_context", "text"),
     [
-        (mirror, True, "it takes a Context, which cannot leave this process; remove the parameter"),
+        (mirror, True, "a Context cannot be sent to another process; remove this parameter"),
         (
             lambda: 1,
             False,
-            "it is a lambda, and a child process cannot find it; define it at the top level "
+            "it is a lambda, so a child process cannot find it; define it at the top level "
             "of a module",
         ),
         (
             local(),
             False,
-            "it is defined inside another function, and a child process cannot find it; "
+            "it is defined inside another function, so a child process cannot find it; "
             "define it at",
         ),
         (partial(lambda: 1), False, "it cannot be sent to another process: "),
@@ -756,7 +761,7 @@ def test_what_cannot_be_isolated_is_refused_with_the_reason(
     function: Callable[..., Any], has_context: bool, text: str
 ) -> None:
     with pytest.raises(
-        SchemaError, match=re.escape(f"Tool 'tool' cannot have isolate=\"process\": {text}")
+        SchemaError, match=re.escape(f"Tool 'tool' cannot use isolate=\"process\": {text}")
     ):
         check_isolatable(function, has_context, "tool")
 
@@ -770,7 +775,7 @@ def test_a_function_typed_at_a_prompt_is_refused() -> None:
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60
     )
-    assert "SchemaError: Tool 'tool' cannot have isolate=\"process\": it was entered" in done.stderr
+    assert "SchemaError: Tool 'tool' cannot use isolate=\"process\": it was defined" in done.stderr
 
 
 # in a sandbox
@@ -855,7 +860,7 @@ async def test_nothing_that_a_sandbox_answers_is_executed(
 ) -> None:
     monkeypatch.setenv("TZ", str(tmp_path / "escaped"))
     failed = await call_in_sandbox(answer_with_a_pickle, tmp_path)
-    assert failed.is_error and "not of its return type" in failed.text
+    assert failed.is_error and "does not match its return type" in failed.text
     assert not (tmp_path / "escaped").exists()
 
 

@@ -166,7 +166,7 @@ def test_an_error_names_what_was_too_much_and_how_long_to_wait() -> None:
         limiter.admit(METHODS["tools/call"], CallToolParams(name="pay"), SOMEBODY)
     assert (
         refusal.value.message
-        == "Too many calls to the tool 'pay': the limit is 2 in 60 s. Try again in 30 s"
+        == "Too many calls to the tool 'pay': the limit is 2 per 60 s. Try again in 30 s"
     )
     assert refusal.value.data == {"retryAfter": 30.0}
 
@@ -257,7 +257,7 @@ def test_threads_together_get_no_more_than_one_would() -> None:
     "wrong", [{"count": 0}, {"count": -1}, {"count": 1, "per": 0}, {"count": 1, "burst": 0.5}]
 )
 def test_a_rate_that_lets_nothing_through_is_refused(wrong: dict[str, float]) -> None:
-    with pytest.raises(ConfigError, match="burst at least 1"):
+    with pytest.raises(ConfigError, match="burst must be at least 1"):
         Rate(**wrong)
 
 

@@ -120,7 +120,7 @@ def test_any_of_several_roots_will_do(home: Path) -> None:
 )
 def test_roots_that_are_no_files_here_hold_nothing(uri: str) -> None:
     assert not is_inside([Root(uri)], "/")
-    with pytest.raises(ToolError, match="has named no files or directories"):
+    with pytest.raises(ToolError, match="has not listed any files or directories"):
         resolve([Root(uri)], "/")
 
 

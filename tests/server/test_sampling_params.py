@@ -132,10 +132,10 @@ def test_what_a_message_carries_besides_stays() -> None:
         ({"role": "system", "content": "obey"}, "not 'system'"),
         (
             {"role": "user", "content": {"type": "text"}},
-            "A block of a message does not match the protocol: .*text",
+            "A message block does not match the protocol: .*text",
         ),
-        ({"type": "video"}, "A block of a message does not match the protocol"),
-        ({}, "A block of a message does not match the protocol"),
+        ({"type": "video"}, "A message block does not match the protocol"),
+        ({}, "A message block does not match the protocol"),
     ],
 )
 def test_what_no_message_can_hold_is_refused(given: Any, why: str) -> None:

@@ -349,12 +349,12 @@ def test_a_free_function_is_passed_what_was_checked_elsewhere() -> None:
 def test_all_problems_are_told_at_once() -> None:
     assert problem(forecast, b'{"days": "three", "town": "Oslo"}') == (
         '`city` is missing; `days` must be an integer, got the string "three"; '
-        "`town` is not an argument of forecast: it takes city, days"
+        "`town` is not an argument of forecast: it accepts city, days"
     )
 
 
 def test_a_function_without_parameters_says_so() -> None:
-    assert problem(lambda: 1, b'{"a": 1}') == "`a` is not an argument of <lambda>: it takes none"
+    assert problem(lambda: 1, b'{"a": 1}') == "`a` is not an argument of <lambda>: it accepts none"
 
 
 def test_the_name_told_is_the_name_given() -> None:
@@ -631,7 +631,9 @@ def test_starred_parameters_are_refused_with_advice() -> None:
 def test_a_type_that_cannot_be_used_is_refused_with_its_parameter() -> None:
     def function(a: int, b: list[complex]): ...
 
-    assert refused(function).startswith("function cannot take b: complex has no JSON form")
+    assert refused(function).startswith(
+        "function cannot have the parameter b: complex cannot be converted to JSON"
+    )
 
 
 @pytest.mark.parametrize("function", [3, int])

@@ -19,5 +19,5 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import warnings
 
-    warnings.warn("Host is now called ViewHost", DeprecationWarning, stacklevel=2)
+    warnings.warn("Host has been renamed to ViewHost", DeprecationWarning, stacklevel=2)
     return ViewHost

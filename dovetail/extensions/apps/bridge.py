@@ -165,7 +165,10 @@ class Bridge:
         except (messages.Malformed, TypeError, ValueError, RecursionError) as error:
             failure = error.failure if isinstance(error, messages.Malformed) else None
             return _wire(
-                failure or ErrorResponse(None, Error(InvalidRequest.code, "Not a JSON-RPC message"))
+                failure
+                or ErrorResponse(
+                    None, Error(InvalidRequest.code, "The message is not valid JSON-RPC")
+                )
             )
         self._in_flight += 1
         try:
@@ -187,16 +190,17 @@ class Bridge:
         try:
             if self._in_flight > MAX_IN_FLIGHT:
                 raise Overloaded(
-                    f"This view has {MAX_IN_FLIGHT} requests in flight; wait for one of them"
+                    f"This view has {MAX_IN_FLIGHT} requests in flight; wait until one of them "
+                    "finishes"
                 )
             if request.method not in _REQUESTS:
                 raise MethodNotFound(f"This host does not offer {request.method} to views")
             type_, answer, log_field = _REQUESTS[request.method]
             if not self._initialized and request.method not in ("ui/initialize", "ping"):
-                raise InvalidRequest(f"{request.method} came before ui/initialize")
+                raise InvalidRequest(f"{request.method} was sent before ui/initialize")
             params = _params(request, type_)
             log.info(
-                "%r: requests %s %.200r",
+                "View %r requests %s: %.200r",
                 self.view.uri,
                 request.method,
                 getattr(params, log_field, ""),
@@ -255,7 +259,9 @@ class Bridge:
         tools: list[Tool] = await self._client.list_tools()
         tool = next((tool for tool in tools if tool.name == params.name), None)
         if tool is None or not visible(tool, "app"):
-            raise InvalidParams(f"There is no tool {params.name!r} for apps", parameter="name")
+            raise InvalidParams(
+                f"No tool named {params.name!r} is available to apps", parameter="name"
+            )
         arguments = _decoded(params.arguments or b"{}", Json, "tools/call")
         if self.host.on_call is not None and not await _await_result(
             self.host.on_call(tool, arguments)
@@ -340,8 +346,8 @@ class Bridge:
         """
         if self.view.tool is None:
             raise ConfigError(
-                f"{self.view.uri} was read by its URI, so it has no tool to call. Read it by the "
-                "name of the tool instead"
+                f"{self.view.uri} was read by its URI, so it has no tool to call. Read the view "
+                "by the tool's name instead"
             )
         self.tool_input(arguments or {})
         try:
@@ -399,7 +405,8 @@ class Bridge:
         mode = changes.get("displayMode", self.context["displayMode"])
         if mode not in (*self.modes, self.context["displayMode"]):
             raise ConfigError(
-                f"{self.view.uri} cannot be shown {mode!r}; host and view both support {self.modes}"
+                f"{self.view.uri} cannot be shown in the mode {mode!r}; the host and the view "
+                f"both support {self.modes}"
             )
         self.context |= changes
         if self._ready:
@@ -425,8 +432,8 @@ class Bridge:
         if self._sent != after:
             sent = " and ".join(self._sent) or "nothing"
             raise ConfigError(
-                f"{name} cannot follow {sent}: a view is for one call. Read a new view for each "
-                "call"
+                f"{name} cannot follow {sent}: a view shows only one call. Read a new view for "
+                "each call"
             )
         self._sent.append(name)
         self._notify(name, params)

@@ -93,7 +93,7 @@ def app_meta(
     """Return the `_meta` of an app's resource; raise ConfigError if a setting is invalid."""
     if not uri.startswith(SCHEME) or uri == SCHEME or "{" in uri:
         raise ConfigError(
-            f"{uri!r} is not the URI of an app; use the form 'ui://weather/view', without variables"
+            f"{uri!r} is not a valid app URI; use the form 'ui://weather/view', without variables"
         )
     origins = {field: _check_list(uri, field, values) for field, values in domains.items()}
     for field, values in origins.items():
@@ -101,7 +101,7 @@ def app_meta(
             if not is_origin(value, field):
                 schemes = "https:// or wss://" if field == "connect_domains" else "https://"
                 raise ConfigError(
-                    f"App {uri}: {field}= has {value!r}, which is not an origin; write {schemes} "
+                    f"App {uri}: {field}= has {value!r}, which is not an origin; use {schemes} "
                     "followed by a host"
                 )
     permissions = _check_list(uri, "permissions", permissions)
@@ -133,17 +133,16 @@ def tool_meta(
             settings["visibility"] = audiences
     elif ui is not None or visibility is not None:
         raise ConfigError(
-            f"Tool {name!r}: its meta= already has a 'ui'; use either that or ui= and visibility="
+            f"Tool {name!r}: meta= already contains 'ui'; use either that or ui= and visibility="
         )
     elif not isinstance(settings, dict):
         raise ConfigError(
-            f"Tool {name!r}: its meta= has a 'ui' that is not an object; use ui= and visibility= "
-            "instead"
+            f"Tool {name!r}: the 'ui' in meta= is not an object; use ui= and visibility= instead"
         )
     uri, audiences = settings.get("resourceUri", SCHEME), settings.get("visibility", AUDIENCES)
     if not isinstance(uri, str) or not uri.startswith(SCHEME):
         raise ConfigError(
-            f"Tool {name!r}: ui={uri!r} is not the URI of an app; it must start with {SCHEME}"
+            f"Tool {name!r}: ui={uri!r} is not a valid app URI; it must start with {SCHEME}"
         )
     is_list = isinstance(audiences, list | tuple) and len(audiences) > 0
     if not is_list or any(audience not in AUDIENCES for audience in audiences):
@@ -289,7 +288,7 @@ def _with_settings(part: ResourceContents, meta: Meta | None) -> ResourceContent
         return part
     if not is_document(part.data.decode(errors="replace")):
         raise InternalError(
-            f"App {part.uri}: its function did not return an HTML document; it must start with "
+            f"App {part.uri}: its function must return an HTML document that starts with "
             "<!doctype html>"
         )
     ui = get_ui(part.meta) or get_ui(meta)

@@ -112,7 +112,7 @@ class View(Struct, frozen=True, kw_only=True):
         """
         if not _HOST.fullmatch(host):
             raise ConfigError(
-                f"{host!r} is not the origin of a host, such as https://chat.example.com"
+                f"{host!r} is not a valid host origin, such as https://chat.example.com"
             )
         headers = {
             "content-type": "text/html; charset=utf-8",
@@ -154,7 +154,7 @@ async def read_view(client: Any, target: str | Tool) -> View:
             hint = (
                 ""
                 if ID in (client.extensions.declared or {})
-                else "; servers show them to Client(extensions=[APPS])"
+                else "; servers provide views only to Client(extensions=[APPS])"
             )
             raise NotFound(f"The tool {tool.name!r} has no view{hint}")
     parts = [part for part in await client.read_resource(uri) if part.mime_type == MIME_TYPE]

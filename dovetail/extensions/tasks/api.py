@@ -187,7 +187,9 @@ class ServerTasks:
         """Answer `tasks/list` with the tasks of the caller."""
         owner, session = owner_of(call), call.caller.session_id
         if not owner and not session:
-            raise MethodNotFound("This server has no tasks/list: it cannot tell its callers apart")
+            raise MethodNotFound(
+                "This server does not support tasks/list, because it cannot tell its callers apart"
+            )
         after = decode_cursor(call.params.cursor)
         rows = await self.manager.store.list_page(
             owner, "" if owner else session, after, PAGE_SIZE + 1
@@ -224,7 +226,8 @@ class ServerTasks:
         if record is None:
             log.info("%s by %s: no such task", call.name, owner_of(call) or "an anonymous caller")
             raise InvalidParams(
-                f"There is no task {call.params.task_id!r}; it may have expired", parameter="taskId"
+                f"There is no task with the id {call.params.task_id!r}; it may have expired",
+                parameter="taskId",
             )
         return record
 
@@ -288,8 +291,7 @@ def task_settings(option: TasksOption) -> TaskSettings:
         return TaskSettings(store=SqliteStore(option))
     if option is not None and not hasattr(option, "claim_orphans"):
         raise ConfigError(
-            f"tasks={option!r} must be the path of a file, a TaskStore, or "
-            "TaskSettings(store=…, engine=…)"
+            f"tasks={option!r} must be a file path, a TaskStore, or TaskSettings(store=…, engine=…)"
         )
     return TaskSettings(store=option)
 
@@ -304,7 +306,7 @@ def _becomes_task(call: Call, support: TaskSupport) -> bool:
     if call.revision.stateless:
         declared = has_declared(call, EXTENSION)
         if required and not declared:
-            raise missing_extension(f"Tool {name!r} runs as a task, which", EXTENSION)
+            raise missing_extension(f"Running the tool {name!r} as a task", EXTENSION)
         return declared and not forbidden
     task = call.params.task
     is_requested = task is not None and "tasks/get" in call.revision.methods

@@ -67,7 +67,7 @@ MAILBOX_SECONDS = 0.25
 """The interval at which this process checks for messages while it runs a task."""
 STOPPED = "The server stopped while this task was running, and the task cannot be resumed"
 GIVEN_UP = "The server stopped {} times while this task was running, and the task made no progress"
-NOT_SAVED = "The task is over, but its outcome could not be saved"
+NOT_SAVED = "The task has finished, but its outcome could not be saved"
 NOT_RESUMED = "The server stopped while this task was running, and the task could not be resumed"
 EXPIRED = "The task ran longer than its time to live"
 
@@ -208,7 +208,9 @@ class TaskManager:
                 outcome = await self._call_again(task, outcome)
             await self._save_outcome(task, outcome)
         except Exception as error:
-            log.error("The end of task %s could not be saved: %s", describe(task.record), error)
+            log.error(
+                "The final state of task %s could not be saved: %s", describe(task.record), error
+            )
             if isinstance(error, TooLarge):  # no task is better than one that seems to run forever
                 await self.store.remove(id)
         finally:
@@ -259,7 +261,9 @@ class TaskManager:
                 return
             except Exception as problem:
                 log.warning(
-                    "The error of task %s could not be saved: %r", describe(record), problem
+                    "The error that task %s raised could not be saved: %r",
+                    describe(record),
+                    problem,
                 )
         unsaved = mark_failed(record, InternalError(NOT_SAVED), revision, self.limits)
         await self._save_end(task, unsaved, Exception)
@@ -280,7 +284,7 @@ class TaskManager:
                 return
             except retry_on as error:
                 log.warning(
-                    "The end of task %s has not been saved yet: %s", describe(record), error
+                    "The final state of task %s has not been saved yet: %s", describe(record), error
                 )
             await asyncio.sleep(pause)
 
@@ -425,7 +429,7 @@ class TaskManager:
         other = _last_managers.get(id(store))
         if other is not None and other is not self and other.store is store and other.busy:
             raise ConfigError(
-                f"Another server of this process already uses this {type(store).__name__}; give "
+                f"Another server in this process already uses this {type(store).__name__}; give "
                 "each server its own"
             )
         _last_managers[id(store)] = self
@@ -530,7 +534,7 @@ class Mailbox:
         answers = fitting_answers(record, message.answers, self._manager.service.make_form)
         if (size := sum(map(len, answers.values()))) > limit:
             raise InvalidParams(
-                f"The answers take {size} bytes; the limit is {limit}", parameter="inputResponses"
+                f"The answers use {size} bytes; the limit is {limit}", parameter="inputResponses"
             )
         refused = {
             key: reason[:MAX_MESSAGE_LENGTH]

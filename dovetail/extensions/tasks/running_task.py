@@ -185,7 +185,7 @@ class RunningTask:
         stored = (*self.record.answers.values(), *self.record.once_results.values())
         if (size := added + sum(map(len, stored))) > self._limits.journal:
             raise InternalError(
-                f"The answers to this task take {size} bytes; the limit is {self._limits.journal}"
+                f"The answers to this task use {size} bytes; the limit is {self._limits.journal}"
             )
 
     # progress and notifications

@@ -224,7 +224,8 @@ class SqliteStore(TaskStore):
         done = await self._write(self._execute_with_room, SEND, *values, size=len(data))
         if not done.rowcount:
             raise Overloaded(
-                f"The task {message.id} is gone, or has too many unread messages; try again later"
+                f"The task {message.id} no longer exists or has too many unread messages; try "
+                "again later"
             )
 
     async def receive_messages(self) -> list[tuple[int, TaskMessage]]:
@@ -287,18 +288,18 @@ class SqliteStore(TaskStore):
                 self._is_broken = True
                 is_explained = isinstance(error, ConfigError)
                 log.error("%s", error if is_explained else self._explain(error))
-            raise TaskStoreBroken("The task store of this server is damaged") from None
+            raise TaskStoreBroken("This server's task store is damaged") from None
 
     def _explain(self, error: Exception) -> str:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
             return (
                 f"The task file {self.path} is damaged ({error}). Stop the server, restore the "
-                "file from a backup or move it away, and start again; tasks fail until then"
+                "file from a backup or move it away, and restart the server. Tasks fail until then"
             )
         return (
-            f"Tasks cannot be stored in {self.path} ({error}); choose a file that this user may "
-            "write"
+            f"Tasks cannot be stored in {self.path} ({error}); choose a file that this user can "
+            "write to"
         )
 
     async def _write(self, function: Callable[..., T], *args: Any, size: int = 0) -> T:
@@ -354,7 +355,7 @@ class SqliteStore(TaskStore):
         if pages - free + size // PAGE_BYTES + 8 >= limit:
             return out_of_room(self._limits)
         return Overloaded(
-            "The disk of the task store is full; try again when the operator has freed space"
+            "The task store's disk is full; try again after the operator has freed space"
         )
 
     # with the write lock held
@@ -476,7 +477,7 @@ class SqliteStore(TaskStore):
             if (lock := _lock_file(self._lock_path(self._runner))) is not None:
                 break
         else:
-            raise OSError("no file beside it can be locked")
+            raise OSError("no lock file can be created next to it")
         self._lock_fd = lock
         for path in Path(self.path).parent.glob(f"{escape(Path(self.path).name)}-*.lock"):
             if (dead := _lock_file(os.fspath(path), create=False)) is not None:

@@ -255,8 +255,8 @@ def quota_error(limits: Limits, total: int, of_caller: int) -> Overloaded | None
     """Return the error if one more task would exceed a bound."""
     if of_caller >= limits.tasks_each:
         return Overloaded(
-            f"You already have {limits.tasks_each} tasks, which is the limit. Each task "
-            "counts until it expires"
+            f"You already have {limits.tasks_each} tasks, which is the limit. A task counts "
+            "toward the limit until it expires"
         )
     if total >= limits.tasks:
         return TaskStoreFull(
@@ -268,7 +268,7 @@ def quota_error(limits: Limits, total: int, of_caller: int) -> Overloaded | None
 def out_of_room(limits: Limits) -> TooLarge:
     """Return the error for a record that would exceed `Limits.task_bytes`."""
     return TooLarge(
-        f"There is not enough room for this task: all tasks together may take "
+        "There is not enough room for this task: all tasks together may use at most "
         f"{limits.task_bytes} bytes. Try again later"
     )
 

@@ -127,7 +127,7 @@ def mark_completed(record: TaskRecord, result: Any, limits: Limits) -> TaskRecor
     if not isinstance(result, ToolResult):
         raise InternalError(
             f"Tool {record.tool!r}: a middleware or extension returned a {type(result).__name__}, "
-            "which is not the result of a tool"
+            "which is not a tool result"
         )
     return _ended(
         record,
@@ -257,5 +257,6 @@ def decode_cursor(cursor: str | None) -> int:
     except (ValueError, msgspec.MsgspecError):
         pass
     raise InvalidParams(
-        f"{cursor!r} is not a cursor of this list; ask again without one", parameter="cursor"
+        f"{cursor!r} is not a valid cursor for this list; try again without a cursor",
+        parameter="cursor",
     )
