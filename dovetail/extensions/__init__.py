@@ -1,5 +1,5 @@
-"""Protocol extensions: the API for writing one, and the extensions that come with Dovetail, which
-use the same API.
+"""The API for writing protocol extensions, and the extensions that come with Dovetail and use the
+same API.
 
     from dovetail.extensions import Extension, Method, Params, Result, ResultKind
 

@@ -1,4 +1,4 @@
-"""Read skills, and verify them before any part of them is used.
+"""Read skills, and verify each part before it is used.
 
     entry       from a list, or requested by URI; checked as a whole, before anything is fetched
     SKILL.md    fetched when the skill is read; its size, digest and front matter must be those of
@@ -6,10 +6,10 @@
     files       fetched one by one, on request; each must be listed in the entry and match its size
                 and digest
 
-If anything differs, `SkillRefused` says what. Once one file of a skill has been refused, no other
-file can be read: the skill has changed or was tampered with, and a new entry is needed. The digests
-come from the same server as the files: they show that the two belong together, not that either can
-be trusted.
+If anything differs, `SkillRefused` is raised and names the difference. Once one file of a skill has
+been refused, no other file can be read: the skill has been changed or tampered with, and a new
+entry is needed. The digests come from the same server as the files: they show that the files match
+the entry, not that the server can be trusted.
 https://github.com/modelcontextprotocol/ext-skills/blob/main/specification/stable/skills.mdx
 """
 
@@ -70,7 +70,7 @@ async def list_skills(client: "Client", limits: Limits, fresh: bool) -> list[Ski
 
 
 async def get_skill(client: "Client", uri: str, limits: Limits, fresh: bool) -> SkillEntry:
-    """Return the entry of a skill, listed or not."""
+    """Return the entry of a skill, whether or not the skill is listed."""
     entry = check_entry((await _ask(client, GET.name, UriParams(uri=uri), fresh)).skill, limits)
     if entry.uri != uri:
         raise SkillRefused(
@@ -148,9 +148,9 @@ class Skill:
 
     @property
     def frontmatter(self) -> dict[str, Any]:
-        """The front matter, the same in the entry and in the file.
+        """The front matter, which is the same in the entry and in the file.
 
-        Requests in it (`allowed-tools`) are not granted automatically.
+        Requests in the front matter (`allowed-tools`) are not granted automatically.
         """
         return self.entry.frontmatter
 
@@ -160,7 +160,7 @@ class Skill:
         return tuple(sorted(self._files))
 
     async def read(self, path: str) -> "ResourceContents":
-        """Return the contents of a file: `.text`, or `.data` as bytes. Each is fetched once.
+        """Return the contents of a file: `.text`, or `.data` as bytes. Each file is fetched once.
 
         Args:
             path: The path of the file in the skill, or its URI.
@@ -249,7 +249,8 @@ class Skill:
     def _verified(
         self, contents: "Sequence[ResourceContents]", uri: str, file: SkillFile | None
     ) -> "ResourceContents":
-        """Return the contents of a file if they match the entry or, if dynamic, fit the limit."""
+        """Return the contents of a file if they match the entry or, for a dynamic skill, fit the
+        limit."""
         if len(contents) != 1 or contents[0].uri != uri:
             raise SkillRefused(f"{uri}: the server did not return this file", "contents", uri)
         try:

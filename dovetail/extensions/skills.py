@@ -1,9 +1,9 @@
-"""The messages of the skills extension, the checks of entries, and the front matter parser.
+"""The messages of the skills extension, the checks on entries, and the front matter parser.
 
 A skill is a folder of files with a SKILL.md. Its entry holds the front matter of that file, and the
-digest and size of every file. That is all a host needs to show the skill, have it approved, and
-verify each file when it is read. The files themselves are ordinary resources. An entry is checked
-as a whole (`find_flaws`) before any of its files is fetched.
+digest and size of every file. With the entry, a host can show the skill, have it approved, and
+verify each file that it reads. The files themselves are ordinary resources. An entry is checked as
+a whole (`find_flaws`) before any of its files is fetched.
 https://github.com/modelcontextprotocol/ext-skills/blob/main/specification/stable/skills.mdx
 """
 
@@ -27,7 +27,7 @@ ID = "io.modelcontextprotocol/skills"
 SKILL_MD = "SKILL.md"
 DYNAMIC: Literal["dynamic"] = "dynamic"
 RESERVED_METADATA_PREFIX = "io.modelcontextprotocol/"
-"""The prefix that keys of the front matter's `metadata` must not have."""
+"""The prefix that keys in the front matter's `metadata` must not have."""
 NAME = re.compile(r"(?!.*--)[a-z0-9]([a-z0-9-]{0,62}[a-z0-9])?")
 """https://agentskills.io/specification#name-field"""
 MAX_DESCRIPTION_CHARS = 1024
@@ -38,7 +38,7 @@ _FORBIDDEN_SEGMENTS = {"", ".", ".."}
 
 
 class SkillFile(Wire):
-    """A file of a skill, with the digest and size that its contents must have."""
+    """A file in a skill, with the digest and size that its contents must have."""
 
     uri: str
     """The URI of the resource."""
@@ -90,9 +90,10 @@ class SkillEntry(Wire, kw_only=True):
 
     @property
     def fingerprint(self) -> str | None:
-        """A hash to bind an approval to. It changes if a file is added, removed or changed.
+        """A hash that identifies the approved version of the skill. It changes if a file is added,
+        removed or changed.
 
-        None if the skill is dynamic, because it can then change at any time.
+        None if the skill is dynamic, because a dynamic skill can change at any time.
         """
         if self.resources == DYNAMIC:
             return None
@@ -101,7 +102,8 @@ class SkillEntry(Wire, kw_only=True):
 
 
 class ListSkillsResult(CacheHints, kw_only=True):
-    """One page of skills. Entries are checked one by one, so a bad one does not hide the others."""
+    """One page of skills. Entries are checked individually, so an invalid entry does not hide the
+    others."""
 
     skills: list[Any]
     next_cursor: str | None = None
@@ -114,13 +116,13 @@ class GetSkillResult(CacheHints, kw_only=True):
 
 
 class ReadDirectoryParams(UriParams, kw_only=True):
-    """The params of a request for the children of a directory."""
+    """The params of a request to list a directory."""
 
     cursor: str | None = None
 
 
 class ReadDirectoryResult(Result, kw_only=True):
-    """One page of the children of a directory."""
+    """One page of a directory listing."""
 
     resources: list[Resource]
     next_cursor: str | None = None
@@ -139,7 +141,8 @@ READ_DIRECTORY = Method(
 METHODS = (LIST, GET, READ_DIRECTORY)
 
 CLIENT = Extension(id=ID, methods=METHODS, silent=True)
-"""The client's side of the extension. Only servers declare skills; any client may request them."""
+"""The client's side of the extension. Only servers declare the skills extension; any client may
+request skills."""
 
 
 def digest(data: bytes) -> str:
@@ -151,7 +154,7 @@ def uri_within(root: str, path: str) -> str:
 
 
 def path_within(root: str, uri: str) -> str | None:
-    """Return the path of a file in its skill; None if the URI may lead out of it."""
+    """Return the path of a file in its skill; None if the URI may point outside the skill."""
     below = uri[len(root) + 1 :]
     path = unquote(below) if "%" in below else below
     if (
@@ -170,8 +173,8 @@ def path_within(root: str, uri: str) -> str | None:
 def children(paths: Iterable[str], directory: str) -> set[str]:
     """Return the names in a directory; subdirectories have a trailing slash.
 
-    The result is empty if there is no such directory. If `paths` contains the path of the directory
-    itself, with its slash, the result contains the empty name too.
+    The result is empty if there is no such directory. If `paths` contains the directory itself,
+    with its slash, the result also contains an empty name.
     """
     start = f"{directory}/" if directory else ""
     below = (path[len(start) :] for path in paths if path.startswith(start))
@@ -179,7 +182,7 @@ def children(paths: Iterable[str], directory: str) -> set[str]:
 
 
 def check_entry(value: Any, limits: Limits) -> SkillEntry:
-    """Return a received entry, with its `problem` set if it has one."""
+    """Return a received entry, with its `problem` set if the entry is invalid."""
     try:
         entry = msgspec.convert(value, SkillEntry)
     except msgspec.ValidationError as error:
@@ -195,7 +198,7 @@ def check_entry(value: Any, limits: Limits) -> SkillEntry:
 
 
 def find_flaws(entry: SkillEntry, limits: Limits) -> Iterator[str]:
-    """Yield the flaws of an entry, the worst first."""
+    """Yield the flaws in an entry, starting with the worst."""
     name, description = (entry.frontmatter.get(key) for key in ("name", "description"))
     if not isinstance(name, str) or not NAME.fullmatch(name):
         yield f"{name!r} is not a valid name: use 1 to 64 characters (a-z, 0-9, single hyphens)"
@@ -265,7 +268,7 @@ def parse_frontmatter(text: str, *, portable: bool = False) -> tuple[dict[str, A
 
 
 def differing_fields(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
-    """Return the names of the fields that differ. Null is the same as absent."""
+    """Return the names of the fields that differ. A null field counts as absent."""
     return sorted(
         key for key in one.keys() | other.keys() if not _equal(one.get(key), other.get(key))
     )

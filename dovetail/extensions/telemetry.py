@@ -3,17 +3,17 @@
     server = Server("shop", middleware=[telemetry()])
     client = Client(url, middleware=[telemetry()])
 
-Each call creates one span, named after its method and its tool or prompt, and is recorded in a
-histogram of durations (`connection/instrumentation.py`). The client puts the context of its span
-into the request's `_meta`, where the specification reserves three keys for it. The server's span
+Each call creates a span that is named after its method and its tool or prompt. Its duration is
+recorded in a histogram (`connection/instrumentation.py`). The client puts its span context into the
+request's `_meta`, where the specification reserves three keys for trace context. The server's span
 becomes a child of the client's, over every transport, and is linked to the span around it (such as
 the web server's). Arguments, results, tokens and the text of exceptions are never recorded. Error
-messages, and names and URIs that the caller sent, go through the server's `redact`. A session is
-recorded under a name that cannot be used to access it.
+messages, and names and URIs that the caller sent, are passed through the server's `redact`
+function. A session is recorded under a name that cannot be used to access it.
 
-It needs `opentelemetry-api` (extra `telemetry`), which is imported when `telemetry()` is called.
-Your program configures an SDK that decides where spans go. Without an SDK, nothing is recorded and
-the cost is small.
+Telemetry needs `opentelemetry-api` (extra `telemetry`), which is imported when `telemetry()` is
+called. The SDK that your program configures decides where spans are sent. Without an SDK, nothing
+is recorded and the cost is small.
 https://github.com/open-telemetry/semantic-conventions-genai/blob/main/docs/gen-ai/mcp.md
 """
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Link, Span, TracerProvider
 
 MAX_CONTEXT_CHARS = dict(zip(TRACE_CONTEXT, (55, 512, 8192), strict=True))
-"""The keys of `_meta` with trace context, and the longest value that is accepted for each.
+"""The `_meta` keys that carry trace context, and the maximum length of each value.
 https://modelcontextprotocol.io/specification/2026-07-28/basic#meta"""
 SCOPE = "dovetail"
 SpanAttributes = dict[str, Any]
@@ -64,11 +64,11 @@ def telemetry(
     Use it with `Server(middleware=[telemetry()])` and `Client(middleware=[telemetry()])`.
 
     Args:
-        tracer_provider: Where spans go (default: the global provider of the program).
-        meter_provider: Where metrics go (default: the global provider of the program).
+        tracer_provider: The provider that receives spans (default: the program's global provider).
+        meter_provider: The provider that receives metrics (default: the program's global provider).
         incoming: Whether a server continues the caller's trace. If False, it starts a new trace
             that is linked to the caller's.
-        baggage: Whether baggage, which may contain personal data, is sent and accepted too.
+        baggage: Whether to send and accept baggage, which may contain personal data.
 
     Raises:
         ConfigError: OpenTelemetry is not installed.
@@ -112,7 +112,7 @@ class Telemetry(OperationObserver):
         }
 
     async def __call__(self, call: Call, next: CallHandler) -> Any:
-        """Make a span for a call, and record its duration."""
+        """Create a span for a call, and record the call's duration."""
         if hasattr(call.connection, "server_info"):  # it is a client
             return await self._trace(call, next, "client", [])
         context, links = self._caller_context(call)
@@ -174,7 +174,7 @@ class Telemetry(OperationObserver):
     def session_ended(
         self, side: Side, revision: Revision, network: Network | None, seconds: float
     ) -> None:
-        """Record the duration of a session of the handshake era."""
+        """Record the duration of a session in the handshake era."""
         self._histograms[f"mcp.{side}.session.duration"].record(
             seconds, {"mcp.protocol.version": revision.version, **_network_attributes(network)}
         )
@@ -209,7 +209,8 @@ def _extract_carrier(meta: dict[str, Any] | None) -> dict[str, str]:
 
 
 def _common_attributes(call: Call) -> SpanAttributes:
-    """Return the attributes of both spans and metrics. Each has only a few distinct values."""
+    """Return the attributes that spans and metrics share. Each attribute has only a few distinct
+    values."""
     attributes: SpanAttributes = {
         METHOD: call.method.name,
         "mcp.protocol.version": call.revision.version,
@@ -234,7 +235,7 @@ def _network_attributes(network: Network | None) -> SpanAttributes:
 
 
 def _span_attributes(call: Call, side: Side) -> SpanAttributes:
-    """Return the attributes of spans only."""
+    """Return the attributes that only spans have."""
     uri, session = getattr(call.params, "uri", None), getattr(call.connection, "session", None)
     return _without_none(
         {

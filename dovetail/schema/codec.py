@@ -1,10 +1,10 @@
-"""JSON for values of any type: msgspec, plus hooks for the types that it does not support.
+"""JSON for values of any type, with msgspec and hooks for the types that it does not support.
 
 Decoding: the hook handles the classes of pathlib, and stand-ins, which are classes that msgspec
-deliberately does *not* know. So msgspec hands the plain value to `decode_hook`, and the stand-in
+deliberately does *not* support. So msgspec hands the plain value to `decode_hook`, and the stand-in
 builds the real value. A union that msgspec refuses becomes a stand-in that tries its members in
-order (`union_stand_in`); a class with fields becomes one if something inside it needs a stand-in
-(`walk.record_stand_in`).
+order (`union_stand_in`); a class with fields becomes a stand-in if one of its parts needs a
+stand-in (`walk.record_stand_in`).
 
 Encoding: the hook handles paths, pydantic models and other collections. The module of a class shows
 which library it comes from, so no library has to be imported.
@@ -17,16 +17,16 @@ from typing import Any, get_args
 import msgspec
 
 DECODE_ERRORS = (msgspec.DecodeError, UnicodeError, RecursionError)
-"""Errors that decoding raises for bytes that are not JSON at all."""
+"""Errors that decoding raises for bytes that are not JSON."""
 
 
 class Unencodable(TypeError):
-    """A value that has no JSON form. The message names its type."""
+    """A value that cannot be converted to JSON. The message names the value's type."""
 
 
 class StandIn(type):
-    """The metaclass of stand-ins. msgspec checks that the hook's result is an instance, so every
-    value is one."""
+    """The metaclass of stand-ins. msgspec requires the hook's result to be an instance, so every
+    value counts as an instance."""
 
     build: Callable[[Any], Any]
     keys: Set[str] | None
@@ -42,7 +42,7 @@ def stand_in(build: Callable[[Any], Any], keys: Set[str] | None = None) -> Stand
 
 def union_stand_in(members: list[Any]) -> StandIn:
     """Return a stand-in for a union that msgspec refuses: the first member that accepts the value
-    wins."""
+    is used."""
 
     def build(value: Any) -> Any:
         def strange(member: Any) -> int:
@@ -104,7 +104,7 @@ _encoder = msgspec.json.Encoder(enc_hook=_encode_hook)
 
 
 def encode(value: Any) -> bytes:
-    """Encode any value as JSON; raise Unencodable if it has no JSON form."""
+    """Encode any value as JSON; raise Unencodable if it cannot be converted."""
     try:
         return _encoder.encode(value)
     except Unencodable:
@@ -147,5 +147,5 @@ def is_pydantic(thing: Any) -> bool:
 
 
 def type_name(hint: Any) -> str:
-    """Return a type as a person would write it."""
+    """Return a type in the notation that a person would use."""
     return hint.__qualname__ if isinstance(hint, type) and not get_args(hint) else str(hint)

@@ -1,8 +1,8 @@
 """Turn msgspec's error messages into sentences that use the words of the schema.
 
 msgspec says "Expected `int`, got `str` - at `$.days`". A model understands "must be an integer (at
-least 1), got the string "three"" better. Only the path of the message is kept: it leads to the part
-of the schema that was violated and to the part of the value that violates it. All other messages
+least 1), got the string "three"" better. Only the path in the message is kept. It identifies the
+part of the schema that was violated and the part of the value that violates it. All other messages
 come from the user's classes and are passed on unchanged.
 """
 
@@ -54,7 +54,7 @@ _DETAILS = {
 
 
 def explain(error: Exception, value: Any, schema: Schema, defs: Defs) -> tuple[str, str]:
-    """Return the path of the problem, and a description of it."""
+    """Return the path to the problem, and a description of the problem."""
     text, *places = _PLACE.split(str(error))
     if "`key` in" in str(error):
         return "", f"has an invalid key: {text}"
@@ -84,7 +84,7 @@ def explain(error: Exception, value: Any, schema: Schema, defs: Defs) -> tuple[s
 
 
 def _descend(schema: Schema, defs: Defs, step: str | int | None) -> Schema:
-    """Return the schema one step further down, or {} if it is unknown."""
+    """Return the schema one level further down, or {} if it is unknown."""
     schema = resolve_ref(schema, defs)
     if isinstance(step, int):
         found = dict(enumerate(schema.get("prefixItems", ()))).get(step, schema.get("items"))

@@ -1,6 +1,7 @@
 """`Annotated[str, Header("Region")]`: copy a tool parameter into an HTTP header.
 
-The note only adds a keyword to the schema. `protocol.header_params` checks the schema of the whole
+The annotation only adds a keyword to the schema. `protocol.header_params` checks the schema of the
+whole
 tool: the keyword must be next to a plain type, and clients must ignore a tool that has it anywhere
 else. So `flatten_header_params` writes an optional parameter as its plain type.
 """
@@ -18,7 +19,7 @@ class Header(Struct, frozen=True):
     """Copy a tool parameter into the HTTP header `Mcp-Param-{name}`, so that load balancers can see
     it.
 
-    Never use it for secrets.
+    Never use a header parameter for secrets.
 
     Attributes:
         name: The part of the header's name after `Mcp-Param-`.
@@ -27,15 +28,15 @@ class Header(Struct, frozen=True):
     name: str
 
     def __get_pydantic_json_schema__(self, core: Any, handler: Any) -> Schema:
-        """Add the keyword to a schema that pydantic makes."""
+        """Add the keyword to a schema that pydantic generates."""
         return {**handler(core), KEYWORD: self.name}
 
 
 def flatten_header_params(schema: Schema) -> Schema:
     """Return the schema with each header parameter, at any depth of `properties`, as a plain type.
 
-    Null, aliases and a default of null are removed: omitting the property means the same, and the
-    decoder still accepts null.
+    Null, aliases and a default of null are removed: omitting the property has the same meaning, and
+    the decoder still accepts null.
     """
     defs: Defs = schema.get("$defs", {})
 

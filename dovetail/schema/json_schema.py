@@ -1,6 +1,6 @@
 """Build JSON schemas from parts.
 
-Until it is complete, a schema is a pair: a root and the definitions that its `$ref`s refer to. The
+An incomplete schema is a pair of a root and the definitions that its `$ref`s refer to. The
 schema of a function is built from the schemas of its parameters: `merge_definitions` combines their
 definitions, and `inline_definitions` turns the result into one schema.
 """
@@ -40,7 +40,7 @@ _NAMES = {
     "lt": "exclusiveMaximum",
     "multiple_of": "multipleOf",
 }
-"""JSON Schema keywords for limits that msgspec names differently."""
+"""JSON Schema keywords for limits that have different names in msgspec."""
 _UNITS = {"string": "Length", "array": "Items", "object": "Properties"}
 
 
@@ -56,7 +56,7 @@ def enum_schema(base: Any, values: Iterable[Any]) -> Schema:
 
 
 def with_notes(schema: Schema, meta: dict[str, Any]) -> Schema:
-    """Return the schema with the content of the notes added."""
+    """Return the schema with the content of the annotations added."""
     unit = _UNITS.get(schema.get("type", ""), "")
     words = {}
     for name, value in meta.items():
@@ -105,7 +105,8 @@ def doc_description(cls: type) -> Schema:
 
 
 def default_schema(default: Any) -> Schema:
-    """Return `{"default": …}`, or {} if there is no default or it has no JSON form."""
+    """Return `{"default": …}`, or {} if there is no default or if it cannot be converted to
+    JSON."""
     if default is NODEFAULT or default is UNSET:
         return {}
     try:
@@ -206,14 +207,14 @@ def repair_strings(value: Any, schema: Schema, defs: Defs) -> Any:
 
 
 def _options(schema: Schema, defs: Defs) -> list[Schema]:
-    """Return the members of a union, or the schema itself."""
+    """Return the members of a union, or the schema itself if it is not a union."""
     schema = resolve_ref(schema, defs)
     members = schema.get("anyOf") or schema.get("oneOf")
     return [each for member in members for each in _options(member, defs)] if members else [schema]
 
 
 def _item_schemas(at: int, options: list[Schema]) -> list[Schema]:
-    """Return what each member of a union says about an item of an array."""
+    """Return the schema that each member of a union has for an array item."""
     found = [
         option["prefixItems"][at]
         if at < len(option.get("prefixItems", ()))
@@ -224,7 +225,7 @@ def _item_schemas(at: int, options: list[Schema]) -> list[Schema]:
 
 
 def _property_schemas(name: str, options: list[Schema]) -> list[Schema]:
-    """Return what each member of a union says about a property."""
+    """Return the schema that each member of a union has for a property."""
     found = [
         option.get("properties", {}).get(name, option.get("additionalProperties"))
         for option in options
@@ -238,7 +239,7 @@ def _ref_name(node: Schema) -> str:
 
 
 def _rewrite(schema: Any, change: Callable[[Schema], Schema]) -> Any:
-    """Return a copy of a schema with every subschema changed, outer ones first."""
+    """Return a copy of a schema with every subschema changed, outer subschemas first."""
     if isinstance(schema, list):
         return [_rewrite(item, change) for item in schema]
     if not isinstance(schema, dict):

@@ -3,9 +3,9 @@
 A shape uses one of two engines with the same interface: `MsgspecEngine`, or `PydanticEngine` if the
 walk over the type met a pydantic type. A value that fits is decoded by the engine alone.
 
-Other readings of the value are tried only if that fails. 3.0 is an integer to JSON Schema and to
-models, but not to msgspec. And a string may contain a value, if the caller allows it. If no reading
-fits, the engine explains why.
+Other readings of the value are tried only if decoding fails. For example, 3.0 is an integer to JSON
+Schema and to models, but not to msgspec. If the caller allows it, a string may also contain a
+value. If no reading fits, the engine explains why.
 """
 
 from collections.abc import Callable, Iterator
@@ -33,11 +33,11 @@ _REFUSALS: dict[type, str] = {
     "top level of its module",
     RecursionError: "{label} is an alias that refers to itself; make it a class",
 }
-"""Messages for authors of types. For other errors the first line is shown."""
+"""Error messages for the authors of types. For other errors, the first line is shown."""
 
 
 class TypeMismatch(ValueError):
-    """A value that does not fit its type. Each problem is a path into the value and a
+    """A value that does not fit its type. Each problem has a path into the value and a
     description."""
 
     def __init__(self, problems: list[tuple[str, str]]) -> None:
@@ -45,7 +45,7 @@ class TypeMismatch(ValueError):
         super().__init__("; ".join(self.sentences("")))
 
     def sentences(self, name: str) -> list[str]:
-        """Return the problems as sentences about a value of this name."""
+        """Return the problems as sentences about a value with this name."""
         places = [(f"{name}{path}".lstrip("."), what) for path, what in self.problems]
         return [f"`{place}` {what}" if place else f"The value {what}" for place, what in places]
 
@@ -76,7 +76,7 @@ class Shape:
         """The schema as a root and its definitions, for `merge_definitions` and
         `inline_definitions`."""
         self.encode: Callable[[Any], bytes] = self._engine.encode
-        """Encode a value as JSON; raises Unencodable if it has no JSON form."""
+        """Encode a value as JSON; raise Unencodable if it cannot be converted."""
 
     @classmethod
     def of(cls, annotation: Any) -> "Shape":
@@ -98,8 +98,8 @@ class Shape:
 
     @cached_property
     def output_schema(self) -> Schema:
-        """The JSON schema of the values that `encode` produces. It differs only for pydantic
-        types."""
+        """The JSON schema of the values that `encode` produces. It differs from `schema` only for
+        pydantic types."""
         return self._with_description(self._engine.output_schema)
 
     @cached_property
@@ -176,12 +176,12 @@ class MsgspecEngine:
 
 
 class PydanticEngine:
-    """An engine that decodes with pydantic. To msgspec the type is `Raw`, so it leaves the bytes
-    alone.
+    """An engine that decodes with pydantic. msgspec sees the type as `Raw`, so it leaves the bytes
+    unchanged.
 
     Values always pass through JSON, even if they are already decoded, because pydantic applies
-    different rules to Python values. Its messages are kept; only the path is rewritten in our
-    notation.
+    different rules to Python values. The messages of pydantic are kept; only the path is rewritten
+    in our notation.
     """
 
     native = Raw
@@ -245,7 +245,7 @@ def _engine(hint: Any) -> MsgspecEngine | PydanticEngine:
 
 
 def _readings(value: Any, strings: bool) -> Iterator[tuple[Any, bool]]:
-    """Yield the readings of a value, the likeliest first, and whether each is strict."""
+    """Yield the readings of a value, likeliest first, and whether each reading is strict."""
     yield value, True
     if not isinstance(value, str):
         yield _integral(value), True

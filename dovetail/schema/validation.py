@@ -1,19 +1,20 @@
 """Validate values against JSON schemas from other programs. Only this module imports jsonschema_rs.
 
-Both the schema and the value may be hostile, and the engine, though fast, trusts them. So a schema
-is surveyed first, as a graph whose edges are subschemas and references:
+Both the schema and the value may be hostile, but the engine, though fast, trusts both of them. So a
+schema is surveyed first, as a graph whose edges are subschemas and references:
 
-- It must be bounded in nesting, in subschemas, and in the *work* that it causes for one value.
-  Twenty definitions that each refer to the next one twice cause a million checks of the same value,
-  so work is counted with references followed. A reference that leads back counts once, because the
-  engine remembers what it has seen. If it leads back to the same value (`{"$ref": "#"}`), it is
-  meaningless and refused.
-- It must be complete: nothing is ever fetched.
+- Its nesting, its number of subschemas, and the *work* that it causes for one value must be
+  bounded. Twenty definitions that each refer to the next one twice cause a million checks of the
+  same value, so work is counted with references followed. A circular reference counts once, because
+  the engine remembers the schemas that it has visited. A circular reference that applies to the
+  same value (`{"$ref": "#"}`) is meaningless and is refused.
+- It must be complete, because references to other documents are never fetched.
 
-The engine answers yes or no in time linear in the value. But it recurses into the value, and a
-stack overflow ends the process, so with a recursive schema the depth of the value is checked first.
-Explaining a failure can be very expensive: gigabytes of errors for a long list, exponential time
-for a recursive schema with alternatives. So the engine is asked for reasons only if they are cheap.
+The engine decides whether a value is valid in time that is linear in the size of the value. But the
+engine recurses into the value, and a stack overflow would end the process. So if the schema is
+recursive, the depth of the value is checked first. Explaining a failure can be very expensive:
+gigabytes of errors for a long list, exponential time for a recursive schema with alternatives. So
+the engine is asked for reasons only if they are cheap.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -32,7 +33,8 @@ _DIALECTS = {
     "https://json-schema.org/draft/2020-12/schema": "Draft202012Validator",
     "http://json-schema.org/draft-07/schema": "Draft7Validator",
 }
-"""Accepted values of `$schema`, the default first, and the engine's class for each."""
+"""The accepted values of `$schema`, starting with the default, and the engine's class for each
+value."""
 
 _SAME_VALUE = (
     "allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas", "dependencies",
@@ -49,13 +51,13 @@ _CHECKING: dict[str, Callable[[Iterable[int]], int]] = {
     **dict.fromkeys((*_SAME_VALUE, *_ANY_PARTS), sum),
     **dict.fromkeys(_OTHER_PARTS, max),
 }
-"""Keywords with subschemas that are checked, and how their work adds up."""
+"""Keywords with subschemas that are checked, and the way in which their work adds up."""
 _REEVALUATING = ("unevaluatedItems", "unevaluatedProperties")
 """Keywords that make the engine check the other keywords of the same schema again."""
 _MANY_PARTS = {"items", *_ANY_PARTS}
 """Keywords that apply to any number of parts."""
 _CONTAINERS = ("$defs", "definitions", "contentSchema")
-"""Keywords with subschemas that are only referred to."""
+"""Keywords with subschemas that only references use."""
 _BY_NAME = {
     "properties",
     "patternProperties",
@@ -67,16 +69,17 @@ _BY_NAME = {
 """Keywords whose subschemas have names."""
 
 _MAX_RECURSION: Final = 2048
-"""Recursion steps that fit into half a megabyte of stack."""
+"""The number of recursion steps that fit into half a megabyte of stack."""
 _MAX_DEPTH: Final = 250
-"""Nesting levels of a value beyond which the engine gives up."""
+"""The number of nesting levels in a value beyond which the engine gives up."""
 _MAX_PATTERN_BYTES: Final = 128 * KIB
-"""Limit on one compiled pattern. Matching is linear in the string and in this size: up to 3 µs per
-character."""
+"""The size limit for one compiled pattern. Matching time is linear in the length of the string and
+in this size (up to 3 µs per character)."""
 _MAX_ALL_PATTERNS_BYTES: Final = 8 * MIB
-"""Limit on all compiled patterns together."""
+"""The size limit for all compiled patterns together."""
 _MAX_ERRORS: Final = 100_000
-"""Limit on the errors that the engine produces to find reasons; this many take about a second."""
+"""The limit on errors that the engine produces to find reasons; producing this many takes about a
+second."""
 
 
 class SchemaMismatch(ValueError):
@@ -91,14 +94,14 @@ class _Cost(Struct, frozen=True):
     """The cost of checking a value against a schema."""
 
     work: int
-    """How often the schema checks the value and, on any one path down, its parts."""
+    """How many times the schema checks the value and, along any one path, its parts."""
     ways: int
-    """How often the schema refers back to itself; if more than once, the cost of reasons is
-    exponential in the depth."""
+    """How many times the schema refers back to itself; if more than once, the cost of finding
+    reasons is exponential in the depth."""
     first: float
-    """The cost of all reasons up to which the first reason is still cheap."""
+    """The total cost of all reasons up to which finding the first reason is cheap."""
     deepest: int | None
-    """How many levels a value may have, if the schema is recursive."""
+    """How many levels a value may have if the schema is recursive."""
     patterns: int
     """The number of regular expressions in the schema."""
 
@@ -110,7 +113,7 @@ class Validator(Struct, frozen=True, eq=False):
     _cost: _Cost
 
     def problems(self, value: Any, at_most: int = 5) -> list[str]:
-        """Return the problems of the value and their paths, in words that a model can act on."""
+        """Return the problems in the value and their paths, in words that a model can act on."""
         deepest = self._cost.deepest
         try:
             if deepest is not None and any(islice(_levels(value), deepest, None)):
@@ -134,7 +137,8 @@ class Validator(Struct, frozen=True, eq=False):
             raise SchemaMismatch(problems)
 
     def _errors(self, value: Any) -> list[Any]:
-        """Return the engine's reasons, or only the first, or none, depending on their cost."""
+        """Return all reasons from the engine, only the first reason, or none, depending on their
+        cost."""
         import jsonschema_rs
 
         effort = 0
@@ -200,7 +204,7 @@ def _refuse_network(uri: str) -> Any:
 
 
 class _SchemaSurvey:
-    """A walk through a schema, which raises if the schema is unbounded or incomplete."""
+    """A walk through a schema that raises SchemaError if the schema is unbounded or incomplete."""
 
     def __init__(self, schema: Schema, limits: Limits) -> None:
         self.limits = limits
@@ -208,13 +212,13 @@ class _SchemaSurvey:
         self.nodes: dict[int, dict[str, Any]] = {}
         """The subschemas by identity."""
         self.roots: dict[int, Any] = {}
-        """For each subschema, the root of its references: the whole schema, or an enclosing one
-        with its own $id."""
+        """For each subschema, the root of its references: the whole schema, or an enclosing
+        subschema with its own $id."""
         self.anchors: dict[tuple[int, str], list[Any]] = {}
         """Subschemas by root and name."""
         self.weights: dict[int, tuple[int, int, bool]] = {}
-        """For each subschema: its work, its references back to itself, and whether it applies to
-        any number of parts."""
+        """The work of each subschema, its references back to itself, and whether it applies to any
+        number of parts."""
         self.same: dict[int, list[int]] = {}
         """Edges to subschemas that check the same value."""
         self.path: set[int] = set()
@@ -322,8 +326,8 @@ class _SchemaSurvey:
         return work, ways, many
 
     def targets(self, node: dict[str, Any]) -> list[Any]:
-        """Return what a subschema refers to; for a dynamic reference, everything it may resolve
-        to."""
+        """Return the targets of a subschema's references; for a dynamic reference, all possible
+        targets."""
         root = self.roots.get(id(node), self.schema)
         targets = []
         if isinstance(ref := node.get("$ref"), str):
@@ -341,8 +345,8 @@ class _SchemaSurvey:
         return targets
 
     def resolve(self, root: Any, ref: str) -> Any:
-        """Return the subschema of the root to which a reference like `#/$defs/a` or `#name`
-        points."""
+        """Return the subschema that a reference such as `#/$defs/a` or `#name` points to within the
+        root."""
         from urllib.parse import unquote
 
         pointer = unquote(ref[1:])
@@ -402,7 +406,8 @@ def _inside(keyword: str, node: dict[str, Any]) -> list[tuple[Any, Any]]:
 
 
 _Place: TypeAlias = tuple[Any, Any]
-"""The enclosing place and the last step. It is formatted only if needed: names may be long."""
+"""The enclosing place and the last step. A place is formatted only if needed, because names may be
+long."""
 
 
 def _pointer(place: _Place | None) -> str:
@@ -418,7 +423,7 @@ def _pointer(place: _Place | None) -> str:
 
 
 def _levels(value: Any) -> Iterator[list[Any]]:
-    """Yield the value, then its parts, then theirs."""
+    """Yield a value, then its parts, then the parts of its parts."""
     level = [value]
     while level:
         yield level
@@ -431,7 +436,8 @@ def _levels(value: Any) -> Iterator[list[Any]]:
 
 
 def _reasons(error: Any) -> list[tuple[list[str | int], str]]:
-    """Turn an error into paths and sentences. If no alternative fits, explain the likeliest one."""
+    """Turn an error into paths and sentences. If no alternative fits, explain the likeliest
+    alternative."""
     branches = getattr(error.kind, "context", None)
     if branches and all(branches):
         exclusions = [
@@ -480,12 +486,12 @@ _DETAIL_KEYWORDS: dict[str, Callable[[Any], list[str]]] = {
     "const": lambda kind: [_json(kind.expected_value)],
     "enum": lambda kind: [_json(option) for option in kind.options],
 }
-"""Keywords that tell alternatives apart, and what each expects."""
+"""Keywords that distinguish alternatives, and the expected value for each keyword."""
 
 
 def _adds_detail(inner: Any, error: Any) -> bool:
-    """Whether this error shows that the alternative is for other values: by their type, or by a
-    constant such as their "kind"."""
+    """Whether this error shows that the alternative is meant for other values, by their type or by
+    a constant such as "kind"."""
     down = len(inner.instance_path) - len(error.instance_path)
     return inner.kind.name in _DETAIL_KEYWORDS and down <= (inner.kind.name == "const")
 

@@ -1,14 +1,15 @@
 """Walk over a Python type once, and derive its JSON schema and the type that msgspec decodes.
 
-Each step unwraps one part of the type (`unwrap`) and translates the notes of every `Annotated`,
+Each step unwraps one part of the type (`unwrap`) and translates the metadata of every `Annotated`,
 from any library, into the vocabulary of `msgspec.Meta` (`read_notes`). If msgspec can decode the
-part, it gets the part itself, otherwise a stand-in (see `codec`). Classes with fields always get a
-stand-in, because only at the end of the walk is it known whether something inside needs one. If
-nothing does, `plain` is still True, msgspec gets the type as written, and the stand-ins are
-discarded.
+part, it receives the part itself; otherwise, it receives a stand-in (see `codec`). Every class with
+fields is given a stand-in, because the walk must finish before it is known whether a field needs a
+stand-in. If no field does, `plain` is still True, msgspec receives the original type, and the
+stand-ins are discarded.
 
-`msgspec.json.schema` is not used: it refuses the ambiguous unions that we accept, ignores the notes
-of other libraries, and sorts the values of enumerations. The stand-ins need this walk anyway.
+`msgspec.json.schema` is not used: it refuses the ambiguous unions that we accept, ignores the
+metadata of other libraries, and sorts the values of enumerations. The walk is also needed for the
+stand-ins.
 
 The second half of the file reads classes with fields: dataclasses, attrs, structs, typed dicts and
 named tuples. Each kind has a reader that lists its fields; the table at the end recognises a kind
@@ -88,17 +89,17 @@ _COLLECTIONS = (
     | _OBJECTS
 )
 _INSTEAD: dict[Any, Any] = {object: Any, LiteralString: str, abc.Iterable: list}
-"""Types that msgspec does not support, and the types that it gets instead."""
+"""Types that msgspec does not support, and the types that replace them."""
 
 _BOUNDS = ("ge", "gt", "le", "lt", "multiple_of", "pattern", "min_length", "max_length")
 _LIMITS = (*_BOUNDS, "tz")
-"""Notes that msgspec enforces. All others are only descriptive."""
+"""Constraints that msgspec enforces. All other metadata is only descriptive."""
 _META = (*_LIMITS, "title", "examples", "extra_json_schema")
 _WRAPPERS = {typing.Final, typing.NotRequired, typing.Required, getattr(typing, "ReadOnly", Any)}
 
 
 class NeedsPydantic(Exception):
-    """Raised to end the walk: pydantic decodes the whole type."""
+    """Raised to end the walk when pydantic must decode the whole type."""
 
 
 class TypeWalk:
@@ -110,7 +111,7 @@ class TypeWalk:
         self._records: dict[Any, tuple[Schema, Any]] = {}
 
     def type(self, hint: Any) -> tuple[Schema, Any]:
-        """Return the schema of a type, and the type for msgspec."""
+        """Return the schema of a type, and the type that msgspec decodes."""
         base, notes = unwrap(hint)
         if any(map(is_pydantic, (base, get_origin(base), *notes))):
             raise NeedsPydantic
@@ -218,7 +219,8 @@ class TypeWalk:
 
 
 def unwrap(hint: Any) -> tuple[Any, list[Any]]:
-    """Return the innermost type, and the notes of each `Annotated` around it, innermost first."""
+    """Return the innermost type, and the metadata of each `Annotated` around it, innermost
+    first."""
     notes: list[Any] = []
     while True:
         origin = get_origin(hint)
@@ -238,8 +240,8 @@ def unwrap(hint: Any) -> tuple[Any, list[Any]]:
 
 
 def read_notes(notes: Iterable[Any]) -> dict[str, Any]:
-    """Return the content of the notes in the vocabulary of `Meta`. The outermost note wins; a plain
-    string is a description."""
+    """Return the content of the metadata in the vocabulary of `Meta`. The outermost value takes
+    precedence; a plain string is a description."""
     meta: dict[str, Any] = {}
     for note in notes:
         if note is Header:
@@ -274,8 +276,8 @@ def _is_union(hint: Any) -> bool:
 
 
 def from_default(annotation: Any, default: Any) -> tuple[Any, Any]:
-    """Split `days: int = Field(3, ge=1)` into annotation and plain default (NODEFAULT if there is
-    none). The default of `days: Annotated[int, Field(default=3)]` is found, too."""
+    """Split `days: int = Field(3, ge=1)` into its annotation and its plain default (NODEFAULT if
+    there is none). This also finds the default of `days: Annotated[int, Field(default=3)]`."""
     if default is NODEFAULT and get_origin(annotation) is Annotated:
         defaults = map(_field_default, annotation.__metadata__)
         found = [value for value in defaults if value is not NODEFAULT]
@@ -296,11 +298,11 @@ def _field_default(value: Any) -> Any:
 
 
 class RecordField(Struct):
-    """A field of a class: its type, its JSON name, and its keyword in the constructor (empty if the
-    constructor does not accept it).
+    """A class field with its type, its JSON name, and its keyword in the constructor (empty if the
+    constructor does not accept the field).
 
-    `default` is what the schema shows: NODEFAULT if the field is required, UNSET if there is
-    nothing to show.
+    `default` is the default that the schema shows, NODEFAULT if the field is required, or UNSET if
+    there is nothing to show.
     """
 
     hint: Any
@@ -316,7 +318,7 @@ class _Array(Struct, array_like=True, forbid_unknown_fields=True):
 
 
 class RecordType(Struct):
-    """A class with fields. `config` says how msgspec encodes it."""
+    """A class with fields. `config` defines how msgspec encodes the class."""
 
     cls: Any
     fields: list[RecordField]
@@ -334,7 +336,7 @@ def read_record(hint: Any) -> RecordType | None:
 
 
 def record_stand_in(record: RecordType) -> StandIn:
-    """Return a stand-in for a class with fields: msgspec decodes a struct, and the class is called
+    """Return a stand-in for a class with fields. msgspec decodes a struct, and the class is called
     with its values."""
     struct: Any = None
 
@@ -385,8 +387,8 @@ def _hints(hint: Any, cls: type) -> dict[str, Any]:
 
 
 def _visible_default(value: Any, factory: Any, none: object = NODEFAULT) -> Any:
-    """Return the default to show. A factory may have side effects and is not called, except for
-    empty collections."""
+    """Return the default that the schema shows. A factory may have side effects, so it is called
+    only if it creates an empty collection."""
     if callable(factory):
         return factory() if factory in (list, dict, set) else UNSET
     return NODEFAULT if value is none else value

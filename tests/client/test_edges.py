@@ -171,7 +171,7 @@ def test_a_completer_for_an_argument_that_is_not_there_is_refused() -> None:
     def trip(city: str) -> str:
         return city
 
-    with pytest.raises(ConfigError, match="no argument 'citty'"):
+    with pytest.raises(ConfigError, match="no argument named 'citty'"):
         trip.complete("citty", ["Oslo"])
 
 

@@ -47,7 +47,7 @@ Mode = Literal["inline", "fullscreen", "pip"]
 DENIED = -32000
 """The error code for requests that the host or its user denies."""
 MAX_IN_FLIGHT = 64
-"""How many messages of one view are handled at the same time. Further requests are refused, and
+"""How many messages from one view are handled at the same time. Further requests are refused, and
 further notifications are dropped."""
 MAX_PIXELS = 100_000
 """The largest width and height that a view may request."""
@@ -58,8 +58,8 @@ TEARDOWN_ID = 1
 class ViewHost(Struct, frozen=True, kw_only=True, eq=False):
     """The features that a host offers to its views, as functions that may be async.
 
-    A view cannot use a feature without a function. Functions that grant a request return whether
-    they did.
+    A view cannot use a feature that has no function. A function that decides about a request
+    returns whether it granted the request.
     """
 
     name: str
@@ -73,20 +73,19 @@ class ViewHost(Struct, frozen=True, kw_only=True, eq=False):
     """Returns whether a view may call this tool with these arguments (default: all calls that the
     tool's visibility allows)."""
     on_link: Callable[[str], Any] | None = None
-    """Asks the user whether to open a URL, opens it, and returns whether it did."""
+    """Opens a URL if the user agrees, and returns whether the URL was opened."""
     on_message: Callable[[str, Any], Any] | None = None
-    """Adds a message from the view (role and content) to the conversation, and returns whether it
-    did."""
+    """Adds a message from the view (role and content) to the conversation, and returns whether the
+    message was added."""
     on_model_context: Callable[[Json], Any] | None = None
-    """Stores the view's state for the model in place of the earlier state, and returns whether it
-    did."""
+    """Replaces the view's state that the model sees, and returns whether the state was stored."""
     on_display_mode: Callable[[Mode], Any] | None = None
     """Shows the view inline, fullscreen or as picture-in-picture, and returns the new mode if it
     has changed."""
     on_size: Callable[[float | None, float | None], Any] | None = None
     """Called with the width and height that the view requests, in pixels."""
     on_log: Callable[[Json], Any] | None = None
-    """Called with a log message of the view: `level`, `data`, `logger`."""
+    """Called with a log message from the view (`level`, `data` and `logger`)."""
 
 
 class _Initialize(Struct, rename="camel"):
@@ -122,7 +121,7 @@ class Bridge:
     """The host's side of the conversation with one view.
 
     Args:
-        client: The connected `Client` of the view's server.
+        client: The `Client` that is connected to the view's server.
         view: The view, from `client.read_app`.
         send: Posts a message to the view's window.
         host: The features that the host offers to the view.
@@ -136,7 +135,7 @@ class Bridge:
         """The view's current `hostContext`."""
         self._client, self._send = client, send
         self._view_modes: list[Any] | None = None
-        """The display modes that the view supports; None if it does not declare any."""
+        """The display modes that the view supports; None if the view does not declare any."""
         self._initialized = self._ready = False
         self._sent: list[str] = []
         """The notifications about the tool call that were already sent."""
@@ -336,13 +335,13 @@ class Bridge:
         return [mode for mode in offered if self._view_modes is None or mode in self._view_modes]
 
     async def call(self, arguments: Json | None = None) -> ToolResult:
-        """Call the tool of this view, and notify the view of its input and result.
+        """Call this view's tool, and notify the view of the tool's input and result.
 
         Args:
-            arguments: The arguments of the tool (default: none).
+            arguments: The arguments for the tool (default: none).
 
         Raises:
-            ConfigError: The view was read by its URI and belongs to no tool.
+            ConfigError: The view was read by its URI and does not belong to a tool.
         """
         if self.view.tool is None:
             raise ConfigError(
@@ -364,13 +363,13 @@ class Bridge:
         """Notify the view of the arguments that the model has written so far.
 
         Args:
-            arguments: The incomplete arguments. Dropped if the view is not ready.
+            arguments: The incomplete arguments. They are dropped if the view is not ready.
         """
         if self._ready and not self._sent:
             self._notify("tool-input-partial", {"arguments": arguments})
 
     def tool_input(self, arguments: Json) -> None:
-        """Notify the view of the arguments of the tool call that it is shown for.
+        """Notify the view of the arguments of the tool call that it shows.
 
         Args:
             arguments: The complete arguments.
@@ -378,7 +377,7 @@ class Bridge:
         self._notify_once("tool-input", {"arguments": arguments}, after=[])
 
     def tool_result(self, result: ToolResult) -> None:
-        """Notify the view of the result of that call.
+        """Notify the view of the result of the tool call.
 
         Args:
             result: The result, even if it is an error.
@@ -386,7 +385,7 @@ class Bridge:
         self._notify_once("tool-result", _wire(HANDSHAKE[-1].lower(result)), after=["tool-input"])
 
     def tool_cancelled(self, reason: str) -> None:
-        """Notify the view that the call has no result.
+        """Notify the view that the tool call has no result.
 
         Args:
             reason: The reason, in words.
@@ -413,11 +412,11 @@ class Bridge:
             self._notify("host-context-changed", changes)
 
     async def teardown(self, reason: str = "", timeout: float = 2.0) -> None:
-        """Notify the view that it will be removed, and wait until it is ready for that.
+        """Notify the view that it will be removed, and wait until it is ready to be removed.
 
         Args:
             reason: The reason, in words.
-            timeout: Seconds to wait.
+            timeout: How long to wait, in seconds.
         """
         if not self._ready:
             return

@@ -1,14 +1,14 @@
-"""The settings of apps and their tools in `_meta.ui`, and how a server with apps answers calls.
+"""The settings of apps and their tools in `_meta.ui`, and the extension of a server that has apps.
 
 An app is a resource with its settings in `_meta.ui`: the origins and permissions that its view
-needs. Tools point to the app, and declare who may call them. On the server, invalid settings raise
-ConfigError at once. A host receives the settings from a server that it need not trust. A string
-that is not exactly an origin could end one directive of a policy and begin another, so the host
-drops it.
+needs. Tools refer to the app, and declare who may call them. On the server, invalid settings raise
+ConfigError immediately. A host receives the settings from a server that it might not trust. A
+string that is not exactly an origin could end one directive of a policy and begin another, so the
+host drops it.
 
 A client that does not show apps of this type sees neither the views nor the tools that are only for
-views. All other tools are plain tools to it. A tool with a view always returns text too; if its
-author provides none, the text is made from the data.
+views. Such a client sees all other tools as plain tools. A tool with a view always returns text,
+too; if its author provides none, the text is generated from the data.
 https://github.com/modelcontextprotocol/ext-apps/blob/main/specification/2026-01-26/apps.mdx#ui-resource-format
 """
 
@@ -62,7 +62,7 @@ class Csp(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True)
     frame_domains: tuple[str, ...] = ()
     """Origins for frames inside the view."""
     base_uri_domains: tuple[str, ...] = ()
-    """Origins for the base of relative URLs."""
+    """Origins that the base URL of the view may have."""
 
 
 _WIRE = dict(zip(Csp.__struct_fields__, Csp.__struct_encode_fields__, strict=True))
@@ -162,13 +162,13 @@ def _check_list(uri: str, field: str, values: Sequence[str]) -> tuple[str, ...]:
 
 
 def get_ui(meta: Meta | None) -> dict[str, Any]:
-    """Return `_meta.ui` of a tool, a resource or its contents."""
+    """Return the `_meta.ui` of a tool, a resource or the contents of a resource."""
     ui = (meta or {}).get("ui")
     return ui if isinstance(ui, dict) else {}
 
 
 def get_view_uri(tool: Tool) -> str | None:
-    """Return the URI of the view of a tool."""
+    """Return the URI of a tool's view."""
     deprecated = (tool.meta or {}).get("ui/resourceUri")
     uri = get_ui(tool.meta).get("resourceUri", deprecated)
     return uri if isinstance(uri, str) and uri.startswith(SCHEME) else None
@@ -197,7 +197,7 @@ def _audiences(meta: Meta | None) -> Sequence[Any]:
 
 
 def shows_apps(peer: ClientCapabilities) -> bool:
-    """Whether a client shows apps of type `MIME_TYPE`."""
+    """Whether a client shows apps of the type `MIME_TYPE`."""
     types = (settings_of(ID, peer) or {}).get("mimeTypes")
     return isinstance(types, list) and any(
         isinstance(mime_type, str) and mime_type.replace(" ", "").lower() == MIME_TYPE
@@ -222,7 +222,7 @@ def parse_csp(csp: Any) -> Csp:
 
 
 def apps_extension(tool_lookup: MetaLookup, app_lookup: MetaLookup) -> Extension:
-    """Return the extension of a server that has apps."""
+    """Return the extension for a server that has apps."""
 
     async def list_tools(call: Call, next: CallHandler) -> Any:
         result = await next(call)

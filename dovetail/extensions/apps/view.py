@@ -1,11 +1,11 @@
-"""A view for a host to show: the document of an app, and the browser policies that keep it from
-doing more than it requested.
+"""Views that a host shows: the document of an app, and the browser policies that restrict it to
+what it requested.
 
     view = await client.read_app("forecast")
     view.html, view.content_security_policy, view.sandbox, view.allow
 
-A web page shows a view in two nested frames. The outer one is the *proxy*, our own page on an
-origin other than the host's. It holds the view's document in a frame that has no origin at all, and
+A web page shows a view in two nested frames. The outer frame is the *proxy*, our own page on an
+origin other than the host's. The proxy holds the view's document in a frame without an origin, and
 forwards messages. `view.proxy(host)` returns the response to a request for that page, with the
 policy as a header. The view inherits the policy, because its document has no address. A policy also
 limits where frames may navigate, so the view cannot leak anything by navigating away.
@@ -25,7 +25,7 @@ from ...protocol.tools import Tool
 from .settings import ID, MIME_TYPE, PERMISSIONS, SCHEME, Csp, get_ui, get_view_uri, parse_csp
 
 APPS = Extension(id=ID, settings={"mimeTypes": [MIME_TYPE]})
-"""Declares that a client shows apps: `Client(target, extensions=[APPS])`."""
+"""The extension of a client that shows apps: `Client(target, extensions=[APPS])`."""
 # In a frame without `allow-same-origin` a document has no origin: no storage, no cookies, no access
 # to another frame. Scripts may use forms; the policy keeps them from being submitted.
 SANDBOX = "allow-scripts allow-forms"
@@ -53,7 +53,8 @@ _HOST = re.compile(r"https?://[A-Za-z0-9.\-\[\]:]+")
 class View(Struct, frozen=True, kw_only=True):
     """The document of an app, with its settings.
 
-    To grant less than it requests, change a copy: `msgspec.structs.replace(view, permissions=())`.
+    To grant less than the view requests, change a copy:
+    `msgspec.structs.replace(view, permissions=())`.
     """
 
     uri: str
@@ -63,17 +64,17 @@ class View(Struct, frozen=True, kw_only=True):
     tool: Tool | None = None
     """The tool that the view belongs to; None if it was read by its URI."""
     csp: Csp = Csp()
-    """The origins that the view asks to reach."""
+    """The origins that the view requests to reach."""
     permissions: tuple[str, ...] = ()
     """The permissions that the view requests, such as "camera"."""
     domain: str | None = None
-    """The origin that the view asks for; the host decides what that means."""
+    """The origin that the view requests for itself; the host decides how to interpret it."""
     prefers_border: bool | None = None
-    """Whether the view prefers a border; None if it does not say."""
+    """Whether the view prefers a border; None if the view has no preference."""
 
     @property
     def content_security_policy(self) -> str:
-        """The `Content-Security-Policy` that allows what the view requests, and nothing else."""
+        """The `Content-Security-Policy` that allows only what the view requests."""
         return "; ".join(self._directive(*row) for row in _DIRECTIVES)
 
     def _directive(self, name: str, always: str, field: str, nothing: str) -> str:
@@ -98,7 +99,7 @@ class View(Struct, frozen=True, kw_only=True):
 
     @property
     def allow(self) -> str:
-        """The `allow` attribute of both frames: the view's permissions."""
+        """The `allow` attribute of both frames, which lists the view's permissions."""
         return "; ".join(PERMISSIONS[name] for name in self.permissions)
 
     def proxy(self, host: str) -> HttpResponse:
@@ -125,7 +126,8 @@ class View(Struct, frozen=True, kw_only=True):
         return HttpResponse(headers=headers, body=_PROXY.replace(b"SETTINGS", settings))
 
     def resource_ready(self) -> dict[str, Any]:
-        """Return the message with the document, to send once the proxy reports that it is ready."""
+        """Return the message that contains the document. Send it once the proxy reports that it is
+        ready."""
         params = {"html": self.html, "sandbox": self.sandbox, **self.granted}
         return {
             "jsonrpc": "2.0",

@@ -3,8 +3,8 @@
     from dovetail.extensions.tasks import SqliteStore
     server = Server("shop", tasks=SqliteStore("tasks.db"))
 
-`settings.py` holds the options for authors of servers, `api.py` answers requests, and `manager.py`
-runs tasks (`running_task.py` is one of them). `store.py` and `sqlite.py` keep their records, and
+`settings.py` holds the options for server authors, `api.py` answers requests, and `manager.py` runs
+tasks (`running_task.py` is an individual task). `store.py` and `sqlite.py` store task records, and
 `wire.py` turns calls into records and records into messages. To write a store, implement
 `TaskStore`; to plug in a queue, see `Engine`. Each module is imported when it is first used.
 """

@@ -1,21 +1,21 @@
-"""Tasks on a server, in both forms: the extension, and the handlers of its requests.
+"""Tasks on a server, in both forms: the extension and its request handlers.
 
 A call to a tool that may run as a task (`TaskSupport`) becomes a task if the caller supports tasks.
-The extension form is used if the caller declared the extension, the core form if the call itself
-asks for a task. The record is in the store before the call is answered with the task. Then the tool
-runs: the same function, with the same context (`RunningTask`). In the extension form, a tool that
-detaches itself runs as a plain call until then, with everything that a plain call can do. Its
-answers and `ctx.once` results so far move to the task. In the core form, a caller that asks for a
-task always gets one.
+The extension form is used if the caller declared the extension, and the core form if the call
+itself asks for a task. The record is stored before the call is answered with the task. Then the
+tool runs as the same function, with the same context (`RunningTask`). In the extension form, a tool
+that detaches itself runs as a plain call, with all its features, until it detaches. The answers and
+`ctx.once` results that it has so far move to the task. In the core form, a caller that asks for a
+task always receives a task.
 
 A task belongs to the principal that started it, and is invisible to all others. If callers are
 anonymous, a task is protected only by its id, which cannot be guessed. Tasks are listed only for
-callers that can be told apart, by principal or by session. So `tasks/get` may find a task of
-another session that `tasks/list` does not show. This departs from a MUST of the core form on
-purpose. If the id were not enough, nobody could return to a task after a restart, when its session
-is gone.
+callers that can be told apart, by principal or by session. So `tasks/get` may find a task from
+another session that `tasks/list` does not show. This deliberately departs from a MUST in the core
+form. If the id were not enough, nobody could return to a task after a restart, because its session
+no longer exists.
 
-After a crash, the next process that starts takes over the tasks that were running. A resumable task
+After a crash, the next process to start takes over the tasks that were running. A resumable task
 runs again from the beginning, with its answers and `ctx.once` results. Any other task fails.
 https://modelcontextprotocol.io/seps/2663-tasks-extension
 https://modelcontextprotocol.io/specification/2025-11-25/basic/utilities/tasks
@@ -73,7 +73,7 @@ TasksOption: TypeAlias = "str | os.PathLike[str] | TaskStore | TaskSettings | No
 
 
 class ServerTasks:
-    """The tasks of a server, as its callers see them."""
+    """A server's tasks, as its callers see them."""
 
     def __init__(self, manager: TaskManager) -> None:
         self.manager, self._limits = manager, manager.limits
@@ -92,15 +92,16 @@ class ServerTasks:
             "tasks/result": self.result,
             "tasks/list": self.list,
         }
-        """The methods that exist only in the core form. Those of the extension work in both
+        """The methods that exist only in the core form. The extension's methods work in both
         forms."""
 
     async def perform(self, id: str) -> None:
-        """Run a stored task to completion. Called by an engine that runs tasks in other processes.
+        """Run a stored task to completion. An engine that runs tasks in other processes calls this
+        method.
 
         Args:
-            id: The id of the task. Nothing happens if it is over, or if a process is already
-                running it.
+            id: The id of the task. Nothing happens if the task has finished, or if a process is
+                already running it.
         """
         await self.manager.perform(id)
 
@@ -184,7 +185,7 @@ class ServerTasks:
         return task
 
     async def list(self, call: Call) -> ListTasksResult:
-        """Answer `tasks/list` with the tasks of the caller."""
+        """Answer `tasks/list` with the caller's tasks."""
         owner, session = owner_of(call), call.caller.session_id
         if not owner and not session:
             raise MethodNotFound(
@@ -204,7 +205,7 @@ class ServerTasks:
         )
 
     async def listen(self, call: Call, next: CallHandler) -> Any:
-        """Limit the tasks in a `subscriptions/listen` request to those of the caller."""
+        """Limit the tasks in a `subscriptions/listen` request to the caller's tasks."""
         wanted = call.params.notifications
         if wanted.task_ids is None:
             return await next(call)
@@ -234,8 +235,8 @@ class ServerTasks:
     # the core form: the result, and the questions before it
 
     async def result(self, call: Call) -> Any:
-        """Answer `tasks/result`: wait until the task is over, put its questions to the client in
-        the meantime, and return its outcome."""
+        """Answer `tasks/result`: wait until the task finishes, ask the client its questions in the
+        meantime, and return its outcome."""
         record = await self._own_task(call)
         loop = asyncio.get_running_loop()
         task = self.manager.running.get(record.id)
@@ -266,7 +267,7 @@ class ServerTasks:
         return get_outcome(record, call.revision)
 
     async def _ask(self, call: Call, record: TaskRecord, key: str) -> None:
-        """Put a question of a task to the client that waits for its result."""
+        """Ask the client that waits for a task's result a question from the task."""
         name, raw = record.questions[key]
         params = decode(raw, QUESTIONS[name].params)
         params.meta = {**(params.meta or {}), RELATED_TASK: {"taskId": record.id}}
@@ -282,7 +283,8 @@ class ServerTasks:
 
 
 def task_settings(option: TasksOption) -> TaskSettings:
-    """Return the settings for a value of `Server(tasks=…)`; raise ConfigError if it is invalid."""
+    """Return the settings for the value of `Server(tasks=…)`; raise ConfigError if it is
+    invalid."""
     if isinstance(option, TaskSettings):
         return option
     if isinstance(option, str | os.PathLike):
@@ -297,7 +299,8 @@ def task_settings(option: TasksOption) -> TaskSettings:
 
 
 def _becomes_task(call: Call, support: TaskSupport) -> bool:
-    """Return whether this call becomes a task; raise if the caller and the tool do not agree."""
+    """Return whether this call becomes a task; raise an error if the caller and the tool
+    disagree."""
     name, required, forbidden = (
         call.params.name,
         support.mode == "required",

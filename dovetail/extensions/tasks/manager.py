@@ -1,12 +1,12 @@
-"""Run tasks, and keep the store in step with them.
+"""Run tasks, and keep the store up to date.
 
-The tasks that this process runs are in `running`, with their newest records. A client may see a
+`running` holds the tasks that this process runs, with their newest records. A client may see a
 question or an answer a moment before it is stored. All other records are read from the store. The
-start and the end of a task are stored before anyone can learn of them. A task that is over never
+start and the outcome of a task are stored before anyone is notified of them. A finished task never
 changes again.
 
-If several processes share a store, answers and cancellations for a task of another process are sent
-to it as messages (`Mailbox`).
+If several processes share a store, answers and cancellations for a task in another process are sent
+as messages (`Mailbox`).
 """
 
 import asyncio
@@ -60,7 +60,7 @@ from .wire import (
 log = logging.getLogger("dovetail.tasks")
 
 SAVE_RETRY_SECONDS = (0.1, 1.0, 10.0, 30.0)
-"""The pauses between attempts to store the end of a task; the last one repeats."""
+"""The pauses between attempts to store the final state of a task; the last pause repeats."""
 SWEEP_SECONDS = 60.0
 """The interval at which expired tasks are deleted and orphaned tasks are resumed."""
 MAILBOX_SECONDS = 0.25
@@ -77,10 +77,10 @@ class TaskManager:
 
     Args:
         service: The server.
-        settings: Where tasks are stored and what schedules them.
+        settings: Where tasks are stored and how they are scheduled.
         support_of: Returns the task support of a tool; None if there is no such tool.
-        handler: Runs the tool of a task whose original call is gone.
-        notify: Sends a notification to the clients concerned.
+        handler: Runs the tool of a task whose original call no longer exists.
+        notify: Sends a notification to the subscribed clients.
         stop_with_lifespan: Whether tasks stop with the server's lifespan, because tools may rely on
             it.
     """
@@ -109,7 +109,7 @@ class TaskManager:
         self.running: dict[str, RunningTask] = {}
         """The tasks that this process runs, by id."""
         self._listened_ids: dict[object, frozenset[str]] = {}
-        """For each stream of this process, the tasks whose changes it receives."""
+        """For each stream in this process, the tasks whose changes it receives."""
         self.asking: set[tuple[str, str]] = set()
         """The questions that a client is being asked in the core form, by task and key."""
         self._lifespans: dict[asyncio.AbstractEventLoop, int] = {}
@@ -128,7 +128,7 @@ class TaskManager:
         return record
 
     async def _schedule(self, record: TaskRecord, call: Call, handler: CallHandler) -> None:
-        """Run a task here and now, or leave it to the engine."""
+        """Run a task immediately in this process, or hand it to the engine."""
         if self._engine is None:
             self._start(record, call, handler)
             background.start(self.perform(record.id))
@@ -181,7 +181,8 @@ class TaskManager:
     # running
 
     async def perform(self, id: str) -> None:
-        """Run a task to completion, whether it began here or is only in the store."""
+        """Run a task to completion, whether it began in this process or exists only in the
+        store."""
         task = self._local(id)
         if task is None:
             record = await self.store.claim(id)
@@ -271,7 +272,7 @@ class TaskManager:
     async def _save_end(
         self, task: RunningTask, record: TaskRecord, retry_on: type[Exception] = Overloaded
     ) -> None:
-        """Store the final state of a task, however many attempts it takes: nothing else will."""
+        """Store the final state of a task, and retry until it succeeds."""
         for pause in chain(SAVE_RETRY_SECONDS, repeat(SAVE_RETRY_SECONDS[-1])):
             try:
                 await self.save(task, record)
@@ -290,7 +291,7 @@ class TaskManager:
 
     async def save(self, task: RunningTask, changed: TaskRecord | None = None) -> None:
         """Store the record of a task, or a changed copy that replaces it, and notify subscribers.
-        Does nothing if the task is already over."""
+        Do nothing if the task has already finished."""
         async with task.save_lock:
             if task.record.over:
                 return
@@ -334,7 +335,8 @@ class TaskManager:
         return None if record is None else self.newest(record)
 
     def newest(self, record: TaskRecord) -> TaskRecord:
-        """Return the local record of a task that runs here, unless the stored record is over."""
+        """Return the local record of a task that this process runs, unless the stored task has
+        finished."""
         task = self._local(record.id)
         return record if task is None or record.over else task.record
 
@@ -343,7 +345,7 @@ class TaskManager:
         return None if task is None or task.loop.is_closed() else task
 
     async def wait_for_change(self, id: str, seconds: float) -> None:
-        """Wait until a task changes or, if it runs elsewhere, for `seconds`."""
+        """Wait until a task changes or, if it runs in another process, for `seconds`."""
         task = self.running.get(id)
         if task is None or task.loop is not asyncio.get_running_loop():
             await asyncio.sleep(seconds)
@@ -356,12 +358,12 @@ class TaskManager:
             task.loop.call_soon_threadsafe(task.signal_change)
 
     def is_listened(self, id: str) -> bool:
-        """Whether a stream of this process gets notifications about a task."""
+        """Whether a stream in this process receives notifications about a task."""
         return any(id in ids for ids in list(self._listened_ids.values()))  # other threads write
 
     @contextmanager
     def listening(self, ids: list[str]) -> Iterator[None]:
-        """Send notifications about these tasks to a stream of this process."""
+        """Send notifications about these tasks to a stream in this process."""
         stream = object()
         self._listened_ids[stream] = frozenset(ids)
         try:
@@ -370,8 +372,8 @@ class TaskManager:
             self._listened_ids.pop(stream, None)  # a forked child has forgotten it
 
     async def deliver(self, record: TaskRecord, message: TaskMessage) -> None:
-        """Deliver a message to a task in any process; raise InvalidParams if an answer does not
-        fit."""
+        """Deliver a message to a task in any process; raise InvalidParams if an answer does not fit
+        its question."""
         task = self._local(record.id)
         if task is None:
             await self._mailbox.send(record, message)
@@ -383,7 +385,7 @@ class TaskManager:
             )
 
     async def cancel(self, record: TaskRecord) -> None:
-        """Mark a task as cancelled at once, however long its tool takes to stop."""
+        """Mark a task as cancelled immediately, even if its tool takes time to stop."""
         message = TaskMessage(record.id, cancel=True)
         log.info("Cancelling task %s", describe(record))
         if self._local(record.id) is not None:
@@ -396,13 +398,13 @@ class TaskManager:
 
     @property
     def busy(self) -> bool:
-        """Whether a task is running here or may start."""
+        """Whether a task is running in this process or may start."""
         loops = (*self._lifespans, *(task.loop for task in list(self.running.values())))
         return not all(loop.is_closed() for loop in loops)
 
     @asynccontextmanager
     async def lifespan(self, inner: AbstractAsyncContextManager[Any]) -> AsyncIterator[Any]:
-        """Wrap the lifespan of the server: resume tasks at its start, stop them at its end."""
+        """Wrap the server's lifespan: resume tasks when it starts, and stop them when it ends."""
         loop = asyncio.get_running_loop()
         async with inner as state:
             self._reserve_store()
@@ -423,8 +425,8 @@ class TaskManager:
                     await self._close_loop(loop)
 
     def _reserve_store(self) -> None:
-        """Make sure that no other server uses the store: each would treat the tasks of the other as
-        orphans."""
+        """Make sure that no other server uses the store: each server would treat the other's tasks
+        as orphans."""
         store = self.store
         other = _last_managers.get(id(store))
         if other is not None and other is not self and other.store is store and other.busy:
@@ -450,7 +452,7 @@ class TaskManager:
             await self.store.close()
 
     async def _recover(self, state: Any, *, include_own: bool) -> None:
-        """Resume or fail the tasks that no process runs any more."""
+        """Resume the tasks that no process runs any more, or mark them as failed."""
         try:
             orphans = await self.store.claim_orphans(include_own=include_own, can_run=self._can_run)
         except ConfigError:
@@ -498,7 +500,7 @@ class TaskManager:
         log.warning("Task %s has failed: %s", describe(record), reason)
 
     async def _sweep(self, state: Any) -> None:
-        """Periodically delete expired tasks and resume orphans of other processes."""
+        """Periodically delete expired tasks and resume tasks orphaned by other processes."""
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
             try:
@@ -511,15 +513,15 @@ class TaskManager:
 
 
 _last_managers: WeakValueDictionary[int, TaskManager] = WeakValueDictionary()
-"""The last manager of each store, by the identity of the store."""
+"""The last manager that used each store, by the identity of the store."""
 
 
 class Mailbox:
-    """The exchange of messages with the tasks of other processes.
+    """The exchange of messages with tasks in other processes.
 
     A message waits in the store until the process that runs the task has read it, even after a
     crash. Each process checks for messages while it runs a task. An answer is checked as far as
-    possible before it is sent, because its sender gets no reply. If the task still refuses the
+    possible before it is sent, because its sender receives no reply. If the task still refuses the
     answer, the question ends as if the client had refused it, because nobody will answer it again.
     """
 
@@ -529,7 +531,8 @@ class Mailbox:
         """The loops that check for messages."""
 
     async def send(self, record: TaskRecord, message: TaskMessage) -> None:
-        """Send the relevant part of a message; raise InvalidParams if an answer does not fit."""
+        """Send the relevant part of a message; raise InvalidParams if an answer does not fit its
+        question."""
         limit = self._manager.limits.journal
         answers = fitting_answers(record, message.answers, self._manager.service.make_form)
         if (size := sum(map(len, answers.values()))) > limit:

@@ -4,13 +4,13 @@ For its call, a `RunningTask` replaces the connection (`notify`), the suspended 
 questions (`ask`, `save_once_result`), and the progress reporter (`update`).
 
 A question makes the task wait: the question is saved in the record, and the tool continues when an
-answer arrives, through `tasks/update` or on the stream of `tasks/result`. Questions and answers are
-saved before anyone is notified, and only then does the tool continue. A client that checks in the
+answer arrives, through `tasks/update` or on the `tasks/result` stream. Questions and answers are
+saved before anyone is notified and before the tool continues. A client that checks the task in the
 meantime finds them in the record.
 
-In the extension form, a client receives only the status of a task. So progress becomes the status
-message, and log messages are dropped. In the core form, progress and log messages are sent as
-usual, marked with the task to which they belong.
+In the extension form, a client receives only the status of a task. So progress updates become the
+status message, and log messages are dropped. In the core form, progress and log messages are sent
+as usual, marked with the task that they belong to.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ class RunningTask:
     result_call: Call | None = None
     """The `tasks/result` request that is waiting for the task, in the core form."""
     once_running = 0
-    """How many functions of `ctx.once` are running."""
+    """How many `ctx.once` functions are running."""
     expiry_timer: asyncio.TimerHandle | None = None
     _change: asyncio.Future[None] | None = None
     _save_timer: asyncio.TimerHandle | None = None
@@ -126,7 +126,7 @@ class RunningTask:
                 self.loop.call_soon(self._withdraw_question, key)
 
     async def save_once_result(self, key: str, done: bytes) -> None:
-        """Save the result of a `ctx.once`."""
+        """Save the result of a `ctx.once` call."""
         self._check_size(len(done))
         record = self.record
         record.once_results, record.attempts = {**record.once_results, key: done}, 0
@@ -137,7 +137,8 @@ class RunningTask:
 
     async def receive(self, message: TaskMessage) -> None:
         """Act on a message: cancel the task, refuse questions or answer them. Answers to questions
-        that were not asked are ignored; an answer that does not fit raises InvalidParams."""
+        that were not asked are ignored; an answer that does not fit its question raises
+        InvalidParams."""
         if message.cancel:
             await self._manager.save(self, mark_cancelled(self.record))
             self.stop()
@@ -205,13 +206,13 @@ class RunningTask:
             self._manager.notify(method, params)
 
     async def drain(self) -> None:
-        """Return at once: nothing is buffered here."""
+        """Return immediately: a task buffers nothing."""
 
     def close_stream(self, call: Call) -> None:
         """Do nothing: a task has no stream."""
 
     def update(self, params: ProgressParams) -> None:
-        """Turn progress into the status message, which is saved periodically."""
+        """Turn a progress update into the status message, which is saved periodically."""
         record = self.record
         if record.over:
             return
@@ -277,8 +278,8 @@ class RunningTask:
 def fitting_answers(
     record: TaskRecord, answers: Mapping[str, bytes], form: "Callable[..., Form]"
 ) -> dict[str, bytes]:
-    """Return the answers to questions that the task asked; raise InvalidParams if one does not fit
-    its question.
+    """Return the answers to questions that the task asked; raise InvalidParams if an answer does
+    not fit its question.
 
     The record holds everything about a question. So the check has the same result in every process,
     even before a resumed task has asked the question again.

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 Perform: TypeAlias = Callable[[str], Coroutine[Any, Any, None]]
 """Runs the task with this id to completion: `server.tasks.perform`."""
 Engine: TypeAlias = Callable[[str, Perform], None]
-"""Schedules a task: the place to plug in a distributed queue.
+"""Schedules a task. Use an engine to plug in a distributed queue.
 
-An engine is called with the id of a stored task, and with the function that runs it. To spread work
-over machines, put the id into a queue. Any process can then call `await server.tasks.perform(id)`
-if it has the same tools and the same store and, if the tools need a lifespan, has it open.
+An engine is called with the id of a stored task, and with the function that runs it. To distribute
+work across machines, put the id into a queue. Any process that has the same tools and the same
+store can then call `await server.tasks.perform(id)`. If the tools need a lifespan, it must be open.
 
 Until then, the task waits. Clients can check and cancel it as usual, and the engine must not lose
 it. The process that performs a task claims it first, so an id may be delivered twice. If the engine
@@ -30,13 +30,13 @@ is marked as failed.
 
 
 class TaskSettings(Struct, frozen=True, kw_only=True, eq=False):
-    """Where tasks are stored and what schedules them: `Server(tasks=TaskSettings(…))`."""
+    """Where tasks are stored and how they are scheduled: `Server(tasks=TaskSettings(…))`."""
 
     store: "TaskStore | None" = None
-    """Where tasks are kept (default: in memory, until the process ends)."""
+    """Where tasks are stored (default: in memory, until the process ends)."""
     engine: Engine | None = None
-    """The engine that schedules tasks (default: each runs at once, in the event loop that it began
-    in)."""
+    """The engine that schedules tasks (default: each task runs immediately, in the event loop in
+    which it was created)."""
 
 
 class TaskSupport(Struct, frozen=True, eq=False):
@@ -46,7 +46,8 @@ class TaskSupport(Struct, frozen=True, eq=False):
     """When the tool runs as a task: "optional" (for clients that support tasks), "required"
     (always), or "forbidden" (never)."""
     resumable: bool
-    """Whether the task runs again from the beginning if its process ended before it did."""
+    """Whether the task runs again from the beginning if its process ended before the task
+    finished."""
     detaches: bool
     """Whether the tool begins as a plain call and becomes a task when it calls `ctx.detach()`."""
 
@@ -57,8 +58,7 @@ FORBIDDEN = TaskSupport("forbidden", False, False)
 def task_support(
     name: str, mode: str | None, resumable: bool, detaches: bool
 ) -> TaskSupport | None:
-    """Check the options of a tool and return its task support; None if it is always a plain
-    call."""
+    """Check a tool's options and return its task support; None if the tool never runs as a task."""
     if mode is None:
         if resumable:
             raise ConfigError(f'Tool {name!r}: resumable=True needs task="optional" or "required"')
@@ -69,10 +69,10 @@ def task_support(
 
 
 def calls_detach(function: Callable[..., Any]) -> bool:
-    """Return whether a function calls `….detach()` in its own code, under any decorators.
+    """Return whether a function calls `….detach()` in its own code, ignoring decorators.
 
-    The functions that it calls are not searched. A tool that leaves detaching to a helper runs as
-    a task from the start, and detaching then does nothing.
+    The functions that it calls are not searched. A tool that detaches through a helper function
+    runs as a task from the start, and detaching then has no effect.
     """
     function = unwrap(function)
     while isinstance(function, partial):

@@ -1,19 +1,19 @@
-"""A task store in a file, which several processes on one machine may share.
+"""A task store in a file that several processes on one machine may share.
 
 The file is an SQLite database with a write-ahead log. A read takes about ten microseconds and never
-waits for a writer, and a write of a few KiB hardly ever waits for the disk. So both are done in the
-event loop. Slow work is done in a thread: a large result, a write while another process writes, and
-the deletion of expired tasks. Deletion runs in batches so that others get their turn. A commit
-survives a crash of the process; the last commits before a power cut may be lost
+waits for a writer, and a write of a few KiB hardly ever waits for the disk. So the event loop does
+both directly. Slow work is done in a thread: a large result, a write while another process writes,
+and the deletion of expired tasks. Deletion runs in batches, so that other writers do not wait long.
+A commit survives a crash of the process; the last commits before a power cut may be lost
 (`synchronous=NORMAL`).
 
-A process that runs tasks holds a lock on its own file beside the database. If another process can
-take that lock, no process runs those tasks any more. The system releases the lock however the
-process ends.
+A process that runs tasks holds a lock on its own file next to the database. If another process can
+take that lock, no process runs those tasks any more. The operating system releases the lock even if
+the process crashes.
 
-Only the owner of the file may read it, because it holds the arguments and answers of tasks. It does
-not grow beyond `Limits.task_bytes`. Free pages are reused, and periodically returned to the file
-system.
+Only the owner of the file may read it, because it contains the arguments and answers of tasks. The
+file does not grow beyond `Limits.task_bytes`. Free pages are reused, and periodically returned to
+the file system.
 """
 
 import asyncio
@@ -55,14 +55,14 @@ log = logging.getLogger("dovetail.tasks")
 LARGE_BYTES = 64 * KIB
 """Larger records are written in a thread."""
 BUSY_SECONDS = 2.0
-"""How long a write waits for a write of another process."""
+"""How long a write waits for a write by another process."""
 BATCH_SIZE = 250
 """How many expired tasks, or free pages, are removed in one batch."""
 PAGE_BYTES = 4096
 MAX_NAME_ATTEMPTS = 10
 
 SCHEMA_VERSION = int.from_bytes(b"tsk1", "big")
-"""Marks a file that already has the schema, because creating the schema takes a lock."""
+"""Marks a file that already has the schema, because creating the schema requires a lock."""
 # Existing files have these names: `letters` are task messages, a `payer` is a quota key.
 SCHEMA = f"""
 PRAGMA page_size = {PAGE_BYTES};
@@ -135,7 +135,7 @@ DELETE_FINISHED = (
     "(SELECT number FROM tasks WHERE owner = '' AND over ORDER BY number LIMIT ?)"
 )
 FINISHED_BATCH_SIZE = 10
-"""How many finished tasks of anonymous callers are deleted at once if the file is full."""
+"""How many finished tasks of anonymous callers are deleted together if the file is full."""
 
 T = TypeVar("T")
 _decode_message = msgspec.msgpack.Decoder(TaskMessage).decode
@@ -146,13 +146,13 @@ class _Busy(Overloaded):
 
 
 class SqliteStore(TaskStore):
-    """A task store in an SQLite file, which outlives the process.
+    """A task store in an SQLite file that outlives the process.
 
     Several processes may share the file. Each server needs its own `SqliteStore` object.
 
     Args:
         path: The file. It is created if it does not exist, readable only by its owner. Files named
-            `PATH-….lock` appear beside it while processes run tasks.
+            `PATH-….lock` appear next to it while processes run tasks.
     """
 
     shared = True
@@ -167,10 +167,10 @@ class SqliteStore(TaskStore):
         self._runner, self._lock_fd = "", -1
         """The name of this process in the database until the store is closed, and its lock."""
         self._was_open, self._is_broken = False, False
-        """Whether the file was opened since the last `close`, and whether it was logged that it
-        cannot be used."""
+        """Whether the file has been opened since the last `close`, and whether an unusable file has
+        been logged."""
         self._unreadable: set[str] = set()
-        """The rows that were already logged as unreadable."""
+        """The rows that have already been logged as unreadable."""
         close_before_fork(self)
 
     def bind(self, limits: Limits) -> None:
@@ -244,7 +244,8 @@ class SqliteStore(TaskStore):
             pass
 
     async def close(self) -> None:
-        """Close the file and give up the tasks of this process. The next call opens it again."""
+        """Close the file and release the tasks of this process. The next call opens the file
+        again."""
         with self._write_lock, self._read_lock:
             self._disconnect()
             if self._lock_fd >= 0:
@@ -278,7 +279,7 @@ class SqliteStore(TaskStore):
 
     @contextmanager
     def _reporting_failure(self) -> Iterator[None]:
-        """Log a corrupt file once, and raise the same short error for each use of it."""
+        """Log a corrupt file once, and raise the same short error each time it is used."""
         try:
             yield
         except (sqlite3.DatabaseError, ConfigError) as error:
@@ -303,8 +304,8 @@ class SqliteStore(TaskStore):
         )
 
     async def _write(self, function: Callable[..., T], *args: Any, size: int = 0) -> T:
-        """Write at once if that is quick, or in a thread if the data is large or another process is
-        writing."""
+        """Write directly if that is quick, or in a thread if the data is large or another process
+        is writing."""
         if size < LARGE_BYTES and self._write_lock.acquire(blocking=False):
             try:
                 with self._reporting_failure():
@@ -471,7 +472,7 @@ class SqliteStore(TaskStore):
 
     def _register(self) -> None:
         """Choose a name for this process and lock its file; remove the lock files of dead
-        processes. Another process may mistake ours for one of those, so try again."""
+        processes. Another process may mistake our lock file for one of these, so try again."""
         for _ in range(MAX_NAME_ATTEMPTS):
             self._runner = token_hex(8)
             if (lock := _lock_file(self._lock_path(self._runner))) is not None:
@@ -486,13 +487,13 @@ class SqliteStore(TaskStore):
     # forks (`databases.py`)
 
     def before_fork(self) -> None:
-        """Close the file, and keep it from being opened."""
+        """Close the file, and prevent it from being opened."""
         self._write_lock.acquire()
         self._read_lock.acquire()
         self._disconnect()
 
     def after_fork(self, *, child: bool) -> None:
-        """Allow the file to be opened again. A child is another process with another name."""
+        """Allow the file to be opened again. A child process has a name of its own."""
         if child and self._lock_fd >= 0:
             os.close(self._lock_fd)  # else the parent's lock would last as long as the child
             self._runner, self._lock_fd = "", -1

@@ -1,20 +1,20 @@
-"""The record of a task, and the stores that keep records.
+"""Task records, and the stores that hold them.
 
 A `TaskRecord` holds everything about a task: the call and its caller, the status, questions and
 answers, the results of `ctx.once`, and the outcome. A process that has the record and the server's
 functions can continue the task. That is how a task is resumed after a crash, and how an engine can
 run it on another machine.
 
-A `TaskStore` keeps records. `InMemoryTaskStore`, the default, loses them when the process ends;
+A `TaskStore` stores records. `InMemoryTaskStore`, the default, loses them when the process ends;
 `SqliteStore` (`sqlite.py`) does not. A store that is `shared` among processes records which process
 runs each task. It also carries task messages: answers and cancellations for a task that runs in
-another process. A message is addressed to the task, so the process that runs it finds the message
-even if it took the task over after a crash.
+another process. A message is addressed to the task, so the process that runs the task finds the
+message even if it took over the task after a crash.
 
 Expired tasks are never returned. Stores are bounded in tasks and in bytes (`Limits.tasks`,
 `tasks_each`, `task_bytes`). If a store is full, the oldest finished tasks of anonymous callers are
-deleted early, because nobody answers for them. Otherwise new tasks are refused: an accepted task is
-kept for as long as promised.
+deleted early, because nobody is accountable for them. Otherwise, new tasks are refused, so that
+every accepted task is kept for as long as promised.
 """
 
 import os
@@ -46,45 +46,46 @@ class TaskOrigin(Struct, omit_defaults=True):
     principal: Any = None
     """The authenticated principal; None if there is none."""
     log_level: int | None = field(default=None, name="level")
-    """The lowest rank of the log messages that the client wants."""
+    """The lowest log level that the client requested, as a rank."""
 
 
 class TaskRecord(Struct, kw_only=True, omit_defaults=True):
     """Everything about a task. Times are in seconds since the epoch, as in `time.time()`.
 
-    The names in `field(name=…)` are those of stored records: changing one breaks existing files.
+    The names in `field(name=…)` are used in stored records, so changing a name breaks existing
+    files.
     """
 
     id: str
-    """Random and hard to guess: it alone identifies anonymous callers."""
+    """A random id that cannot be guessed, because it alone identifies anonymous callers."""
     created: float
     """When the task was created."""
     updated: float
     """When the record last changed."""
     ttl: float | None
-    """Seconds after `created` for which the task is kept; None keeps it without limit."""
+    """How long the task is kept after `created`, in seconds; None keeps it without limit."""
     owner: str = ""
     """The id of the principal that owns the task; empty if callers are anonymous."""
     session: str = ""
     """The session in which the task was started; empty if there is none."""
     network: str = ""
-    """The network address of an anonymous caller; empty on this machine."""
+    """The network address of an anonymous caller; empty for callers on this machine."""
     tool: str
     """The name of the tool."""
     params: bytes
-    """The params of the call, as JSON; empty once the task is over."""
+    """The params of the call, as JSON; empty once the task has finished."""
     origin: TaskOrigin
     """The caller that started the task."""
     resumable: bool = False
-    """Whether the task runs again if its process ended before it did."""
+    """Whether the task runs again if its process ended before the task finished."""
     attempts: int = 0
-    """How often the task was resumed after a crash since it last made progress."""
+    """How many times the task has been resumed after a crash since it last made progress."""
     status: Status = "working"
     """The status, as on the wire."""
     message: str | None = None
     """The status message."""
     questions: dict[str, tuple[str, bytes]] = field(default_factory=dict, name="asked")
-    """Unanswered questions by key: the method of each, and its params as JSON."""
+    """Unanswered questions by key, each with its method and its params as JSON."""
     answers: dict[str, bytes] = {}
     """Answers by the key of their question, as JSON."""
     once_results: dict[str, bytes] = field(default_factory=dict, name="kept")
@@ -92,13 +93,13 @@ class TaskRecord(Struct, kw_only=True, omit_defaults=True):
     result: bytes = b""
     """The result of the tool as JSON, with the fields of every revision."""
     is_error: bool = False
-    """Whether the result is that of a failed tool."""
+    """Whether the result comes from a failed tool."""
     error: dict[str, Any] | None = None
     """The JSON-RPC error that the task failed with."""
 
     @property
     def over(self) -> bool:
-        """Whether the task has ended: its record does not change again."""
+        """Whether the task has finished and its record no longer changes."""
         return self.status in TERMINAL
 
     @property
@@ -115,7 +116,7 @@ class TaskMessage(Struct, omit_defaults=True):
     answers: dict[str, bytes] = {}
     """Answers by the key of their question, as JSON."""
     refused: dict[str, str] = {}
-    """Questions that the client refused to answer: the reason by key."""
+    """The reasons for questions that the client refused to answer, by key."""
     cancel: bool = False
     """Whether to cancel the task."""
 
@@ -130,13 +131,14 @@ def can_run_all(record: TaskRecord) -> bool:
 
 
 class TaskStore(Protocol):
-    """A store of task records. Its methods may be called from several event loops at once."""
+    """A store of task records. Its methods may be called from several event loops concurrently."""
 
     shared: bool
-    """Whether other processes, and this one after a restart, find the same tasks in it."""
+    """Whether other processes, and this process after a restart, find the same tasks in the
+    store."""
 
     def bind(self, limits: Limits) -> None:
-        """Set the bounds to enforce. Called once, before any other method."""
+        """Set the bounds to enforce. This method is called once, before any other method."""
 
     async def add(self, record: TaskRecord) -> None:
         """Add a task that this process runs. It must be durable when this returns.
@@ -148,11 +150,11 @@ class TaskStore(Protocol):
         """
 
     async def get(self, id: str) -> TaskRecord | None:
-        """Return a task; None if there is none or it has expired."""
+        """Return a task; None if it does not exist or has expired."""
 
     async def put(self, record: TaskRecord) -> bool:
-        """Replace the record of a task. Returns False, and changes nothing, if the stored task is
-        gone or already over.
+        """Replace the record of a task. Return False, and change nothing, if the stored task no
+        longer exists or has already finished.
 
         Raises:
             TooLarge: There is not enough room for the record.
@@ -165,20 +167,21 @@ class TaskStore(Protocol):
     async def list_page(
         self, owner: str, session: str, after: int, count: int
     ) -> list[tuple[int, TaskRecord]]:
-        """Return up to `count` tasks of an owner with a number above `after`, oldest first.
+        """Return up to `count` of an owner's tasks whose number is above `after`, oldest first.
 
         Args:
-            owner: The owner of the tasks; empty for those of anonymous callers.
-            session: The session of the tasks; empty for those of any session.
+            owner: The owner of the tasks; empty for tasks of anonymous callers.
+            session: The session of the tasks; empty for tasks of any session.
             after: The number of the last task on the previous page; 0 for the first page.
             count: The maximum number of tasks to return.
 
         Returns:
-            Pairs of the task's number and its record, without the result.
+            Pairs of a task's number and its record, without the result.
         """
 
     async def release(self, id: str) -> None:
-        """Give up a task of this process. Until a process claims it, it is not an orphan."""
+        """Release a task of this process. A released task is not an orphan, and any process may
+        claim it."""
 
     async def claim(self, id: str) -> TaskRecord | None:
         """Claim a released task for this process; return None if there is no such task."""
@@ -186,11 +189,11 @@ class TaskStore(Protocol):
     async def claim_orphans(
         self, *, include_own: bool, can_run: CanRun = can_run_all
     ) -> list[TaskRecord]:
-        """Claim and return the tasks that are not over and that no living process runs.
+        """Claim and return the unfinished tasks that no living process runs.
 
         Args:
-            include_own: Whether to return the tasks of this process too. It knows which of them it
-                runs.
+            include_own: Whether to include the tasks of this process, which knows the tasks that it
+            is running.
             can_run: Decides which tasks to claim; the others are left to another process.
         """
 
@@ -202,11 +205,11 @@ class TaskStore(Protocol):
         """
 
     async def receive_messages(self) -> list[tuple[int, TaskMessage]]:
-        """Return the messages to the tasks of this process, oldest first, with their numbers.
+        """Return the messages to this process's tasks, oldest first, with their numbers.
         Messages stay until they are deleted."""
 
     async def delete_message(self, number: int) -> None:
-        """Delete a message that was delivered."""
+        """Delete a message that has been delivered."""
 
     async def delete_expired(self) -> None:
         """Delete tasks that have expired."""
@@ -244,11 +247,11 @@ def quota_key(record: TaskRecord) -> str:
 
 
 class TaskStoreBroken(InternalError):
-    """A store can no longer be used. It has logged the reason."""
+    """A store that can no longer be used. The store has logged the reason."""
 
 
 class TaskStoreFull(Overloaded):
-    """A store has the maximum number of tasks (`Limits.tasks`)."""
+    """A store that holds the maximum number of tasks (`Limits.tasks`)."""
 
 
 def quota_error(limits: Limits, total: int, of_caller: int) -> Overloaded | None:
@@ -291,7 +294,7 @@ if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
 
 
 class StoredTask(Struct):
-    """A task in memory, encoded, so that it is not changed by accident."""
+    """A task in memory, encoded so that it cannot be changed by accident."""
 
     number: int
     expires: float
@@ -311,7 +314,7 @@ class StoredTask(Struct):
 
 
 class InMemoryTaskStore(TaskStore):
-    """A task store in memory, for one process, until it ends."""
+    """A task store in memory that one process uses until it ends."""
 
     shared = False
 
@@ -321,11 +324,11 @@ class InMemoryTaskStore(TaskStore):
         reset_when_forked.add(self)
 
     def reset_after_fork(self) -> None:
-        """Start empty: the tasks belong to the parent."""
+        """Start empty, because the tasks belong to the parent process."""
         self._lock = Lock()  # a server may run on several loops, in several threads
         self._tasks: dict[str, StoredTask] = {}
         self._counts: Counter[str] = Counter()
-        """How many tasks there are by quota key."""
+        """The number of tasks for each quota key."""
         self._bytes = 0
         self._last_number = 0
 
@@ -394,7 +397,7 @@ class InMemoryTaskStore(TaskStore):
     async def claim_orphans(
         self, *, include_own: bool, can_run: CanRun = can_run_all
     ) -> list[TaskRecord]:
-        """Return the tasks of this process, if asked: there are no others."""
+        """Return the tasks of this process if `include_own` is true; no other process has any."""
         if not include_own:
             return []
         tasks = list(self._tasks.values())
@@ -402,17 +405,17 @@ class InMemoryTaskStore(TaskStore):
         return [record for record in records if can_run(record)]
 
     async def send_message(self, message: TaskMessage) -> None:
-        """Do nothing: there is no other process."""
+        """Do nothing, because there is no other process."""
 
     async def receive_messages(self) -> list[tuple[int, TaskMessage]]:
-        """Return nothing: no other process sends messages."""
+        """Return nothing, because no other process sends messages."""
         return []
 
     async def delete_message(self, number: int) -> None:
-        """Do nothing: there are no messages."""
+        """Do nothing, because there are no messages."""
 
     async def close(self) -> None:
-        """Do nothing: the tasks end with the process."""
+        """Do nothing, because the tasks end with the process."""
 
     async def delete_expired(self) -> None:
         with self._lock:
@@ -454,7 +457,8 @@ class InMemoryTaskStore(TaskStore):
                 del self._counts[task.payer]
 
     def _delete_finished(self) -> bool:
-        """Delete the oldest finished task of an anonymous caller. Return False if there is none."""
+        """Delete the oldest finished task of an anonymous caller. Return False if there is no such
+        task."""
         tasks = self._tasks.items()  # oldest first
         oldest = next((id for id, task in tasks if task.over and not task.owner), None)
         if oldest is not None:

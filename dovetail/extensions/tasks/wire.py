@@ -1,8 +1,8 @@
 """Convert calls to records, and records back to calls and to the messages of both forms.
 
-The two forms differ in more than names. In the extension, a tool that failed is a completed task
-with an error in its result. In the core form, it is a failed task, and `tasks/result` returns the
-error.
+The two forms differ in more than names. In the extension form, a failed tool call is a completed
+task with an error in its result. In the core form, a failed tool call is a failed task, and
+`tasks/result` returns the error.
 """
 
 import time
@@ -47,7 +47,7 @@ T = TypeVar("T")
 
 
 def record_from_call(call: Call, resumable: bool, limits: Limits) -> TaskRecord:
-    """Return the record of a call that becomes a task."""
+    """Return the task record for a call that becomes a task."""
     caller, params, now = call.caller, call.params, time.time()
     principal = call.principal or caller.principal
     return TaskRecord(
@@ -101,7 +101,7 @@ def call_from_record(record: TaskRecord, lifespan_state: Any) -> Call:
 
 
 def owner_of(call: Call) -> str:
-    """Return the id of the principal that owns the tasks of a call; empty if anonymous."""
+    """Return the id of the principal that owns a call's tasks; empty for an anonymous caller."""
     principal = call.principal or call.caller.principal
     return "" if principal is None else principal.id
 
@@ -123,7 +123,8 @@ def mark_cancelled(record: TaskRecord) -> TaskRecord:
 
 
 def mark_completed(record: TaskRecord, result: Any, limits: Limits) -> TaskRecord:
-    """Return the record of a task with its result; raise if the result cannot be encoded."""
+    """Return the record of a task with its result; raise an error if the result cannot be
+    encoded."""
     if not isinstance(result, ToolResult):
         raise InternalError(
             f"Tool {record.tool!r}: a middleware or extension returned a {type(result).__name__}, "
@@ -141,7 +142,7 @@ def mark_completed(record: TaskRecord, result: Any, limits: Limits) -> TaskRecor
 def mark_failed(
     record: TaskRecord, error: ProtocolError, revision: Revision, limits: Limits
 ) -> TaskRecord:
-    """Return the record of a failed task; raise if the error cannot be encoded."""
+    """Return the record of a failed task; raise an exception if the error cannot be encoded."""
     fields: dict[str, Any] = {"code": revision.code(error), "message": str(error.message)}
     if error.data is not None:
         fields["data"] = error.data
@@ -201,7 +202,7 @@ def make_core_task(type: Callable[..., T], record: TaskRecord, limits: Limits) -
 
 
 def get_outcome(record: TaskRecord, revision: Revision) -> Raw:
-    """Return the result that a plain call would have returned; raise if it was an error."""
+    """Return the result that a plain call would have returned, or raise its error."""
     if record.error is not None:
         code = record.error["code"]
         raise BY_CODE.get(code, ProtocolError)(
@@ -219,7 +220,8 @@ def _tool_result(record: TaskRecord, revision: Revision) -> Any:
 
 
 def _fields(record: TaskRecord, limits: Limits, unit: str) -> dict[str, Any]:
-    """Return the fields of a task. In the extension, the names of durations end in their unit."""
+    """Return the fields of a task. In the extension form, the names of durations end with their
+    unit."""
     # The longer a task takes, the longer the poll interval that we suggest.
     poll = max(MIN_POLL_SECONDS, min(limits.task_poll, (time.time() - record.created) / 2))
     return {
@@ -247,7 +249,8 @@ def encode_cursor(number: int) -> str:
 
 
 def decode_cursor(cursor: str | None) -> int:
-    """Return the number of the task before a page; raise InvalidParams for an invalid cursor."""
+    """Return the number of the last task before a page; raise InvalidParams for an invalid
+    cursor."""
     if cursor is None:
         return 0
     try:
