@@ -1,15 +1,15 @@
-"""The audit log: one record per call, which says who called what, when, and with what outcome.
+"""The audit log: one record per call, with the caller, the target, the time and the outcome.
 
     server = Server("shop", middleware=[audit()])
 
-It works on a server and on a client. Records go to a function of your choice, or as lines of JSON
-to the logger `dovetail.audit`. By default, a record contains no secrets. It has the names of
-arguments but not their values, unless a function decides what to show of each. It has the kind and
-code of an error but not its text, nothing of a result, and never a token. Long values from a caller
-are cut.
+The audit log works on servers and on clients. Records are passed to a function of your choice, or
+written as lines of JSON to the logger `dovetail.audit`. By default, a record contains no secrets.
+It contains the names of arguments but not their values, unless you pass a function that decides
+what to show of each value. It contains the type and code of an error but not its text, and it never
+contains results or tokens. Long values from a caller are truncated.
 
-It only observes (`Observer`), so results are sent as they were encoded. If recording fails, the
-failure is logged and the call continues.
+The middleware only observes calls (`Observer`), so results are not encoded again. If recording
+fails, the failure is logged and the call continues.
 """
 
 import asyncio
@@ -43,7 +43,8 @@ MAX_ARGUMENTS = 64
 """The maximum number of arguments in one record."""
 Outcome = Literal["ok", "tool-error", "asked", "error", "refused", "cancelled"]
 Show = Callable[[str, Any], Any]
-"""A function of the name and value of an argument that returns what to record of the value."""
+"""A function that is called with the name and value of an argument and returns the value to
+record."""
 
 
 class AuditRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -56,12 +57,12 @@ class AuditRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     target: str | None = None
     """The name of the tool or prompt, or the URI of the resource."""
     outcome: Outcome
-    """How the call ended. `tool-error`: the tool failed. `asked`: it ended with a question to the
-    client. `refused`: it never began."""
+    """The outcome of the call. `tool-error` means that the tool failed. `asked` means that the call
+    ended with a question to the client. `refused` means that the call never started."""
     code: int | None = None
-    """The code of the error, if it was answered with one."""
+    """The code of the error, if the call failed with an error."""
     error: str | None = None
-    """The class of the error, if it was answered with one."""
+    """The class of the error, if the call failed with an error."""
     duration: float = 0.0
     """How long the call took, in seconds."""
     user: str | None = None
@@ -73,12 +74,12 @@ class AuditRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     address: str | None = None
     """The network address of the caller."""
     server: str | None = None
-    """In the records of a client: the name of the server, as the server reports it."""
+    """The name of the server, as the server reports it; set only in a client's records."""
     id: Id | None = None
-    """In the records of a server: the id of the request."""
+    """The id of the request; set only in a server's records."""
     arguments: list[str] | dict[str, Any] | None = None
-    """The names of the arguments; with `audit(arguments=…)`, also what that function returned for
-    each."""
+    """The names of the arguments; with `audit(arguments=…)`, also the values that the function
+    returned."""
 
 
 Sink = Callable[[AuditRecord], None]
@@ -91,11 +92,12 @@ def audit(
     `Client(middleware=…)`.
 
     Args:
-        sink: A plain function that gets each record, in the event loop (default: lines of JSON to
-            the logger `dovetail.audit`).
-        arguments: A function of the name and value of an argument that returns what to record of
-            the value (default: only names are recorded).
-        longest: The maximum size of a recorded value, in bytes of JSON. Longer values are cut.
+        sink: A plain function that is called with each record, in the event loop (default: records
+            are written as lines of JSON to the logger `dovetail.audit`).
+        arguments: A function that is called with the name and value of an argument and returns the
+            value to record (default: only names are recorded).
+        longest: The maximum size of a recorded value, in bytes of JSON. Longer values are
+            truncated.
 
     Raises:
         ConfigError: `sink` is an async function, or `arguments` is not a function.
@@ -112,13 +114,13 @@ def audit(
 
 
 class Audit(Observer):
-    """The middleware that `audit` makes."""
+    """The middleware that `audit` returns."""
 
     def __init__(self, sink: Sink | None, show: Show | None, max_value_bytes: int) -> None:
         self._sink, self._show, self._max_value_bytes = sink, show, max_value_bytes
 
     async def __call__(self, call: Call, next: CallHandler) -> Any:
-        """Record a call when it has ended."""
+        """Record a call when it ends."""
         began, start, rounds = datetime.now(UTC), perf_counter(), _rounds(call)
         try:
             result = await next(call)
@@ -198,7 +200,7 @@ class Audit(Observer):
 
 def _identity(caller: Caller, asker: Caller | Call) -> dict[str, Any]:
     """Return the fields about the caller. The principal and the address are taken from the request,
-    because they may differ between the requests of one session."""
+    because they may differ between requests in one session."""
     info, principal = caller.info, asker.principal
     return {
         "user": None if principal is None else principal.id,

@@ -1,10 +1,10 @@
 """Cache hints: how long clients may keep results, and whether they may share them.
 
-The most specific setting takes precedence: that of the resource, then that of the method, then that
-of the whole server. Without a setting, nothing is cached. The default scope is private. "public"
-for the whole server does not apply to results that may depend on the caller. These are all results
-if there is middleware, results that an extension wraps or provides, and resources whose function
-takes a Context. To make them public, set the scope for the method or the resource. A result that
+The most specific setting takes precedence: first the resource's setting, then the method's, then
+the server's. Without a setting, nothing is cached. The default scope is private. "public" for the
+whole server does not apply to results that may depend on the caller. These are all results if there
+is middleware, results that an extension wraps or provides, and resources whose function has a
+Context parameter. To make them public, set the scope for the method or the resource. A result that
 depended on a question to the client is never cached.
 https://modelcontextprotocol.io/specification/2026-07-28/server/utilities/caching
 """
@@ -21,17 +21,17 @@ from ..protocol.base import CacheHints
 from ..protocol.methods import METHODS, Method
 
 Hints = dict[str, Any]
-"""The fields of a result that carry the hints; empty for the defaults of the revision."""
+"""The result fields that carry the hints; empty for the revision's defaults."""
 SCOPES = ("private", "public")
 MAX_TTL_SECONDS = 2**31
-"""The maximum, as in HTTP."""
+"""The maximum `ttl`, as in HTTP."""
 
 
 class Cache(Struct, frozen=True):
     """How long clients may keep a result, and whether they may share it.
 
     Args:
-        ttl: Seconds that a client may keep the result (default: 0, not at all).
+        ttl: How long a client may keep the result, in seconds (default: 0, which disables caching).
         scope: "private" (the default) for one user only, or "public" if the result is the same for
             all users.
 
@@ -88,8 +88,9 @@ class Caching:
         personal: bool = False,
         restricted: bool = False,
     ) -> Hints:
-        """Return the hints for a method, or for a component with its `own` setting. `personal`: the
-        result may depend on the caller. `restricted`: not all callers may see it."""
+        """Return the hints for a method, or for a component with its `own` setting. `personal`
+        means that the result may depend on the caller. `restricted` means that not all callers may
+        see it."""
         cache = own or self._by_method.get(method)
         if cache is None:
             cache = self._server_wide
@@ -100,8 +101,7 @@ class Caching:
         return {"ttl_ms": int(cache.ttl * 1000), "cache_scope": scope}
 
     def hinting(self, method: str, handle: CallHandler) -> CallHandler:
-        """Wrap the handler of an extension so that its results get hints, unless they already have
-        some."""
+        """Wrap an extension's handler so that hints are added to results that have none."""
 
         async def answer(call: Call) -> Any:
             result = await handle(call)

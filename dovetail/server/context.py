@@ -1,18 +1,18 @@
-"""The call that a handler is answering, and what the handler can do meanwhile.
+"""The call that a handler is answering, and the actions that the handler can take during the call.
 
 Request it by annotation: `async def forecast(city: str, ctx: Context)`. The parameter may have any
-name, and the model never sees it. `ctx.info(…)` and `ctx.progress(…)` send at once and may be
+name, and the model never sees it. `ctx.info(…)` and `ctx.progress(…)` send immediately and may be
 called from worker threads. Await their result to wait for a client that reads slowly.
 
-A handler can ask the user (with a form, or a page to visit), ask the model, and request the roots.
+A handler can ask the user (with a form or a web page), ask the model, and request the roots.
 
     answer = await ctx.elicit("Who are you?", Person)        # answer.action, answer.data
     reply = await ctx.sample("Summarise this: …")            # reply.text
     roots = await ctx.list_roots()
 
-This works the same in every revision that supports the question. In other revisions, and with a
-client that did not declare the capability, CannotAsk is raised. In the stateless era, a handler
-that asks may be run again from its beginning in another process, with the answers so far.
+Asking works the same way in every revision that supports the type of question. In other revisions,
+or if the client did not declare the capability, CannotAsk is raised. In the stateless era, a
+handler that asks may be run again from its beginning in another process, with the answers so far.
 Everything before the question then runs again, except steps in `await ctx.once("charge", fn)`. Only
 an `async def` handler can ask.
 """
@@ -83,8 +83,8 @@ class Flush(Struct, eq=False):
 class MustAwait(Coroutine[Any, Any, T]):
     """A coroutine that raises an error if it is used as a result, for example as a condition.
 
-    `if ctx.elicit("Really?", bool):` would be true although nobody was asked, because every
-    coroutine is true. This one raises an error that names the missing `await`.
+    `if ctx.elicit("Really?", bool):` would be true without asking anyone, because every coroutine
+    is truthy. This coroutine raises an error that names the missing `await`.
     """
 
     __slots__ = ("_inner", "_name")
@@ -183,8 +183,8 @@ after `if answer:` and after `if answer.action == "accept":`."""
 def read_answer(
     result: ElicitResult, read_data: Callable[[Any], Any] | None = None
 ) -> Elicited[Any]:
-    """Return the user's response. `read_data` reads the content of an answer to a form; an answer
-    to a URL has none."""
+    """Return the user's response. `read_data` reads the content of a form's answer; the answer to a
+    URL has no content."""
     if result.action == "accept":
         return Accepted(None if read_data is None else read_data(result.content))
     return Declined() if result.action == "decline" else Cancelled()
@@ -194,13 +194,13 @@ class Context(Generic[State]):
     """The call that a handler is answering: who is calling, and methods to notify and ask the
     client.
 
-    Annotate a parameter of a tool, resource or prompt function with it. `Context[AppState]` names
-    the type that the server's lifespan yields, so that type checkers know the type of `ctx.state`;
-    at run time it is the same as `Context`.
+    To receive the context, annotate a parameter of a tool, resource or prompt function with
+    `Context`. `Context[AppState]` names the type that the server's lifespan yields, so that type
+    checkers know the type of `ctx.state`; at run time it is the same as `Context`.
 
     Args:
-        call: The call that is answered.
-        server: The server that answers it.
+        call: The call being answered.
+        server: The server that answers the call.
     """
 
     __slots__ = ("_call", "_server")
@@ -224,7 +224,7 @@ class Context(Generic[State]):
 
     @property
     def revision(self) -> str:
-        """The revision of the protocol that the client speaks."""
+        """The protocol revision that the client uses."""
         return self._call.caller.revision.name
 
     @property
@@ -239,8 +239,7 @@ class Context(Generic[State]):
 
     @property
     def shows_apps(self) -> bool:
-        """Whether the client can show the views of tools (MCP Apps). If not, users see only the
-        text."""
+        """Whether the client can show tool views (MCP Apps). Otherwise, users see only the text."""
         from ..extensions.apps.settings import shows_apps
 
         return shows_apps(self._call.caller.capabilities)
@@ -262,8 +261,8 @@ class Context(Generic[State]):
 
     @property
     def cancelled(self) -> bool:
-        """Whether nobody is waiting for the answer any more: the call was cancelled or timed out.
-        Check it in the long loops of a plain `def` function, which cannot be stopped from
+        """Whether the call was cancelled or timed out, so that nobody is waiting for the answer.
+        Check this property in long loops in a plain `def` function, which cannot be stopped from
         outside."""
         return self._call.cancelled or self._call.timed_out
 
@@ -275,12 +274,12 @@ class Context(Generic[State]):
     # logging and progress
 
     def log(self, level: Level, data: Any, logger: str | None = None) -> Flush:
-        """Send a log message to the client, if it asked for messages of this level.
+        """Send a log message to the client, if the client requested messages at this level.
 
         Args:
-            level: How severe it is, from "debug" to "emergency".
-            data: The message: text, or any value that can be sent as JSON.
-            logger: The name of the logger, if there are several.
+            level: The severity, from "debug" to "emergency".
+            data: The message, as text or any value that can be sent as JSON.
+            logger: The name of the logger (optional).
 
         Returns:
             An awaitable that waits for a client that reads slowly; awaiting it is optional.
@@ -304,8 +303,8 @@ class Context(Generic[State]):
         """Log details for debugging.
 
         Args:
-            data: The message: text, or any value that can be sent as JSON.
-            logger: The name of the logger, if there are several.
+            data: The message, as text or any value that can be sent as JSON.
+            logger: The name of the logger (optional).
         """
         return self.log("debug", data, logger)
 
@@ -313,8 +312,8 @@ class Context(Generic[State]):
         """Log general information.
 
         Args:
-            data: The message: text, or any value that can be sent as JSON.
-            logger: The name of the logger, if there are several.
+            data: The message, as text or any value that can be sent as JSON.
+            logger: The name of the logger (optional).
         """
         return self.log("info", data, logger)
 
@@ -322,8 +321,8 @@ class Context(Generic[State]):
         """Log a normal but significant event.
 
         Args:
-            data: The message: text, or any value that can be sent as JSON.
-            logger: The name of the logger, if there are several.
+            data: The message, as text or any value that can be sent as JSON.
+            logger: The name of the logger (optional).
         """
         return self.log("notice", data, logger)
 
@@ -331,8 +330,8 @@ class Context(Generic[State]):
         """Log a possible problem.
 
         Args:
-            data: The message: text, or any value that can be sent as JSON.
-            logger: The name of the logger, if there are several.
+            data: The message, as text or any value that can be sent as JSON.
+            logger: The name of the logger (optional).
         """
         return self.log("warning", data, logger)
 
@@ -340,8 +339,8 @@ class Context(Generic[State]):
         """Log an error.
 
         Args:
-            data: The message: text, or any value that can be sent as JSON.
-            logger: The name of the logger, if there are several.
+            data: The message, as text or any value that can be sent as JSON.
+            logger: The name of the logger (optional).
         """
         return self.log("error", data, logger)
 
@@ -349,8 +348,8 @@ class Context(Generic[State]):
         """Log the failure of a part of the system.
 
         Args:
-            data: The message: text, or any value that can be sent as JSON.
-            logger: The name of the logger, if there are several.
+            data: The message, as text or any value that can be sent as JSON.
+            logger: The name of the logger (optional).
         """
         return self.log("critical", data, logger)
 
@@ -358,8 +357,8 @@ class Context(Generic[State]):
         """Log that immediate action is needed.
 
         Args:
-            data: The message: text, or any value that can be sent as JSON.
-            logger: The name of the logger, if there are several.
+            data: The message, as text or any value that can be sent as JSON.
+            logger: The name of the logger (optional).
         """
         return self.log("alert", data, logger)
 
@@ -367,19 +366,19 @@ class Context(Generic[State]):
         """Log that the system is unusable.
 
         Args:
-            data: The message: text, or any value that can be sent as JSON.
-            logger: The name of the logger, if there are several.
+            data: The message, as text or any value that can be sent as JSON.
+            logger: The name of the logger (optional).
         """
         return self.log("emergency", data, logger)
 
     def progress(
         self, done: float, total: float | None = None, message: str | None = None
     ) -> Flush:
-        """Report progress, if the client asked for it.
+        """Report progress, if the client requested progress notifications.
 
         Args:
-            done: How much is done. It should increase with each report.
-            total: How much there is to do, if that is known.
+            done: The amount of work completed. It should increase with each report.
+            total: The total amount of work, if known.
             message: A description of the current step, for people.
 
         Returns:
@@ -408,14 +407,14 @@ class Context(Generic[State]):
 
     @must_await
     async def read_resource(self, uri: str) -> list[ResourceContents]:
-        """Read a resource of the same server.
+        """Read a resource on the same server.
 
         Args:
             uri: The URI of the resource; it may match a template.
 
         Raises:
             NotFound: There is no such resource.
-            Forbidden: The caller's token lacks the scopes of the resource.
+            Forbidden: The caller's token lacks the scopes that the resource requires.
         """
         contents: list[ResourceContents] = await self._server.read(uri, self._call)
         return contents
@@ -424,16 +423,15 @@ class Context(Generic[State]):
         """Answer the call with a task now, and continue in the background as that task.
 
         Questions asked before this point are answered while the client waits. Nothing happens if
-        the call cannot become a task, or already is one.
+        the call cannot become a task or is already a task.
         """
         if self._call.detach is not None:
             self._call = await self._call.detach(self._call)
 
     def close_stream(self) -> None:
-        """Close the HTTP connection in the middle of the call, to free it during a long wait.
-
-        The client reconnects by itself and gets the rest. This works only over HTTP in the
-        handshake era; elsewhere it does nothing.
+        """Close the HTTP connection in the middle of the call, to free it during a long wait. The
+        client reconnects automatically and receives the rest. This works only over HTTP in the
+        handshake era; otherwise, it does nothing.
         """
         self._run_on_loop(self._call.connection.close_stream, self._call)
 
@@ -459,15 +457,16 @@ class Context(Generic[State]):
                 pydantic model, a TypedDict, …), a single plain type such as `bool` or `Literal["a",
                 "b"]`, or a JSON schema as a dict. None asks only for consent.
             key: Identifies the question if the handler is run again (default: derived from the
-                question). Needed only if the same question is asked twice.
+                question). A key is needed only if the same question is asked twice.
 
         Returns:
-            The user's response. It is true if they accepted; then `.data` is the typed answer.
+            The user's response. The response is true if the user accepted; `.data` is then the
+            typed answer.
 
         Raises:
             CannotAsk: The client cannot show forms.
-            SchemaError: No form can ask for this type.
-            ConfigError: The form asks for a secret. Use `elicit_url` for that.
+            SchemaError: A form cannot ask for this type.
+            ConfigError: The form asks for a secret. Use `elicit_url` for secrets.
             InvalidParams: The client sent an answer that does not fit the form.
         """
         from .forms import Form
@@ -483,21 +482,21 @@ class Context(Generic[State]):
     ) -> Elicited[None]:
         """Ask the user to visit a page, which may ask for secrets that the client must not see.
 
-        Accepted means that the user agreed to visit the page, not that they have finished there.
-        Call `elicitation_complete(id)` when they have.
+        An accepted request means that the user agreed to visit the page, not that they have
+        finished there. When they have finished, call `elicitation_complete(id)`.
 
         Args:
-            message: Why they should visit the page, for people.
-            url: The URL of the page. `bind_url` makes one that only this user can use.
+            message: The reason to visit the page, for people.
+            url: The URL of the page. `bind_url` creates a URL that only this user can use.
             id: Identifies the visit (default: a random id).
             key: Identifies the question if the handler is run again (default: derived from the
                 question).
 
         Returns:
-            The user's response; it is true if they accepted.
+            The user's response, which is true if they accepted.
 
         Raises:
-            CannotAsk: The client cannot send its user to a page.
+            CannotAsk: The client cannot direct its user to a page.
         """
         if id is None:
             from secrets import token_urlsafe
@@ -529,8 +528,8 @@ class Context(Generic[State]):
         )
 
     def elicitation_complete(self, id: str) -> None:
-        """Notify the client that its user has finished on the page of `elicit_url`, if its revision
-        has this notification.
+        """Notify the client that its user has finished on the `elicit_url` page, if the revision
+        supports this notification.
 
         Args:
             id: The id that was passed to `elicit_url`.
@@ -558,23 +557,24 @@ class Context(Generic[State]):
         tools: "Iterable[Tool | Mapping[str, Any] | Callable[..., Any]] | None" = None,
         tool_choice: "ToolChoice | Mapping[str, Any] | str | None" = None,
     ) -> "Sampled":
-        """Ask the client's model for the next message of a conversation.
+        """Ask the client's model for the next message in a conversation.
 
         Args:
-            messages: A string, or a list of messages: strings, content, `Message`s, previous
-                replies. A list inside the list is one message of several blocks. A message without
-                a role is the user's.
+            messages: A string, or a list of strings, content, `Message`s and previous replies. A
+                list inside the list is one message with several blocks. A message without a role
+                comes from the user.
             key: Identifies the question if the handler is run again (default: derived from the
                 question).
             system_prompt: Instructions for the model. The client may change or omit them.
             max_tokens: The maximum length of the reply, in tokens.
-            model_preferences: Names of models, best first, or `ModelPreferences`, also as a dict.
+            model_preferences: The names of models, best first, or a `ModelPreferences` object or
+                dict.
             temperature: How random the reply is; its range depends on the model.
             stop_sequences: Strings that end the reply.
-            metadata: Settings for the provider of the model, passed on unchanged.
+            metadata: Settings that are passed on to the model provider unchanged.
             include_context: Whether the client adds context from its servers to the prompt.
-            tools: Tools that the model may use: functions, `Tool` values, or dicts. They are not
-                called; `.tool_uses` of the reply says what the model wants.
+            tools: Tools that the model may use: functions, `Tool` values, or dicts. The tools are
+                not called; the reply's `.tool_uses` lists the calls that the model requests.
             tool_choice: Whether the model may ("auto"), must ("required") or must not ("none") use
                 a tool.
 
@@ -582,7 +582,7 @@ class Context(Generic[State]):
             The reply, with `.text`, `.content`, `.tool_uses`, `.model` and `.stop_reason`.
 
         Raises:
-            CannotAsk: The client has no model to ask.
+            CannotAsk: The client does not support sampling.
             ConfigError: The request is not valid.
         """
         from .sampling import Sampled, make_request
@@ -605,13 +605,13 @@ class Context(Generic[State]):
 
     @must_await
     async def list_roots(self) -> list[Root]:
-        """Return the directories and files that the client wants the server to work in.
+        """Return the directories and files in which the client asks the server to work.
 
         If the client notifies its servers of changes, the list is cached until the next
         notification.
 
         Raises:
-            CannotAsk: The client has no roots.
+            CannotAsk: The client does not support roots.
         """
         caller = self._call.caller
         if caller.roots is not None:
@@ -634,7 +634,7 @@ class Context(Generic[State]):
             path: A path on this machine; it need not exist.
 
         Raises:
-            CannotAsk: The client has no roots.
+            CannotAsk: The client does not support roots.
         """
         from .root_paths import is_inside
 
@@ -642,7 +642,8 @@ class Context(Generic[State]):
 
     @must_await
     async def resolve_in_roots(self, path: "str | os.PathLike[str]") -> "Path":
-        """Resolve a path that must be inside the client's roots. Continue with the returned path.
+        """Resolve a path that must be inside the client's roots. Use only the returned path from
+        then on.
 
         Args:
             path: A path on this machine; it need not exist.
@@ -652,7 +653,7 @@ class Context(Generic[State]):
 
         Raises:
             ToolError: The path is outside the roots.
-            CannotAsk: The client has no roots.
+            CannotAsk: The client does not support roots.
         """
         from .root_paths import resolve
 
@@ -664,10 +665,11 @@ class Context(Generic[State]):
 
         Args:
             key: Identifies the step within the handler.
-            function: The function, `def` or `async def`. It cannot ask the client.
+            function: The `def` or `async def` function to run. It cannot ask the client.
 
         Returns:
-            The value that the function returned the first time, which must be sendable as JSON.
+            The value that the function returned the first time, which must be possible to send as
+            JSON.
         """
         from ..connection.input_requests import once
 
@@ -677,8 +679,8 @@ class Context(Generic[State]):
 
     @property
     def input_responses(self) -> Mapping[str, Any]:
-        """The answers to the questions of `InputRequired`, by key, as plain JSON; empty the first
-        time."""
+        """The answers to the questions in `InputRequired`, by key, as plain JSON; empty on the
+        first run."""
         return {
             key: msgspec.json.decode(answer) for key, answer in self._call.input_responses.items()
         }

@@ -1,8 +1,8 @@
-"""How a handler's function runs: `async def` on the event loop, `def` on a worker thread.
+"""Run the functions of handlers: `async def` on the event loop, and `def` on a worker thread.
 
-A call that times out is answered at once. An `async def` is cancelled. A thread cannot be stopped,
-but its function can check `ctx.cancelled`. Code that must be stoppable runs in a child process
-(`isolation.py`).
+A call that times out is answered immediately. An `async def` function is cancelled. A thread cannot
+be stopped, but its function can check `ctx.cancelled`. Code that must be stoppable runs in a child
+process (`isolation.py`).
 
 The threads are a bounded pool of daemon threads, not asyncio's default executor, which delays the
 exit of the process and is shared with DNS lookups and other work. Any exception from a function,
@@ -41,7 +41,8 @@ class ThreadPool:
         self._idle = 0
 
     async def run(self, function: Callable[[], Any]) -> Any:
-        """Run a function and return its result. Cancelling stops the wait, not the thread."""
+        """Run a function and return its result. Cancelling ends the wait but does not stop the
+        thread."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[Any] = loop.create_future()
         job = (contextvars.copy_context(), function, loop, done)
@@ -97,7 +98,8 @@ _pools: dict[tuple[str, int, int], ThreadPool] = {}
 
 
 def thread_pool(purpose: str, max_threads: int, max_queued: int) -> ThreadPool:
-    """Return the pool for a purpose with these limits, which all servers in this process share."""
+    """Return the pool for a purpose with these limits. All servers in this process share the
+    pool."""
     key = (purpose, max_threads, max_queued)
     return _pools.get(key) or _pools.setdefault(key, ThreadPool(max_threads, max_queued))
 
@@ -123,7 +125,7 @@ async def run_function(
 
 
 class PausableTimeout(Struct, eq=False):
-    """The time that a handler has left. It is paused while questions to the client are
+    """The time that a handler has left. The clock is paused while questions to the client are
     unanswered."""
 
     timer: asyncio.Timeout
@@ -131,7 +133,7 @@ class PausableTimeout(Struct, eq=False):
     pauses: int = 0
 
     def pause(self) -> None:
-        """Pause until `resume` has been called as often as `pause`."""
+        """Pause until `resume` has been called as many times as `pause`."""
         when = self.timer.when()
         if not self.pauses and when is not None:
             self.remaining = when - asyncio.get_running_loop().time()

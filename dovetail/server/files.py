@@ -1,23 +1,24 @@
 """Files and directories as resources, for `server.add_file` and `server.add_directory`.
 
-A name comes from a client and is not trusted. It passes three checks, each of which is usually
-sufficient on its own:
+A name comes from a client and is not trusted. The name must pass three checks, each of which is
+usually sufficient:
 
 1. The name is checked as text, against the strictest rules of any operating system (`_is_plain`):
    no absolute path, `..`, backslash, drive, device or stream, not even percent-encoded.
-2. The path is resolved, with all links followed. It must still be below the root, and its name must
-   pass the first check too. Only files and directories are served: a pipe or a device is never
-   opened.
-3. The file is opened step by step from the root, and each step refuses links (`_open_below`). This
-   does not rely on the second check, because a link may have been created in between.
+2. The path is resolved, with all links followed. The resolved path must still be below the root,
+   and its name must also pass the first check. Only files and directories are served; pipes and
+   devices are never opened.
+3. The path is opened directory by directory from the root, and links are refused at each step
+   (`_open_below`). This does not rely on the second check, because a link may have been created in
+   the meantime.
 
-The error is always the same: there is no such file. No error says where the root is.
+The error is always that there is no such file. No error reveals the location of the root.
 
 With `watch=True`, one thread per server polls the files, and only while there are subscribers. A
 source returns the state of each of its URIs (for a file, the result of `os.stat`; for a listing,
-the names in it). Subscribers are notified of each URI whose state has changed since the last poll,
-including new and deleted files. The first poll happens when a source is added, so no change is
-missed in between.
+the names that it contains). Subscribers are notified of each URI whose state has changed since the
+last poll, including new and deleted files. The first poll happens when a source is added, so no
+later change is missed.
 """
 
 import codecs
@@ -41,13 +42,13 @@ from ..protocol.content import BlobResourceContents, ResourceContents, TextResou
 log = logging.getLogger("dovetail.server")
 
 MAX_FILE_BYTES: Final = 64 * MIB
-"""The size of the largest file that is served: in Base64, it must still fit into a message."""
+"""The size of the largest file that is served. In Base64, it must still fit into a message."""
 DIRECTORY: Final = "inode/directory"
 """The MIME type of a directory."""
 _BYTES: Final = "application/octet-stream"
 MAX_LISTED_FILES: Final = 10_000
 FoundPath: TypeAlias = tuple[str, os.stat_result]
-"""An entry of a directory: its relative path, with slashes, and its status."""
+"""A directory entry, with its relative path (with slashes) and its status."""
 StateSource: TypeAlias = Callable[[], Iterator[tuple[str, Hashable]]]
 """A function that returns the URIs of a file or directory, each with a value that changes when the
 file does."""
@@ -55,10 +56,10 @@ RegisterArguments: TypeAlias = tuple[Callable[..., Any], str, dict[str, Any]]
 """The arguments of `Server.add_resource`: function, URI and options."""
 
 _MAX_SCANNED: Final = 100_000
-"""How many directory entries a listing examines, whether it lists them or not."""
+"""How many directory entries a listing examines, whether or not it lists them."""
 _MAX_NAME_CHARS: Final = 4096
 _MAX_DECODINGS: Final = 4
-"""How often a name is percent-decoded in search of harmful characters. A name that still changes
+"""How many times a name is percent-decoded to find harmful characters. A name that still changes
 after that is refused."""
 
 
@@ -78,7 +79,7 @@ def read_file(path: Path, uri: str) -> ResourceContents:
 
 
 def mime_of(path: Path) -> str:
-    """Return the MIME type of a file, according to its name or else its first bytes."""
+    """Return the MIME type of a file, based on its name or, failing that, its first bytes."""
     known = known_type(path.name)
     if known:
         return known
@@ -121,8 +122,8 @@ def _read_bytes(descriptor: int, uri: str, limit: int) -> bytes:
 
 
 def contents_of(data: bytes, uri: str, mime_type: str | None) -> ResourceContents:
-    """Make the contents for the bytes of a file: text if they are UTF-8 without NUL, otherwise
-    bytes."""
+    """Create resource contents from the bytes of a file: text if they are UTF-8 without NUL,
+    otherwise bytes."""
     try:
         text = None if b"\0" in data else data.decode()
     except UnicodeDecodeError:
@@ -210,7 +211,7 @@ def _all_mime_types() -> dict[str, str]:
 
 
 class Directory:
-    """The files below a root. Names that begin with a dot are left out unless `hidden` is set.
+    """The files below a root. Names that start with a dot are omitted unless `hidden` is set.
     `limit` is the size of the largest file that can be read, in bytes."""
 
     def __init__(self, root: Path, *, hidden: bool = False, limit: int = MAX_FILE_BYTES) -> None:
@@ -226,16 +227,16 @@ class Directory:
         return [name for name, _ in self.states()]
 
     def states(self) -> Iterator[FoundPath]:
-        """Yield the files that `names` returns, each with its current status."""
+        """Yield each file that `names` returns, with its current status."""
         return islice(self._files(self._root), MAX_LISTED_FILES)
 
     def paths(self) -> Iterator[str]:
-        """Yield the paths of the files, and those of directories with a slash at the end."""
+        """Yield the paths of files, and the paths of directories with a trailing slash."""
         found = islice(self._walk(self._root), MAX_LISTED_FILES)
         return (f"{name}/" if stat.S_ISDIR(status.st_mode) else name for name, status in found)
 
     def read(self, relative: str, uri: str) -> ResourceContents:
-        """Read a file; for a directory, return the URIs of the files in it, one per line."""
+        """Read a file; for a directory, return the URIs of its files, one per line."""
         path = self.resolve(relative, uri)
         if not path.is_dir():
             data = _read_bytes(_open_below(self._root, path, uri), uri, self._limit)
@@ -360,8 +361,8 @@ def _open_and_compare(path: Path) -> int:
 
 
 def is_plain_path(relative: str) -> bool:
-    """Return whether a relative path stays below its start on every system, even if it is
-    percent-decoded. "" is the start itself."""
+    """Return whether a relative path stays below its base on every system, even if it is
+    percent-decoded. "" is the base itself."""
     if not relative or len(relative) > _MAX_NAME_CHARS:
         return not relative
     for _ in range(_MAX_DECODINGS):
@@ -376,8 +377,8 @@ def is_plain_path(relative: str) -> bool:
 def _is_plain(part: str) -> bool:
     """Return whether a part of a path is a plain name on every system.
 
-    Windows drops dots and spaces at the end, reads `name:stream` as a stream and `C:` as a drive,
-    and has devices in every directory. NUL ends a path, and a lone surrogate cannot be sent.
+    Windows drops trailing dots and spaces, reads `name:stream` as a stream and `C:` as a drive, and
+    has device names in every directory. NUL ends a path, and a lone surrogate cannot be sent.
     """
     return (
         part.rstrip(" .") == part != ""
@@ -450,7 +451,7 @@ def _with_slash(uri: str) -> str:
 
 
 def file_states(path: str | Path, uri: str) -> StateSource:
-    """Make the source that watches one file."""
+    """Create the source that watches one file."""
 
     def states() -> Iterator[tuple[str, Hashable]]:
         try:
@@ -462,7 +463,7 @@ def file_states(path: str | Path, uri: str) -> StateSource:
 
 
 def directory_states(directory: Directory, uri: str) -> StateSource:
-    """Make the source that watches all files in a directory, and its listing."""
+    """Create the source that watches all files in a directory, and the directory's listing."""
     base = _with_slash(uri)
 
     def states() -> Iterator[tuple[str, Hashable]]:
@@ -478,8 +479,7 @@ def _state(stat: os.stat_result) -> Hashable:
 
 
 class FileWatcher:
-    """A poller for the watched files of one server, which calls `notify` with each URI that
-    changed."""
+    """A poller for a server's watched files that calls `notify` with each URI that changed."""
 
     def __init__(self, notify: Callable[[str], None], limits: Limits) -> None:
         self._notify, self._limits = notify, limits

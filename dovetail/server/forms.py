@@ -1,24 +1,24 @@
-"""Forms with which a server asks a user in the client's own interface, and the answers to them.
+"""Forms that a server uses to ask a user for input in the client's interface, and their answers.
 
 A form is one flat object. Its fields are text, numbers, yes or no, one of several choices, or some
-of several choices; the protocol supports nothing else. `Form.of` makes one from a type or from a
-JSON schema that already describes a form. The type is any class with fields, or that of a single
-field, such as `bool` or `Literal["a", "b"]`, which is sent as `{"value": …}`.
+of several choices; the protocol supports nothing else. `Form.of` creates a form from a type or from
+a JSON schema that already describes a form. The type is any class with fields, or the type of an
+individual field, such as `bool` or `Literal["a", "b"]`, which is sent as `{"value": …}`.
 
-The subset of JSON Schema is defined once, in `_KEYWORDS` and `_FieldSchema`: which keywords a kind
-of field has, and the type of its answers. A schema that the user passes must stay within it. The
-schema of a type is flattened first (`_flatten`): a field that may be null is not required, and what
-a form cannot express (patterns, UUIDs, open bounds) is left out. So an answer is checked twice:
-against the form that the client saw, and then against the type. The cost does not matter, because
-people answer slowly.
+The subset of JSON Schema is defined in `_KEYWORDS` and `_FieldSchema`: the keywords for each kind
+of field, and the type of its answers. A schema that the user passes must stay within this subset.
+The schema of a type is flattened first (`_flatten`): a field that may be null is not required, and
+constraints that a form cannot express (patterns, UUIDs, open bounds) are omitted. So an answer is
+checked twice: first against the form that the client saw, and then against the type. The cost does
+not matter, because people answer slowly.
 
 If all members of an Enum have a `label`, users see the labels. In a schema, labels are written as
 `oneOf` (`anyOf` in a list) of `const` and `title`, or as the older `enumNames`.
 
 A form must not ask for secrets, because the client and its model would see them:
 https://modelcontextprotocol.io/specification/2026-07-28/client/elicitation#form-mode-security. A
-field whose name or title looks like a secret is refused (`_SECRET`); a single field is judged by
-the message that it is shown with. Yes-or-no fields and choices are never secrets.
+field whose name or title looks like a secret is refused (`_SECRET`); an individual field is judged
+by the message that it is shown with. Yes-or-no fields and choices are never secrets.
 """
 
 import re

@@ -193,7 +193,7 @@ class TaskStore(Protocol):
 
         Args:
             include_own: Whether to include the tasks of this process, which knows the tasks that it
-            is running.
+                is running.
             can_run: Decides which tasks to claim; the others are left to another process.
         """
 
