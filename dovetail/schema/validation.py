@@ -287,9 +287,9 @@ class _SchemaSurvey:
                     and not _metaschema(ref)
                 ):
                     raise SchemaError(
-                        f"`{_pointer((place, keyword))}`: {_shorten(ref)!r} refers to another "
-                        "document, which is not fetched; put its target under $defs and refer to "
-                        "#/$defs/…"
+                        f"`{_pointer((place, keyword))}`: {_shorten(ref)!r} is not a local "
+                        "reference, and other documents are not fetched; put its target under "
+                        "$defs and refer to #/$defs/…"
                     )
             for keyword in (*_CHECKING, *_CONTAINERS):
                 for name, inner in _inside(keyword, node):

@@ -41,16 +41,16 @@ Check = Callable[[Any], Any]
 """A function that returns the value of an answer, or raises TypeMismatch."""
 
 SINGLE_FIELD = "value"
-"""The name of the only field, if no class names it."""
+"""The name of the only field in a form that was not created from a class."""
 
 
 class Form(Struct, frozen=True, eq=False):
-    """A compiled form: the client gets `schema`, and `accept` reads its answer."""
+    """A compiled form. The client receives `schema`, and `accept` reads its answer."""
 
     schema: Schema
     checks: dict[str, Check]
     make: Callable[[dict[str, Any]], Any]
-    """A function that makes the data of an answer from the values of its fields."""
+    """A function that creates the data of an answer from the values of its fields."""
 
     @staticmethod
     def of(source: Any) -> "Form":
@@ -64,8 +64,8 @@ class Form(Struct, frozen=True, eq=False):
             return _form_from_type(source)
 
     def labelled(self, message: str) -> "Form":
-        """Return the form itself. Raise ConfigError if its single field, whose title is this
-        message, asks for a secret."""
+        """Return the form itself. Raise ConfigError if its only field, whose title is this message,
+        asks for a secret."""
         if self.schema["properties"].keys() == {SINGLE_FIELD}:
             _compile_field(
                 SINGLE_FIELD, self.schema["properties"][SINGLE_FIELD] | {"title": message}
@@ -122,11 +122,11 @@ _KEYWORDS = {
     ("integer", None): {"minimum", "maximum"},
     ("boolean", None): set[str](),
 }
-"""The keywords of each kind of field, besides `_COMMON_KEYWORDS`. A kind is a type and the keyword
-that lists the choices."""
+"""The keywords for each kind of field, besides `_COMMON_KEYWORDS`. A kind consists of a type and
+the keyword that lists the choices."""
 _COMMON_KEYWORDS = {"type", "title", "description", "default"}
 _ITEMS = {"enum": {"type", "enum"}, "anyOf": {"anyOf"}}
-"""The keywords of the items of a list, by the keyword that lists the choices."""
+"""The keywords for list items, by the keyword that lists the choices."""
 _HELP = (
     "a field must be text, a number, yes or no, one of several strings (Literal, Enum), or a list "
     "of such strings"
@@ -144,7 +144,7 @@ class _Option(Struct, forbid_unknown_fields=True):
 
 
 class _Choices(Struct, rename="camel", kw_only=True):
-    """A schema that lists choices: a field, or the items of one."""
+    """A schema that lists choices, for a field or for its items."""
 
     type: str = ""
     enum: _Values = UNSET
@@ -202,7 +202,7 @@ def _bounded(base: Any, **limits: Any) -> Any:
 
 
 def _read_field(schema: Any) -> _FieldSchema:
-    """Read the schema of a field; raise SchemaError if it is not allowed in a form."""
+    """Read the schema of a field; raise SchemaError if the field is not allowed in a form."""
     if not isinstance(schema, dict):
         raise SchemaError(f"its schema must be an object, not {describe_value(schema)}")
     listing = schema.get("items") if schema.get("type") == "array" else schema
@@ -227,8 +227,8 @@ def _read_field(schema: Any) -> _FieldSchema:
 
 
 def _compile_field(name: str, schema: Any) -> Check:
-    """Compile the check of a field; raise SchemaError or ConfigError if it is not allowed in a
-    form."""
+    """Compile the check for a field; raise SchemaError or ConfigError if the field is not allowed
+    in a form."""
     if isinstance(schema, dict) and schema.get("format") == "password":
         raise _secret_error(name, "a password")
     try:
@@ -307,7 +307,7 @@ def _secret_error(name: str, what: str) -> ConfigError:
 
 _ROOT = {"type", "properties", "required", "$schema"}
 _ROOT_UNSENT = {"title", "description", "additionalProperties"}
-"""Keywords that schema generators write and that are not sent."""
+"""Keywords that schema generators produce but that are not sent."""
 
 
 def _form_from_schema(schema: Schema) -> Form:
@@ -365,7 +365,7 @@ def _form_from_type(source: Any) -> Form:
 
 
 class _TypeParts(Struct):
-    """The fields to ask for, and the function that makes a value of the type from them."""
+    """The fields to ask for, and the function that creates a value of the type from them."""
 
     properties: dict[str, Schema]
     required: list[str]
@@ -422,18 +422,18 @@ _UNSUPPORTED = {
     "pattern", "multipleOf", "exclusiveMinimum", "exclusiveMaximum", "uniqueItems", "examples",
     "writeOnly", "deprecated", "$defs",
 }  # fmt: skip
-"""Keywords of a type's schema that a form cannot have; the type itself checks them."""
+"""Keywords in a type's schema that a form cannot have; the type itself checks them."""
 
 _CLOSED_BOUNDS: dict[str, tuple[str, Callable[[float], int]]] = {
     "exclusiveMinimum": ("minimum", lambda bound: floor(bound) + 1),
     "exclusiveMaximum": ("maximum", lambda bound: ceil(bound) - 1),
 }
-"""Open bounds of integers, expressed as closed bounds."""
+"""Open bounds for integers, expressed as closed bounds."""
 
 
 def _flatten(schema: Schema, defs: Defs, hint: Any) -> tuple[Schema, bool]:
     """Turn the schema of a type into the schema of a field, as far as possible. Also return whether
-    it may be null."""
+    the field may be null."""
     schema = resolve_ref(schema, defs)
     options = schema.get("anyOf", [])
     others = [option for option in options if option.get("type") != "null"]
@@ -459,7 +459,7 @@ def _flatten(schema: Schema, defs: Defs, hint: Any) -> tuple[Schema, bool]:
 
 
 def _label_choices(schema: Schema, titled: str, hint: Any) -> Schema:
-    """Add the labels of an Enum to the choices in a schema, if it has labels."""
+    """Add the labels of an Enum, if it has any, to the choices in a schema."""
     if "const" in schema:
         schema = schema | {"enum": [schema["const"]]}
         del schema["const"]

@@ -1,7 +1,8 @@
-"""How a server answers requests: its components, who may use them, and one handler per method.
+"""The part of a server that answers requests: its components, the access to them, and one handler
+per method.
 
 This half of a server is the interface for the layers below (`ports.Service`); the other half,
-`server.py`, is the interface for users. It holds nothing that is bound to an event loop.
+`server.py`, is the interface for users. This half holds nothing that is bound to an event loop.
 """
 
 import threading
@@ -68,7 +69,7 @@ if TYPE_CHECKING:
 
 Component = TypeVar("Component")
 Admission = Callable[[Method, Any, Caller], None]
-"""A function that checks a request before it begins and raises an error to refuse it."""
+"""A function that checks a request before it is handled and raises an error to refuse it."""
 UNGUARDED = (
     "scopes= has no effect over HTTP without authentication, because no token is checked; add "
     "Server(auth=…)"
@@ -76,10 +77,10 @@ UNGUARDED = (
 
 
 class Handlers:
-    """The components of a server, and the handlers of its methods."""
+    """The components of a server, and the handlers for its methods."""
 
     context_type: type[Context] = Context
-    """The class of the context that functions get."""
+    """The class of the context that functions receive."""
 
     def __init__(
         self,
@@ -101,8 +102,8 @@ class Handlers:
         self._decoded_methods = (
             set[str]() if len(self._observers) == len(middleware) else set(METHODS)
         )
-        """The methods whose results middleware or extensions may change. The results of others are
-        sent as they were encoded."""
+        """The methods whose results middleware or extensions may change. The results of other
+        methods are sent without being encoded again."""
         self._personal_methods = set(self._decoded_methods)
         """The methods whose results may depend on the caller."""
         self._caching = Caching(cache, self._personal_methods)
@@ -110,7 +111,7 @@ class Handlers:
         self._lock = threading.Lock()
         self._listeners: tuple[ChangeListener, ...] = ()
         self._unwatched: frozenset[ChangeListener] = frozenset()
-        """The listeners that are not notified of changes in watched files."""
+        """The listeners that are not notified of changes to watched files."""
         self._watcher: FileWatcher | None = None
         notify_resources = partial(self._on_list_change, "resources")
         self._tools = Registry[RegisteredTool]("tool", partial(self._on_list_change, "tools"))
@@ -134,9 +135,9 @@ class Handlers:
             "prompts/get": self._get_prompt,
             "completion/complete": self._complete,
         }
-        """The handler of each method. The connection answers all other methods."""
+        """The handler for each method. The connection answers all other methods."""
         self._handlers = dict(self._inner_handlers)
-        """The same handlers, wrapped in the layers of extensions."""
+        """The same handlers, wrapped by extensions."""
         self._find_by_method: dict[str, Callable[[str], Any]] = {
             "tools/call": self._tools.get,
             "resources/read": self._find,
@@ -157,45 +158,45 @@ class Handlers:
     # what the layers below use
 
     def header_params(self, tool: str) -> "tuple[HeaderParam, ...]":
-        """Return the parameters of a tool that HTTP requests repeat in their headers."""
+        """Return the tool parameters that HTTP requests repeat in their headers."""
         found = self._tools.snapshot.items.get(tool)
         return () if found is None else found.header_params
 
     def can_ask(self, call: Call) -> bool:
-        """Return whether the handler of this call can ask the client. A tool needs a context for
-        that."""
+        """Return whether the handler of this call can ask the client. A tool needs a context in
+        order to ask."""
         if call.name != "tools/call":
             return True
         tool = self._tools.snapshot.items.get(call.params.name)
         return tool is not None and tool.signature.context is not None
 
     def make_form(self, message: str, schema: Any) -> "Form":
-        """Make a form from a schema, to be shown with this message."""
+        """Create a form from a schema, to be shown with this message."""
         from .forms import Form
 
         return Form.of(schema).labelled(message)
 
     def observe(self, observer: Observer) -> None:
-        """Add an observer of every call, outside all middleware, and of every refused request."""
+        """Add an observer for every call, outside all middleware, and for every refused request."""
         self._observers += (observer,)
         self.answer = compose([observer], self.answer)
 
     def session_ended(self, caller: Caller, network: Network | None, seconds: float) -> None:
-        """Tell the observers that a session of the handshake era has ended, and how long it
+        """Tell the observers that a session in the handshake era has ended, and how long it
         lasted."""
         for observer in self._observers:
             observer.session_ended("server", caller.revision, network, seconds)
 
     @property
     def ring(self) -> "KeyRing":
-        """The keys that seal tickets: the `keys` that the server is served with, or the default
-        keys."""
+        """The keys that seal tickets: the `keys` option that the server is served with, or the
+        default keys."""
         from ..sealing import key_ring
 
         return key_ring(self._keys)
 
     def admit(self, method: Method, params: Any, caller: Caller) -> None:
-        """Raise an error if this request must not begin."""
+        """Raise an error if this request must be refused."""
         try:
             for admission in self._admissions:
                 admission(method, params, caller)
@@ -205,7 +206,7 @@ class Handlers:
             raise
 
     def expect_round(self, call: Call, state: str) -> None:
-        """Do not count the next request of a call that asks its client."""
+        """Do not count the next request for a call that asks its client."""
         if self.limiter is not None:
             self.limiter.expect_round(call, state)
 
@@ -226,7 +227,7 @@ class Handlers:
 
     @property
     def scopes(self) -> tuple[str, ...]:
-        """All scopes that some component requires."""
+        """All scopes that the components require."""
         now: tuple[Snapshot[Any], ...] = (
             self._tools.snapshot,
             self._resources.snapshot,
@@ -241,8 +242,8 @@ class Handlers:
         return self._scopes_cache[1]
 
     def may_notify(self, principal: Principal | None, method: str, params: Any) -> bool:
-        """Return whether a caller may be notified of a change. It is not notified of resources that
-        it may not read."""
+        """Return whether a caller may be notified of a change. A caller is not notified of
+        resources that it may not read."""
         if principal is None or not self.scopes:
             return True
         uris = [params.uri] if isinstance(params, UriParams) else []
@@ -254,7 +255,7 @@ class Handlers:
     # changes
 
     def add_listener(self, listener: ChangeListener, *, watched: bool = True) -> Callable[[], None]:
-        """Notify `listener` of every change from now on; with `watched`, also of changes in watched
+        """Notify `listener` of every change from now on; with `watched`, also of changes to watched
         files. Return a function that removes the listener."""
         with self._lock:
             self._set_listeners((*self._listeners, listener))
@@ -293,8 +294,8 @@ class Handlers:
     def _answer_with(
         self, handlers: Mapping[str, CallHandler], wrapped: Iterable[str] = ()
     ) -> None:
-        """Use these handlers from now on. The layers of extensions around them, and around the
-        methods in `wrapped`, are kept, whichever was added first."""
+        """Use these handlers from now on. Extensions still wrap these handlers and the methods in
+        `wrapped`, regardless of the order in which they were added."""
         self._inner_handlers |= handlers
         for name in {*handlers, *wrapped}:
             self._handlers[name] = compose(
@@ -307,8 +308,8 @@ class Handlers:
         return replace(await call.protocol_handler(call), **self._caching.hints("server/discover"))
 
     def _list_handler(self, method: str, registry: Registry[Any], field: str) -> CallHandler:
-        """Make the handler of a list method. It returns an encoded page, or a result if middleware
-        may change it."""
+        """Create the handler for a list method. The handler returns an encoded page, or a result if
+        middleware may change it."""
         result_type: Any = METHODS[method].result
 
         def make_result(call: Call, visible: Snapshot[Any]) -> Any:
@@ -360,7 +361,7 @@ class Handlers:
         return await _answer_in_connection(call)
 
     async def _listen(self, call: Call) -> Any:
-        """Leave out resources that do not exist. The acknowledgement names those that remain."""
+        """Remove resources that do not exist. The acknowledgement names the remaining resources."""
         wanted = call.params.notifications
         uris = wanted.resource_subscriptions or ()
         if 0 < len(uris) <= self.limits.subscriptions:  # more are refused
@@ -370,8 +371,8 @@ class Handlers:
         return await _answer_in_connection(call)
 
     def _can_change(self, uri: str, principal: Principal | None) -> bool:
-        """Return whether a caller can hear of changes at a URI: whether it is a resource, matches a
-        template, or is a parent of one that the caller may use."""
+        """Return whether a caller can subscribe to a URI: whether it may use a resource there, a
+        template that matches, or a resource below it."""
         resource = self._find(uri)
         if resource is not None:
             return may_use(resource, principal)

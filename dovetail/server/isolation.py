@@ -1,34 +1,35 @@
 """Tools in a child process: `@server.tool(isolate="process")`.
 
-Each call starts a new interpreter (`main`), never a fork: this works the same on every system,
-whatever threads and locks this process has. It costs about 50 ms and the time to import the tool's
-module. In return, the call can always be stopped, and a crash, a leak or an endless loop in it
-affects nothing else. This contains faulty code. It is not a sandbox for hostile code.
+Each call starts a new interpreter (`main`), never a fork. This works the same way on every system,
+regardless of the threads and locks in this process. Starting an interpreter costs about 50 ms and
+the time to import the tool's module. In return, a call can always be stopped, and a crash, leak or
+endless loop affects nothing else. A child process contains faulty code. It is not a sandbox for
+hostile code.
 
-**Sandbox.** `isolate=["bwrap", …]` starts the child with your own command, which restricts it. The
-child gets few environment variables, and its answer is not trusted: it is JSON, which is decoded as
-the return type of the tool.
+**Sandbox.** `isolate=["bwrap", …]` starts the child with your own command, which restricts the
+child. The child receives few environment variables. Its answer is not trusted: the answer is JSON,
+which is decoded as the tool's return type.
 
-**Threads.** Each child has a thread from a pool of `Limits.isolated` threads, which limits the
+**Threads.** Each child uses a thread from a pool of `Limits.isolated` threads, which limits the
 number of children; further calls wait. The thread starts the child, sends it the job, reads the
 answer and reaps the child. The event loop only awaits the thread.
 
 **Termination.** A cancellation or a timeout ends the wait and kills the child's process group. When
-the child exits by itself, the group is killed too, so that no process that a tool starts outlives
-its call. The id of a group may be reused once its leader is reaped, so killing and reaping exclude
-each other. (On Windows only the child is killed.)
+the child exits normally, its group is also killed, so that no process that a tool starts outlives
+the call. The id of a group may be reused once its leader is reaped, so killing and reaping exclude
+each other. (On Windows, only the child is killed.)
 
 **Pipes.** Before any user code runs, the child moves its two pipes to other descriptors: stdin
-becomes empty, and stdout is redirected to stderr. The job's pipe stays open as a leash: when its
-other end closes, the parent is dead, and the child kills itself and everything that it started.
+becomes empty, and stdout is redirected to stderr. The job's pipe stays open as a leash: if its
+other end closes, the parent has died, and the child kills itself and everything that it started.
 
 **The job** names its function, and the types of its arguments, by module. A module that only the
 parent can import by name is loaded from its file. The parent's `__main__` becomes
-`__dovetail_main__`: the code under its `if __name__ == "__main__"` does not run, and a
-`server.run()` outside of one does nothing while DOVETAIL_ISOLATED is set.
+`__dovetail_main__`, so the code under `if __name__ == "__main__"` does not run. Any other
+`server.run()` does nothing while DOVETAIL_ISOLATED is set.
 
 **The answer** is a length and a pickle of `(True, result)` or `(False, exception)`. Then the child
-exits at once: no remaining thread and no exit hook can delay it.
+exits immediately, so that no remaining thread or exit hook can delay it.
 
 **Time** is counted from the start of the child and does not include the wait for a free thread.
 **Memory** is limited only on Linux, as address space.
@@ -66,22 +67,22 @@ MAIN_MODULE = "__dovetail_main__"
 """The name of the parent's `__main__` in the child."""
 ISOLATED_VARIABLE = "DOVETAIL_ISOLATED"
 LENGTH_BYTES = 8
-"""The size of the length that precedes an answer."""
+"""The size in bytes of the length that precedes an answer."""
 
 SANDBOX_CODE = f"import os; os.environ[{ISOLATED_VARIABLE!r}] = '1'; {BOOT_CODE}"
-"""The same for a sandbox, which may not pass on our environment variables."""
+"""The command for a sandbox, which might not pass on our environment variables."""
 SANDBOX_VARIABLES = ("PATH", "LANG", "LC_ALL", "TZ", "PYTHONPATH", "SYSTEMROOT")
-"""The environment variables that a sandbox gets."""
+"""The environment variables that a sandbox receives."""
 
 Outcome = tuple[bool, Any]
 _SIGNALS = {number.value: number.name for number in signal.Signals}
 
 
 class Sandbox(Struct, frozen=True):
-    """How to start a child process that is not trusted."""
+    """The settings for a child process that is not trusted."""
 
     command: tuple[str, ...]
-    """The command that runs the interpreter, which is appended to it."""
+    """The command that runs the interpreter; the interpreter's own command is appended."""
     returns: Any
     """The type of the result."""
 
@@ -92,7 +93,7 @@ class _SandboxAnswer(Struct):
 
 
 def make_sandbox(command: Sequence[str], returns: Any, name: str) -> Sandbox:
-    """Return a sandbox. Raise SchemaError if the result of the tool cannot be read from JSON."""
+    """Return a sandbox. Raise SchemaError if the tool's result cannot be decoded from JSON."""
     try:
         json.Decoder(returns)
     except TypeError as error:
@@ -121,8 +122,8 @@ async def run_isolated(
     name: str,
     sandbox: Sandbox | None = None,
 ) -> Any:
-    """Call the function in a child process, and return its result or raise its exception. Ending
-    the wait kills the child."""
+    """Call the function in a child process, and return its result or raise its exception.
+    Cancelling the wait kills the child."""
     import asyncio
 
     from .execution import thread_pool
@@ -158,7 +159,7 @@ async def run_isolated(
 
 
 class _Child:
-    """A child process. `run` is called by one thread, `kill` by any."""
+    """A child process. One thread calls `run`, and any thread may call `kill`."""
 
     __slots__ = ("_lock", "_popen", "killed")
 
@@ -170,7 +171,8 @@ class _Child:
     def run(
         self, job: bytes, max_bytes: int, name: str, sandbox: Sandbox | None
     ) -> tuple[bytes, int]:
-        """Run the child. Return its answer, which is empty if there was none, and its exit code."""
+        """Run the child. Return the child's answer, which is empty if there was none, and its exit
+        code."""
         popen = _start(name, sandbox)
         with self._lock:
             self._popen = popen
@@ -268,7 +270,7 @@ def _make_job(
     name: str,
     is_sandboxed: bool,
 ) -> bytes:
-    """Make the message to the child. The work is a pickle inside the pickle, which is loaded only
+    """Create the message to the child. The work is a pickle inside the pickle, and is loaded only
     after the limits are set."""
     try:
         work = pickle.dumps((function, args, kwargs), pickle.HIGHEST_PROTOCOL)
@@ -421,8 +423,8 @@ def _watch_parent(leash: int) -> None:
 
 
 def _limit_memory(extra: int) -> str:
-    """Limit the address space to `extra` bytes more than are mapped now. Return the limit as text,
-    or "" if there is none."""
+    """Limit the address space to `extra` bytes more than are currently mapped. Return the limit as
+    text, or "" if there is none."""
     # macOS maps too much for this limit to be useful, and Windows has no such limit.
     if sys.platform != "linux":
         return ""
@@ -519,7 +521,7 @@ def _describe(error: BaseException) -> str:
 
 
 class ModuleUnpickler(pickle.Unpickler):
-    """An unpickler for data whose modules have another name in this process, or must be loaded
+    """An unpickler for data whose modules have a different name in this process or must be loaded
     first."""
 
     def __init__(self, data: bytes, find_module: Callable[[str], str]) -> None:

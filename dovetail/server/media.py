@@ -1,4 +1,4 @@
-"""Helpers that make content from bytes or from a file: Image, Audio, File."""
+"""Helpers that create content from bytes or from a file: Image, Audio and File."""
 
 import os
 from base64 import b64encode
@@ -19,17 +19,16 @@ if TYPE_CHECKING:
 
 
 class Media:
-    """Bytes with their MIME type. A file is read when the content is made.
+    """Bytes with their MIME type. A file is read when the content is created.
 
     Args:
-        data: The bytes, or the path of a file.
-        mime_type: Their MIME type (default: derived from the name of the file, or that of the
-            class).
-        path: The file to read, instead of `data`.
-        annotations: Who the content is for, and how important it is.
+        data: The bytes, or a file path.
+        mime_type: The MIME type (default: derived from the file name, or the default of the class).
+        path: The file to read instead of `data`.
+        annotations: The audience and importance of the content.
 
     Raises:
-        ConfigError: Both or neither of `data` and `path` are given, or one has a wrong type.
+        ConfigError: Both or neither of `data` and `path` are set, or one has the wrong type.
     """
 
     default_mime_type = "application/octet-stream"
@@ -76,17 +75,17 @@ class Media:
 
     @property
     def data(self) -> bytes:
-        """The bytes, which are read from the file if there is one."""
+        """The bytes; if there is a file, they are read from it."""
         if self.path is not None:
             return self.path.read_bytes()
         return self._data or b""
 
     def base64(self) -> str:
-        """Return the bytes in Base64, as they are sent."""
+        """Return the bytes in Base64, in the form in which they are sent."""
         return b64encode(self.data).decode()
 
     def content(self) -> Any:
-        """Make the content block."""
+        """Create the content block."""
         raise NotImplementedError
 
 
@@ -94,19 +93,19 @@ class Image(Media):
     """A picture: `Image("plot.png")` or `Image(data=b"…", mime_type="image/png")`.
 
     Args:
-        data: The bytes, or the path of a file.
-        mime_type: Their MIME type (default: derived from the name of the file, or "image/png").
-        path: The file to read, instead of `data`.
-        annotations: Who the picture is for, and how important it is.
+        data: The bytes, or a file path.
+        mime_type: The MIME type (default: derived from the file name, or "image/png").
+        path: The file to read instead of `data`.
+        annotations: The audience and importance of the picture.
 
     Raises:
-        ConfigError: Both or neither of `data` and `path` are given, or one has a wrong type.
+        ConfigError: Both or neither of `data` and `path` are set, or one has the wrong type.
     """
 
     default_mime_type = "image/png"
 
     def content(self) -> ImageContent:
-        """Make the content block."""
+        """Create the content block."""
         return ImageContent(self.base64(), self.mime_type, self.annotations)
 
 
@@ -114,19 +113,19 @@ class Audio(Media):
     """A sound: `Audio("voice.mp3")` or `Audio(data=b"…", mime_type="audio/wav")`.
 
     Args:
-        data: The bytes, or the path of a file.
-        mime_type: Their MIME type (default: derived from the name of the file, or "audio/wav").
-        path: The file to read, instead of `data`.
-        annotations: Who the sound is for, and how important it is.
+        data: The bytes, or a file path.
+        mime_type: The MIME type (default: derived from the file name, or "audio/wav").
+        path: The file to read instead of `data`.
+        annotations: The audience and importance of the sound.
 
     Raises:
-        ConfigError: Both or neither of `data` and `path` are given, or one has a wrong type.
+        ConfigError: Both or neither of `data` and `path` are set, or one has the wrong type.
     """
 
     default_mime_type = "audio/wav"
 
     def content(self) -> AudioContent:
-        """Make the content block."""
+        """Create the content block."""
         return AudioContent(self.base64(), self.mime_type, self.annotations)
 
 
@@ -134,15 +133,15 @@ class File(Media):
     """A file with its contents, which are sent as text if they are UTF-8, otherwise as bytes.
 
     Args:
-        data: The bytes, or the path of a file.
-        mime_type: Their MIME type (default: derived from the name of the file, or
+        data: The bytes, or a file path.
+        mime_type: The MIME type (default: derived from the file name, or
             "application/octet-stream").
-        path: The file to read, instead of `data`.
+        path: The file to read instead of `data`.
         uri: The URI of the file (default: its `file://` URI, or "attachment:file").
-        annotations: Who the file is for, and how important it is.
+        annotations: The audience and importance of the file.
 
     Raises:
-        ConfigError: Both or neither of `data` and `path` are given, or one has a wrong type.
+        ConfigError: Both or neither of `data` and `path` are set, or one has the wrong type.
     """
 
     def __init__(
@@ -160,11 +159,11 @@ class File(Media):
         )
 
     def contents(self) -> ResourceContents:
-        """Make the contents of a resource."""
+        """Create the contents of a resource."""
         from .files import contents_of
 
         return contents_of(self.data, self.uri, self.mime_type)
 
     def content(self) -> EmbeddedResource:
-        """Make the content block, an embedded resource."""
+        """Create the content block, which is an embedded resource."""
         return EmbeddedResource(self.contents(), self.annotations)

@@ -1,7 +1,7 @@
 """The keyword options of `Server`'s methods, for type checkers; `Server` describes them.
 
-They are declared once here and accepted as `**options`. At run time an unknown option is a
-ConfigError with a hint, raised where the option would be used.
+The options are declared in this module and accepted as `**options`. At run time, an unknown option
+raises a ConfigError with a hint.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -68,7 +68,7 @@ class ResourceOptions(ContentOptions, total=False):
 
 
 class AppSettings(TypedDict, total=False):
-    """The options of an app that a resource does not have."""
+    """The options that only apps have."""
 
     connect_domains: Sequence[str]
     resource_domains: Sequence[str]

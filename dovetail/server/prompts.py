@@ -4,13 +4,13 @@ prompts and resource templates.
 The arguments of a prompt are strings on the wire and are converted to the types of the function's
 parameters.
 
-A completer is a function of the value typed so far and, if it takes a second parameter, of the
-arguments chosen before: `def cities(value: str, chosen: dict[str, str]) -> list[str]`. A plain list
-of values works too; only its values that match are sent. In both cases the best matches come first:
-values that start with the typed text, then those that contain it, then those that have its letters
-in order. Values from a function that do not match at all come last. At most 100 are sent, with the
-total number. A value may also be a dict, `{"value": …, "description": …}`; only the value is
-sent.
+A completer is a function that is called with the value typed so far and, if it has a second
+parameter, with the arguments already chosen:
+`def cities(value: str, chosen: dict[str, str]) -> list[str]`. A completer can also be a plain list
+of values; only matching values are sent. In both cases, the best matches come first: values that
+start with the typed text, then values that contain it, then values that contain its letters in
+order. Values from a function that do not match come last. At most 100 values are sent, with the
+total number. A value may also be a dict, `{"value": …, "description": …}`; only the value is sent.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -40,15 +40,15 @@ Source = Callable[..., Any] | Iterable[str | Mapping[str, Any]]
 
 
 class Completers(Struct, eq=False):
-    """The completers of one prompt or template, by argument."""
+    """The completers for one prompt or template, by argument."""
 
     owner: str
     arguments: Sequence[str]
     sources: dict[str, Source] = {}
 
     def add(self, argument: str, source: Source) -> None:
-        """Complete an argument from a function or a list; raise ConfigError if it does not
-        exist."""
+        """Complete an argument from a function or a list; raise ConfigError if there is no such
+        argument."""
         if argument not in self.arguments:
             known = ", ".join(self.arguments) or "none"
             raise ConfigError(
@@ -140,7 +140,7 @@ class RegisteredPrompt(Struct, frozen=True, eq=False):
     signature: "Signature"
     completers: Completers
     scopes: tuple[str, ...] = ()
-    """The scopes that a token needs to get it."""
+    """The scopes that a token needs to get the prompt."""
 
 
 def compile_prompt(function: Callable[..., Any], options: PromptOptions) -> RegisteredPrompt:

@@ -3,15 +3,15 @@
     server = Server("shop", rates=Rates(calls=Rate(20), tools={"refund": Rate(5, per=60)}))
 
 An authenticated caller has its own buckets. All other callers share the buckets of their address
-(with IPv6, of their /64 network, because a single machine may use any address in it). A request
-counts when it begins. It is refused before any handler runs, with the time to wait. If a call asks
-its client and the client sends the call again with the answers, that round is already paid for.
+(for IPv6, of their /64 network, because one machine may use any address in it). A request counts
+when it arrives. A refused request is answered with the time to wait, before any handler runs. If a
+call asks its client and the client sends the call again with the answers, the repeated call does
+not count.
 
 A bucket is one number: the time at which it is full again. Each request moves that time forward by
-the time that one token takes to grow. A request that would move it by more than a whole bucket is
+the time it takes to add one token. A request that would move it more than one full bucket ahead is
 refused (the "generic cell rate algorithm"). So there is no timer, and a check is an addition and a
-comparison. The table of callers is bounded; the caller that has been idle for longest is removed
-first.
+comparison. The table of callers is bounded; the caller that has been idle longest is removed first.
 """
 
 from collections.abc import Callable, Mapping
@@ -29,7 +29,8 @@ from ..ports import Call, Caller
 from ..protocol.methods import Method
 
 MAX_PAID_ROUNDS = 10_000
-"""How many calls that wait for answers are remembered. The request after a forgotten one counts."""
+"""How many calls that wait for answers are remembered. If a call has been forgotten, its next
+request counts."""
 SLACK_SECONDS = 1e-6
 """How early a request may be, to allow for rounding errors when many small times are added."""
 
@@ -40,7 +41,7 @@ class Rate(Struct, frozen=True):
     Args:
         count: The number of requests.
         per: The length of the period in seconds (default: 1).
-        burst: How many of them may arrive at once (default: `count`).
+        burst: How many requests may arrive at once (default: `count`).
 
     Raises:
         ConfigError: A value is out of range.
@@ -68,13 +69,13 @@ class Rate(Struct, frozen=True):
 
 
 class Rates(Struct, frozen=True, kw_only=True):
-    """How many requests each caller may make, by kind. None means no limit. The defaults are so
-    high that ordinary clients do not reach them."""
+    """How many requests each caller may make, by kind. None means no limit. The defaults are high
+    enough that ordinary clients do not reach them."""
 
     calls: Rate | None = Rate(200, burst=1000)
     """Calls to all tools together."""
     tools: Mapping[str, Rate | None] = {}
-    """Calls to individual tools, by name. They count towards `calls` too."""
+    """Calls to individual tools, by name. These calls also count towards `calls`."""
     completions: Rate | None = Rate(200, burst=1000)
     """Completions of arguments."""
     tasks: Rate | None = Rate(200, burst=1000)
@@ -90,7 +91,7 @@ class Rates(Struct, frozen=True, kw_only=True):
     """How many callers are remembered."""
     local: bool = True
     """Whether the limits also apply on this machine: to stdio, to in-memory connections, and to
-    unauthenticated callers from a loopback address. All of them count as one caller."""
+    unauthenticated callers from a loopback address. All local callers count as one caller."""
 
     def __post_init__(self) -> None:
         for name, rate in [*((name, getattr(self, name)) for name in WHAT), *self.tools.items()]:
@@ -118,21 +119,22 @@ KINDS = {
     "initialize": "openings",
     "server/discover": "openings",
 }
-"""The kinds of methods. Those about tasks are recognised by their prefix; the rest are `others`."""
+"""The kind of each method. Task methods are recognised by their prefix; all remaining methods are
+`others`."""
 NETWORK = Rates(local=False)
-"""The default of a server: limits for callers from the network."""
+"""A server's default limits, for callers from the network."""
 
 
 class _Rule(Struct, frozen=True, eq=False):
-    """A rate in the form that the check uses."""
+    """A rate, in the form that the check uses."""
 
     name: str
     what: str
     rate: Rate
     token_seconds: float
-    """How long one token takes to grow."""
+    """How long it takes to add one token."""
     bucket_seconds: float
-    """How long a whole bucket takes to fill."""
+    """How long it takes to fill an empty bucket."""
 
 
 def _rules(name: str, what: str, rate: Rate | None) -> tuple[_Rule, ...]:
@@ -151,7 +153,7 @@ class _Buckets(Struct, eq=False):
 
 
 class RateLimiter:
-    """The buckets of one server, for all its event loops and threads."""
+    """A server's buckets, for all its event loops and threads."""
 
     def __init__(self, rates: Rates, clock: Callable[[], float] = monotonic) -> None:
         self._local, self._clock = rates.local, clock
@@ -164,12 +166,12 @@ class RateLimiter:
         }
         self._buckets: LruDict[str | tuple[str, str], _Buckets] = LruDict(rates.callers)
         self._paid_rounds: LruDict[bytes, bool] = LruDict(MAX_PAID_ROUNDS)
-        """The calls that asked their client, by a digest of their caller and state. Each pays for
-        one request."""
+        """The calls that asked their client, by a digest of their caller and state. Each entry pays
+        for one request."""
         self._lock = Lock()
 
     def admit(self, method: Method, params: Any, caller: Caller) -> None:
-        """Count a request; raise Overloaded, with the time to wait, if it is above the limit."""
+        """Count a request; raise Overloaded, with the time to wait, if it exceeds the limit."""
         key = self._key(caller)
         if key is None:
             return
@@ -191,15 +193,15 @@ class RateLimiter:
             raise Overloaded(text, data={"retryAfter": seconds})
 
     def expect_round(self, call: Call, state: str) -> None:
-        """Admit the request with which a client answers a call's questions, once. It belongs to a
-        call that was counted."""
+        """Admit, once, the request that answers a call's questions. The call itself has already
+        been counted."""
         if (key := self._key(call)) is not None:
             with self._lock:
                 self._paid_rounds[_round_digest(key, state)] = True
 
     def log(self, call: Call) -> int | None:
-        """Count a log message. Return how many were dropped since the last one that was sent, or
-        None if this one must be dropped."""
+        """Count a log message. Return how many messages have been dropped since the last sent
+        message, or None if this message must be dropped."""
         key, rules = self._key(call), self._rules["logs"]
         if key is None or not rules:
             return 0
@@ -213,7 +215,7 @@ class RateLimiter:
         return dropped
 
     def _key(self, caller: Caller | Call) -> str | tuple[str, str] | None:
-        """Return the key of a caller's buckets; None if it has no limits."""
+        """Return the key of a caller's buckets; None if the caller has no limits."""
         if caller.principal is not None:
             return "principal", caller.principal.id  # not equal to any address
         if caller.address is not None and (place := network_of(caller.address)):
@@ -236,8 +238,8 @@ def _round_digest(key: str | tuple[str, str], state: str) -> bytes:
 def _take_tokens(
     buckets: _Buckets, rules: tuple[_Rule, ...], now: float
 ) -> tuple[_Rule, float] | None:
-    """Take a token from the bucket of each rule. If one is empty, take none, and return its rule
-    and the seconds until it has a token."""
+    """Take a token from the bucket of each rule. If a bucket is empty, take no tokens, and return
+    its rule and the seconds until it has a token."""
     full_at, after = buckets.full_at, {}
     for rule in rules:
         at = full_at.get(rule.name, now)

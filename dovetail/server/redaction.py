@@ -1,10 +1,11 @@
-"""A ready-made function for `Server(redact=…)`, which removes text that looks like a credential.
+"""A ready-made function for `Server(redact=…)` that removes text that looks like a credential.
 
     server = Server("shop", redact=redact_secrets)
 
-It looks for patterns that only credentials have (bearer tokens, well-known key prefixes, private
-keys, passwords in URLs, `password=…`), so that ordinary text and Base64 data stay unchanged. It
-does not find every secret: a tool must not return one in the first place.
+The function looks for patterns that only credentials have (bearer tokens, well-known key prefixes,
+private keys, passwords in URLs, `password=…`), so that ordinary text and Base64 data stay
+unchanged. The function does not find every secret, so a tool must not return secrets in the first
+place.
 """
 
 import re

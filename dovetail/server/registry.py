@@ -1,20 +1,20 @@
-"""The components of a server: tables of tools, resources or prompts that change at run time, the
-part of a table that a caller may see, and its pages.
+"""Tables of a server's tools, resources and prompts that change at run time, the part of a table
+that a caller may see, and its pages.
 
-A table is replaced, never changed in place: readers hold a consistent snapshot and need no lock.
+A table is replaced, never changed in place, so readers hold a consistent snapshot and need no lock.
 Each snapshot carries a cache for data that is derived from it (encoded pages of the list, for
 example), so a change also drops the cache.
 
-**Scopes.** A component with `scopes=` is for callers whose token has all of them. Other callers do
-not see it in lists and are not notified of its changes. If they ask for it by name, the refusal
-names the scopes, so that a client can request them. Without authentication (on stdio, the user who
-runs the process is the caller), everything may be used. Scopes that imply other scopes are resolved
-by the guard when the caller is admitted.
+**Scopes.** A component with `scopes=` is for callers whose token has all its scopes. Other callers
+do not see it in lists and are not notified of its changes. If they request the component by name,
+the error names the scopes, so that a client can request them. Without authentication, all
+components may be used. (On stdio, the caller is the user who runs the process.) Scopes that imply
+other scopes are resolved by the guard when the caller is admitted.
 
-**Pages.** A cursor is a position *by name*: the name of the last item of the previous page. With a
+**Pages.** A cursor is a position *by name*: the name of the last item on the previous page. With a
 page size, a list is therefore sorted by name, and a cursor stays valid when items are added or
-removed, and in other processes. Without one (the default), a list is a single page in order of
-registration. A page is encoded once per revision and then sent as bytes until the table changes.
+removed, and in other processes. Without a page size (the default), a list is a single page in order
+of registration. A page is encoded once per revision and then sent as bytes until the table changes.
 """
 
 import binascii
@@ -34,10 +34,10 @@ from ..ports import Call, Principal
 
 Item = TypeVar("Item")
 OnChange = Callable[[dict[str, Any], dict[str, Any]], None]
-"""Called after each change with the added and the removed components, by name."""
+"""Called after each change with the added and removed components, by name."""
 
 MAX_VIEWS = 100
-"""The number of cached views of one snapshot, one per set of scopes."""
+"""The maximum number of cached views of a snapshot, with one view per set of scopes."""
 MAX_CACHED_PAGES = 1000
 MAX_CACHED_CURSOR_CHARS = 1024
 _SCOPE = re.compile(r"[!#-\[\]-~]+")
@@ -45,12 +45,12 @@ _SCOPE = re.compile(r"[!#-\[\]-~]+")
 
 
 class Snapshot(Struct, Generic[Item], eq=False):
-    """The components at one moment."""
+    """The components at one point in time."""
 
     items: dict[str, Item]
     cache: dict[Any, Any] = {}
     scopes: frozenset[str] | None = None
-    """All scopes that some component requires; computed on first use."""
+    """All scopes that the components require; computed on first use."""
     views: "dict[frozenset[str], Snapshot[Item]]" = {}
     """The components that callers with only these scopes may use."""
 
@@ -76,7 +76,7 @@ class Registry(Generic[Item]):
 
     def add(self, name: str, item: Item) -> None:
         """Add a component; raise ConfigError if the name is in use. At an interactive prompt, the
-        new one replaces the old one."""
+        new component replaces the old component."""
         with self._lock:
             old = self.snapshot.items.get(name)
             if old is not None and not _is_interactive():
@@ -89,7 +89,7 @@ class Registry(Generic[Item]):
         self._on_change({name: item}, {})
 
     def remove(self, name: str) -> None:
-        """Remove a component; raise ConfigError if there is none with this name."""
+        """Remove a component; raise ConfigError if no component has this name."""
         with self._lock:
             if name not in self.snapshot.items:
                 raise ConfigError(f"There is no {self._kind} {name!r}")
@@ -100,7 +100,8 @@ class Registry(Generic[Item]):
 
 
 def _is_interactive() -> bool:
-    """Return whether a person defines things again: in a Python prompt, IPython or a notebook."""
+    """Return whether a person may redefine components, in a Python prompt, IPython or a
+    notebook."""
     if hasattr(sys, "ps1"):
         return True
     ipython = sys.modules.get("IPython")
@@ -112,8 +113,8 @@ def _is_interactive() -> bool:
 
 
 def parse_scopes(scopes: Sequence[str] | str, owner: str) -> tuple[str, ...]:
-    """Return the scopes that a user gave as a list or as words in a string; raise ConfigError if
-    one is malformed."""
+    """Return the scopes from a list or from the words in a string; raise ConfigError if a scope is
+    malformed."""
     words = scopes.split() if isinstance(scopes, str) else tuple(scopes)
     for scope in words:
         if not isinstance(scope, str) or not _SCOPE.fullmatch(scope):
@@ -142,20 +143,20 @@ def require_scopes(component: Any, principal: Principal | None, name: str) -> No
 
 
 def scopes_in(snapshot: Snapshot[Any]) -> frozenset[str]:
-    """Return all scopes that some component of a snapshot requires."""
+    """Return all scopes that the components in a snapshot require."""
     if snapshot.scopes is None:
         snapshot.scopes = union_of_scopes(snapshot.items.values())
     return snapshot.scopes
 
 
 def union_of_scopes(components: Iterable[Any]) -> frozenset[str]:
-    """Return all scopes that some of these components require."""
+    """Return all scopes that these components require."""
     return frozenset(scope for component in components for scope in component.scopes)
 
 
 def visible_to(principal: Principal | None, snapshot: Snapshot[Any]) -> Snapshot[Any]:
-    """Return the components that this caller may use. Callers who see the same components get the
-    same object."""
+    """Return the components that this caller may use. Callers who see the same components receive
+    the same object."""
     scopes = scopes_in(snapshot)
     if principal is None or not scopes:
         return snapshot
@@ -181,7 +182,7 @@ def visible_to(principal: Principal | None, snapshot: Snapshot[Any]) -> Snapshot
 def select_page(
     call: Call, snapshot: Snapshot[Item], page_size: int | None
 ) -> tuple[list[Item], str | None]:
-    """Return the items of the page that the call asks for, and the cursor of the next page."""
+    """Return the items on the requested page, and the cursor for the next page."""
     cursor = call.params.cursor
     if page_size is None or not call.revision.paging:
         if cursor is not None and call.revision.paging:
@@ -198,7 +199,7 @@ def select_page(
 
 
 def encode_page(call: Call, snapshot: Snapshot[Any], make_result: Callable[[], Any]) -> Any:
-    """Return the page that the call asks for, which is encoded once and then cached."""
+    """Return the requested page, which is encoded once and then cached."""
     key = (call.revision.name, call.params.cursor)
     encoded = snapshot.cache.get(key)
     if encoded is None:

@@ -1,4 +1,4 @@
-"""Resources: data that clients read by its URI, or by any URI that matches a template."""
+"""Resources are data that clients read by a URI or by any URI that matches a template."""
 
 import re
 from base64 import b64encode
@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 
 
 class RegisteredResource(Struct, frozen=True, eq=False):
-    """A resource or template in the registry: its definition, which is listed, and its function."""
+    """A resource or template in the registry, with the definition that is listed and its
+    function."""
 
     definition: Resource | ResourceTemplate
     signature: "Signature"
@@ -44,7 +45,7 @@ class RegisteredResource(Struct, frozen=True, eq=False):
     template: "UriTemplate | None" = None
     cache: Cache | None = None
     scopes: tuple[str, ...] = ()
-    """The scopes that a token needs to read it."""
+    """The scopes that a token needs to read the resource."""
 
 
 def compile_resource(
@@ -115,8 +116,8 @@ def match_template(
 ) -> tuple[RegisteredResource, dict[str, Any]] | None:
     """Return the template that matches this URI, with the values of its variables.
 
-    If several match, the one with the longest text before its first variable wins, so that a more
-    specific template wins regardless of the order of registration.
+    If several templates match, the one with the longest text before its first variable is used, so
+    that a more specific template takes precedence.
     """
     ranked = templates.cache.get("ranked")
     if ranked is None:
@@ -142,8 +143,8 @@ def has_below(uri: str, resources: "Snapshot[RegisteredResource]") -> bool:
 
 
 def is_parent(uri: str, template: str) -> bool:
-    """Return whether what matches a template may be below this URI. A variable stands for any text,
-    and `{+path}` also for slashes."""
+    """Return whether URIs that match a template may be below this URI. A variable matches any text,
+    and `{+path}` also matches slashes."""
     parents, steps = uri.rstrip("/").split("/"), template.split("/")
     for parent, step in zip(parents, steps, strict=False):
         before, variable, rest = step.partition("{")
@@ -157,8 +158,8 @@ def is_parent(uri: str, template: str) -> bool:
 def bind_variables(
     resource: RegisteredResource, values: dict[str, Any], uri: str, context: Context
 ) -> tuple[Any, Any]:
-    """Return the positional and keyword arguments for the function. A variable of the wrong type
-    means that there is no such resource."""
+    """Return the positional and keyword arguments for the function. If a variable has the wrong
+    type, there is no such resource."""
     try:
         return resource.signature.bind_values(values, context)
     except InvalidParams as error:
@@ -166,7 +167,7 @@ def bind_variables(
 
 
 def not_found(uri: str, reason: str = "") -> NotFound:
-    """Make the error for a URI that cannot be read."""
+    """Create the error for a URI that cannot be read."""
     return NotFound(
         f"Resource not found: {uri}" + (f" ({reason})" if reason else ""), data={"uri": uri}
     )
@@ -222,7 +223,7 @@ def app_resource(
 
 
 def _document(uri: str, html: "str | Path") -> Callable[[], str]:
-    """Return a function that provides the document; a file is read again each time."""
+    """Return a function that provides the document; a file is read again for each call."""
     from ..extensions.apps.settings import is_document
 
     path = None if isinstance(html, str) else html.resolve()
@@ -242,7 +243,7 @@ def _document(uri: str, html: "str | Path") -> Callable[[], str]:
 
 
 def check_unused(uri: str, tools: Iterable[RegisteredTool], shows: Callable[[str], bool]) -> None:
-    """Raise ConfigError if a tool has its view at `uri`, which "MUST exist on the server"."""
+    """Raise ConfigError if a tool's view is at `uri`, which "MUST exist on the server"."""
     from ..extensions.apps.settings import get_view_uri
 
     for tool in tools:

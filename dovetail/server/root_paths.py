@@ -1,9 +1,9 @@
-"""Check whether a path is inside the roots that a client has named.
+"""Check whether a path is inside the roots that a client lists.
 
 A root is a `file://` URI of a directory or of a single file; other URIs are not paths and are
-ignored. The root and the path are both resolved first, with all links and `..`, so that no indirect
-path leads out. Use the path that `resolve` returns, not the original, which may lead elsewhere a
-moment later.
+ignored. The root and the path are both resolved first, including all links and `..`, so that no
+indirect path leads outside the root. Use the path that `resolve` returns, not the original path,
+which may lead elsewhere a moment later.
 
 Roots tell a server where it should work. They do not protect anything: the operating system has to
 protect the files that a server must never touch.

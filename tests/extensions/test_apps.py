@@ -207,7 +207,7 @@ async def test_a_server_without_apps_declares_nothing() -> None:
             URI,
             HTML,
             {"connect_domains": ["api.example.com"]},
-            "write https:// or wss:// followed by a host",
+            "use https:// or wss:// followed by a host",
         ),
         (
             URI,

@@ -410,7 +410,7 @@ async def test_a_skill_that_cannot_be_added_leaves_nothing_behind(tmp_path: Path
         server.add_skill(place)
     server.remove_resource("skill://pdf/SKILL.md")
     server.add_resource(lambda path: "mine", "skill://pdf/{+path}", name="mine")
-    with pytest.raises(ConfigError, match="already a template"):
+    with pytest.raises(ConfigError, match="already exists"):
         server.add_skill(place)
     async with Client(server) as client:
         assert await client.list_skills() == [] and await client.list_resources() == []
@@ -538,10 +538,10 @@ SPOILT: dict[str, tuple[Callable[[Path], Any], str]] = {
         lambda place: sparse(place, 16 * 2**20 - 1),
         "more than 16,777,216 bytes",
     ),
-    "no SKILL.md": (lambda place: (place / "SKILL.md").unlink(), "it has no SKILL.md"),
+    "no SKILL.md": (lambda place: (place / "SKILL.md").unlink(), "it does not contain a SKILL.md"),
     "SKILL.md that is a folder": (
         lambda place: ((place / "SKILL.md").unlink(), (place / "SKILL.md").mkdir()),
-        "it has no SKILL.md",
+        "it does not contain a SKILL.md",
     ),
     "SKILL.md that is no text": (
         lambda place: (place / "SKILL.md").write_bytes(b"---\n\xff\n---\n"),
@@ -571,8 +571,8 @@ BAD_MATTER = {
     "name: -pdf\ndescription: x": "is not a valid skill name",
     f"name: {'x' * 65}\ndescription: x": "is not a valid skill name",
     "name: 1\ndescription: x": "1 is not a valid skill name",
-    "name: pdf": "needs a description",
-    "name: pdf\ndescription: ''": "needs a description",
+    "name: pdf": "requires a description",
+    "name: pdf\ndescription: ''": "requires a description",
     f"name: pdf\ndescription: {'x' * 1025}": "has 1,025 characters; the limit is 1,024",
     "name: other\ndescription: x": "is named 'pdf', but its skill is named 'other'",
     "name: pdf\ndescription: a: b": "line 3, column 15: mapping values are not allowed here",
@@ -845,8 +845,8 @@ FLAWED: list[tuple[Any, str]] = [
     (listing(resources=[{"uri": AT, "digest": digest(SKILL_MD)}]), "not valid"),
     (listing(resources=[{"uri": AT, "digest": digest(SKILL_MD), "size": "48"}]), "not valid"),
     (listing(resources=[{"uri": AT, "digest": digest(SKILL_MD), "size": 4.5}]), "not valid"),
-    (listing(frontmatter={}), "None is not a name"),
-    (listing(frontmatter=MATTER | {"name": "../pdf"}), "is not a name"),
+    (listing(frontmatter={}), "None is not a valid name"),
+    (listing(frontmatter=MATTER | {"name": "../pdf"}), "is not a valid name"),
     (listing(frontmatter=MATTER | {"description": 1}), "no description"),
     (listing(frontmatter=MATTER | {"name": "other"}), "does not end in /other/SKILL.md"),
     (listing(uri="skill://pdf/skill.md"), "does not end in /pdf/SKILL.md"),

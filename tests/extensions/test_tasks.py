@@ -620,7 +620,7 @@ async def test_a_task_that_is_not_there_is_told_as_such(talk: Talk) -> None:
             "tasks/update" if talk.stateless else "tasks/result",
         ):
             params = {"inputResponses": {}} if method == "tasks/update" else {}
-            with pytest.raises(InvalidParams, match="no task 'nowhere'"):
+            with pytest.raises(InvalidParams, match="no task with the id 'nowhere'"):
                 await client.request(method, {"taskId": "nowhere", **params})
 
 

@@ -120,7 +120,7 @@ async def test_what_cannot_be_is_said_at_once() -> None:
     for transport, options, said in (
         ("http", {"workers": 2}, "works only with `run`"),
         ("stdio", {"port": 1}, "The stdio transport supports only the option quiet; remove port"),
-        ("pigeon", {}, "no transport 'pigeon'"),
+        ("pigeon", {}, "Unknown transport 'pigeon'"),
     ):
         with pytest.raises(ConfigError, match=said):
             await server.run_async(transport, **options)  # type: ignore[arg-type]

@@ -292,7 +292,7 @@ class FreeList(Struct):
 def test_what_no_form_can_ask_for_is_refused_by_its_name(wanted: Any, name: str) -> None:
     with pytest.raises(
         SchemaError,
-        match=f"Field `{name}` cannot be part of a form: .*a field must be text, a number",
+        match=f"The field `{name}` cannot be part of a form: .*a field must be text, a number",
     ) as caught:
         Form.of(wanted)
     assert "\n" not in str(caught.value)

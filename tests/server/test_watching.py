@@ -170,7 +170,7 @@ async def test_a_file_may_be_watched_from_the_middle_of_a_conversation_until_it_
 def test_what_can_be_watched_is_bounded(folder: Path) -> None:
     server = Server("files", limits=Limits(watched=3))
     server.add_directory(folder, uri="docs://", watch=True)  # two files and the listing
-    with pytest.raises(ConfigError, match=r"more than 3 files to watch \(Limits\.watched\)"):
+    with pytest.raises(ConfigError, match=r"the limit of 3 files \(Limits\.watched\)"):
         server.add_file(folder / "a b.txt", uri="files://it", watch=True)
 
 

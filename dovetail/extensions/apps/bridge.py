@@ -199,7 +199,7 @@ class Bridge:
                 raise InvalidRequest(f"{request.method} was sent before ui/initialize")
             params = _params(request, type_)
             log.info(
-                "View %r requests %s: %.200r",
+                "View %r requests %s %.200r",
                 self.view.uri,
                 request.method,
                 getattr(params, log_field, ""),
