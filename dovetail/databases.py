@@ -1,12 +1,12 @@
-"""SQLite files that only their owner can read, safe to open twice in a process and safe across
-forks.
+"""SQLite files that only their owner can read. They are safe to open twice in a process and safe
+across forks.
 
-On POSIX, a lock belongs to a process and a file. When a process closes the file, through any
-descriptor, it loses all its locks on it. A forked child has no locks, although the SQLite state
-that it inherits says that it does. A process without its locks seems to be gone: the next process
-that closes the file removes the write-ahead log, with everything that was written since. So only
-SQLite opens an existing file (`create_private_file`), and no file is open while the process forks
-(`close_before_fork`).
+On POSIX, a lock belongs to a process and a file. When a process closes the file through any
+descriptor, it loses all its locks on that file. A forked child has no locks, although the SQLite
+state that it inherits says that it does. A process that has lost its locks seems to have exited, so
+the next process that closes the file removes the write-ahead log and everything written since. So
+only SQLite opens an existing file (`create_private_file`), and no file is open while the process
+forks (`close_before_fork`).
 https://sqlite.org/howtocorrupt.html#_posix_advisory_locks_canceled_by_a_separate_thread_doing_close_
 https://sqlite.org/howtocorrupt.html#_carrying_an_open_database_connection_across_a_fork_
 """
@@ -24,10 +24,10 @@ class ForkSafe(Protocol):
     """An object that closes its connections before the process forks."""
 
     def before_fork(self) -> None:
-        """Close all connections and block new ones."""
+        """Close all connections and block new connections."""
 
     def after_fork(self, *, child: bool) -> None:
-        """Allow connections again. Called in the parent and in the child."""
+        """Allow connections again. This method is called in the parent and in the child."""
 
 
 class _OwnedConnection(sqlite3.Connection):
@@ -41,8 +41,8 @@ class _OwnedConnection(sqlite3.Connection):
 def connect(path: str, timeout: float, owner: object) -> sqlite3.Connection:
     """Open a connection that any thread may use and that waits up to `timeout` seconds for locks.
 
-    If its owner does not close it, it is closed when the owner is garbage-collected or the process
-    ends.
+    If its owner does not close it, the connection is closed when the owner is garbage-collected or
+    the process exits.
     """
     connection = sqlite3.connect(
         path,
@@ -70,7 +70,7 @@ def create_private_file(path: Path) -> None:
 
 
 def close_before_fork(store: ForkSafe) -> None:
-    """Close the connections of a store at every fork, for as long as the store exists."""
+    """Close a store's connections at every fork for as long as the store exists."""
     with _forking:
         _stores.add(store)
 
@@ -79,7 +79,7 @@ _creating = Lock()
 _forking = RLock()  # otherwise two forking threads might wait for each other's stores
 _stores: WeakSet[ForkSafe] = WeakSet()
 _closed: list[ForkSafe] = []
-"""The stores that are closed for the current fork."""
+"""The stores that have been closed for the current fork."""
 
 
 def _before_fork() -> None:

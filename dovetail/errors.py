@@ -5,11 +5,11 @@
     │   ├── ParseError           -32700  the bytes are not JSON
     │   ├── InvalidRequest       -32600  the JSON is not a valid message here
     │   ├── MethodNotFound       -32601  this side has no such method
-    │   ├── InvalidParams        -32602  the method exists, its params are wrong
-    │   │   └── NotFound                 what the params name does not exist
+    │   ├── InvalidParams        -32602  the params of the method are not valid
+    │   │   └── NotFound                 the object that the params name does not exist
     │   ├── InternalError        -32603  the other side failed
     │   ├── HeaderMismatch       -32020  HTTP headers and body disagree
-    │   ├── MissingCapability    -32021  the client did not declare what this needs
+    │   ├── MissingCapability    -32021  the client did not declare a required capability
     │   ├── UnsupportedVersion   -32022  this revision is not supported
     │   ├── UrlRequired          -32042  the user must visit a page first: `.elicitations`
     │   ├── Overloaded           -31001  a limit was reached; try again later
@@ -18,21 +18,21 @@
     ├── ToolError                a tool failed; its text is meant for the model
     ├── TaskCancelled            a task was cancelled before it was done
     ├── CannotAsk                the client does not support this question
-    ├── UrlRefused               a page opened by the wrong user, too late, or with a forged ticket
+    ├── UrlRefused               the ticket of a page is forged, expired or for another user
     ├── SkillRefused             a skill differs from its entry; `.what` says how
-    ├── InvalidOutput            a tool's result breaks its own output schema; `.result` keeps it
-    ├── Unauthorized             the server refused this client's credentials
+    ├── InvalidOutput            a tool's result violates its own output schema; see `.result`
+    ├── Unauthorized             the server rejected this client's credentials
     ├── ConnectFailed            no connection could be opened
-    ├── ConnectionClosed         the connection ended before the answer came
-    ├── TimedOut                 no answer within the deadline
-    ├── NoCommonRevision         both sides speak MCP, but no revision in common
-    ├── SchemaError              a JSON schema or a signature that cannot be used
-    └── ConfigError              an invalid target, file or setting
+    ├── ConnectionClosed         the connection ended before the answer arrived
+    ├── TimedOut                 no answer arrived within the deadline
+    ├── NoCommonRevision         the two sides have no revision in common
+    ├── SchemaError              a JSON schema or a signature cannot be used
+    └── ConfigError              a target, file or setting is not valid
 
-`fault` says whose mistake it is, as seen by the program that catches the error: LOCAL (this side:
-the call, the configuration) or REMOTE (the other side, or the network). The code on the wire
-depends on the revision (`Revision.codes`); the codes above are those of the newest one. Dovetail's
-own codes lie outside -32768…-32000, which JSON-RPC reserves.
+`fault` says which side made the mistake, as seen by the program that catches the error: LOCAL (this
+side: the call, the configuration) or REMOTE (the other side, or the network). The code on the wire
+depends on the revision (`Revision.codes`). The newest revision uses the codes above. Dovetail's own
+codes lie outside -32768…-32000, which JSON-RPC reserves.
 """
 
 from collections.abc import Iterable
@@ -45,22 +45,22 @@ DISTRIBUTION = "dovetail-mcp"
 
 
 class DovetailError(Exception):
-    """The base class of all errors: `except DovetailError` catches every error that this library
+    """The base class of all errors. `except DovetailError` catches every error that this library
     raises deliberately."""
 
     fault: Literal["local", "remote"] = REMOTE
-    """Whose mistake it is, as seen by the program that catches the error."""
+    """Which side made the mistake, as seen by the program that catches the error."""
 
 
 class ProtocolError(DovetailError):
-    """A JSON-RPC error. Raise it in a handler to send it as the answer; a client raises it when the
+    """A JSON-RPC error. Raise it in a handler to send it as the answer. A client raises it when the
     server answers with an error.
 
     Args:
-        code: The code of the error. Every subclass has its own, so the code can be left out:
+        code: The code of the error. Every subclass has its own code, so the code can be omitted:
             `InvalidParams("no such prompt")`. An error whose code is not an integer is logged and
             sent as -32603.
-        message: What happened (default: the first line of the docstring of the class).
+        message: What happened (default: the first line of the class's docstring).
         data: Details for the other side; any JSON value.
     """
 
@@ -134,12 +134,12 @@ class InvalidParams(ProtocolError):
 
     @classmethod
     def from_decoding(cls, method: str, error: Exception) -> "InvalidParams":
-        """Return the error for params that do not have the type of their method.
+        """Return the error for params that do not match their method's type.
 
         Args:
             method: The method.
-            error: What msgspec raised. It says "…, got `int` - at `$.name`", or "Object missing
-                required field `name`".
+            error: The exception that msgspec raised. It says "…, got `int` - at `$.name`", or
+                "Object missing required field `name`".
         """
         problem, _, place = str(error).partition(" - at ")
         path = [place.rpartition("$")[2].replace("[...]", "").strip(".`")]
@@ -168,7 +168,7 @@ class HeaderMismatch(ProtocolError):
 
 
 class MissingCapability(ProtocolError):
-    """The client did not declare a capability that this request needs."""
+    """The client did not declare a capability that this request requires."""
 
     code = -32021
     fault = LOCAL
@@ -185,9 +185,9 @@ class Page(NamedTuple):
     """A page that a user has to visit."""
 
     message: str
-    """Why the user should visit it."""
+    """The reason why the user should visit the page."""
     url: str
-    """Its URL, which starts with `https://` or `http://`."""
+    """The URL of the page, which starts with `https://` or `http://`."""
     id: str
     """The id of the elicitation, by which the server recognises the visit."""
 
@@ -200,7 +200,7 @@ class UrlRequired(ProtocolError):
         message: What the page is for.
         data: The data of the error; set by `url` and `pages` if they are given.
         url: The page to visit.
-        id: The id of the elicitation (default: a random one).
+        id: The id of the elicitation (default: a random id).
         pages: Further pages to visit.
     """
 
@@ -230,7 +230,7 @@ class UrlRequired(ProtocolError):
 
     @property
     def elicitations(self) -> list[Page]:
-        """The pages to visit, without invalid entries and URLs that a browser should not open."""
+        """The pages to visit, excluding invalid entries and URLs that a browser should not open."""
         listed = self._detail("elicitations")
         rows = [row for row in listed if isinstance(row, dict)] if isinstance(listed, list) else []
         pages = (
@@ -248,7 +248,7 @@ class Overloaded(ProtocolError):
 
     @property
     def retry_after(self) -> float | None:
-        """How many seconds to wait, if the server says so."""
+        """The number of seconds to wait, if the server specified it."""
         value = self._detail("retryAfter")
         return float(value) if isinstance(value, int | float) and 0 <= value < 2**31 else None
 
@@ -275,11 +275,11 @@ class Forbidden(ProtocolError):
 
 
 class ToolError(DovetailError):
-    """A tool failed. Raise it in a tool to tell the model why.
+    """A tool failed. Raise it in a tool to tell the model why the tool failed.
 
     Args:
         message: What went wrong, for the model; it is sent unchanged.
-        result: On the client: the full result of the tool.
+        result: The full result of the tool, on a client.
     """
 
     def __init__(self, message: str = "", result: Any = None) -> None:
@@ -288,15 +288,15 @@ class ToolError(DovetailError):
 
 
 class TaskCancelled(DovetailError):
-    """A task was cancelled before it was done: by the server, or by another client of its owner."""
+    """A task was cancelled by the server or by another of its owner's clients."""
 
 
 class CannotAsk(DovetailError):
-    """The client cannot be asked this question: its revision does not support it, or the client did
-    not declare the capability.
+    """The client cannot be asked this question, because its revision does not support the question
+    or the client did not declare the capability.
 
     Args:
-        message: What cannot be asked, and why.
+        message: Which question cannot be asked, and why.
         required: The capabilities that the client would have to declare, as on the wire.
     """
 
@@ -337,7 +337,7 @@ class InvalidOutput(DovetailError):
 
 
 class Unauthorized(DovetailError):
-    """The server refused the credentials of this client.
+    """The server rejected the credentials of this client.
 
     Args:
         message: Why, and what to do.
@@ -355,12 +355,12 @@ class Unauthorized(DovetailError):
 
 
 class ConnectFailed(DovetailError):
-    """No connection could be opened; the text names the command or URL.
+    """No connection could be opened. The text names the command or URL.
 
     Args:
         message: What happened, and what to do.
-        transient: Whether another attempt may succeed soon: the server refused the connection, or
-            ended it, as it does during a restart.
+        transient: Whether another attempt may succeed soon, because the server refused or ended the
+            connection as it does during a restart.
     """
 
     def __init__(self, message: str = "", *, transient: bool = False) -> None:
@@ -369,7 +369,7 @@ class ConnectFailed(DovetailError):
 
 
 class ConnectionClosed(DovetailError):
-    """The connection ended before the answer came.
+    """The connection ended before the answer arrived.
 
     Args:
         message: How it ended and, for a process, the last lines of its stderr.
@@ -390,13 +390,13 @@ class NoCommonRevision(DovetailError):
 
 
 class SchemaError(DovetailError, ValueError):
-    """A JSON schema, type or signature that cannot be used; the text says which part and why."""
+    """A JSON schema, type or signature cannot be used. The text says which part and why."""
 
     fault = LOCAL
 
 
 class ConfigError(DovetailError, ValueError):
-    """An invalid target, file or setting; the text says what to change."""
+    """A target, file or setting is not valid. The text says what to change."""
 
     fault = LOCAL
 
@@ -413,7 +413,7 @@ BY_CODE: dict[int, type[ProtocolError]] = {
 
 
 def install_command(extra: str) -> str:
-    """Return the command that installs the packages of an extra.
+    """Return the command that installs an extra's packages.
 
     Args:
         extra: The name of the extra: "http".
@@ -425,8 +425,8 @@ def missing_extra(feature: str, extra: str) -> ConfigError:
     """Return the error for a feature whose packages are not installed.
 
     Args:
-        feature: The feature that needs them, in the singular: "Serving HTTP".
-        extra: The extra that installs them: "http".
+        feature: The feature that needs the packages, in the singular: "Serving HTTP".
+        extra: The extra that installs the packages: "http".
     """
     return ConfigError(
         f"{feature} requires the optional packages in the [{extra}] extra. Run: "

@@ -1,7 +1,7 @@
 """Read JSON with comments and trailing commas (JSONC), and find where each value is in the text.
 
 `scan` returns the decoded value together with a table of spans, so that a program can change one
-value of a file and leave every other byte as it is:
+value in a file and leave every other byte unchanged:
 
     document = scan(text)
     document.value["mcpServers"]                    # dicts, lists, strings, numbers, …
@@ -14,10 +14,10 @@ value of a file and leave every other byte as it is:
     insert    splice in after the last child, or after the bracket that opens the parent. The
               white space between that bracket and the first child shows how entries are indented
 
-What JSONC adds to JSON: `//` and `/* */` comments wherever white space is allowed, a comma after
-the last entry, and a byte order mark. If a key occurs twice, the last one counts, as in the editors
-that write such files. Error messages name the line and the column, and never repeat the text, which
-may hold secrets.
+JSONC adds the following to JSON: `//` and `/* */` comments wherever white space is allowed, a comma
+after the last entry, and a byte order mark. If a key occurs twice, the last occurrence counts, as
+in the editors that write such files. Error messages contain the line and the column, but never
+repeat the text, which may contain secrets.
 """
 
 import re
@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 MAX_DEPTH = 100
-"""How deep objects and arrays may be nested."""
+"""The maximum nesting depth of objects and arrays."""
 
 _SPACE = r"(?:[ \t\r\n]++|//[^\r\n]*+|/\*(?s:.*?)\*/)*+"
 _TOKEN = re.compile(
@@ -41,31 +41,32 @@ _WORDS = {"true": True, "false": False, "null": None}
 
 
 class JsoncError(ValueError):
-    """Text that is not JSONC. The message starts with the line and the column."""
+    """The text is not JSONC. The message starts with the line and the column."""
 
 
 class JsonNode(NamedTuple):
-    """Where one value is in the text."""
+    """The position of one value in the text."""
 
     entry: int
-    """Where its entry starts: at the key in an object, at the value in an array."""
+    """The start of its entry, which is the key in an object or the value in an array."""
     start: int
     end: int
     comma: int | None
-    """Where the comma after it is."""
+    """The position of the comma after the value."""
     children: "dict[str | int, JsonNode]"
-    """By key or index, in the order of the text."""
+    """The child values by key or index, in the order of the text."""
 
 
 class JsonDocument(NamedTuple):
-    """A text, its value, and where each part of it is."""
+    """A text, its value, and the position of each part."""
 
     text: str
     value: Any
     root: JsonNode
 
     def find(self, *path: str | int) -> JsonNode | None:
-        """Return where the value at a path of keys and indexes is; None if there is none."""
+        """Return the position of the value at a path of keys and indexes, or None if the path does
+        not exist."""
         node: JsonNode | None = self.root
         for key in path:
             node = None if node is None else node.children.get(key)
@@ -73,10 +74,10 @@ class JsonDocument(NamedTuple):
 
 
 def scan(text: str) -> JsonDocument:
-    """Decode a text, and note where each value is.
+    """Decode a text and record the position of each value.
 
     Raises:
-        JsoncError: The text is not JSONC, or nested deeper than `MAX_DEPTH`.
+        JsoncError: The text is not JSONC, or is nested deeper than `MAX_DEPTH`.
     """
     scanner = _Scanner(text)
     scanner.advance()
@@ -90,7 +91,7 @@ def scan(text: str) -> JsonDocument:
 
 
 class _Scanner:
-    """Reads one token after the other; `advance` moves to the next."""
+    """A reader that returns one token after the other. `advance` moves to the next token."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -108,7 +109,7 @@ class _Scanner:
         return match[self.kind]
 
     def value(self, depth: int) -> tuple[Any, "dict[str | int, JsonNode]"]:
-        """Decode the value that starts with the current token; end at its last token."""
+        """Decode the value that starts with the current token, and stop at its last token."""
         token = self._text[self.start : self.end]
         if token == "{":
             return self._entries({}, "}", depth + 1)
@@ -149,7 +150,7 @@ class _Scanner:
         return container, nodes
 
     def _key(self, token: str) -> str:
-        """Decode the key that is the current token, and move to the value after it."""
+        """Decode the current token as a key, and move to the value after it."""
         if self.kind != "string":
             raise self.error("a key in double quotes is missing here")
         key: str = self._decode(token)

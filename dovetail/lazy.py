@@ -1,10 +1,10 @@
-"""Import the names of a package when they are first used, so that importing the package itself
-costs next to nothing.
+"""Import the names of a package when they are first used, so that importing the package itself is
+almost free.
 
     _NAMES = {"server.server": "Server", "errors": "CannotAsk NotFound"}
     __getattr__, __dir__ = lazy(globals(), _NAMES)
 
-`_NAMES` lists, for each module below the package, the names that it defines.
+For each module in the package, `_NAMES` lists the names that the module defines.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,7 +1,7 @@
-"""All limits in one frozen value. A caller that exceeds a limit gets a clear error.
+"""All limits in one frozen value. A caller that exceeds a limit receives a clear error.
 
 `Server(limits=Limits(threads=8))` changes one limit and keeps the other defaults. Sizes are in
-bytes, times in seconds.
+bytes, and times are in seconds.
 """
 
 from msgspec import Struct
@@ -9,7 +9,7 @@ from msgspec import Struct
 from .errors import ConfigError
 
 NEVER_ZERO = ("incoming", "outgoing", "threads", "isolated", "http_body", "connections")
-"""The limits that may not be 0, because nothing could run then."""
+"""The limits that may not be 0, because nothing could run with a limit of 0."""
 KIB = 1024
 MIB = 1024 * KIB
 
@@ -17,9 +17,9 @@ MIB = 1024 * KIB
 class Limits(Struct, frozen=True, kw_only=True):
     """The limits of a server or a client, each with a default.
 
-    Sizes are in bytes and times in seconds. Counts and sizes are whole numbers; no limit may be
+    Sizes are in bytes and times in seconds. Counts and sizes are integers. No limit may be
     negative, and `incoming`, `outgoing`, `threads`, `isolated`, `http_body` and `connections` may
-    not be 0. Anything else raises ConfigError.
+    not be 0. An invalid value raises ConfigError.
     """
 
     # one message
@@ -32,198 +32,207 @@ class Limits(Struct, frozen=True, kw_only=True):
 
     # one connection
     in_flight: int = 4096
-    """Requests of one peer that are answered at the same time (default: 4096). Further requests are
-    refused. An HTTP client waits before it sends more."""
+    """Maximum number of requests from one peer that are answered at the same time (default: 4096).
+    Further requests are rejected. An HTTP client waits before it sends more."""
     write_buffer: int = 1 * MIB
-    """Bytes that wait to be written to one connection (default: 1 MiB). Above this, `await
-    ctx.info(…)` waits and reading pauses."""
+    """Maximum number of bytes waiting to be written to one connection (default: 1 MiB). Beyond
+    this, `await ctx.info(…)` waits and reading pauses."""
     subscriptions: int = 1024
-    """Resources, and separately tasks, that one connection may subscribe to (default: 1024).
-    Further subscriptions are refused."""
+    """Maximum number of resources, and separately of tasks, that one connection may subscribe to
+    (default: 1024). Further subscriptions are rejected."""
     progress_interval: float = 0.02
-    """Minimum seconds between two progress notifications of one request (default: 0.02). Of the
-    updates in between, only the newest is sent."""
+    """Minimum time between two progress notifications for one request, in seconds (default: 0.02).
+    Only the newest of the updates in between is sent."""
     ping_interval: float | None = None
-    """Seconds between pings to the peer (default: None, which is 30 over WebSocket, HTTP+SSE and
-    the GET streams of a session, and no pings elsewhere). `inf` disables pings."""
+    """Time between pings to the peer, in seconds (default: None). None means 30 s over WebSocket,
+    HTTP+SSE and a session's GET streams, and no pings elsewhere. `inf` disables pings."""
     ping_timeout: float = 10.0
-    """Seconds that a peer has to answer a ping (default: 10). After that, the connection is
-    closed."""
+    """Time that a peer has to answer a ping, in seconds (default: 10). After that, the connection
+    is closed."""
 
     # questions to the client
     asks: int = 100
-    """How often in a row one call may ask its client (default: 100). After that, the call fails,
-    because it might never end."""
+    """How many times in a row one call may ask its client (default: 100). After that, the call
+    fails, because it might never end."""
     ask_time: float = 3600.0
-    """Seconds that a client has to answer a question on its connection or in its session (default:
-    3600). After that, the question raises ToolError in the handler."""
+    """Time that a client has to answer a question on its connection or in its session, in seconds
+    (default: 3600). After that, the question raises ToolError in the handler."""
     parked: int = 1000
-    """Suspended calls that this process holds until their client comes back with answers (default:
-    1000). Above this, the oldest are dropped; their handlers run again when the client comes
-    back."""
+    """Maximum number of suspended calls that this process holds until their clients return with
+    answers (default: 1000). Beyond this, the oldest are dropped, and their handlers run again when
+    the clients return."""
     parked_time: float = 600.0
-    """Seconds that a suspended call is held (default: 600). After that, its handler runs again when
-    the client comes back."""
+    """Time for which a suspended call is held, in seconds (default: 600). After that, its handler
+    runs again when the client returns."""
     state_life: float = 3600.0
-    """Seconds that a client has to come back with answers (default: 3600). After that, the request
-    is refused."""
+    """Time that a client has to return with answers, in seconds (default: 3600). After that, the
+    request is rejected."""
     journal: int = 256 * KIB
-    """Bytes of the answers and `ctx.once` results of one call, which the client carries from
-    request to request (default: 256 KiB). Above this, the call fails."""
+    """Maximum size of the answers and `ctx.once` results of one call, in bytes (default: 256 KiB).
+    The client carries them from request to request. Beyond this, the call fails."""
 
     # running tools
     threads: int = 32
-    """Worker threads for plain `def` functions (default: 32). Further calls wait."""
+    """Number of worker threads for plain `def` functions (default: 32). Further calls wait."""
     thread_queue: int = 4096
-    """Calls that may wait for a worker thread (default: 4096). Further calls are refused."""
+    """Maximum number of calls that may wait for a worker thread (default: 4096). Further calls are
+    rejected."""
     isolated: int = 8
-    """Child processes for `isolate="process"` that run at the same time (default: 8). Further calls
-    wait."""
+    """Maximum number of child processes for `isolate="process"` that run at the same time (default:
+    8). Further calls wait."""
     isolated_memory: int = 1024 * MIB
-    """Bytes of address space that an isolated tool may use in addition to what Python itself maps
-    (default: 1 GiB). Above this, the tool fails."""
+    """Maximum address space that an isolated tool may use in addition to the memory that Python
+    itself maps, in bytes (default: 1 GiB). Beyond this, the tool fails."""
 
     # tasks
     tasks: int = 10_000
-    """Tasks that are kept at the same time, running or finished (default: 10,000). Each counts
-    until it expires. Above this, the oldest finished tasks of anonymous callers are deleted; if
-    there are none, further tasks are refused."""
+    """Maximum number of tasks that are kept at the same time, running or finished (default:
+    10,000). Each task counts until it expires. Beyond this, the oldest finished tasks of anonymous
+    callers are deleted. If no such tasks exist, further tasks are rejected."""
     tasks_each: int = 1000
-    """Tasks of one authenticated caller, of one address, or of one session on this machine
-    (default: 1000). Further tasks are refused."""
+    """Maximum number of tasks per authenticated caller, per address, or per session on this machine
+    (default: 1000). Further tasks are rejected."""
     task_bytes: int = 256 * MIB
-    """Bytes that all tasks together occupy, in memory or on disk (default: 256 MiB). Above this,
-    new tasks are refused, and a result that does not fit is replaced by an error."""
+    """Maximum total size of all tasks, in memory or on disk, in bytes (default: 256 MiB). Beyond
+    this, new tasks are rejected, and a result that does not fit is replaced by an error."""
     task_life: float = 3600.0
-    """Seconds that a task is kept after its start, if the caller does not set a time (default:
-    3600). A task that is still running then is stopped."""
+    """Time for which a task is kept after it starts, in seconds, if the caller does not set one
+    (default: 3600). A task that is still running then is stopped."""
     task_life_max: float = 86400.0
-    """Maximum seconds that a caller can request (default: 86,400, a day). A longer time is reduced
-    to this."""
+    """Maximum time that a caller can request for a task, in seconds (default: 86,400, a day). A
+    longer time is reduced to this."""
     task_attempts: int = 5
-    """How often a task is resumed after crashes without making progress (default: 5). After that,
-    it fails."""
+    """How many times a task is resumed after crashes without making progress (default: 5). After
+    that, the task fails."""
     task_poll: float = 2.0
-    """Longest poll interval that is suggested to clients, in seconds (default: 2). It is shorter
-    for a task that has just started."""
+    """Longest poll interval that is suggested to clients, in seconds (default: 2). The interval is
+    shorter for a task that has just started."""
 
     # skills
     skills: int = 100_000
-    """Skills and skill files that a client reads from the list of one server (default: 100,000). A
-    longer list raises an error."""
+    """Maximum number of skills and skill files that a client reads from one server's list (default:
+    100,000). A longer list raises an error."""
     skill_files: int = 512
-    """Files in one skill, for servers and clients (default: 512, which every host must accept). A
-    skill with more files is refused."""
+    """Maximum number of files in one skill, for servers and clients (default: 512, which every host
+    must accept). A skill with more files is rejected."""
     skill_bytes: int = 16 * MIB
-    """Total size of the files in one skill, in bytes, for servers and clients (default: 16 MiB,
-    which every host must accept). A larger skill is refused."""
+    """Maximum total size of the files in one skill, in bytes, for servers and clients (default: 16
+    MiB, which every host must accept). A larger skill is rejected."""
 
     # watched files
     watch_interval: float = 1.0
-    """Seconds between two checks of the files that are served with `watch=True` (default: 1). They
-    are checked only while a client is connected."""
+    """Time between two checks of the files that are served with `watch=True`, in seconds (default:
+    1). Files are checked only while a client is connected."""
     watched: int = 1000
-    """Files that are watched at the same time (default: 1000). Watching more raises ConfigError."""
+    """Maximum number of files that are watched at the same time (default: 1000). Watching more
+    files raises ConfigError."""
 
     # the client
     timeout: float = 60.0
-    """Seconds that a request may take, unless it has its own timeout (default: 60). Each progress
-    notification restarts the timer. When the time is up, the request is cancelled and raises
-    TimedOut."""
+    """Time that a request may take, in seconds, unless it has its own timeout (default: 60). Each
+    progress notification restarts the timer. When the time is up, the request is cancelled and
+    raises TimedOut."""
     timeout_max: float = 3600.0
-    """Seconds that a request may take in total, however much progress it reports (default: 3600).
-    If the request itself has a longer timeout, that applies instead. When the time is up, the
-    request is cancelled and raises TimedOut."""
+    """Time that a request may take in total, in seconds, regardless of the progress that it reports
+    (default: 3600). A longer timeout on the request itself takes precedence. When the time is up,
+    the request is cancelled and raises TimedOut."""
     probe_timeout: float = 5.0
-    """Seconds that a server has to answer the probe for its era (default: 5), at most half of the
-    client's `timeout`. After that, the client sends `initialize` as well, and uses the answer to
-    the probe if it still arrives in time."""
+    """Time that a server has to answer the probe for its era, in seconds (default: 5). It is at
+    most half of the client's `timeout`. After that, the client also sends `initialize`, and uses
+    the answer to the probe if it arrives before or shortly after the answer to `initialize`."""
     pages: int = 1000
-    """Pages of one list that a client reads (default: 1000). A longer list raises an error, because
-    its cursors may never end."""
+    """Maximum number of pages that a client reads from one list (default: 1000). A longer list
+    raises an error, because its cursors may never end."""
     list_items: int = 100_000
-    """Items of one list that a client reads, over all pages (default: 100,000). A longer list
-    raises an error."""
+    """Maximum number of items that a client reads from one list, over all pages (default: 100,000).
+    A longer list raises an error."""
     list_bytes: int = 16 * MIB
-    """Total size of the pages of one list that a client reads, in bytes (default: 16 MiB). A larger
-    list raises an error. A list of a single page is limited by `incoming`."""
+    """Maximum total size of the pages that a client reads from one list, in bytes (default: 16
+    MiB). A larger list raises an error. The size of a single-page list is limited by `incoming`."""
     rounds: int = 100
-    """How often a server may answer one request, or a task, with questions (default: 100). After
+    """How many times a server may answer one request or task with questions (default: 100). After
     that, the request fails."""
     questions: int = 1000
-    """Questions that a server may ask a client in one minute (default: 1000). Further questions are
-    refused."""
+    """Maximum number of questions that a server may ask a client per minute (default: 1000).
+    Further questions are rejected."""
     restarts: int = 5
     """How many times in a row a client tries to reopen a lost connection or restart a stdio server
     (default: 5). After that, it gives up. While a request waits for a server at a URL that was
     connected before, the client continues until the request times out."""
     cached: int = 1000
-    """Results that a client caches, if the server allows it (default: 1000). Above this, the least
-    recently used are dropped."""
+    """Maximum number of results that a client caches, if the server allows caching (default: 1000).
+    Beyond this, the least recently used results are dropped."""
     cached_bytes: int = 16 * MIB
-    """Total size of all cached results, in bytes (default: 16 MiB). Above this, the least recently
-    used are dropped."""
+    """Maximum total size of all cached results, in bytes (default: 16 MiB). Beyond this, the least
+    recently used results are dropped."""
     shutdown: float = 2.0
-    """Seconds that a server process has to exit after its stdin is closed, and again after SIGTERM
-    (default: 2). Then it is killed. A server that stops gives its calls the same amount of time."""
+    """Time that a server process has to exit after its stdin is closed, and again after SIGTERM, in
+    seconds (default: 2). Then it is killed. A server that stops gives its calls the same amount of
+    time."""
 
     # HTTP
     connections: int = 10_000
-    """Connections that one process of `run` holds open at the same time (default: 10,000, or fewer
-    if the process may not open that many files). Further ones are refused."""
-    stream_after: float = 2.0
-    """Seconds that a call may run before its reply becomes an event stream, so that keep-alives
-    can be sent (default: 2)."""
-    keepalive: float = 15.0
-    """Seconds between the comments that keep a quiet event stream open (default: 15)."""
-    body_timeout: float = 30.0
-    """Seconds within which the headers of a request, and then its body, must arrive (default: 30).
-    After that, the request is refused."""
-    http_body: int = 16 * MIB
-    """Maximum size of the body of a request to a server, and of a WebSocket message to a server, in
-    bytes (default: 16 MiB). A longer one is refused before it is read, or while it arrives. If
-    `incoming` is less, that applies instead."""
-    bodies: int = 128 * MIB
-    """Total size of all request bodies that are arriving at the same time, in bytes (default: 128
-    MiB). Above this, requests are refused."""
-    calls: int = 10_000
-    """Requests that one endpoint answers at the same time (default: 10,000). Further requests are
+    """Maximum number of connections that one process started by `run` holds open at the same time
+    (default: 10,000, or fewer if the process may not open that many files). Further connections are
     refused."""
+    stream_after: float = 2.0
+    """Time that a call may run before its reply becomes an event stream, so that keep-alives can be
+    sent, in seconds (default: 2)."""
+    keepalive: float = 15.0
+    """Time between the comments that keep a quiet event stream open, in seconds (default: 15)."""
+    body_timeout: float = 30.0
+    """Time within which the headers of a request, and then its body, must arrive, in seconds
+    (default: 30). After that, the request is rejected."""
+    http_body: int = 16 * MIB
+    """Maximum size of a request body or a WebSocket message sent to a server, in bytes (default: 16
+    MiB). A larger body or message is rejected before it is read, or while it arrives. If `incoming`
+    is smaller, it applies instead."""
+    bodies: int = 128 * MIB
+    """Maximum total size of all request bodies that are arriving at the same time, in bytes
+    (default: 128 MiB). Beyond this, requests are rejected."""
+    calls: int = 10_000
+    """Maximum number of requests that one endpoint answers at the same time (default: 10,000).
+    Further requests are rejected."""
     streams: int = 10_000
-    """Event streams, and WebSocket connections, that one endpoint holds open at the same time
-    (default: 10,000). Further ones are refused."""
+    """Maximum number of event streams and WebSocket connections that one endpoint holds open at the
+    same time (default: 10,000). Further streams and connections are refused."""
     session_streams: int = 32
-    """Event streams that one session may hold open at the same time with GET (default: 32). Further
-    ones are refused."""
+    """Maximum number of event streams that one session may hold open with GET at the same time
+    (default: 32). Further streams are refused."""
     sessions: int = 100_000
-    """Sessions that one process remembers (default: 100,000). Above this, the least recently used
-    idle session is forgotten; it continues with its next request."""
+    """Maximum number of sessions that one process remembers (default: 100,000). Beyond this, the
+    least recently used idle session is forgotten. It continues with its next request."""
     session_idle: float = 3600.0
-    """Seconds that a session may go unused (default: 3600). After that, it ends."""
+    """Time that a session may go unused, in seconds (default: 3600). After that, the session
+    ends."""
     session_life: float = 86400.0
-    """Seconds that a session may last in total (default: 86,400, a day). After that, it ends."""
+    """Time that a session may last in total, in seconds (default: 86,400, a day). After that, the
+    session ends."""
     tombstones: int = 100_000
-    """Ended sessions that one process remembers, so that they stay ended (default: 100,000). Above
-    this, those that were idle are forgotten, and then DELETE is refused."""
+    """Maximum number of ended sessions that one process remembers, so that they stay ended
+    (default: 100,000). Beyond this, sessions that ended because they were idle are forgotten. If
+    there are none, DELETE is rejected."""
     retry: float = 1.0
-    """Seconds that a client is told to wait before it resumes an event stream (default: 1)."""
+    """Time that a client is told to wait before it resumes an event stream, in seconds (default:
+    1)."""
     events: int = 4 * MIB
-    """Bytes that one event stream holds for a client that is slow or disconnected (default: 4 MiB).
-    Above this, the oldest events are dropped. On stdio and WebSocket: bytes of notifications that a
-    client has not read; above this, the connection is closed."""
+    """Maximum size of the events that one event stream holds for a slow or disconnected client, in
+    bytes (default: 4 MiB). Beyond this, the oldest events are dropped. On stdio and WebSocket, this
+    is the maximum size of the notifications that a client has not read. Beyond it, the connection
+    is closed."""
     events_kept: int = 64 * MIB
-    """Bytes that all event streams together hold for disconnected clients (default: 64 MiB). Above
-    this, the oldest are dropped."""
+    """Maximum size of the events that all event streams together hold for disconnected clients, in
+    bytes (default: 64 MiB). Beyond this, the oldest events are dropped."""
     event_life: float = 300.0
-    """Seconds that an event stream waits for its client to come back (default: 300). After that, it
-    is dropped."""
+    """Time for which an event stream waits for its client to return, in seconds (default: 300).
+    After that, the stream is dropped."""
 
     # JSON schemas from elsewhere
     schema_depth: int = 64
-    """Levels of nesting in a JSON schema (default: 64). A deeper schema raises SchemaError."""
+    """Maximum nesting depth of a JSON schema (default: 64). A deeper schema raises SchemaError."""
     schema_nodes: int = 10_000
-    """Subschemas in a JSON schema, including those that its references lead to (default: 10,000). A
-    schema with more raises SchemaError."""
+    """Maximum number of subschemas in a JSON schema, including those that its references lead to
+    (default: 10,000). A schema with more subschemas raises SchemaError."""
 
     def __post_init__(self) -> None:
         for name, default in zip(self.__struct_fields__, self.__struct_defaults__, strict=True):
@@ -245,7 +254,8 @@ class Limits(Struct, frozen=True, kw_only=True):
 
     @property
     def max_body(self) -> int:
-        """The smaller of `http_body` and `incoming`, which a server applies over a network."""
+        """The smaller of `http_body` and `incoming`. A server applies it to messages from a
+        network."""
         return min(self.http_body, self.incoming)
 
 

@@ -1,9 +1,9 @@
-"""Hosts, addresses, origins and URLs: the only module that interprets them.
+"""The interpretation of hosts, addresses, origins and URLs, which no other module interprets.
 
-`is_loopback` answers "does this certainly stay on this machine?"; only then may a secret be sent
-without TLS. `is_private` answers "might this be unreachable from the public internet?"; that keeps
-strangers from pointing us at the local network. When in doubt, the first says no and the second
-says yes, so a host may be neither trusted nor open to strangers:
+`is_loopback` answers "Does this certainly stay on this machine?" A secret may be sent without TLS
+only if it does. `is_private` answers "Might this be unreachable from the public internet?" This
+keeps strangers from pointing us at the local network. In case of doubt, `is_loopback` says no and
+`is_private` says yes, so a host may be neither trusted nor open to strangers:
 
     host                        is_loopback  is_private  why
     localhost, LOCALHOST        yes          yes         every system resolves it without DNS
@@ -54,8 +54,8 @@ FORBIDDEN_NETWORKS: Final = (
     "168.63.129.16/32",
     "192.0.0.192/32",
 )
-"""The addresses where clouds publish the metadata of their machines, including all link-local
-ones."""
+"""The addresses at which cloud providers publish the metadata of their machines, including all
+link-local addresses."""
 _NAT64 = "64:ff9b::/96"
 """The prefix of IPv4 addresses in networks without IPv4 (RFC 6052)."""
 _ADDRESS = r'\s*"?(\[[^]]*\]|[0-9]+(?:\.[0-9]+){3}(?=[\s:;"]|$)|[0-9a-f:]+)'
@@ -63,7 +63,7 @@ _HOPS: Final = {
     b"forwarded": re.compile(rf"(?:[^;]*;)*?\s*for\s*={_ADDRESS}", re.IGNORECASE),
     b"x-forwarded-for": re.compile(_ADDRESS, re.IGNORECASE),
 }
-"""The headers in which proxies tell the address of a client, and what each element looks like."""
+"""The headers in which proxies report a client's address, and the pattern of each element."""
 _ODD_NUMBER = re.compile(r"(?:^|\.)(?:\d+|0x[0-9a-f]*)$")
 """The end of an IPv4 spelling that only some programs accept: 127.1, 2130706433."""
 
@@ -72,7 +72,7 @@ _ODD_NUMBER = re.compile(r"(?:^|\.)(?:\d+|0x[0-9a-f]*)$")
 
 
 def normalize_host(host: str) -> str:
-    """Return a host in the form in which hosts are compared: lower case, without the final dot."""
+    """Return a host in the form used to compare hosts: lower case, without the final dot."""
     return host.lower().removesuffix(".")
 
 
@@ -88,7 +88,8 @@ def is_ip_address(host: str) -> bool:
 
 
 def is_loopback(host: str | None) -> bool:
-    """Return whether a host is certainly this machine, so that data sent to it stays here."""
+    """Return whether a host is certainly this machine, so that data sent to it never leaves the
+    machine."""
     address = _parse_address(host or "")
     if address is None:
         return normalize_host(host or "") == "localhost"
@@ -104,7 +105,7 @@ def is_private(host: str) -> bool:
 
 
 def is_forbidden(host: str) -> bool:
-    """Return whether an address must never be requested on behalf of others, whatever the
+    """Return whether requests to an address on behalf of others are forbidden, regardless of the
     settings."""
     address = _unwrap(_parse_address(host))
     return address is not None and any(address in network for network in _networks())
@@ -112,10 +113,9 @@ def is_forbidden(host: str) -> bool:
 
 @lru_cache(4096)
 def network_of(address: str) -> str:
-    """Return the network that counts as one caller; empty for this machine.
-
-    For IPv6, that is the /64 network, in which a single machine can have any number of addresses. A
-    value that is not an address, such as a name made up by an ASGI server, is returned unchanged.
+    """Return the network that counts as one caller, or an empty string for this machine. For IPv6,
+    this is the /64 network, because one machine can have any number of addresses in it. A value
+    that is not an address, such as a name made up by an ASGI server, is returned unchanged.
     """
     from ipaddress import ip_network
 
@@ -134,10 +134,10 @@ def is_local_file_host(host: str | None) -> bool:
 
 
 class TrustedProxies:
-    """The proxies whose headers tell the address of a client.
+    """The proxies whose headers are trusted to report a client's address.
 
-    Each proxy adds the address that it got a request from. So the last address that is not a
-    trusted proxy is the client's: anything before it may be invented.
+    Each proxy adds the address from which it received a request. So the last address that is not a
+    trusted proxy is the client's address. Anything before it may be forged.
 
     Args:
         entries: IP addresses and networks, such as `10.0.0.5` and `10.0.0.0/8`.
@@ -163,11 +163,11 @@ class TrustedProxies:
     def client_of(self, peer: str, headers: Iterable[tuple[bytes, bytes]]) -> str:
         """Return the address of the client whose request arrived from `peer`.
 
-        A client can send the header that its proxy does not use. If both are present and disagree,
-        neither is believed, and the address of the proxy is returned.
+        A client can send the header that its proxy does not use. If both headers are present and
+        disagree, both are ignored and the proxy's address is returned.
 
         Args:
-            peer: The address that the connection came from.
+            peer: The address from which the connection came.
             headers: The headers of the request, with names in lower case.
         """
         if not self._is_trusted(peer):
@@ -216,7 +216,7 @@ def _parse_address(host: str) -> "IPv4Address | IPv6Address | None":
 
 
 def _unwrap(address: Any) -> Any:
-    """Return the IPv4 address inside an IPv6 address, if there is one."""
+    """Return the IPv4 address inside an IPv6 address, if it contains one."""
     if address is None or address.version == 4:
         return address
     from ipaddress import IPv4Address, ip_network
@@ -228,11 +228,11 @@ def _unwrap(address: Any) -> Any:
 
 
 class PeerAddresses:
-    """The addresses of all connections that were tried for one server.
+    """The addresses of all connections that were attempted for one server.
 
-    A server on the local network may point to others there; a server elsewhere may not. So each
-    address is checked when a connection is opened, because a name may resolve differently a moment
-    later.
+    A server on the local network may refer the client to other servers on that network. A server
+    elsewhere may not. So each address is checked when a connection is opened, because a name may
+    resolve differently a moment later.
     """
 
     __slots__ = ("_all_private", "host")
@@ -243,7 +243,7 @@ class PeerAddresses:
 
     @property
     def private(self) -> bool | None:
-        """Whether every address was private; None if that is not known yet."""
+        """Whether every address was private, or None if this is not known yet."""
         return True if is_private(self.host) else self._all_private
 
     def open_socket(self, info: tuple[Any, ...]) -> "socket.socket":
@@ -261,9 +261,9 @@ class PeerAddresses:
 # origins, and the Host header
 
 Authority: TypeAlias = tuple[str, str]
-"""A host in lower case (IPv6 in brackets) and a port, which is empty if it is not given."""
+"""A lower-case host (IPv6 in brackets) and a port, which is empty if none is given."""
 HeaderOrigin: TypeAlias = tuple[str, str, str]
-"""Scheme, host and port of an Origin header; an allowed origin may have `*` as its port."""
+"""The scheme, host and port in an Origin header. An allowed origin may have `*` as its port."""
 ANY_ORIGIN: Final[HeaderOrigin] = ("*", "*", "*")
 _HOST = re.compile(
     r"(\[[0-9a-f:.]+(?:%[\w.~-]+)?\]|(?:[a-z0-9_-]+\.)*[a-z0-9_-]+\.?)(?::([0-9]*))?", re.ASCII
@@ -272,7 +272,7 @@ _ORIGIN = re.compile(r"([a-z][a-z0-9+.-]*)://(.*)", re.DOTALL)
 
 
 def parse_host(value: bytes) -> Authority | None:
-    """Parse a Host header, or the same part of an Origin; None if it is malformed."""
+    """Parse a Host header, or the same part of an Origin. Return None if it is malformed."""
     found = _HOST.fullmatch(value.decode("latin-1").lower().strip(" \t"))
     if found is None or not _is_possible_host(name := normalize_host(found[1])):
         return None
@@ -280,15 +280,15 @@ def parse_host(value: bytes) -> Authority | None:
 
 
 def _is_possible_host(name: str) -> bool:
-    """Return whether a host can exist. One that looks like an address must be one, because some
-    programs read 127.1 or 0x7f000001 as an address, too."""
+    """Return whether a host is plausible. A host that looks like an address must be a valid
+    address, because some programs also read 127.1 or 0x7f000001 as an address."""
     if name.startswith("["):
         return ":" in name and is_ip_address(name)
     return not _ODD_NUMBER.search(name) or is_ip_address(name)
 
 
 def parse_origin(value: bytes) -> HeaderOrigin | None:
-    """Parse an Origin header; None for `null` and anything else that is not an origin."""
+    """Parse an Origin header. Return None for `null` and anything else that is not an origin."""
     found = _ORIGIN.fullmatch(value.decode("latin-1").lower().strip(" \t"))
     host = None if found is None else parse_host(found[2].encode("latin-1"))
     if found is None or host is None:
@@ -297,7 +297,7 @@ def parse_origin(value: bytes) -> HeaderOrigin | None:
 
 
 def parse_allowed_host(entry: str) -> str:
-    """Parse an entry of `hosts=`; raise ConfigError if it is not a host."""
+    """Parse an entry in `hosts=`. Raise ConfigError if it is not a host."""
     found = "*" if entry == "*" else parse_host(entry.removeprefix("*.").encode())
     if found is None:
         raise ConfigError(
@@ -308,7 +308,7 @@ def parse_allowed_host(entry: str) -> str:
 
 
 def parse_allowed_origin(entry: str) -> HeaderOrigin:
-    """Parse an entry of `origins=`; raise ConfigError if it is not an origin."""
+    """Parse an entry in `origins=`. Raise ConfigError if it is not an origin."""
     if entry == "*":
         return ANY_ORIGIN
     any_port = entry.endswith(":*")
@@ -322,10 +322,11 @@ def parse_allowed_origin(entry: str) -> HeaderOrigin:
 
 
 def split_origin(url: str) -> tuple[str, str, int]:
-    """Return the scheme, host and port of a URL. URLs that share them may receive the same secrets.
+    """Return the scheme, host and port of a URL. URLs with the same origin may receive the same
+    secrets.
 
-    A WebSocket has the origin of the HTTP request that opens it. Raises ValueError for a port or an
-    IPv6 address that is malformed.
+    A WebSocket has the origin of the HTTP request that opens it. Raise ValueError if the port or
+    the IPv6 address is malformed.
     """
     from urllib.parse import urlsplit
 
@@ -345,8 +346,8 @@ def origin(url: str) -> str:
 
 
 def is_confidential(url: str) -> bool:
-    """Return whether nobody else can read data sent to a URL: it uses TLS, or stays on this
-    machine."""
+    """Return whether data sent to a URL is safe from eavesdroppers, because it uses TLS or stays on
+    this machine."""
     try:
         scheme, host, _ = split_origin(url)
     except ValueError:
@@ -355,15 +356,16 @@ def is_confidential(url: str) -> bool:
 
 
 def shown_url(url: str) -> str:
-    """Return a URL as messages may show it: without a user name, a password and a query, in which
-    many servers expect their key."""
+    """Return a URL for use in messages: without its user name, password and query, because many
+    servers expect their key in the query."""
     return re.sub(r"//[^/@]*@", "//", url).partition("?")[0]
 
 
 def why_not_openable(url: str) -> str | None:
-    """Return why a URL must not be opened in a browser, as a lower-case clause; None if it may.
+    """Return the reason why a URL must not be opened in a browser, as a lower-case clause, or None
+    if it may be opened.
 
-    A refused URL could mislead the user about its host, or do more than show a page.
+    A rejected URL could mislead the user about its host, or do more than show a page.
     """
     from urllib.parse import urlsplit
 
@@ -386,7 +388,7 @@ def why_not_openable(url: str) -> str | None:
 def open_in_browser(url: str) -> bool:
     """Open a URL in the user's browser. Return False if it must not or could not be opened.
 
-    This blocks as long as the browser does, so call it in a thread.
+    This function blocks for as long as the browser does, so call it in a thread.
     """
     if why_not_openable(url) is not None:
         return False

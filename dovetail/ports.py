@@ -1,11 +1,11 @@
-"""The types that the layers share. They have no behaviour beyond keeping their values consistent.
+"""The types that the layers share. They have no behaviour except keeping their values consistent.
 
-A `Channel` moves whole messages as bytes and does not interpret them. Implement it for a transport
-of your own: `Client(channel)` and `server.serve(channel)` accept any object with its methods
+A `Channel` moves whole messages as bytes and does not interpret them. Implement it to add your own
+transport: `Client(channel)` and `server.serve(channel)` accept any object with its methods
 (docs/guides/transports.md).
 
 A `Service` is a server as the layers below see it. A `Caller` is the other side, and a `Call` is
-one of its requests. A `Bus` connects the processes of one server. A `Guard` decides who may call a
+one of its requests. A `Bus` connects the processes of a server. A `Guard` decides who may call a
 server over HTTP, and a client presents `Credentials` to it.
 """
 
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 
 
 class LostReply(Struct, frozen=True, eq=False):
-    """An item that a channel delivers in place of a reply that will never come. The channel itself
-    stays open."""
+    """An item that a channel delivers in place of a reply that will never arrive. The channel
+    itself stays open."""
 
     id: Id
     """The id of the request."""
     error: DovetailError
-    """Why there is no reply; raised in the task that waits for it."""
+    """The reason why the reply is missing, which is raised in the task that waits for it."""
 
 
 Incoming: TypeAlias = bytes | TooLong | LostReply
@@ -48,8 +48,8 @@ because of its size, or a LostReply."""
 Receive: TypeAlias = Callable[[Incoming], None]
 """A function that is called with each item that a channel delivers."""
 OnClose: TypeAlias = Callable[[Exception | None], None]
-"""A function that is called once, when a channel has ended: with None for an orderly end, or else
-with the reason."""
+"""A function that is called once when a channel has ended, with the reason, or with None if the
+channel ended normally."""
 
 
 class Channel(Protocol):
@@ -60,26 +60,27 @@ class Channel(Protocol):
 
         Args:
             receive: Called with each message, in order.
-            ended: Called exactly once, when nothing more will come.
+            ended: Called exactly once, when no more messages will arrive.
         """
 
     def send(self, data: bytes) -> None:
-        """Queue one message. Never blocks and never raises: a lost connection is reported to
-        `ended`.
+        """Queue one message. This method never blocks and never raises an error. A lost connection
+        is reported to `ended`.
 
         Args:
             data: The message as JSON, without a newline.
         """
 
     async def drain(self) -> None:
-        """Wait until there is room in the queue."""
+        """Wait until the queue has room."""
 
     async def close(self) -> None:
-        """Send all queued messages, then end. This may be called twice, and from any task."""
+        """Send all queued messages, then end. This method may be called more than once and from any
+        task."""
 
 
 class Network(Struct, frozen=True):
-    """The network that a session runs over, in OpenTelemetry's terms. A channel may provide it as
+    """The network over which a session runs, in OpenTelemetry's terms. A channel may provide it as
     `network`."""
 
     transport: str
@@ -109,59 +110,62 @@ class Principal(Struct, frozen=True):
     claims: Mapping[str, Any] = {}
     """The claims of the token, as verified."""
     expires: float | None = None
-    """When the token expires, in seconds since the epoch (`time.time()`); None if it does not."""
+    """When the token expires, in seconds since the epoch (`time.time()`), or None if it never
+    expires."""
 
 
 MAX_ELICITATION_IDS = 64
 """The number of URL elicitations that are remembered for one caller."""
 MAX_TASK_IDS = 256
-"""The number of tasks for which one caller gets notifications without asking."""
+"""The number of tasks for which one caller receives notifications without asking."""
 
 
 class Caller(Struct, eq=False):
-    """The other side of a call: its revision, its capabilities, and its identity. There is one per
-    session, or one per request in the stateless era."""
+    """The other side of a call: its revision, its capabilities, and its identity. A session has one
+    caller. In the stateless era, each request has one."""
 
     revision: Revision
-    """The revision of the protocol that it uses."""
+    """The protocol revision that the caller uses."""
     info: Implementation | None = None
-    """Its name and version, if it reported them."""
+    """The caller's name and version, if it reported them."""
     capabilities: ClientCapabilities = field(default_factory=ClientCapabilities)
-    """The capabilities that it declared (default: none)."""
+    """The capabilities that the caller declared (default: none)."""
     log_level: int | None = 0
-    """The lowest severity of the log messages that it gets (default: 0, all messages); None for
-    none."""
+    """The lowest severity of the log messages that the caller receives (default: 0, for all
+    messages), or None for no messages."""
     state: Any = None
     """The value that the server's lifespan yielded."""
     principal: Principal | None = None
-    """The authenticated caller; None without authentication, as on stdio or without
+    """The authenticated caller, or None without authentication, as on stdio or without
     `Server(auth=…)`."""
     address: str | None = None
-    """The network address that its newest request came from, if there is one."""
+    """The network address from which its newest request came, if any."""
     roots: tuple[Any, ...] | None = None
-    """Its roots; None if they have to be requested."""
+    """The caller's roots, or None if they have to be requested."""
     roots_generation: int = 0
-    """The number of changes to its roots. A list that was requested before the last change is
-    outdated."""
+    """The number of changes to the caller's roots. A list that was requested before the last change
+    is outdated."""
     elicitation_ids: tuple[str, ...] = ()
-    """The ids of its newest URL elicitations, in the handshake era."""
+    """The ids of the caller's newest URL elicitations, in the handshake era."""
     on_url_elicitation: Callable[[str], None] | None = None
-    """Called with each of these ids, if other processes need to know them."""
+    """A function that is called with each of these ids if other processes need them."""
     subscribed_uris: frozenset[str] = frozenset()
-    """The resources whose changes it subscribed to, in the handshake era."""
+    """The resources to whose changes the caller subscribed, in the handshake era."""
     session_id: str = ""
-    """Identifies its session, in the handshake era; empty without one."""
+    """The key of the caller's session in the handshake era, or an empty string without a
+    session."""
     task_ids: tuple[str, ...] = ()
-    """The ids of its newest tasks, in the handshake era."""
+    """The ids of the caller's newest tasks, in the handshake era."""
     is_shut_down: bool = False
-    """Whether it has sent `shutdown`, after which only `exit` is accepted (draft dialect)."""
+    """Whether the caller has sent `shutdown`, after which only `exit` is accepted (draft
+    dialect)."""
 
     def invalidate_roots(self) -> None:
         """Forget the roots, so that they are requested again."""
         self.roots, self.roots_generation = None, self.roots_generation + 1
 
     def remember_elicitation(self, id: str) -> None:
-        """Remember a URL elicitation: this caller is notified when its user has finished.
+        """Remember a URL elicitation, so that this caller is notified when its user has finished.
 
         Args:
             id: The id of the elicitation.
@@ -169,7 +173,7 @@ class Caller(Struct, eq=False):
         self.elicitation_ids = (*self.elicitation_ids, id)[-MAX_ELICITATION_IDS:]
 
     def remember_task(self, id: str) -> None:
-        """Remember a task: this caller is notified of its progress.
+        """Remember a task, so that this caller is notified of its progress.
 
         Args:
             id: The id of the task.
@@ -184,7 +188,7 @@ class Call(Struct, eq=False):
     id: Id
     """The id of the request, as the client chose it."""
     method: Method
-    """The method that is called."""
+    """The method of the request."""
     params: Any
     """The params, as the method's type."""
     caller: Caller
@@ -193,51 +197,53 @@ class Call(Struct, eq=False):
     """The stream for messages that belong to the call: notifications, and questions to the
     client."""
     cancelled: bool = False
-    """Whether nobody is waiting for the reply any more."""
+    """Whether the client has stopped waiting for the reply."""
     timed_out: bool = False
     """Whether the tool's timeout has passed. The call is answered with an error, and the
     handler's result is discarded."""
     abort_error: ProtocolError | None = None
     """The error that ended the call before its reply was sent."""
     finished: bool = False
-    """Whether it was answered or cancelled. From then on, no messages that belong to it are
-    sent."""
+    """Whether the call was answered or cancelled. No messages that belong to it are sent
+    afterwards."""
     error_code: int | None = None
-    """The code of the error that it was answered with."""
+    """The code of the error with which the call was answered."""
     protocol_handler: "CallHandler | None" = None
-    """The handler of methods that belong to the protocol itself (subscriptions, log levels); the
-    server passes their calls on to it."""
+    """The handler for methods that belong to the protocol itself (subscriptions, log levels). The
+    server passes calls to these methods on to it."""
     principal: Principal | None = None
     """Who sent this request. Each request in a session may carry a different token."""
     address: str | None = None
-    """The network address that it came from."""
+    """The network address from which the request came."""
     missing_scopes: tuple[str, ...] = ()
     """The scopes that the caller would have needed."""
     progress: Any = None
-    """Sends its progress notifications; None if the client did not ask for them."""
+    """The sender of its progress notifications, or None if the client did not ask for them."""
     run: Any = None
-    """The suspendable call or task that runs the handler, if that may outlive the request."""
+    """The suspendable call or task that runs the handler, if the handler may outlive the
+    request."""
     once_results: dict[str, Any] | None = None
-    """The results of `ctx.once` by key, as JSON; a future while a step is running."""
+    """The results of `ctx.once` by key, as JSON. A step that is still running is represented by a
+    future."""
     input_responses: Mapping[str, Any] = {}
     """The client's answers, for a handler that returns InputRequired."""
     request_state: str | None = None
     """The state that this handler returned with its questions."""
     timeout_clock: Any = None
-    """The timer that ends the handler; it is paused while the client is being asked."""
+    """The timer that ends the handler. It is paused while the client is being asked."""
     detach: "Callable[[Call], Awaitable[Call]] | None" = None
-    """Turns the call into a task, if that is still undecided, and returns the call that the handler
-    continues with."""
+    """A function that turns the call into a task, if this is still undecided, and returns the call
+    with which the handler continues."""
     open_questions: int = 0
     """The number of questions on the back channel that have no answer yet."""
     rounds: int = 0
-    """The number of rounds of questions that it has asked on the back channel."""
+    """The number of rounds of questions that the call has asked on the back channel."""
     task: "asyncio.Task[None] | None" = None
-    """The asyncio task that answers it."""
+    """The asyncio task that answers the call."""
 
     @property
     def revision(self) -> Revision:
-        """The revision in which this call is answered."""
+        """The revision used to answer this call."""
         return self.caller.revision
 
     @property
@@ -247,9 +253,9 @@ class Call(Struct, eq=False):
 
 
 CallHandler: TypeAlias = Callable[[Call], Awaitable[Any]]
-"""A function that answers a call with a result, or raises a ProtocolError to refuse it."""
+"""A function that answers a call with a result, or raises a ProtocolError to reject it."""
 Redact: TypeAlias = Callable[[str], str]
-"""A function that takes an outgoing string and returns it without its secrets."""
+"""A function that receives an outgoing string and returns it without its secrets."""
 ChangeListener: TypeAlias = Callable[[str, Any], None]
 """A function that is called with each change, as the method and params of its notification. It may
 be called from any thread."""
@@ -259,26 +265,27 @@ class Service(Protocol):
     """A server as the layers below see it. `Server` is one implementation; a gateway is another."""
 
     info: Implementation
-    """Its name and version."""
+    """The server's name and version."""
     instructions: str | None
     """Instructions for the model."""
     capabilities: ServerCapabilities
-    """The capabilities that it declares."""
+    """The capabilities that the server declares."""
     revisions: tuple[Revision, ...]
-    """The revisions that it serves, oldest first."""
+    """The revisions that the server supports, oldest first."""
     limits: "Limits"
     """Its limits."""
     redact: Redact | None
-    """A function that removes secrets from everything that it sends."""
+    """A function that removes secrets from everything that the server sends."""
     replay: bool
     """Whether a handler that asked its client is always run again from the beginning, as it would
     be in another process."""
     guard: "Guard | None"
-    """The guard that decides who may call it over HTTP and WebSocket; None admits everybody."""
+    """The guard that decides who may call the server over HTTP and WebSocket. None admits
+    everybody."""
 
     @property
     def scopes(self) -> tuple[str, ...]:
-        """All scopes that any of its components needs."""
+        """All scopes that the server's components require."""
 
     @property
     def extensions(self) -> "Extensions":
@@ -302,13 +309,13 @@ class Service(Protocol):
             caller: Who requests it.
 
         Raises:
-            Forbidden: The caller lacks a scope that the request needs.
+            Forbidden: The caller lacks a scope that the request requires.
             Overloaded: The caller has reached a rate limit.
         """
 
     def expect_round(self, call: Call, state: str) -> None:
-        """Prepare for the request with which the client answers the questions of a call. It is
-        part of the same call, so it does not count against rate limits.
+        """Prepare for the request with which the client answers a call's questions. It is part of
+        the same call, so it does not count against rate limits.
 
         Args:
             call: The call that asks.
@@ -319,15 +326,15 @@ class Service(Protocol):
         """Answer a call.
 
         Args:
-            call: The call. If it has a `protocol_handler`, that is called instead of the server's
-                own handler.
+            call: The call. If it has a `protocol_handler`, this handler is called instead of the
+                server's own handler.
         """
 
     def observe(self, observer: Any) -> None:
-        """Add an observer, outside of all middleware.
+        """Add an observer outside all middleware.
 
         Args:
-            observer: An `Observer`, which sees every call and every refusal.
+            observer: An `Observer`, which sees every call and every rejected request.
         """
 
     def session_ended(self, caller: Caller, network: Network | None, seconds: float) -> None:
@@ -379,15 +386,15 @@ class Service(Protocol):
 
 MEMBERS_CHANGED = "bus/parted"
 """The topic on which a bus itself reports that another process has left, or that this process has
-lost or regained contact with all others."""
+lost or regained contact with all other processes."""
 
 
 class Bus(Protocol):
-    """The connection between the processes of one server. A payload is any value that MessagePack
-    can encode."""
+    """The connection between the processes of a server. A payload is any value that MessagePack can
+    encode."""
 
     alone: bool
-    """Whether no other process can be reached."""
+    """Whether this process cannot reach any other process."""
 
     def on(self, topic: str, handler: Callable[[Any], Any]) -> None:
         """Handle the messages and questions of other processes on a topic.
@@ -431,7 +438,8 @@ class HttpRequest(Struct, kw_only=True):
     body: bytes = b""
     """The body, complete."""
     url: str = ""
-    """The full URL with its query: as the client sees it, or the target of an outgoing request."""
+    """The full URL with its query, either as the client sees it or as the target of an outgoing
+    request."""
     address: str | None = None
     """The network address of the client."""
 
@@ -448,9 +456,9 @@ class HttpResponse(Struct, kw_only=True):
 
 
 Fetch: TypeAlias = Callable[[HttpRequest], Awaitable[HttpResponse]]
-"""A function that sends a request and returns the response, whatever its status, or raises
-ConnectFailed or TimedOut. Redirects are not followed, sizes and times are bounded, and addresses of
-the local network are refused unless they are allowed."""
+"""A function that sends a request and returns the response, regardless of its status, or raises
+ConnectFailed or TimedOut. Redirects are not followed, sizes and times are limited, and addresses on
+the local network are rejected unless they are allowed."""
 
 
 class PublicUrl(Struct, frozen=True, eq=False):
@@ -459,18 +467,19 @@ class PublicUrl(Struct, frozen=True, eq=False):
     url: str
     """The URL of the endpoint, for which tokens must be issued."""
     base: str
-    """The base URL of the guard's own pages: origin and mount point, without a trailing slash."""
+    """The base URL of the guard's own pages, which consists of the origin and the mount point,
+    without a trailing slash."""
     ring: "KeyRing"
     """The server's keys."""
     fetch: Fetch
-    """Fetches URLs that strangers supply."""
+    """A function that fetches URLs supplied by strangers."""
     fetch_trusted: Fetch | None = None
-    """Fetches URLs from the configuration, which may be on the local network."""
+    """A function that fetches URLs from the configuration, which may be on the local network."""
     scopes: tuple[str, ...] = ()
-    """All scopes that the server's tools, resources and prompts need."""
+    """All scopes that the server's tools, resources and prompts require."""
     is_configured: bool = True
-    """Whether the URL comes from the server's configuration. Otherwise it is taken from the
-    request, and an attacker may have chosen it."""
+    """Whether the URL comes from the server's configuration. Otherwise, it comes from the request,
+    and an attacker may have chosen it."""
 
 
 class RequestIdentity(Struct, frozen=True, eq=False):
@@ -481,19 +490,19 @@ class RequestIdentity(Struct, frozen=True, eq=False):
     principal: Principal | None = None
     """The caller, as the guard identified it."""
     public_url: PublicUrl | None = None
-    """The public URL at which the guard admitted it."""
+    """The public URL at which the guard admitted the request."""
     request: HttpRequest | None = None
     """The request that the guard admitted."""
 
 
 class Guard(Protocol):
-    """An object that decides who may call a server. `dovetail.auth` provides several;
+    """An object that decides who may call a server. `dovetail.auth` provides several guards, and
     `Server(auth=…)` accepts any.
 
     A guard may have three optional members. `recheck(request, public_url)` is called instead of
     `admit` for a request that was admitted before and is still being answered, because some proofs
     can be used only once. `check_base_url(base)` may raise an error before the first request if the
-    guard cannot work at the URL of the server. `secrets` names the headers that are hidden from
+    guard cannot work at the server's URL. `secrets` names the headers that are hidden from
     handlers.
     """
 
@@ -527,8 +536,9 @@ class Guard(Protocol):
 
 
 class Credentials(Protocol):
-    """The credentials of a client. `dovetail.auth` provides several; `Client(auth=…)` accepts any.
-    All methods except `bind` are called on the object that `bind` returned, from one event loop."""
+    """A client's credentials. `dovetail.auth` provides several kinds, and `Client(auth=…)` accepts
+    any. All methods except `bind` are called on the object that `bind` returned, from one event
+    loop."""
 
     def bind(self, url: str, fetch: Fetch) -> "Credentials":
         """Return these credentials for one server.

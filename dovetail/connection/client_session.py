@@ -77,8 +77,9 @@ class ProbeFailed(DovetailError):
     """The era probe got no answer, and `initialize` needs a new connection.
 
     Args:
-        message: What happened. died: Whether the server exited because of the probe, which shows
-        that it uses the handshake.
+        message: What happened.
+        died: Whether the server exited because of the probe, which shows that it uses the
+            handshake.
     """
 
     def __init__(self, message: str, *, died: bool) -> None:

@@ -50,8 +50,10 @@ class Observer:
         """Observe the end of a handshake-era session. Must not raise.
 
         Args:
-            side: Which side this is: "server" or "client". revision: The revision of the session.
-            network: The network over which the session ran, if known. seconds: How long it lasted.
+            side: Which side this is: "server" or "client".
+            revision: The revision of the session.
+            network: The network over which the session ran, if known.
+            seconds: How long the session lasted.
         """
 
 

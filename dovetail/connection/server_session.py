@@ -77,8 +77,8 @@ class ServerSession:
 
     @property
     def revision(self) -> Revision | None:
-        """The revision of the handshake, or else of the last request. Errors for unreadable
-        messages are encoded in it."""
+        """The revision of the handshake or, without a handshake, of the last request. It is used to
+        encode errors for unreadable messages."""
         return self._last_revision if self.caller is None else self.caller.revision
 
     @revision.setter
@@ -87,13 +87,13 @@ class ServerSession:
 
     @property
     def network(self) -> Network | None:
-        """The network that the channel runs over, if known."""
+        """The network over which the channel runs, if known."""
         return getattr(self._connection.channel, "network", None)
 
     # for the connection
 
     def on_request(self, request: Request) -> Call | bytes:
-        """Turn a request into a call, or return its reply. Raise an error to refuse it."""
+        """Turn a request into a call, or return its reply. Raise an error to reject the request."""
         if self._has_identities:
             self._update_identity()
         return self.dispatcher.accept(request, self)
@@ -144,7 +144,7 @@ class ServerSession:
             self.caller.invalidate_roots()
 
     def on_initialized(self) -> None:
-        """Start sending requests and notifications."""
+        """Allow requests and notifications to be sent."""
         self._is_ready = self.caller is not None
         if self.initialized is not None:
             self.initialized.set()
@@ -157,11 +157,11 @@ class ServerSession:
     # for handlers
 
     def notify(self, call: Call, method: str, params: Any) -> None:
-        """Send a notification that belongs to a call, unless the call is finished."""
+        """Send a notification that belongs to a call, unless the call has finished."""
         self._send(self.dispatcher.encode_call_notification(call, method, params))
 
     async def ask(self, call: Call, method: Method, params: Any) -> Any:
-        """Send a request to the client, on behalf of a call of the handshake era."""
+        """Send a request to the client on behalf of a handshake-era call."""
         try:
             return await self._connection.request(call.caller.revision, method, params)
         except PeerError as refusal:
@@ -170,10 +170,10 @@ class ServerSession:
             raise ToolError(f"The client disconnected before it answered {method.name}") from None
 
     def close_stream(self, call: Call) -> None:
-        """Do nothing: the channel is the only stream."""
+        """Do nothing, because the channel is the only stream."""
 
     async def ping(self, timeout: float) -> None:
-        """Ping the client if there is a session whose revision has pings. Without a session, a
+        """Ping the client if it has a session whose revision supports pings. Without a session, a
         server may not send requests."""
         if self.caller is not None and self._is_ready and self.caller.revision.pings:
             await self._connection.request(
@@ -181,7 +181,7 @@ class ServerSession:
             )
 
     async def drain(self) -> None:
-        """Wait until there is room in the channel's queue."""
+        """Wait until the channel's queue has room."""
         await self._connection.channel.drain()
 
     def _notify_caller(self, method: str, params: Params) -> None:

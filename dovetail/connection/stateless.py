@@ -30,8 +30,8 @@ from .handshake import version_names
 MAX_CLIENTS, MAX_KEY_BYTES = 256, 4096
 ClientDescription = tuple[Implementation | None, ClientCapabilities]
 _clients: BoundedDict[bytes, ClientDescription] = BoundedDict(MAX_CLIENTS)
-"""Recently seen clients, keyed by their description of themselves: at most MAX_CLIENTS, with keys
-of at most MAX_KEY_BYTES."""
+"""Recently seen clients, keyed by their own descriptions. The cache holds at most MAX_CLIENTS
+clients, with keys of at most MAX_KEY_BYTES."""
 
 
 def caller_of(meta: Meta, served: dict[Any, Revision], service: Service, state: Any) -> Caller:
@@ -75,7 +75,7 @@ def _client(meta: Meta) -> ClientDescription:
 
 
 def unsupported_version(requested: Any, served: tuple[Revision, ...]) -> UnsupportedVersion:
-    """Return the error for an unsupported version, which lists the supported ones."""
+    """Return the error for an unsupported version. The error lists the supported versions."""
     names = version_names(served)
     return UnsupportedVersion(
         f"Unsupported protocol version {requested!r}; this server supports {', '.join(names)}",

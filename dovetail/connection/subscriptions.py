@@ -1,9 +1,10 @@
-"""Subscriptions on the server's side: which clients are notified of a change, in both eras.
+"""Subscriptions on the server's side, which determine the clients that are notified of a change, in
+both eras.
 
 Handshake era: every session is notified of changes to lists; the sessions that subscribed to a
 resource are notified of its updates. Stateless era: notifications are sent only on a stream that
-the client opened with `subscriptions/listen`, filtered by what it asked for. In either era, an
-extension's notifications are sent to the clients that declared it.
+the client opened with `subscriptions/listen`, and only the kinds that it requested. In either era,
+an extension's notifications are sent to the clients that declared the extension.
 https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/subscriptions
 """
 
@@ -29,7 +30,7 @@ LISTS = {
     "notifications/prompts/list_changed": "prompts_list_changed",
     "notifications/resources/list_changed": "resources_list_changed",
 }
-"""The field of the subscription filter for each notification."""
+"""The subscription filter field for each notification."""
 UPDATED = "notifications/resources/updated"
 RESOURCES = ("notifications/resources/list_changed", UPDATED)
 
@@ -52,13 +53,13 @@ class ServerSubscriptions:
         return EmptyResult()
 
     async def unsubscribe(self, call: Call) -> EmptyResult:
-        """Answer `resources/unsubscribe`, even if there is no such subscription."""
+        """Answer `resources/unsubscribe`, even if the subscription does not exist."""
         call.caller.subscribed_uris = call.caller.subscribed_uris - {call.params.uri}
         return EmptyResult()
 
     async def listen(self, call: Call) -> ListenResult:
-        """Answer `subscriptions/listen`: acknowledge, then wait until the client cancels, its token
-        expires or the server shuts down."""
+        """Answer `subscriptions/listen`: acknowledge the request, then wait until the client
+        cancels it, its token expires or the server shuts down."""
         wanted: SubscriptionFilter = call.params.notifications
         if max(len(wanted.resource_subscriptions or ()), len(wanted.task_ids or ())) > self._limit:
             raise Overloaded(f"A subscription may name at most {self._limit} resources or tasks")
@@ -93,8 +94,8 @@ class ServerSubscriptions:
                 ended.set_result(None)
 
     def matching_streams(self, method: str, params: Params) -> Iterator[tuple[Call, Params]]:
-        """Yield the call of each stream that gets this notification, with the params tagged for
-        that stream."""
+        """Yield the call for each stream that receives this notification, with the params tagged
+        for that stream."""
         for call, (wanted, _) in list(self._streams.items()):
             if method in LISTS:
                 matches = getattr(wanted, LISTS[method])
@@ -111,7 +112,7 @@ class ServerSubscriptions:
 
 
 def is_subscribed(caller: Caller, method: str, params: Params) -> bool:
-    """Return whether a caller of the handshake era gets this notification."""
+    """Return whether a handshake-era caller receives this notification."""
     if method not in caller.revision.methods or caller.is_shut_down:
         return False
     if isinstance(params, ElicitationCompleteParams):
@@ -124,8 +125,8 @@ def is_subscribed(caller: Caller, method: str, params: Params) -> bool:
 
 
 def coalescing_key(params: Params) -> str:
-    """Return the key that identifies the subject of a change. Of several changes with the same key
-    in one turn of the loop, only the last is sent (`merge_changes`)."""
+    """Return the key that identifies the subject of a change. If several changes in one iteration
+    of the event loop have the same key, only the last is sent (`merge_changes`)."""
     if isinstance(params, ElicitationCompleteParams):
         return params.elicitation_id
     task = related_task_id(params)
@@ -147,7 +148,7 @@ def related_task_id(params: Params) -> str | None:
 
 
 def merge_changes(before: Params | None, now: Params) -> Params:
-    """Combine two changes to one list."""
+    """Combine two changes to the same list."""
     if not isinstance(before, ListChangedParams) or not isinstance(now, ListChangedParams):
         return now
     added = [*(before.added or []), *(now.added or [])]
@@ -158,8 +159,9 @@ def merge_changes(before: Params | None, now: Params) -> Params:
 def changed_resources(
     changes: Mapping[tuple[str, str], Params], *, together: bool
 ) -> list[ResourcesChangedParams]:
-    """Return what `resources/changed` says about these changes: the URIs of all resources that were
-    updated, added or removed, in one message if `together`, else in one message each."""
+    """Return the params of `resources/changed` for these changes: the URIs of all resources that
+    were updated, added or removed. They are in one message if `together` is true, otherwise in one
+    message each."""
     found = [params for (method, _), params in changes.items() if method in RESOURCES]
     uris = list(dict.fromkeys(uri for params in found for uri in _changed_uris(params)))
     groups = [[uri] for uri in uris] if uris and not together else [uris] if found else []
@@ -180,5 +182,5 @@ def _changed_uris(params: Params) -> list[str]:
 
 
 def _covers(uris: Collection[str], uri: str) -> bool:
-    """Return whether one of the URIs is this one, or an ancestor of it."""
+    """Return whether one of the URIs is this URI or an ancestor of it."""
     return uri in uris or any(uri.startswith(parent.rstrip("/") + "/") for parent in uris)

@@ -1,10 +1,11 @@
 """Tickets in elicitation URLs, so that only the user who was asked can use them.
 
 A user who is asked to visit a page could pass its URL on, and have somebody else sign in on their
-behalf. So the URL carries a ticket: the id of the elicitation and its expiry, sealed, and bound to
-the server and to the user who was asked. The user's name is not in it, because the client sees the
-URL. The page identifies its visitor itself, for example by a cookie, and checks the ticket for that
-user. Only the ticket is protected: the rest of the URL may have been changed on the way.
+behalf. So the URL carries a ticket, which contains the elicitation's id and expiry. It is sealed
+and bound to the server and to the user who was asked. The ticket does not contain the user's name,
+because the client sees the URL. The page identifies its visitor itself, for example by a cookie,
+and checks the ticket for that user. Only the ticket is protected; the rest of the URL may have been
+modified in transit.
 https://modelcontextprotocol.io/specification/2026-07-28/client/elicitation#phishing
 """
 
@@ -24,7 +25,7 @@ PARAMETER = "ticket"
 
 
 def bind_url(ring: KeyRing, url: str, server: str, user: str | None, id: str, life: float) -> str:
-    """Return the URL with a ticket that is valid for this user of this server for `life`
+    """Return the URL with a ticket that is valid for this user on this server for `life`
     seconds."""
     data = msgspec.msgpack.encode((id, time.time() + life))
     ticket = ring.seal(PURPOSE, data, bound=_bound(server, user))
@@ -34,8 +35,8 @@ def bind_url(ring: KeyRing, url: str, server: str, user: str | None, id: str, li
 
 
 def check_ticket(ring: KeyRing, given: str, server: str, user: str | None) -> str:
-    """Return the id in a ticket, or in the ticket of a URL. Raise UrlRefused if the ticket is not
-    valid for this user."""
+    """Return the id in a ticket, or in a URL's ticket. Raise UrlRefused if the ticket is not valid
+    for this user."""
     try:
         ticket = parse_qs(urlsplit(given).query).get(PARAMETER, [""])[-1] if "?" in given else given
         id, expires = msgspec.msgpack.decode(
@@ -51,7 +52,7 @@ def check_ticket(ring: KeyRing, given: str, server: str, user: str | None) -> st
 
 
 def without_ticket(url: str) -> str:
-    """Return the URL without its ticket, which differs each time."""
+    """Return the URL without its ticket, because the ticket is different each time."""
     parts = urlsplit(url)
     given = parts.query.split("&")
     kept = [part for part in given if part.partition("=")[0] != PARAMETER]

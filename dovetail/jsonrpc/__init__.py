@@ -1,1 +1,1 @@
-"""JSON-RPC 2.0. Nothing about MCP and nothing asynchronous belongs here."""
+"""JSON-RPC 2.0. Nothing in this package is asynchronous or specific to MCP."""

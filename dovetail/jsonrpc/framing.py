@@ -1,8 +1,8 @@
 """Newline framing: split chunks of bytes into lines.
 
-Chunks are kept in a list until a newline arrives, and only the new chunk is searched, so a line of
-many megabytes takes linear time. A line over the limit is discarded as it streams in, up to its
-newline, and one `TooLong` takes its place. The lines around it are not lost.
+Chunks are kept in a list until a newline arrives, and only the new chunk is searched, so reading a
+line of many megabytes takes linear time. A line that exceeds the limit is discarded as it arrives,
+up to its newline, and replaced by one `TooLong`. The lines around it are not lost.
 """
 
 from typing import Final
@@ -21,7 +21,7 @@ class TooLong(Struct, frozen=True):
 
 
 class LineSplitter:
-    """A buffer that splits a byte stream into lines, without their newlines. Empty lines are
+    """A buffer that splits a byte stream into lines and removes their newlines. Empty lines are
     skipped."""
 
     def __init__(self, limit: int) -> None:
@@ -56,7 +56,8 @@ class LineSplitter:
         return [line for line in lines if line and line != b"\r"]
 
     def rest(self) -> bytes:
-        """Return the bytes after the last newline: the final line, once the input has ended."""
+        """Return the bytes after the last newline, which are the final line once the input has
+        ended."""
         rest = b"" if self._dropping else b"".join(self._parts)
         self._parts, self._size, self._dropping = [], 0, False
         return rest

@@ -1,13 +1,13 @@
-"""The four messages of JSON-RPC 2.0 and the batch that one revision of MCP allows: their types,
-decoding and encoding.
+"""The types, decoding and encoding of the four JSON-RPC 2.0 messages and of the batch that one
+revision of MCP allows.
 
-Params and results stay raw bytes here. The code that knows the method decodes them once, directly
-into the method's type.
+Params and results remain raw bytes in this module. The code that handles the method decodes them
+once, directly into the method's type.
 
 Incoming: msgspec makes one pass over the envelope and leaves params and result raw. For any input,
 the outcome is a message, a batch, or `Malformed` with the ErrorResponse to send back; no other
-exception is raised. msgspec skips raw parts without checking their UTF-8, so bytes that are not
-plain ASCII are checked as a whole first, at memory speed. msgspec's recursion guard bounds the
+exception is raised. msgspec skips raw parts without checking their UTF-8, so input that is not
+plain ASCII is first checked as a whole, at memory speed. msgspec's recursion guard bounds the
 depth, including raw parts.
 
 Outgoing: msgspec encodes in one pass. Callers handle values that cannot be encoded
@@ -66,8 +66,8 @@ Message: TypeAlias = Request | Notification | Response | ErrorResponse
 
 
 class Batch(Struct):
-    """Several messages in one. An item that was not a message is replaced by the ErrorResponse to
-    send back."""
+    """Several messages that were sent as one. An item that was not a message is replaced by the
+    ErrorResponse to send back."""
 
     messages: list[Message]
     refused: list[ErrorResponse]
@@ -79,8 +79,8 @@ PARSE_ERROR, INVALID_REQUEST = -32700, -32600
 class Malformed(Exception):
     """The bytes are not a message.
 
-    `failure` is the reply to the sender. `reply` is True if the bytes were a broken reply, None if
-    they might have been one.
+    `failure` is the reply to the sender. `reply` is True if the bytes were a malformed reply, and
+    None if they might have been.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ _error = msgspec.json.Decoder(_Error).decode
 _items = msgspec.json.Decoder(list[Raw]).decode
 _any = msgspec.json.Decoder().decode
 encode = msgspec.json.Encoder().encode
-"""Encode any message, or any part of one."""
+"""Encode any message or part of a message."""
 
 _WHITESPACE = b" \t\r\n"
 _ID = re.compile(rb'"id"\s*:\s*(-?\d{1,20}(?=[\s,}])|"[^"\\]{0,100}")')
@@ -208,7 +208,7 @@ def _batch(data: bytes) -> Batch:
 
 
 def _invalid(data: bytes, error: msgspec.MsgspecError) -> Malformed:
-    """Explain why JSON is not a message, under its id if that can be read."""
+    """Explain why a JSON value is not a message, using its id if it can be read."""
     id: Id | None = None
     reply = False
     try:
