@@ -1,18 +1,18 @@
-"""Proof of possession (DPoP, RFC 9449) for clients and servers: a stolen token is useless.
+"""Proof of possession (DPoP, RFC 9449) for clients and servers, which makes a stolen token useless.
 
-The client has a key and signs each request: the method, the URL, the time and the access token. The
-token itself contains the thumbprint of the key (`cnf.jkt`). A proof is valid only once and for a
-short time. The server remembers the `jti` of each accepted proof until the proof is too old to be
-accepted again. The number of remembered proofs is limited. If it is exceeded, proofs as old as the
-forgotten ones are refused, so no proof is ever accepted twice.
+For each request, the client signs the method, the URL, the time and the access token with its key.
+The token itself contains the thumbprint of the key (`cnf.jkt`). A proof is valid only once and for
+a short time. The server remembers the `jti` of each accepted proof until the proof is too old to be
+accepted again. The number of remembered proofs is limited. If the limit is exceeded, proofs as old
+as the forgotten ones are refused, so no proof is ever accepted twice.
 
-A server may also require its own nonce in each proof, so that proofs cannot be made in advance. The
-nonce of this server is the sealed current time. Every process with the same keys recognises it. It
-is replaced after half the `window` of the `Checker`.
+A server may also require its own nonce in each proof, so that proofs cannot be made in advance.
+This server's nonce is the sealed current time. Every process with the same keys recognises the
+nonce, which is replaced after half of the `Checker`'s `window`.
 
 A client generates its key when it is first needed. It stores the latest nonce from each origin
 (https://www.rfc-editor.org/rfc/rfc9449#section-8.2). A request that was refused only because it
-lacked a nonce is sent once more, with a new proof.
+lacked a nonce is sent one more time, with a new proof.
 """
 
 import threading
@@ -42,7 +42,7 @@ NONCE_NEEDED = "use_dpop_nonce"
 
 
 class ProofRefused(ValueError):
-    """Raised for a proof that is not accepted. The message gives the reason.
+    """Raised if a proof is not accepted. The message gives the reason.
 
     Attributes:
         nonce: Whether the proof was refused only because it lacks this server's nonce.
@@ -60,7 +60,7 @@ class DpopSigner:
 
     def __init__(self, key: dict[str, Any] | None = None) -> None:
         self.jwk = key or jose.generate_key()
-        """The key with its private members. Store it together with the tokens."""
+        """The key, including its private members. Store it together with the tokens."""
         self.thumbprint = jose.thumbprint(self.jwk)
         self._key = jose.load_key(self.jwk)
         self._header = {"typ": PROOF_TYPE, "alg": "ES256", "jwk": jose.public_jwk(self.jwk)}
@@ -68,7 +68,7 @@ class DpopSigner:
     def proof(
         self, method: str, url: str, access_token: str | None = None, nonce: str | None = None
     ) -> str:
-        """Return a new proof: the value of the `DPoP` header of one request."""
+        """Return a new proof, which is the value of the `DPoP` header for one request."""
         claims: dict[str, Any] = {
             "jti": token_urlsafe(16),
             "htm": method,
@@ -83,7 +83,7 @@ class DpopSigner:
 
 
 class DpopClient:
-    """The key of a client, and the nonces that origins expect in its proofs."""
+    """A client's key, and the nonces that each origin expects in its proofs."""
 
     def __init__(self) -> None:
         self._jwk: dict[str, Any] | None = None
@@ -92,16 +92,16 @@ class DpopClient:
 
     @property
     def jwk(self) -> dict[str, Any] | None:
-        """The key with its private members, or None if there is no key yet."""
+        """The key, including its private members, or None if there is no key yet."""
         return self._jwk if self._signer is None else self._signer.jwk
 
     def use_key(self, jwk: dict[str, Any] | None) -> None:
-        """Use a stored key. None keeps the current key."""
+        """Use a stored key. If it is None, keep the current key."""
         if jwk is not None and jwk != self.jwk:
             self._jwk, self._signer = jwk, None
 
     def proof_header(self, method: str, url: str, access_token: str | None = None) -> str:
-        """Return a proof for one request, with the nonce of its origin."""
+        """Return a proof for one request, with the nonce that its origin expects."""
         nonce = self._nonces.get(origin(url))
         return self.signer().proof(method, to_http_scheme(url), access_token, nonce)
 
@@ -113,7 +113,7 @@ class DpopClient:
         return self._signer
 
     def remember_nonce(self, url: str, answer: HttpResponse) -> bool:
-        """Remember the nonce of a response. Returns False if there is none."""
+        """Remember the nonce in a response. Returns False if the response has none."""
         nonce = answer.headers.get("dpop-nonce", "")
         if not 0 < len(nonce) <= MAX_NONCE_LENGTH:
             return False
@@ -137,10 +137,10 @@ class Checker:
         nonces: Whether each proof must contain a nonce from this server, so that proofs cannot be
             made in advance (default: False).
         algorithms: The signature algorithms to accept.
-        window: How many seconds the time of a proof may differ from this server's clock, in either
+        window: How many seconds a proof's time may differ from this server's clock, in either
             direction (default: 60).
-        remembered: How many accepted proofs to remember (default: 100,000). If there are more
-            within the window, the oldest proofs are refused rather than accepted twice.
+        remembered: How many accepted proofs to remember (default: 100,000). If more proofs arrive
+            within the window, the oldest ones are refused rather than accepted twice.
     """
 
     def __init__(
@@ -197,32 +197,37 @@ class Checker:
             The thumbprint of the key that signed the proof.
 
         Raises:
-            ProofRefused: The proof is missing, invalid, too old, or was used before.
+            ProofRefused: The proof is missing, invalid, too old or already used.
         """
         if not proof:
-            raise ProofRefused("there is no DPoP header")
+            raise ProofRefused("the DPoP header is missing")
         header, claims = self._verify(proof)
         now = time.time()
         issued_at = claims.get("iat")
         if claims.get("htm") != method:
-            raise ProofRefused("it is for a different method")
+            raise ProofRefused("the method (htm) does not match")
         if not is_same_url(claims.get("htu"), url):
             raise ProofRefused(
-                "it is for a different URL; if the client used the correct URL, set public_url= on "
+                "the URL (htu) does not match; if the client used the correct URL, set "
+                "public_url= on "
                 "the server"
             )
         if (
             not isinstance(issued_at, int | float)
             or not now - self._window <= issued_at <= now + self._window
         ):
-            raise ProofRefused(f"its iat is not within {self._window:g} s of this server's clock")
+            raise ProofRefused(
+                f"the issue time (iat) is not within {self._window:g} s of this server's clock"
+            )
         if access_token is not None and not _equal(claims.get("ath"), jose.s256(access_token)):
-            raise ProofRefused("it is for a different access token")
+            raise ProofRefused("the proof is for a different access token")
         found = jose.thumbprint(header["jwk"])
         if thumbprint is not None and not compare_digest(found, thumbprint):
-            raise ProofRefused("it is not signed with the key that the access token is bound to")
+            raise ProofRefused(
+                "the proof is not signed with the key that the access token is bound to"
+            )
         if self.nonces and not self._is_current(claims.get("nonce"), ring, now):
-            raise ProofRefused("it must contain this server's nonce", nonce=True)
+            raise ProofRefused("the proof must contain this server's nonce", nonce=True)
         self._accept_once(claims.get("jti"), found, float(issued_at), now)
         return found
 
@@ -230,7 +235,7 @@ class Checker:
         def key(header: Mapping[str, Any]) -> Any:
             jwk = header.get("jwk")
             if not isinstance(jwk, dict) or jose.PRIVATE_MEMBERS & jwk.keys():
-                raise jose.InvalidJwt("its header has no public key")
+                raise jose.InvalidJwt("the header has no public key")
             return jose.load_key(jwk)
 
         try:
@@ -238,7 +243,7 @@ class Checker:
         except jose.InvalidJwt as error:
             raise ProofRefused(str(error)) from None
         if str(header.get("typ")).lower() != PROOF_TYPE:
-            raise ProofRefused(f"its typ is not {PROOF_TYPE}")
+            raise ProofRefused(f"the typ header is not {PROOF_TYPE}")
         return header, claims
 
     def _is_current(self, nonce: Any, ring: KeyRing, now: float) -> bool:
@@ -252,17 +257,19 @@ class Checker:
 
     def _accept_once(self, jti: Any, thumbprint: str, issued_at: float, now: float) -> None:
         if not isinstance(jti, str) or not jti:
-            raise ProofRefused("it has no jti")
+            raise ProofRefused("the jti claim is missing")
         key = sha256(f"{thumbprint} {jti}".encode("utf-8", "surrogatepass")).digest()
         with self._lock:
             self._forget(now)
             if key in self._seen or issued_at <= self._floor:
-                raise ProofRefused("it was used before; make a new one for each request")
+                raise ProofRefused(
+                    "the proof was already used; create a new proof for each request"
+                )
             self._seen[key] = issued_at
 
     def _forget(self, now: float) -> None:
-        """Drop proofs that are too old to be accepted again, then the oldest ones if there are too
-        many."""
+        """Forget the proofs that are too old to be accepted again, and then the oldest ones if too
+        many remain."""
         seen = self._seen
         while seen and (
             next(iter(seen.values())) < now - self._window or len(seen) >= self._remembered
@@ -273,7 +280,7 @@ class Checker:
 
 
 def is_same_url(claimed: Any, url: str) -> bool:
-    """Return whether two URLs are equal, ignoring query and fragment (RFC 9449, 4.3)."""
+    """Return whether two URLs are equal, ignoring their queries and fragments (RFC 9449, 4.3)."""
     try:
         return isinstance(claimed, str) and _comparable(claimed) == _comparable(url)
     except ValueError:

@@ -1,7 +1,7 @@
 """Signed tokens (JWS, RFC 7515). This is the only module that uses the JOSE library.
 
-Only asymmetric signatures are supported. `none` and the HMAC algorithms are not in any list here,
-so a public key can never be used as a shared secret. The key type determines which algorithms are
+Only asymmetric signatures are supported. `none` and the HMAC algorithms are never accepted, so a
+public key can never be used as a shared secret. The key type determines which algorithms are
 possible, and the caller decides which of them to accept.
 """
 
@@ -22,9 +22,9 @@ ALGORITHMS = (
 )  # fmt: skip
 """The supported algorithms: RFC 7518, 3.1; RFC 8037; RFC 9864."""
 MAX_TOKEN_LENGTH = 16 * 1024
-"""In characters. Longer tokens are not parsed."""
+"""In characters. The maximum length of a token. Longer tokens are not parsed."""
 PRIVATE_MEMBERS = frozenset({"d", "p", "q", "dp", "dq", "qi", "oth", "k"})
-"""The members of a JWK that must stay private."""
+"""The JWK members that must stay private."""
 RSA_MODULUS_LENGTHS = (2048 // 6, 8192 // 6 + 1)
 """The minimum and maximum length of an RSA `n` in base64. A shorter key is weak, and a longer key
 costs too much CPU."""
@@ -35,7 +35,8 @@ MAX_RSA_EXPONENT_LENGTH = 6
 class InvalidJwt(ValueError):
     """A token that is malformed or not signed by the expected key.
 
-    The message gives the reason as the end of a sentence, and contains no part of the token.
+    The message gives the reason as a fragment that ends a sentence, and contains no part of the
+    token.
     """
 
 
@@ -46,26 +47,26 @@ def generate_key() -> dict[str, Any]:
 
 
 def load_key(jwk: Mapping[str, Any]) -> Any:
-    """Import a JWK. Raises InvalidJwt if it is malformed, too weak or too long."""
+    """Import a JWK. Raises InvalidJwt if the key is malformed, too weak or too long."""
     modulus = jwk.get("n")
     if (
         isinstance(modulus, str)
         and not RSA_MODULUS_LENGTHS[0] <= len(modulus) <= RSA_MODULUS_LENGTHS[1]
     ):
-        raise InvalidJwt("its RSA key must have between 2048 and 8192 bits")
+        raise InvalidJwt("the RSA key must have between 2048 and 8192 bits")
     if isinstance(exponent := jwk.get("e"), str) and len(exponent) > MAX_RSA_EXPONENT_LENGTH:
-        raise InvalidJwt("the exponent of its RSA key is longer than 32 bits")
+        raise InvalidJwt("the exponent of the RSA key is longer than 32 bits")
     library = _library("jwk")
     try:
         return library.import_key(
             {name: value for name, value in jwk.items() if name not in ("alg", "use", "key_ops")}
         )
     except Exception:
-        raise InvalidJwt("its key cannot be read") from None
+        raise InvalidJwt("the key cannot be parsed") from None
 
 
 def load_private_key(pem: str | bytes, algorithm: str) -> Any:
-    """Import a PEM private key for this algorithm. Raises ConfigError if it cannot be used."""
+    """Import a PEM private key for this algorithm. Raises ConfigError if the key cannot be used."""
     types: Mapping[str, Any] = {"ES": "EC", "RS": "RSA", "PS": "RSA", "Ed": "OKP"}
     kind = types.get(algorithm[:2])
     if kind is None:
@@ -95,8 +96,8 @@ def thumbprint(jwk: Mapping[str, Any]) -> str:
 
 
 def s256(text: str) -> str:
-    """Return the SHA-256 digest of a text in base64url, for a PKCE code challenge (RFC 7636, 4.2)
-    or the `ath` claim of a DPoP proof (RFC 9449, 4.2)."""
+    """Return the base64url-encoded SHA-256 digest of a text, for a PKCE code challenge (RFC 7636,
+    4.2) or the `ath` claim of a DPoP proof (RFC 9449, 4.2)."""
     return urlsafe_b64encode(sha256(text.encode()).digest()).rstrip(b"=").decode()
 
 
@@ -113,7 +114,7 @@ def decode_unverified(token: str) -> tuple[dict[str, Any], dict[str, Any]]:
     header, _, rest = token.partition(".")
     body, dot, _ = rest.partition(".")
     if len(token) > MAX_TOKEN_LENGTH or not dot:
-        raise InvalidJwt("it is not a signed token")
+        raise InvalidJwt("this is not a signed token")
     return _decode_part(header), _decode_part(body)
 
 
@@ -128,23 +129,23 @@ def verify(
         algorithms: The algorithms to accept.
     """
     if len(token) > MAX_TOKEN_LENGTH:
-        raise InvalidJwt(f"it is longer than {MAX_TOKEN_LENGTH} characters")
+        raise InvalidJwt(f"the token is longer than {MAX_TOKEN_LENGTH} characters")
     header, _ = decode_unverified(token)
     algorithm = header.get("alg")
     if not isinstance(algorithm, str) or algorithm not in algorithms or algorithm not in ALGORITHMS:
-        raise InvalidJwt("its algorithm is not accepted here")
+        raise InvalidJwt("the signature algorithm is not accepted")
     if "crit" in header:  # RFC 7515, 4.1.11: no critical extension is supported
-        raise InvalidJwt("it requires extensions that are not supported")
+        raise InvalidJwt("the token requires extensions that are not supported")
     loaded = key(header) if callable(key) else key
     try:
         signed = _library("jws").deserialize_compact(token, loaded, registry=_registry(algorithm))
     except Exception:  # the token is untrusted, so the library may raise anything
-        raise InvalidJwt("its signature is not valid") from None
+        raise InvalidJwt("the signature is not valid") from None
     return header, _decode_payload(signed.payload)
 
 
 def require_library() -> None:
-    """Raise ConfigError if the library is not installed. Does not import it."""
+    """Raise ConfigError if the library is not installed, without importing it."""
     from importlib.util import find_spec
 
     if find_spec("joserfc") is None:
@@ -155,14 +156,14 @@ def _decode_part(part: str) -> dict[str, Any]:
     try:
         raw = urlsafe_b64decode(part + "=" * (-len(part) % 4))
     except ValueError:
-        raise InvalidJwt("it is not a signed token") from None
+        raise InvalidJwt("this is not a signed token") from None
     return _decode_payload(raw)
 
 
 def _decode_payload(raw: bytes) -> dict[str, Any]:
     found = decode_object(raw)
     if found is None:
-        raise InvalidJwt("it is not a signed token")
+        raise InvalidJwt("this is not a signed token")
     return found
 
 
@@ -170,7 +171,7 @@ def _decode_payload(raw: bytes) -> dict[str, Any]:
 def _registry(algorithm: str) -> Any:
     """Return the library's settings for one algorithm.
 
-    Headers may contain a whole key, and members that are unknown here.
+    Headers may contain an entire key, and members that Dovetail does not know.
     """
     registry = _library("jws").JWSRegistry(algorithms=[algorithm], strict_check_header=False)
     registry.max_header_length = MAX_TOKEN_LENGTH

@@ -1,6 +1,6 @@
-"""The URLs that OAuth may use, and how they are derived from each other.
+"""The URLs that OAuth may use, and the rules for deriving one from another.
 
-Tokens, codes and issuer names are only sent over https or within this machine:
+Tokens, codes and issuer names are sent only over https or within this machine:
 https://www.rfc-editor.org/rfc/rfc9700#section-2.6. A URL that two programs could parse differently
 (with a user name, a backslash or a space) is refused.
 """
@@ -29,7 +29,8 @@ def is_local(url: str) -> bool:
 
 
 def require_safe(url: str, what: str, error: type[DovetailError] = Unauthorized) -> str:
-    """Return the URL if OAuth may use it. Otherwise, raise an error that calls it `what`."""
+    """Return the URL if OAuth may use it. Otherwise, raise an error that refers to the URL as
+    `what`."""
     parts = _split(url)
     if parts is None or parts.fragment or "#" in url:
         raise error(f"{what} is not a valid URL: {one_line(url)}")
@@ -39,7 +40,7 @@ def require_safe(url: str, what: str, error: type[DovetailError] = Unauthorized)
 
 
 def is_confidential(url: str) -> bool:
-    """Return whether a URL is well-formed and nobody else can read data sent to it."""
+    """Return whether a URL is well-formed and no one else can read data that is sent to it."""
     return _split(url) is not None and net.is_confidential(url)
 
 
@@ -66,7 +67,7 @@ def origin(url: str) -> str:
 
 
 def canonical_url(url: str) -> str:
-    """Return the URL that identifies a server, without query, fragment or bare slash."""
+    """Return the URL that identifies a server, without a query, a fragment or a bare slash."""
     parts = _split(url)
     return "" if parts is None else origin(url) + (parts.path if parts.path != "/" else "")
 
@@ -74,7 +75,7 @@ def canonical_url(url: str) -> str:
 def login_key(url: str) -> str:
     """Return the key under which a login to the server at this URL is stored.
 
-    Servers answer at `/mcp` and `/mcp/` alike, so a slash at the end makes no difference.
+    Servers answer at both `/mcp` and `/mcp/`, so a trailing slash makes no difference.
     """
     return canonical_url(url).rstrip("/")
 
@@ -89,10 +90,9 @@ def audience_of(url: str) -> str:
 
 
 def covers_url(resource: str, url: str) -> bool:
-    """Return whether this resource is the server at this URL or contains it.
-
-    RFC 9728 requires the two to be identical if the path of the metadata URL contains the resource.
-    Metadata at the root of an origin applies to everything below it:
+    """Return whether this resource is the server at this URL or contains that server. RFC 9728
+    requires the two URLs to be identical if the path of the metadata URL contains the resource.
+    Metadata at the root of an origin applies to every path on that origin:
     https://www.rfc-editor.org/rfc/rfc9728#section-3.3
     """
     named, requested = _split(resource), _split(url)
@@ -105,14 +105,14 @@ def covers_url(resource: str, url: str) -> bool:
 
 
 def resource_metadata_urls(url: str) -> list[str]:
-    """Return the possible metadata URLs of the server at this URL, in the order to try:
+    """Return the possible metadata URLs of the server at this URL, in the order to try them:
     https://www.rfc-editor.org/rfc/rfc9728#section-3.1"""
     root = origin(url) + RESOURCE_METADATA_PATH
     return list(dict.fromkeys((root + urlsplit(url).path.rstrip("/"), root)))
 
 
 def server_metadata_urls(issuer: str) -> list[str]:
-    """Return the possible metadata URLs of this issuer, in the order to try:
+    """Return the possible metadata URLs of this issuer, in the order to try them:
     https://www.rfc-editor.org/rfc/rfc8414#section-3.1 and 5"""
     base, path = origin(issuer), urlsplit(issuer).path.rstrip("/")
     inserted = [f"{base}{SERVER_METADATA_PATH}{path}", f"{base}{OPENID_METADATA_PATH}{path}"]

@@ -3,8 +3,8 @@
 **Documents** are Structs with the fields that this package uses. Reading is tolerant:
 `read_document` drops an invalid field rather than the whole document, and accepts numbers that were
 sent as strings. Only required fields must be valid. Writing is strict: fields without a value are
-left out, and the others are named as in the RFC. Structs that hold secrets do not show them in
-their `repr`.
+omitted, and all other fields have the names that the RFC defines. Structs that hold secrets do not
+show them in their `repr`.
 
 **The header** states what a server requires of a request. It may contain several challenges, each
 with several parameters, all separated by commas. A word followed by `=` is a parameter; any other
@@ -28,7 +28,7 @@ from ..ports import HttpResponse
 from ..text import one_line
 
 MAX_DOCUMENT_BYTES = 256 * 1024
-"""Longer documents are not parsed."""
+"""The maximum size of a document. Longer documents are not parsed."""
 
 T = TypeVar("T", bound=Struct)
 
@@ -109,8 +109,8 @@ class TokenReply(SecretStruct, kw_only=True, omit_defaults=True):
     issued_token_type: str | None = None
     id_token: str | None = None
     username: str | None = None
-    """Who logged in, for display. Our own `Provider` sends it, under the name that
-    https://www.rfc-editor.org/rfc/rfc7662#section-2.2 has for it."""
+    """The user who logged in, for display. Our own `Provider` sends this field, which is named as
+    in https://www.rfc-editor.org/rfc/rfc7662#section-2.2."""
 
 
 class ErrorReply(Struct, kw_only=True, omit_defaults=True):
@@ -137,7 +137,7 @@ def decode_object(data: bytes) -> dict[str, Any] | None:
 
 
 def read_document(data: bytes, kind: type[T]) -> T | None:
-    """Parse a document. Returns None if it is not of this type or is longer than
+    """Parse a document. Returns None if the document is not of this type or is longer than
     MAX_DOCUMENT_BYTES."""
     found = decode_object(data) if len(data) <= MAX_DOCUMENT_BYTES else None
     return None if found is None else convert_document(found, kind)
@@ -167,15 +167,14 @@ def _is_valid(raw: dict[str, Any], field: FieldInfo) -> bool:
 
 
 def parse_scopes(scopes: Iterable[str] | str | None) -> tuple[str, ...]:
-    """Return the scopes in a list or in a space-separated string as a tuple."""
+    """Return the scopes in a list or a space-separated string as a tuple."""
     return tuple(dict.fromkeys(scopes.split()) if isinstance(scopes, str) else scopes or ())
 
 
 def basic_authorization(client_id: str, client_secret: str) -> str:
-    """Return the Authorization header of a client with a secret.
-
-    Both parts are form-encoded first (https://www.rfc-editor.org/rfc/rfc6749#section-2.3.1), with
-    %20 for a space, because not every server decodes a plus sign as a space.
+    """Return the Authorization header for a client with a secret. The id and the secret are
+    form-encoded first (https://www.rfc-editor.org/rfc/rfc6749#section-2.3.1), with %20 for a space,
+    because not every server decodes a plus sign as a space.
     """
     pair = f"{quote(client_id, safe='')}:{quote(client_secret, safe='')}"
     return f"Basic {b64encode(pair.encode()).decode()}"
@@ -214,19 +213,19 @@ class AccessRequirements(Struct, frozen=True):
     error: str = ""
     description: str = ""
     schemes: frozenset[str] = frozenset()
-    """The schemes that OAuth supports among the challenges: `bearer`, `dpop`."""
+    """The schemes in the challenges that OAuth supports: `bearer`, `dpop` or both."""
     api_key: str = ""
     """The header for an API key, if the server does not accept tokens."""
 
     @property
     def reason(self) -> str:
-        """The server's error in parentheses, safe to display. Empty if there is no error."""
+        """The server's error in parentheses, safe to display, or empty if there is no error."""
         reply = ErrorReply(error=self.error, error_description=self.description or None)
         return f" ({reply.text})" if self.error else ""
 
 
 def parse_challenges(headers: Mapping[str, str]) -> list[Challenge]:
-    """Return the challenges of these headers, in order. Header names must be in lower case."""
+    """Return the challenges in these headers, in order. Header names must be in lower case."""
     text = headers.get("www-authenticate", "")[:MAX_HEADER_LENGTH]
     found: list[Challenge] = []
     parameters: dict[str, str] = {}
@@ -247,7 +246,7 @@ def parse_challenges(headers: Mapping[str, str]) -> list[Challenge]:
 
 
 def read_requirements(answer: HttpResponse) -> AccessRequirements:
-    """Return the requirements of a response, combined from its Bearer and DPoP challenges."""
+    """Return the requirements in a response, combined from its Bearer and DPoP challenges."""
     challenges = parse_challenges(answer.headers)
     usable = [challenge for challenge in challenges if challenge.scheme in ("bearer", "dpop")]
     key_headers = (

@@ -1,8 +1,8 @@
-"""The types of the protocol: the union of everything that any revision defined.
+"""The protocol types, which combine everything that any revision defined.
 
     from dovetail.protocol import ElicitResult, Implementation
 
-The modules of this package contain only declarations. Each name is imported on first use.
+The modules in this package contain only declarations. Each name is imported on first use.
 """
 
 from typing import TYPE_CHECKING
@@ -154,6 +154,6 @@ _NAMES = {
         ListenResult LogParams PromptReference ResourceReference SetLevelParams SubscriptionFilter
     """,
 }
-"""The public types by module."""
+"""The public types, grouped by module."""
 
 __getattr__, __dir__ = lazy(globals(), _NAMES)

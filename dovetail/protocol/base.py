@@ -1,11 +1,11 @@
-"""Base classes of all protocol types, and the types that all features share.
+"""The base classes for all protocol types, and the types that all features share.
 
-`Wire` is a closed object: unknown fields from a peer are dropped. Attributes are snake_case, the
-wire is camelCase. An optional field is `X | None = None`, and None is omitted on the wire. Some
-peers send nulls, which decode to None.
+`Wire` is a closed object: unknown fields from a peer are dropped. Attribute names are snake_case,
+and wire names are camelCase. An optional field is `X | None = None`, and None is omitted on the
+wire. Some peers send nulls, which decode to None.
 
-`Open` is an object that peers may extend (annotations, capabilities): a dict in wire form, so that
-nothing is lost, with typed attributes for the known keys.
+`Open` is an object that peers may extend (annotations, capabilities). It is a dict in wire form, so
+that nothing is lost, with typed attributes for the known keys.
 `Annotations(last_modified="…")["lastModified"]` is the same value as its `.last_modified`.
 
 This module also defines the `_meta` keys that the protocol itself uses.
@@ -23,11 +23,11 @@ Meta = dict[str, Any]
 
 
 class Wire(Struct, rename="camel", omit_defaults=True, repr_omit_defaults=True):
-    """A closed object of the protocol: unknown fields are dropped."""
+    """A closed protocol object, whose unknown fields are dropped."""
 
 
 class Params(Wire, kw_only=True):
-    """Fields that every request and notification may carry besides its own.
+    """The fields that every request and notification may have in addition to its own.
 
     Attributes:
         meta: Extra data for clients, servers and extensions (`_meta` on the wire).
@@ -37,10 +37,10 @@ class Params(Wire, kw_only=True):
 
 
 class Result(Wire, kw_only=True):
-    """Fields that every result may carry besides its own.
+    """The fields that every result may have in addition to its own.
 
     Attributes:
-        result_type: Kind of result, such as `input_required` (stateless era only).
+        result_type: The kind of result, such as `input_required` (stateless era only).
         meta: Extra data for clients, servers and extensions (`_meta` on the wire).
     """
 
@@ -84,7 +84,7 @@ class Open(dict[str, Any]):
 
     __slots__ = ()
     known: ClassVar[dict[str, str]] = {}
-    """Wire names by attribute name."""
+    """The wire name for each attribute name."""
 
     def __init_subclass__(cls) -> None:
         names = [name for name in cls.__annotations__ if not name.startswith("_")]
@@ -107,7 +107,8 @@ class Open(dict[str, Any]):
 
     @classmethod
     def lift(cls, value: Any) -> Self:
-        """Decode a JSON object: check known keys, drop nulls among them, keep unknown keys."""
+        """Decode a JSON object. Known keys are checked and dropped if null, and unknown keys are
+        kept."""
         if not isinstance(value, dict):
             raise msgspec.ValidationError(f"Expected `object`, got `{type(value).__name__}`")
         lifted = cls.of(value)
@@ -129,7 +130,7 @@ def _types(cls: type[Open]) -> dict[str, Any]:
 
 
 def open_hook(type_: type, value: Any) -> Any:
-    """Decode `Open` types: the `dec_hook` of every msgspec decoder for protocol types."""
+    """Decode `Open` types, as the `dec_hook` of every msgspec decoder for protocol types."""
     if isinstance(type_, type) and issubclass(type_, Open):
         return type_.lift(value)
     raise NotImplementedError(f"Cannot decode {type_!r}")
@@ -138,13 +139,13 @@ def open_hook(type_: type, value: Any) -> Any:
 class Icon(Wire):
     """A picture for a user interface.
 
-    Treat it as untrusted: only `https:` and `data:` URLs are safe to show.
+    Treat the picture as untrusted: only `https:` and `data:` URLs are safe to show.
 
     Attributes:
-        src: URL of the picture, or a `data:` URI.
-        mime_type: Media type, if the server states one.
-        sizes: Sizes that it is made for, such as `48x48`, or `any`.
-        theme: `light` or `dark`: the background that it is made for.
+        src: The URL of the picture, or a `data:` URI.
+        mime_type: The media type, if the server states one.
+        sizes: The sizes that the picture is made for, such as `48x48`, or `any`.
+        theme: The background that the picture is made for: `light` or `dark`.
     """
 
     src: str
@@ -154,15 +155,15 @@ class Icon(Wire):
 
 
 class Implementation(Wire, kw_only=True):
-    """The name and version of a client or server, as it reports them. Do not trust them.
+    """The name and version that a client or server reports about itself. Do not trust them.
 
     Attributes:
-        name: Name for programs.
-        version: Version of the program, not of the protocol.
-        title: Name for people, shown instead of `name`.
+        name: The name for programs.
+        version: The version of the program, not of the protocol.
+        title: The name for people, shown instead of `name`.
         description: What the program does.
-        website_url: Where to read more.
-        icons: Pictures that a user interface may show.
+        website_url: The URL of a page with more information.
+        icons: The pictures that a user interface may show.
     """
 
     name: str
@@ -182,18 +183,17 @@ LOG_LEVEL = PREFIX + "logLevel"
 SUBSCRIPTION_ID = PREFIX + "subscriptionId"
 PROGRESS_TOKEN = "progressToken"
 TRACE_CONTEXT = ("traceparent", "tracestate", "baggage")
-"""The keys of the W3C trace context. Besides the progress token, they are the only keys without a
-prefix."""
+"""The keys for the W3C trace context. Apart from the progress token, they are the only keys without
+a prefix."""
 
 
 class CacheHints(Result, kw_only=True):
-    """Hints on how long, and by whom, a result may be cached (stateless era only).
-
-    A malformed hint is ignored; the result stays valid.
+    """Hints about how long a result may be cached, and by whom (stateless era only). A malformed
+    hint is ignored, and the result remains valid.
 
     Attributes:
-        ttl_ms: Milliseconds for which the result stays fresh.
-        cache_scope: `public`, or `private` to the user who asked.
+        ttl_ms: How many milliseconds the result stays fresh.
+        cache_scope: `public`, or `private` for the user who sent the request.
     """
 
     ttl_ms: Any = None
@@ -204,18 +204,18 @@ class ListParams(Params, kw_only=True):
     """A request for one page of a list.
 
     Attributes:
-        cursor: Where to continue, from `next_cursor`. An empty string is a valid cursor.
+        cursor: The `next_cursor` of the previous page. An empty string is a valid cursor.
     """
 
     cursor: str | None = None
 
 
 class ListChangedParams(Params, kw_only=True):
-    """A notification that a list changed. Only the draft dialect includes the changes.
+    """A notification that a list has changed. Only the draft dialect includes the changes.
 
     Attributes:
         added: The new items (draft dialect).
-        removed: The names of the items that are gone (draft dialect).
+        removed: The names of the removed items (draft dialect).
     """
 
     added: list[Any] | None = None

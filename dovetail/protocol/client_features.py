@@ -1,7 +1,7 @@
 """Requests from a server to its client: roots, elicitation and sampling.
 
-Roots are the directories that a client exposes to servers; elicitation asks the user; sampling asks
-the model.
+Roots are the directories that a client exposes to servers. Elicitation asks the user for input, and
+sampling asks the model.
 
 https://modelcontextprotocol.io/specification/2026-07-28/client
 """
@@ -21,7 +21,7 @@ class Root(Wire):
 
     Attributes:
         uri: A `file://` URI.
-        name: Name for people.
+        name: The name for people.
         meta: Extra data for clients, servers and extensions (`_meta` on the wire).
     """
 
@@ -41,15 +41,15 @@ class ListRootsResult(Result, kw_only=True):
 
 
 class ElicitParams(Params, kw_only=True):
-    """A request to the user to fill in a form or visit a URL.
+    """A request for the user to fill in a form or visit a URL.
 
     Attributes:
         message: The question for the user.
-        mode: `form` or `url`. None means a form.
-        requested_schema: JSON Schema of the form.
+        mode: `form` or `url`; None means `form`.
+        requested_schema: The JSON Schema of the form.
         url: The page to visit.
-        elicitation_id: Identifies the visit; `notifications/elicitation/complete` repeats it.
-        task: Task settings of revision 2025-11-25, in wire form.
+        elicitation_id: The id of the visit, which `notifications/elicitation/complete` repeats.
+        task: The task settings in revision 2025-11-25, in wire form.
     """
 
     message: str
@@ -61,7 +61,7 @@ class ElicitParams(Params, kw_only=True):
 
     @property
     def schema(self) -> dict[str, Any] | None:
-        """JSON Schema of the form."""
+        """The JSON Schema of the form."""
         return self.requested_schema
 
 
@@ -70,7 +70,7 @@ class ElicitResult(Result, kw_only=True):
 
     Attributes:
         action: `accept`, `decline` or `cancel`.
-        content: The values of the form, if it was accepted.
+        content: The values in the form, if the user accepted it.
     """
 
     action: Literal["accept", "decline", "cancel"]
@@ -78,33 +78,33 @@ class ElicitResult(Result, kw_only=True):
 
 
 class ElicitationCompleteParams(Params, kw_only=True):
-    """A notification that the user has finished at a URL.
+    """A notification that the user has finished visiting a URL.
 
     Attributes:
-        elicitation_id: The id that the elicitation carried.
+        elicitation_id: The id from the elicitation request.
     """
 
     elicitation_id: str
 
 
 class ModelHint(Wire):
-    """Part of a model's name.
+    """A part of a model's name.
 
     Attributes:
-        name: For example `sonnet`.
+        name: The part of the name, such as `sonnet`.
     """
 
     name: str | None = None
 
 
 class ModelPreferences(Wire):
-    """Priorities for the choice of a model.
+    """Priorities for choosing a model.
 
     Attributes:
-        hints: Names or parts of names, the preferred one first.
-        cost_priority: Importance of a low price, from 0 to 1.
-        speed_priority: Importance of speed, from 0 to 1.
-        intelligence_priority: Importance of capability, from 0 to 1.
+        hints: Names or parts of names, with the preferred one first.
+        cost_priority: The importance of a low price, from 0 to 1.
+        speed_priority: The importance of speed, from 0 to 1.
+        intelligence_priority: The importance of capability, from 0 to 1.
     """
 
     hints: list[ModelHint] | None = None
@@ -114,11 +114,11 @@ class ModelPreferences(Wire):
 
 
 class SamplingMessage(Wire):
-    """One message of the conversation that the model continues.
+    """One message in the conversation that the model continues.
 
     Attributes:
         role: `user` or `assistant`.
-        content: One content block, or a list of them.
+        content: One content block, or a list of content blocks.
         meta: Extra data for clients, servers and extensions (`_meta` on the wire).
     """
 
@@ -148,20 +148,20 @@ class ToolChoice(Wire):
 
 
 class CreateMessageParams(Params, kw_only=True):
-    """A request to the client's model for the next message.
+    """A request for the client's model to write the next message.
 
     Attributes:
         messages: The conversation so far.
-        max_tokens: Limit on the length of the answer, in tokens.
-        model_preferences: Priorities for the choice of a model.
-        system_prompt: System prompt; the client may change it.
+        max_tokens: The maximum length of the answer, in tokens.
+        model_preferences: The priorities for choosing a model.
+        system_prompt: The system prompt, which the client may change.
         include_context: `none`, `thisServer` or `allServers`.
-        temperature: Randomness of the answer.
-        stop_sequences: Strings that end the answer.
-        metadata: Extra parameters for the model's provider.
-        tools: Tools that the model may use.
-        tool_choice: Whether it may, must or must not use them.
-        task: Task settings of revision 2025-11-25, in wire form.
+        temperature: The randomness of the answer.
+        stop_sequences: The strings that end the answer.
+        metadata: Additional parameters for the model's provider.
+        tools: The tools that the model may use.
+        tool_choice: Whether the model may, must or must not use the tools.
+        task: The task settings in revision 2025-11-25, in wire form.
     """
 
     messages: list[SamplingMessage]
@@ -182,8 +182,8 @@ class CreateMessageResult(Result, kw_only=True):
 
     Attributes:
         role: Always `assistant` in practice.
-        content: One content block, or a list of them.
-        model: Name of the model that answered.
+        content: One content block, or a list of content blocks.
+        model: The name of the model that answered.
         stop_reason: Why the answer ended, such as `endTurn` or `maxTokens`.
     """
 
@@ -212,8 +212,8 @@ def find_tool_mismatch(messages: Iterable[SamplingMessage]) -> str | None:
             return f"{where} has a tool result, which only the user may send"
         if results and len(results) < len(blocks):
             return (
-                f"{where} mixes tool results with other content; put the other content "
-                "into a separate message after them"
+                f"{where} mixes tool results with other content; move the other content to a "
+                "separate message that follows them"
             )
         if missing := [id for id in waiting if id not in results]:
             return (
@@ -222,14 +222,15 @@ def find_tool_mismatch(messages: Iterable[SamplingMessage]) -> str | None:
             )
         if unknown := [id for id in results if id not in waiting]:
             return (
-                f"{where} has a result for {', '.join(unknown)}, which the message before "
-                "it did not use"
+                f"{where} has a result for {', '.join(unknown)}, but the message before it "
+                "has no such tool use"
             )
         if len(set(uses)) < len(uses) or len(set(results)) < len(results):
             return f"{where} has a duplicate tool use id"
         waiting = uses
     return (
-        f"the last message uses a tool ({', '.join(waiting)}); its result must follow"
+        f"the last message uses a tool ({', '.join(waiting)}), so a message with its result "
+        "must follow"
         if waiting
         else None
     )

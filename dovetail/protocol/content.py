@@ -1,6 +1,6 @@
-"""Content blocks: text, images, audio, links, embedded resources, and the tool blocks of sampling.
+"""Content blocks: text, images, audio, links, embedded resources, and the tool blocks for sampling.
 
-Images, audio and blobs hold base64, as on the wire. An unknown kind of content arrives as
+Images, audio and blobs contain base64, as on the wire. An unknown kind of content is decoded as
 `OtherContent`, with all of its fields.
 """
 
@@ -15,12 +15,12 @@ Role = Literal["user", "assistant"]
 
 
 class Annotations(Open):
-    """Hints on the audience and the importance of content.
+    """Hints about the audience and importance of content.
 
     Attributes:
-        audience: Who should see it: `user`, `assistant` or both.
-        priority: Importance, from 0 to 1.
-        last_modified: When it last changed, as an ISO 8601 timestamp.
+        audience: Who should see the content: `user`, `assistant` or both.
+        priority: The importance of the content, from 0 to 1.
+        last_modified: When the content last changed, as an ISO 8601 timestamp.
     """
 
     audience: list[Role] | None = None
@@ -32,8 +32,8 @@ class ResourceContents(Wire, kw_only=True):
     """The contents of a resource: text, or bytes in base64.
 
     Attributes:
-        uri: URI of the resource, or of a part of it.
-        mime_type: Media type, such as `image/png`.
+        uri: The URI of the resource, or of a part of it.
+        mime_type: The media type, such as `image/png`.
         text: The contents, if they are text.
         blob: The contents in base64, if they are bytes.
         meta: Extra data for clients, servers and extensions (`_meta` on the wire).
@@ -78,7 +78,7 @@ class TextContent(Wire, tag_field="type", tag="text"):
 
     Attributes:
         text: The text.
-        annotations: Hints on the audience, the priority and the age of the content.
+        annotations: Hints about the content's audience, priority and age.
         meta: Extra data for clients, servers and extensions (`_meta` on the wire).
     """
 
@@ -93,8 +93,8 @@ class ImageContent(Wire, tag_field="type", tag="image"):
 
     Attributes:
         data: The image in base64.
-        mime_type: Media type, such as `image/png`.
-        annotations: Hints on the audience, the priority and the age of the content.
+        mime_type: The media type, such as `image/png`.
+        annotations: Hints about the content's audience, priority and age.
         meta: Extra data for clients, servers and extensions (`_meta` on the wire).
     """
 
@@ -110,8 +110,8 @@ class AudioContent(Wire, tag_field="type", tag="audio"):
 
     Attributes:
         data: The audio in base64.
-        mime_type: Media type, such as `audio/wav`.
-        annotations: Hints on the audience, the priority and the age of the content.
+        mime_type: The media type, such as `audio/wav`.
+        annotations: Hints about the content's audience, priority and age.
         meta: Extra data for clients, servers and extensions (`_meta` on the wire).
     """
 
@@ -126,14 +126,14 @@ class ResourceLink(Wire, tag_field="type", tag="resource_link"):
     """A link to a resource that the reader may fetch.
 
     Attributes:
-        uri: URI of the resource.
-        name: Name of the resource.
-        title: Name for people, shown instead of `name`.
-        description: What it is, in a sentence or two, for the model or the user.
-        mime_type: Media type, such as `image/png`.
-        size: Size in bytes, if known.
-        icons: Pictures that a user interface may show.
-        annotations: Hints on the audience, the priority and the age of the content.
+        uri: The URI of the resource.
+        name: The name of the resource.
+        title: The name for people, shown instead of `name`.
+        description: A description in a sentence or two, for the model or the user.
+        mime_type: The media type, such as `image/png`.
+        size: The size in bytes, if known.
+        icons: The pictures that a user interface may show.
+        annotations: Hints about the content's audience, priority and age.
         meta: Extra data for clients, servers and extensions (`_meta` on the wire).
     """
 
@@ -154,7 +154,7 @@ class EmbeddedResource(Wire, tag_field="type", tag="resource"):
 
     Attributes:
         resource: The contents.
-        annotations: Hints on the audience, the priority and the age of the content.
+        annotations: Hints about the content's audience, priority and age.
         meta: Extra data for clients, servers and extensions (`_meta` on the wire).
     """
 
@@ -188,9 +188,9 @@ class ToolUseContent(Wire, tag_field="type", tag="tool_use"):
     """A model's request to use a tool.
 
     Attributes:
-        id: Id of this use; the result repeats it.
-        name: Name of the tool.
-        input: Arguments for the tool.
+        id: The id of this tool use, which its result repeats.
+        name: The name of the tool.
+        input: The arguments for the tool.
         meta: Extra data for clients, servers and extensions (`_meta` on the wire).
     """
 
@@ -206,8 +206,8 @@ class ToolResultContent(Wire, tag_field="type", tag="tool_result"):
 
     Attributes:
         tool_use_id: The `id` of the tool use.
-        content: Content for the model.
-        structured_content: The same result as data, if the tool returned any.
+        content: The content for the model.
+        structured_content: The same result as data, if the tool returned data.
         is_error: Whether the tool failed.
         meta: Extra data for clients, servers and extensions (`_meta` on the wire).
     """

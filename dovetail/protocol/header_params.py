@@ -1,10 +1,10 @@
 """Tool parameters that are repeated in HTTP headers.
 
 A property with `"x-mcp-header": "Region"` is sent twice: in the body, and as `Mcp-Param-Region`, so
-that a load balancer can route by it. Only a property of a plain type qualifies, and only if it is
-reached from the root through `properties` alone. Anywhere else, the keyword makes the whole tool
-invalid. A server checks this when a tool is registered; a client checks it when the tool is listed.
-The HTTP transport decides how a value is written in a header.
+that a load balancer can use it for routing. Only a property of a plain type qualifies, and only if
+it is reachable from the root through `properties` alone. Anywhere else, the keyword makes the whole
+tool invalid. A server checks this rule when a tool is registered, and a client when the tool is
+listed. The HTTP transport decides how a value is written in a header.
 
 https://modelcontextprotocol.io/specification/2026-07-28/basic/transports/streamable-http#custom-headers-from-tool-parameters
 """
@@ -27,8 +27,8 @@ _SCHEMAS = (
     "additionalProperties", "propertyNames", "unevaluatedProperties", "allOf", "anyOf", "oneOf",
     "not", "if", "then", "else", "contentSchema",
 )  # fmt: skip
-"""Keywords that hold one schema or a list of them. The values of other keywords are data and are
-not searched."""
+"""The keywords that hold one schema or a list of schemas. The values of other keywords are data and
+are not searched."""
 
 
 class HeaderParam(Struct, frozen=True):
@@ -37,7 +37,7 @@ class HeaderParam(Struct, frozen=True):
     name: str
     """The header's name after `Mcp-Param-`."""
     path: tuple[str, ...]
-    """The path of the value in the arguments."""
+    """The path to the value in the arguments."""
     type: str
 
     @property
@@ -55,7 +55,7 @@ class HeaderParam(Struct, frozen=True):
 
 
 def find_header_params(schema: Any) -> tuple[HeaderParam, ...]:
-    """Return the header parameters of an input schema. Raise SchemaError if one breaks the
+    """Return the header parameters in an input schema. Raises SchemaError if one of them breaks the
     rules."""
     params: dict[str, HeaderParam] = {}
     todo: list[tuple[Any, tuple[str, ...], bool]] = [(schema, (), True)]
@@ -82,7 +82,7 @@ def find_header_params(schema: Any) -> tuple[HeaderParam, ...]:
 def _header_param(node: dict[str, Any], path: tuple[str, ...], straight: bool) -> HeaderParam:
     name, type_ = node[KEYWORD], node.get("type")
     if not path or not straight:
-        why = "it must be a property of an object that is reached without $ref, list or alternative"
+        why = "it must be reachable through properties alone, without $ref, arrays or alternatives"
     elif not isinstance(name, str) or not _TOKEN.fullmatch(name):
         why = "a header name consists of letters, digits and any of !#$%&'*+-.^_`|~"
     elif type_ not in _TYPES:
@@ -95,5 +95,6 @@ def _header_param(node: dict[str, Any], path: tuple[str, ...], straight: bool) -
 
 
 def _display(path: tuple[str, ...]) -> str:
-    """Return a path for a message, shortened because a foreign schema may use any name."""
+    """Return a path for an error message, shortened because a foreign schema may use names of any
+    length."""
     return repr(".".join(path)[:100] or "inputSchema")

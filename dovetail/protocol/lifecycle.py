@@ -22,10 +22,10 @@ class ListCapability(Open):
 
 
 class ResourcesCapability(Open):
-    """Support for resources and for notifications of their changes.
+    """Support for resources, and for notifications about their changes.
 
     Attributes:
-        subscribe: Whether clients can subscribe to single resources.
+        subscribe: Whether clients can subscribe to individual resources.
         list_changed: Whether the peer sends a notification when the list changes.
     """
 
@@ -56,7 +56,7 @@ class SamplingCapability(Open):
 
 
 class ElicitationCapability(Open):
-    """Support for elicitation. An empty object means forms.
+    """Support for elicitation. An empty object means that forms are supported.
 
     Attributes:
         form: Present if the client can show forms.
@@ -68,15 +68,15 @@ class ElicitationCapability(Open):
 
 
 class ClientCapabilities(Open):
-    """What a client supports.
+    """The features that a client supports.
 
     Attributes:
-        experimental: Features outside the protocol, by name.
-        roots: Present if it has roots.
-        sampling: Present if servers can use its model.
-        elicitation: Present if servers can ask its user.
-        tasks: Tasks of revision 2025-11-25.
-        extensions: Settings of its extensions, by identifier.
+        experimental: Features that are not part of the protocol, by name.
+        roots: Present if the client has roots.
+        sampling: Present if servers can use the client's model.
+        elicitation: Present if servers can ask the user.
+        tasks: Support for tasks in revision 2025-11-25.
+        extensions: The settings for each extension, by identifier.
     """
 
     experimental: dict[str, Any] | None = None
@@ -88,17 +88,17 @@ class ClientCapabilities(Open):
 
 
 class ServerCapabilities(Open):
-    """What a server offers.
+    """The features that a server offers.
 
     Attributes:
-        experimental: Features outside the protocol, by name.
-        logging: Present if it sends log messages.
-        completions: Present if it completes arguments.
-        prompts: Present if it has prompts.
-        resources: Present if it has resources.
-        tools: Present if it has tools.
-        tasks: Tasks of revision 2025-11-25.
-        extensions: Settings of its extensions, by identifier.
+        experimental: Features that are not part of the protocol, by name.
+        logging: Present if the server sends log messages.
+        completions: Present if the server completes arguments.
+        prompts: Present if the server has prompts.
+        resources: Present if the server has resources.
+        tools: Present if the server has tools.
+        tasks: Support for tasks in revision 2025-11-25.
+        extensions: The settings for each extension, by identifier.
     """
 
     experimental: dict[str, Any] | None = None
@@ -116,8 +116,8 @@ class InitializeParams(Params, kw_only=True):
 
     Attributes:
         protocol_version: The newest revision that the client supports.
-        capabilities: What the client supports.
-        client_info: Name and version of the client.
+        capabilities: The features that the client supports.
+        client_info: The name and version of the client.
     """
 
     protocol_version: str
@@ -129,9 +129,9 @@ class InitializeResult(Result, kw_only=True):
     """The server's answer to `initialize`.
 
     Attributes:
-        protocol_version: The revision of the session.
-        capabilities: What the server offers.
-        server_info: Name and version of the server.
+        protocol_version: The revision that the session uses.
+        capabilities: The features that the server offers.
+        server_info: The name and version of the server.
         instructions: How to use the server, for the model.
     """
 
@@ -145,8 +145,8 @@ class DiscoverResult(CacheHints, kw_only=True):
     """A server's description of itself (stateless era).
 
     Attributes:
-        supported_versions: Revisions that it supports.
-        capabilities: What the server offers.
+        supported_versions: The revisions that the server supports.
+        capabilities: The features that the server offers.
         instructions: How to use the server, for the model.
     """
 
@@ -156,7 +156,7 @@ class DiscoverResult(CacheHints, kw_only=True):
 
 
 class ShutdownResult(Result, kw_only=True):
-    """The answer to `shutdown` in the draft dialect; null on the wire."""
+    """The answer to `shutdown` in the draft dialect, which is null on the wire."""
 
 
 class CancelledParams(Params, kw_only=True):
@@ -172,13 +172,13 @@ class CancelledParams(Params, kw_only=True):
 
 
 class ProgressParams(Params, kw_only=True):
-    """A notification of the progress of a request.
+    """A notification about the progress of a request.
 
     Attributes:
-        progress_token: The token that the request carried.
-        progress: Amount done so far. It only increases.
-        total: Total amount, if known.
-        message: Description of the current step.
+        progress_token: The token from the request.
+        progress: The amount done so far, which only increases.
+        total: The total amount, if known.
+        message: A description of the current step.
     """
 
     progress_token: int | str
@@ -188,13 +188,13 @@ class ProgressParams(Params, kw_only=True):
 
 
 class InputRequired(Struct, frozen=True, eq=False):
-    """Questions that a handler returns, instead of asking them through its context.
+    """Questions that a handler returns instead of asking them through its context.
 
     The handler is called again with the answers.
 
     Attributes:
-        requests: Questions by key: ElicitParams, CreateMessageParams, or None for the roots.
-        state: Any string. It is returned to you unchanged, and clients cannot read it.
+        requests: The questions by key: ElicitParams, CreateMessageParams, or None for the roots.
+        state: Any string, which is returned to you unchanged. Clients cannot read it.
     """
 
     requests: dict[str, Params | None] = {}
@@ -205,8 +205,8 @@ class InputRequiredResult(Result, kw_only=True):
     """The result when the server needs answers before it can continue (stateless era).
 
     Attributes:
-        input_requests: Questions by key, in wire form.
-        request_state: Sealed state that the client sends back with the answers.
+        input_requests: The questions by key, in wire form.
+        request_state: The sealed state that the client sends back with the answers.
     """
 
     input_requests: dict[str, dict[str, Any]] | None = None

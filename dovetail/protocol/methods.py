@@ -1,4 +1,4 @@
-"""The table of methods, with one row for each method of any revision. Each revision lists the
+"""The table of methods, with one row for each method in any revision. Each revision lists the
 methods that it has.
 
 Everything that the layers above need to know about a method is a field of its row. Extensions add
@@ -61,14 +61,14 @@ class Method(Struct, frozen=True, eq=False):
     """A method of the protocol or of an extension.
 
     Attributes:
-        name: Name on the wire, such as `tools/call`.
-        sender: Who sends it: `client`, `server` or `both`.
-        params: Type of its params.
-        result: Type of its result. None for a notification.
+        name: The name on the wire, such as `tools/call`.
+        sender: The side that sends the method: `client`, `server` or `both`.
+        params: The type of the params.
+        result: The type of the result, or None for a notification.
         capability: The capability that the answering side must declare, as a path.
-        cacheable: Whether its results carry cache hints (stateless era).
-        asks: Whether its handlers may ask the client questions.
-        named: The params attribute that the HTTP header `Mcp-Name` repeats.
+        cacheable: Whether results have cache hints (stateless era).
+        asks: Whether handlers may ask the client questions.
+        named: The params attribute that is repeated in the HTTP header `Mcp-Name`.
         outdated_by: The notifications that make a cached result stale.
     """
 
@@ -180,7 +180,7 @@ _ROWS = [
 ]
 
 METHODS: dict[str, Method] = {row.name: row for row in _ROWS}
-"""All methods by name."""
+"""All methods, by name."""
 
 TASKS_EXTENSION_METHODS = (
     Method("tasks/get", "client", TaskParams, DetailedTask, named="task_id"),
@@ -188,5 +188,4 @@ TASKS_EXTENSION_METHODS = (
     Method("tasks/cancel", "client", TaskParams, EmptyResult, named="task_id"),
     Method("notifications/tasks", "server", TaskChangedParams),
 )
-"""The methods of the tasks extension.
-https://modelcontextprotocol.io/seps/2663-tasks-extension"""
+"""The methods in the tasks extension. https://modelcontextprotocol.io/seps/2663-tasks-extension"""

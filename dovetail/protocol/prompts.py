@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 class PromptArgument(Wire):
-    """One argument of a prompt. Its value is a string on the wire.
+    """One argument of a prompt. Argument values are strings on the wire.
 
     Attributes:
-        name: Name of the argument.
-        title: Name for people, shown instead of `name`.
-        description: What it is, in a sentence or two, for the model or the user.
-        required: Whether it is required.
+        name: The name of the argument.
+        title: The name for people, shown instead of `name`.
+        description: A description in a sentence or two, for the model or the user.
+        required: Whether the argument is required.
     """
 
     name: str
@@ -34,11 +34,11 @@ class Prompt(Wire):
     """A prompt, as it appears in a list.
 
     Attributes:
-        name: Name used to get it.
-        title: Name for people, shown instead of `name`.
-        description: What it is, in a sentence or two, for the model or the user.
-        arguments: Arguments that it takes.
-        icons: Pictures that a user interface may show.
+        name: The name for getting the prompt.
+        title: The name for people, shown instead of `name`.
+        description: A description in a sentence or two, for the model or the user.
+        arguments: The arguments that the prompt accepts.
+        icons: The pictures that a user interface may show.
         meta: Extra data for clients, servers and extensions (`_meta` on the wire).
     """
 
@@ -55,7 +55,7 @@ class ListPromptsResult(CacheHints, kw_only=True):
 
     Attributes:
         prompts: The prompts.
-        next_cursor: Pass it as `cursor` to get the next page; None on the last page.
+        next_cursor: The `cursor` for the next page, or None on the last page.
     """
 
     prompts: list[Prompt]
@@ -66,10 +66,10 @@ class GetPromptParams(Params, kw_only=True):
     """A request to render a prompt.
 
     Attributes:
-        name: Name of the prompt.
-        arguments: Arguments, all strings.
-        input_responses: Answers to the questions of the previous round, by key (stateless era).
-        request_state: The state that came with those questions, unchanged (stateless era).
+        name: The name of the prompt.
+        arguments: The arguments, which are all strings.
+        input_responses: The answers to the previous round's questions, by key (stateless era).
+        request_state: The unchanged state that came with those questions (stateless era).
     """
 
     name: str
@@ -79,11 +79,11 @@ class GetPromptParams(Params, kw_only=True):
 
 
 class Message(Wire):
-    """One message of a prompt. `Message("user", "hello")` wraps the text in `TextContent`.
+    """One message in a prompt. `Message("user", "hello")` wraps the text in `TextContent`.
 
     Attributes:
         role: `user` or `assistant`.
-        content: One content block. A string, `Image`, `Audio` or `File` is converted to one.
+        content: One content block. A string, `Image`, `Audio` or `File` is converted to a block.
     """
 
     role: Role
@@ -99,7 +99,7 @@ class Message(Wire):
 
     @property
     def text(self) -> str:
-        """The text of the content; empty if it is not a text block."""
+        """The text of the content, or empty if the content is not a text block."""
         return self.content.text if isinstance(self.content, TextContent) else ""
 
 

@@ -13,14 +13,14 @@ class Resource(Wire):
     """A resource, as it appears in a list.
 
     Attributes:
-        uri: URI used to read it.
-        name: Name for programs.
-        title: Name for people, shown instead of `name`.
-        description: What it is, in a sentence or two, for the model or the user.
-        mime_type: Media type, such as `image/png`.
-        size: Size in bytes, if known.
-        icons: Pictures that a user interface may show.
-        annotations: Hints on the audience, the priority and the age of the content.
+        uri: The URI for reading the resource.
+        name: The name for programs.
+        title: The name for people, shown instead of `name`.
+        description: A description in a sentence or two, for the model or the user.
+        mime_type: The media type, such as `image/png`.
+        size: The size in bytes, if known.
+        icons: The pictures that a user interface may show.
+        annotations: Hints about the content's audience, priority and age.
         meta: Extra data for clients, servers and extensions (`_meta` on the wire).
     """
 
@@ -40,12 +40,12 @@ class ResourceTemplate(Wire):
 
     Attributes:
         uri_template: The template, such as `users://{id}`.
-        name: Name for programs.
-        title: Name for people, shown instead of `name`.
-        description: What it is, in a sentence or two, for the model or the user.
-        mime_type: Media type, such as `image/png`.
-        icons: Pictures that a user interface may show.
-        annotations: Hints on the audience, the priority and the age of the content.
+        name: The name for programs.
+        title: The name for people, shown instead of `name`.
+        description: A description in a sentence or two, for the model or the user.
+        mime_type: The media type, such as `image/png`.
+        icons: The pictures that a user interface may show.
+        annotations: Hints about the content's audience, priority and age.
         meta: Extra data for clients, servers and extensions (`_meta` on the wire).
     """
 
@@ -64,7 +64,7 @@ class ListResourcesResult(CacheHints, kw_only=True):
 
     Attributes:
         resources: The resources.
-        next_cursor: Pass it as `cursor` to get the next page; None on the last page.
+        next_cursor: The `cursor` for the next page, or None on the last page.
     """
 
     resources: list[Resource]
@@ -76,7 +76,7 @@ class ListResourceTemplatesResult(CacheHints, kw_only=True):
 
     Attributes:
         resource_templates: The templates.
-        next_cursor: Pass it as `cursor` to get the next page; None on the last page.
+        next_cursor: The `cursor` for the next page, or None on the last page.
     """
 
     resource_templates: list[ResourceTemplate]
@@ -87,9 +87,9 @@ class ReadResourceParams(Params, kw_only=True):
     """A request to read one resource.
 
     Attributes:
-        uri: URI of the resource.
-        input_responses: Answers to the questions of the previous round, by key (stateless era).
-        request_state: The state that came with those questions, unchanged (stateless era).
+        uri: The URI of the resource.
+        input_responses: The answers to the previous round's questions, by key (stateless era).
+        request_state: The unchanged state that came with those questions (stateless era).
     """
 
     uri: str
@@ -101,7 +101,7 @@ class ReadResourceResult(CacheHints, kw_only=True):
     """The contents of a resource.
 
     Attributes:
-        contents: The contents. A directory, for example, has several parts.
+        contents: The contents, which can have several parts, for example for a directory.
     """
 
     contents: list[ResourceContents]
@@ -111,17 +111,17 @@ class ResourcesChangedParams(Params, kw_only=True):
     """The resources that changed, appeared or disappeared (draft dialect).
 
     Attributes:
-        updated: Their URIs.
+        updated: The URIs of these resources.
     """
 
     updated: list[str] = []
 
 
 class UriParams(Params, kw_only=True):
-    """The resource to subscribe to or unsubscribe from, or the one that was updated.
+    """The resource to subscribe to or unsubscribe from, or the resource that was updated.
 
     Attributes:
-        uri: URI of the resource.
+        uri: The URI of the resource.
     """
 
     uri: str

@@ -1,8 +1,8 @@
 """Tasks: work that outlives the call that started it.
 
 There are two forms. The extension form (`Task`, `DetailedTask`) is flat, has `ttlMs` and
-`pollIntervalMs`, and includes the questions or the outcome in the task itself. The core form of one
-handshake revision (`CoreTask`) has `ttl` and `pollInterval`, nests a new task in its result,
+`pollIntervalMs`, and includes the questions or the outcome in the task itself. The core form in one
+handshake revision (`CoreTask`) has `ttl` and `pollInterval`, and nests a new task in its result. It
 returns the outcome with `tasks/result`, and lets either side run tasks. The fields of a task are
 repeated for each place where a task appears (a list, a result, a notification). The other fields
 differ, and a msgspec struct can have only one base with fields.
@@ -19,7 +19,7 @@ from .base import Meta, Params, Result, Wire
 EXTENSION = "io.modelcontextprotocol/tasks"
 """The identifier of the extension."""
 RELATED_TASK = "io.modelcontextprotocol/related-task"
-"""The `_meta` key that names the task of a message, in the core form."""
+"""The `_meta` key that names the task that a message belongs to, in the core form."""
 Status = Literal["working", "input_required", "completed", "failed", "cancelled"]
 TERMINAL: frozenset[Status] = frozenset(("completed", "failed", "cancelled"))
 """The final statuses of a task."""
@@ -29,17 +29,17 @@ class TaskParams(Params, kw_only=True):
     """The task to get, wait for or cancel, in both forms.
 
     Attributes:
-        task_id: Id of the task.
+        task_id: The id of the task.
     """
 
     task_id: str
 
 
 class UpdateTaskParams(TaskParams, kw_only=True):
-    """Answers to some or all questions of a task.
+    """Answers to some or all of a task's questions.
 
     Attributes:
-        input_responses: Answers by the key of their question.
+        input_responses: The answers, by the key of each question.
     """
 
     input_responses: dict[str, Raw]
@@ -49,13 +49,13 @@ class Task(Result, kw_only=True):
     """A task, in the extension form.
 
     Attributes:
-        task_id: Id of the task.
-        status: Its status.
-        created_at: When it was created, in ISO 8601.
-        last_updated_at: When it last changed, in ISO 8601.
-        ttl_ms: Milliseconds that it is kept after its creation; None for no limit.
-        status_message: Explanation of the status, for people.
-        poll_interval_ms: Milliseconds that the client should wait between two polls.
+        task_id: The id of the task.
+        status: The status of the task.
+        created_at: When the task was created, in ISO 8601 format.
+        last_updated_at: When the task last changed, in ISO 8601 format.
+        ttl_ms: How many milliseconds the task is kept after its creation, or None for no limit.
+        status_message: An explanation of the status, for people.
+        poll_interval_ms: How many milliseconds the client should wait between polls.
     """
 
     task_id: str
@@ -75,9 +75,9 @@ class DetailedTask(Task, kw_only=True):
     """A task with its questions or its outcome.
 
     Attributes:
-        input_requests: Unanswered questions by key, if the status is `input_required`.
-        result: Result of the call, if the status is `completed`.
-        error: JSON-RPC error, if the status is `failed`.
+        input_requests: The unanswered questions by key, if the status is `input_required`.
+        result: The result of the call, if the status is `completed`.
+        error: The JSON-RPC error, if the status is `failed`.
     """
 
     input_requests: dict[str, dict[str, Any]] | None = None
@@ -89,16 +89,16 @@ class TaskChangedParams(Params, kw_only=True):
     """The current state of a task, as `tasks/get` would return it.
 
     Attributes:
-        task_id: Id of the task.
-        status: Its status.
-        created_at: When it was created, in ISO 8601.
-        last_updated_at: When it last changed, in ISO 8601.
-        ttl_ms: Milliseconds that it is kept after its creation; None for no limit.
-        status_message: Explanation of the status, for people.
-        poll_interval_ms: Milliseconds that the client should wait between two polls.
-        input_requests: Unanswered questions by key, if the status is `input_required`.
-        result: Result of the call, if the status is `completed`.
-        error: JSON-RPC error, if the status is `failed`.
+        task_id: The id of the task.
+        status: The status of the task.
+        created_at: When the task was created, in ISO 8601 format.
+        last_updated_at: When the task last changed, in ISO 8601 format.
+        ttl_ms: How many milliseconds the task is kept after its creation, or None for no limit.
+        status_message: An explanation of the status, for people.
+        poll_interval_ms: How many milliseconds the client should wait between polls.
+        input_requests: The unanswered questions by key, if the status is `input_required`.
+        result: The result of the call, if the status is `completed`.
+        error: The JSON-RPC error, if the status is `failed`.
     """
 
     task_id: str
@@ -117,13 +117,13 @@ class CoreTask(Wire, kw_only=True):
     """A task in the core form, from a list or newly created.
 
     Attributes:
-        task_id: Id of the task.
-        status: Its status.
-        created_at: When it was created, in ISO 8601.
-        last_updated_at: When it last changed, in ISO 8601.
-        ttl: Milliseconds that it is kept after its creation; None for no limit.
-        status_message: Explanation of the status, for people.
-        poll_interval: Milliseconds that the requestor should wait between two polls.
+        task_id: The id of the task.
+        status: The status of the task.
+        created_at: When the task was created, in ISO 8601 format.
+        last_updated_at: When the task last changed, in ISO 8601 format.
+        ttl: How many milliseconds the task is kept after its creation, or None for no limit.
+        status_message: An explanation of the status, for people.
+        poll_interval: How many milliseconds the requestor should wait between polls.
     """
 
     task_id: str
@@ -139,13 +139,13 @@ class CoreTaskResult(Result, kw_only=True):
     """A task in the core form, as the result of a request.
 
     Attributes:
-        task_id: Id of the task.
-        status: Its status.
-        created_at: When it was created, in ISO 8601.
-        last_updated_at: When it last changed, in ISO 8601.
-        ttl: Milliseconds that it is kept after its creation; None for no limit.
-        status_message: Explanation of the status, for people.
-        poll_interval: Milliseconds that the requestor should wait between two polls.
+        task_id: The id of the task.
+        status: The status of the task.
+        created_at: When the task was created, in ISO 8601 format.
+        last_updated_at: When the task last changed, in ISO 8601 format.
+        ttl: How many milliseconds the task is kept after its creation, or None for no limit.
+        status_message: An explanation of the status, for people.
+        poll_interval: How many milliseconds the requestor should wait between polls.
     """
 
     task_id: str
@@ -172,7 +172,7 @@ class ListTasksResult(Result, kw_only=True):
 
     Attributes:
         tasks: The tasks.
-        next_cursor: Cursor of the next page; None on the last one.
+        next_cursor: The `cursor` for the next page, or None on the last page.
     """
 
     tasks: list[CoreTask]
@@ -183,13 +183,13 @@ class TaskStatusParams(Params, kw_only=True):
     """The current state of a task, as `tasks/get` would return it, in the core form.
 
     Attributes:
-        task_id: Id of the task.
-        status: Its status.
-        created_at: When it was created, in ISO 8601.
-        last_updated_at: When it last changed, in ISO 8601.
-        ttl: Milliseconds that it is kept after its creation; None for no limit.
-        status_message: Explanation of the status, for people.
-        poll_interval: Milliseconds that the requestor should wait between two polls.
+        task_id: The id of the task.
+        status: The status of the task.
+        created_at: When the task was created, in ISO 8601 format.
+        last_updated_at: When the task last changed, in ISO 8601 format.
+        ttl: How many milliseconds the task is kept after its creation, or None for no limit.
+        status_message: An explanation of the status, for people.
+        poll_interval: How many milliseconds the requestor should wait between polls.
     """
 
     task_id: str

@@ -13,15 +13,13 @@ from .content import Content
 
 
 class ToolAnnotations(Open):
-    """Hints on what a tool does.
-
-    If you do not trust the server, treat them as mere claims.
+    """Hints about what a tool does. If you do not trust the server, treat the hints as mere claims.
 
     Attributes:
-        title: Name for people, shown instead of `name`.
+        title: The name for people, shown instead of `name`.
         read_only_hint: The tool changes nothing.
         destructive_hint: The tool may delete or overwrite data.
-        idempotent_hint: Calling it twice has the same effect as calling it once.
+        idempotent_hint: Calling the tool twice has the same effect as calling it once.
         open_world_hint: The tool reaches systems outside the server.
     """
 
@@ -46,14 +44,14 @@ class Tool(Wire):
     """A tool, as it appears in a list.
 
     Attributes:
-        name: Name used to call it.
-        input_schema: JSON Schema of its arguments.
-        title: Name for people, shown instead of `name`.
-        description: What it is, in a sentence or two, for the model or the user.
-        output_schema: JSON Schema of its structured content.
-        annotations: Hints on what it does.
-        icons: Pictures that a user interface may show.
-        execution: Whether it may run as a task (2025-11-25).
+        name: The name for calling the tool.
+        input_schema: The JSON Schema of the arguments.
+        title: The name for people, shown instead of `name`.
+        description: A description in a sentence or two, for the model or the user.
+        output_schema: The JSON Schema of the structured content.
+        annotations: Hints about what the tool does.
+        icons: The pictures that a user interface may show.
+        execution: Whether the tool may run as a task (2025-11-25).
         meta: Extra data for clients, servers and extensions (`_meta` on the wire).
     """
 
@@ -73,7 +71,7 @@ class ListToolsResult(CacheHints, kw_only=True):
 
     Attributes:
         tools: The tools.
-        next_cursor: Pass it as `cursor` to get the next page; None on the last page.
+        next_cursor: The `cursor` for the next page, or None on the last page.
     """
 
     tools: list[Tool]
@@ -85,11 +83,11 @@ class CallToolParams(Params, kw_only=True):
     signature.
 
     Attributes:
-        name: Name of the tool.
-        arguments: Arguments as raw JSON.
-        task: Task settings of revision 2025-11-25, in wire form.
-        input_responses: Answers to the questions of the previous round, by key (stateless era).
-        request_state: The state that came with those questions, unchanged (stateless era).
+        name: The name of the tool.
+        arguments: The arguments as raw JSON.
+        task: The task settings in revision 2025-11-25, in wire form.
+        input_responses: The answers to the previous round's questions, by key (stateless era).
+        request_state: The unchanged state that came with those questions (stateless era).
     """
 
     name: str
@@ -100,18 +98,19 @@ class CallToolParams(Params, kw_only=True):
 
     @property
     def has_object(self) -> bool:
-        """Whether the arguments are an object. Null and absent arguments count as an empty one."""
+        """Whether the arguments are an object. Null and absent arguments count as an empty
+        object."""
         return bytes(memoryview(self.arguments)[:1]) in (b"{", b"n", b"")
 
 
 class ToolResult(Result, kw_only=True):
-    """The result of a tool: content for the model, and the same result as data.
+    """The result of a tool call: content for the model, and the same result as data.
 
     Attributes:
-        content: Content blocks for the model.
-        structured_content: The result as data, if the revision has it.
-        is_error: Whether the tool failed. The content then describes the error. It is sent even if
-            it is False.
+        content: The content blocks for the model.
+        structured_content: The result as data, if the revision supports structured content.
+        is_error: Whether the tool failed, in which case the content describes the error. This field
+            is sent even if it is False.
     """
 
     content: list[Content]
@@ -123,7 +122,7 @@ class ToolResult(Result, kw_only=True):
     def data(self) -> Any:
         """The structured content, or the text if there is none.
 
-        A value that is not an object is sent as `{"result": value}` and is unwrapped here.
+        A value that is not an object is sent as `{"result": value}`, and this property unwraps it.
         """
         value = self.structured_content
         if type(value) is Raw:

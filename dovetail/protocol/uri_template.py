@@ -1,19 +1,22 @@
-"""RFC 6570 URI templates, all four levels: expand a template into a URI, or match a URI against it.
+"""RFC 6570 URI templates (all four levels): expand a template into a URI, or match a URI against a
+template.
 
-Expansion follows the RFC exactly; each operator is one row of a table.
+Expansion follows the RFC exactly. Each operator is one row in a table.
 https://www.rfc-editor.org/rfc/rfc6570
 
 The RFC does not define matching. This module applies these rules:
 
-- One expression is the pivot: the last one that may hold several segments (`{+path}`,
-  `{/segments*}`), else the first. The part before the pivot is matched from the left, the part
-  after it from the right, and each variable matches as little as possible; the pivot matches the
-  rest. So `{name}.{ext}` splits at the last dot, and `{id}/files/{+path}` at the first `/files/`.
+- One expression is the pivot: the last one that may match several segments (`{+path}`,
+  `{/segments*}`), or else the first one. The part before the pivot is matched from the left, and
+  the part after it from the right. Each variable matches as little as possible, and the pivot
+  matches the rest. So `{name}.{ext}` splits at the last dot, and `{id}/files/{+path}` at the first
+  `/files/`.
 - Matching uses two regular expressions, one of them on the reversed text. A variable ends where its
   neighbour begins and never backtracks (possessive matching), and the number of optional
-  expressions is limited (`_OPTIONAL`). So matching takes linear time, even for a hostile URI.
-- Query parameters may come in any order, and all are optional. Parameters that the template does
-  not name are ignored.
+  expressions is limited (`_OPTIONAL`). Matching therefore takes linear time, even for a hostile
+  URI.
+- Query parameters are optional and may come in any order. Parameters that the template does not
+  name are ignored.
 - Values are percent-decoded after matching, so an encoded delimiter cannot move a boundary. A value
   that could traverse a file tree, immediately or after further decoding, does not match
   (`_harmless`).
@@ -40,15 +43,15 @@ _VARIABLE = re.compile(rf"({_CHARACTER}+(?:\.{_CHARACTER}+)*)(?:(\*)|:([1-9][0-9
 _VARIABLES = 100
 """The maximum number of variables in one template."""
 _OPTIONAL = 8
-"""The maximum number of optional expressions (after a dot, slash or hash). Each doubles the number
-of ways to read a URI."""
+"""The maximum number of optional expressions (after a dot, slash or hash). Each of them doubles the
+number of ways to parse a URI."""
 _DECODINGS = 4
-"""How many times a value is decoded to find harmful content. A value that still changes after that
-is refused."""
+"""How many times a value is decoded to find harmful content. A value that still changes after the
+last round is refused."""
 
 
 class _Operator(Struct, frozen=True):
-    """How the variables of an expression are written (appendix A of the RFC)."""
+    """The rules for writing the variables of an expression (appendix A of the RFC)."""
 
     sign: str
     first: str
@@ -89,7 +92,7 @@ class _Expression(Struct, frozen=True):
 
     @property
     def spreads(self) -> bool:
-        """Whether it may hold several segments where its neighbours hold one."""
+        """Whether the expression may match several segments where its neighbours match only one."""
         return self.operator.reserved or any(variable.explode for variable in self.variables)
 
 
@@ -100,7 +103,7 @@ class UriTemplate:
     """A compiled URI template.
 
     Args:
-        text: The template, such as `users://{id}`. Raises SchemaError if it is malformed.
+        text: The template, such as `users://{id}`. Raises SchemaError if the template is malformed.
     """
 
     def __init__(self, text: str) -> None:
@@ -110,7 +113,7 @@ class UriTemplate:
         self.variables = tuple(
             dict.fromkeys(variable.name for part in expressions for variable in part.variables)
         )
-        """The names of its variables, each once, in order."""
+        """The names of the template's variables in order, without duplicates."""
 
         queries = [
             i
@@ -148,7 +151,7 @@ class UriTemplate:
         """Return the URI for these values.
 
         Args:
-            values: Strings, numbers, and lists or mappings of them, by name. None counts as
+            values: Strings, numbers, and lists or mappings of these, by name. None counts as
                 missing.
             more: Additional values by keyword.
         """
@@ -158,7 +161,7 @@ class UriTemplate:
         )
 
     def match(self, uri: str) -> dict[str, Value] | None:
-        """Return the values that expand to this URI, or None if it does not match.
+        """Return the values that expand to this URI, or None if the URI does not match.
 
         An exploded variable is a list. An optional variable that is absent is omitted.
 
@@ -189,7 +192,8 @@ class UriTemplate:
         return values and {name: values[name] for name in self.variables if name in values}
 
     def _parameters(self, text: str) -> tuple[str, list[str]]:
-        """Split off the query parameters. Those that the template spells out stay in the text."""
+        """Split off the query parameters. The parameters that the template spells out stay in the
+        text."""
         path, _, query = text.partition("?")
         pairs = query.split("&") if query else []
         spelled = "?" + "&".join(pairs[: self._spelled]) if self._spelled else ""
@@ -244,8 +248,8 @@ def _expression(text: str, start: int, inside: str) -> _Expression:
             raise _malformed(
                 text,
                 at,
-                f"{spec!r} is not a variable: a name consists of letters, digits, _ and ., "
-                "optionally followed by * or :3",
+                f"{spec!r} is not a variable: use letters, digits, _ and ., optionally "
+                "followed by * or a prefix length such as :3",
             )
         variables.append(
             _Variable(parsed[1], bool(parsed[2]), int(parsed[3]) if parsed[3] else None)
@@ -271,8 +275,8 @@ def _expand(expression: _Expression, values: Mapping[str, Any]) -> str:
 
 
 def _pieces(operator: _Operator, variable: _Variable, values: Mapping[str, Any]) -> list[str]:
-    """Return the pieces that a variable adds to its expression: none, one, or one for each exploded
-    member."""
+    """Return the pieces that a variable adds to its expression: none, one, or one for each member
+    if it is exploded."""
     value = values.get(variable.name)
     if value is None:
         return []
@@ -284,8 +288,8 @@ def _pieces(operator: _Operator, variable: _Variable, values: Mapping[str, Any])
         ]
     if variable.prefix is not None:
         raise SchemaError(
-            f"{{{variable.name}:{variable.prefix}}} takes the first characters of a string; "
-            "its value cannot be a list"
+            f"{{{variable.name}:{variable.prefix}}} expands to the first characters of a "
+            "string, so its value cannot be a list"
         )
 
     def encoded(item: Any) -> str:
@@ -315,7 +319,8 @@ def _text(variable: _Variable, value: Any) -> str:
     if isinstance(value, str | int | float):
         return str(value)
     raise SchemaError(
-        f"The variable {variable.name!r} cannot hold {type(value).__name__}; use strings or numbers"
+        f"The variable {variable.name!r} cannot have a value of type {type(value).__name__}; "
+        "use a string or a number"
     )
 
 
@@ -329,7 +334,8 @@ def _cut(operator: _Operator, variable: _Variable, value: Any) -> str:
 
 
 def _encode(text: str, reserved: bool) -> str:
-    """Percent-encode all but unreserved characters; `reserved` keeps reserved ones and triplets."""
+    """Percent-encode all but unreserved characters. `reserved` also keeps reserved characters and
+    triplets."""
     from urllib.parse import quote
 
     try:
@@ -354,7 +360,7 @@ class _Slot(Struct, frozen=True):
 
     @property
     def characters(self) -> str:
-        """A regular expression for one of the characters allowed there."""
+        """A regular expression for one character that this slot allows."""
         if self.operator.reserved:
             return "[^%]"
         if self.operator.sign == ";" and not self.variable.explode:
@@ -363,7 +369,7 @@ class _Slot(Struct, frozen=True):
 
 
 _OPEN, _CLOSE = 1, -1
-"""Brackets around optional parts. In reversed text, each becomes the other."""
+"""The brackets around optional parts. In reversed text, each bracket becomes the other."""
 _Token: TypeAlias = str | int | _Slot
 _Found: TypeAlias = tuple[_Variable, Value | None]
 
@@ -443,7 +449,8 @@ class _Matcher:
 
 
 def _ahead(tokens: list[_Token], at: int) -> list[str] | None:
-    """Return the literals that may come next: [] at the end of the text, None if a slot follows."""
+    """Return the literals that may come next, [] at the end of the text, or None if a slot
+    follows."""
     for i in range(at, len(tokens)):
         token = tokens[i]
         if isinstance(token, str):
@@ -478,8 +485,8 @@ def _group(slot: _Slot, ahead: list[str] | None, mirrored: bool, end: str) -> st
 
 
 def _normal(uri: str) -> str:
-    """Return the URI with everything percent-encoded that must be, in capitals, so that each %
-    begins a triplet."""
+    """Percent-encode every character of a URI that requires it, in capitals, so that each % begins
+    a triplet."""
     text = _encode(uri, reserved=True)
     return _TRIPLET.sub(lambda triplet: triplet[0].upper(), text) if "%" in text else text
 
@@ -517,8 +524,8 @@ def _query_values(expressions: list[_Expression], pairs: list[str]) -> list[_Fou
 
 
 def _agreed(found: list[_Found]) -> dict[str, Value] | None:
-    """Return the values by name, or None if one is refused, exceeds its prefix, or occurs twice
-    with different values."""
+    """Return the values by name, or None if a value is refused, exceeds its prefix, or occurs twice
+    with different contents."""
     agreed: dict[str, Value] = {}
     for variable, value in sorted(found, key=lambda item: item[0].prefix is not None):
         known = agreed.get(variable.name, value)[: variable.prefix] if value is not None else None

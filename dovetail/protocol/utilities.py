@@ -1,4 +1,4 @@
-"""Utilities of a server: log messages, argument completion, and streams of notifications.
+"""Server utilities: log messages, argument completion, and notification streams.
 
 https://modelcontextprotocol.io/specification/2026-07-28/server/utilities/logging
 https://modelcontextprotocol.io/specification/2026-07-28/server/utilities/completion
@@ -11,14 +11,14 @@ from .base import Params, Result, Wire
 
 Level = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
 SEVERITY: dict[str, int] = {level: rank for rank, level in enumerate(get_args(Level))}
-"""The rank of each level; higher is more severe."""
+"""The rank of each level, where a higher rank is more severe."""
 
 
 class SetLevelParams(Params, kw_only=True):
-    """A request to set the lowest level of log messages that the client wants.
+    """A request to set the lowest level of log messages to send to the client.
 
     Attributes:
-        level: The lowest level.
+        level: The lowest level to send.
     """
 
     level: Level
@@ -28,9 +28,9 @@ class LogParams(Params, kw_only=True):
     """One log message.
 
     Attributes:
-        level: Severity, one of the eight levels of syslog.
-        data: The message: any JSON value.
-        logger: Name of the logger.
+        level: The severity, which is one of the eight syslog levels.
+        data: The message, which can be any JSON value.
+        logger: The name of the logger.
     """
 
     level: Level
@@ -42,8 +42,8 @@ class PromptReference(Wire, tag_field="type", tag="ref/prompt"):
     """The prompt whose argument is completed.
 
     Attributes:
-        name: Name of the prompt.
-        title: Name for people, shown instead of `name`.
+        name: The name of the prompt.
+        title: The name for people, shown instead of `name`.
     """
 
     name: str
@@ -63,11 +63,11 @@ class ResourceReference(Wire, tag_field="type", tag="ref/resource"):
 
 
 class CompletionArgument(Wire):
-    """The argument that is being typed.
+    """The argument that the user is typing.
 
     Attributes:
-        name: Name of the argument.
-        value: What has been typed so far.
+        name: The name of the argument.
+        value: The text that has been typed so far.
     """
 
     name: str
@@ -75,22 +75,22 @@ class CompletionArgument(Wire):
 
 
 class CompletionContext(Wire):
-    """Arguments that are already chosen.
+    """The arguments that have already been chosen.
 
     Attributes:
-        arguments: Their values by name.
+        arguments: The values of these arguments, by name.
     """
 
     arguments: dict[str, str] | None = None
 
 
 class CompleteParams(Params, kw_only=True):
-    """A request for possible values of an argument.
+    """A request for possible values for an argument.
 
     Attributes:
         ref: The prompt or resource template.
-        argument: The argument that is being typed.
-        context: Arguments that are already chosen.
+        argument: The argument that the user is typing.
+        context: The arguments that have already been chosen.
     """
 
     ref: PromptReference | ResourceReference
@@ -99,12 +99,12 @@ class CompleteParams(Params, kw_only=True):
 
 
 class Completion(Wire):
-    """Possible values of an argument.
+    """Possible values for an argument.
 
     Attributes:
-        values: At most 100 values, the best first.
-        total: Total number of values, if known.
-        has_more: Whether there are more than these.
+        values: At most 100 values, with the best one first.
+        total: The total number of values, if known.
+        has_more: Whether there are more values than these.
     """
 
     values: list[str]
@@ -116,21 +116,21 @@ class CompleteResult(Result, kw_only=True):
     """The answer to a completion request.
 
     Attributes:
-        completion: The values.
+        completion: The suggested values.
     """
 
     completion: Completion
 
 
 class SubscriptionFilter(Wire):
-    """The changes that a client wants to be notified of.
+    """The changes that a client asks to be notified about.
 
     Attributes:
         tools_list_changed: Changes to the list of tools.
         prompts_list_changed: Changes to the list of prompts.
         resources_list_changed: Changes to the list of resources.
-        resource_subscriptions: URIs of individual resources.
-        task_ids: Ids of tasks (tasks extension).
+        resource_subscriptions: The URIs of individual resources.
+        task_ids: The ids of tasks (tasks extension).
     """
 
     tools_list_changed: bool | None = None
@@ -138,11 +138,11 @@ class SubscriptionFilter(Wire):
     resources_list_changed: bool | None = None
     resource_subscriptions: list[str] | None = None
     task_ids: list[str] | None = None
-    """A field of the tasks extension."""
+    """A field that the tasks extension defines."""
 
 
 class ListenParams(Params, kw_only=True):
-    """A request to open a stream of notifications, or the acknowledgement of what it will carry.
+    """A request to open a notification stream, or the acknowledgement that lists its notifications.
 
     Attributes:
         notifications: The changes.
@@ -152,4 +152,4 @@ class ListenParams(Params, kw_only=True):
 
 
 class ListenResult(Result, kw_only=True):
-    """The result of a stream of notifications that ended normally."""
+    """The result of a notification stream that ended normally."""

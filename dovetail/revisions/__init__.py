@@ -1,5 +1,5 @@
-"""The revisions of the protocol, oldest first. Only this folder contains their dates; other code
-asks what a revision supports."""
+"""The protocol revisions, oldest first. Only this folder contains their dates; other code checks
+which features a revision supports."""
 
 from . import draft_dialect, v2024_11_05, v2025_03_26, v2025_06_18, v2025_11_25, v2026_07_28
 from .revision import BAD_ARGUMENTS, Dialect, Revision, decode, error_from_wire
@@ -17,8 +17,8 @@ BY_NAME: dict[str, Revision] = {revision.name: revision for revision in ALL}
 HANDSHAKE: tuple[Revision, ...] = tuple(revision for revision in OFFICIAL if not revision.stateless)
 STATELESS: tuple[Revision, ...] = tuple(revision for revision in OFFICIAL if revision.stateless)
 HEADERLESS = v2025_03_26.REVISION
-"""The revision assumed for an HTTP request that names none and has no session. Later revisions
-require a header that names the revision."""
+"""The revision to assume for an HTTP request that names no revision and has no session. Later
+revisions require a header that names the revision."""
 
 APPS = "2026-01-26"
 """The revision of the MCP Apps extension, which has its own numbering.

@@ -1,5 +1,5 @@
-"""Replace content that a revision lacks with the closest kind it has, losing as little as
-possible."""
+"""Replace content that a revision does not support with the closest kind that it does, losing as
+little as possible."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ def audio(sound: AudioContent) -> Content:
 
 
 def link(link: ResourceLink) -> Content:
-    """Turn a link into text that names it."""
+    """Turn a link into text that names its target."""
     label = link.title or link.name
     about = f": {link.description}" if link.description else ""
     return TextContent(f"[{label}]({link.uri}){about}", link.annotations)
@@ -73,7 +73,8 @@ def one_block_each(params: CreateMessageParams) -> CreateMessageParams:
 
 
 def one_block(result: CreateMessageResult) -> CreateMessageResult:
-    """Reduce a result with several blocks to one: all its text, or else its first block."""
+    """Reduce a result with several blocks to one block, which holds all the text or is the first
+    block."""
     blocks = result.content
     if not isinstance(blocks, list):
         return result
@@ -84,7 +85,7 @@ def one_block(result: CreateMessageResult) -> CreateMessageResult:
 
 
 def audio_as_text(message: Any) -> Any:
-    """Replace audio with text that mentions it: sampling had no audio."""
+    """Replace audio with text that mentions it, because sampling did not support audio."""
     sound = message.content
     if not isinstance(sound, AudioContent):
         return message
@@ -106,7 +107,7 @@ def object_schemas(tool: Tool) -> Tool:
 
 
 def object_content(result: Any) -> Any:
-    """Drop structured content that is not an object; the text still contains it."""
+    """Drop structured content that is not an object. The text still contains its value."""
     structured = result.structured_content
     raw = isinstance(structured, Raw) and bytes(structured)[:1] != b"{"
     if structured is None or not (raw or isinstance(structured, (list, str, int, float))):
@@ -115,8 +116,8 @@ def object_content(result: Any) -> Any:
 
 
 def untitled_form(params: ElicitParams) -> ElicitParams:
-    """Rewrite a form: no lists of choices, no titles for choices except `enumNames`, and no
-    defaults except for booleans."""
+    """Rewrite a form so that it has no lists of choices, no titles for choices except `enumNames`,
+    and no defaults except for booleans."""
     schema = params.requested_schema
     if schema is None or not isinstance(properties := schema.get("properties"), dict):
         return params

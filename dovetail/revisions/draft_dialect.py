@@ -1,9 +1,9 @@
-"""The "detailed draft": a dialect that some early servers and clients speak. Its `initialize`
-request contains `mcpVersion`, and the answer `serverCapabilities`.
+"""The "detailed draft", a dialect that some early servers and clients speak. Its `initialize`
+request contains `mcpVersion`, and the answer contains `serverCapabilities`.
 
-It has the tools and resources of the first revision under other names and in other shapes. Lists
-are bare arrays. A tool call is `tools/invoke` and returns `{status, output}`. Progress names the
-request and a percentage. Changes of resources are sent without a subscription. A session ends with
+It has the first revision's tools and resources, with other names and shapes. Lists are bare arrays.
+A tool call is `tools/invoke` and returns `{status, output}`. Progress notifications contain the
+request id and a percentage. Resource changes are sent without a subscription. A session ends with
 `shutdown` and `exit`. Each row below is one method as this dialect spells it.
 """
 
@@ -39,7 +39,8 @@ from .revision import BAD_ARGUMENTS, Dialect, evolve
 
 NAME = "detailed-draft"
 VERSION = "2025-06-18"
-"""The version that it reports. The official revision of that date is a different one."""
+"""The version that this dialect reports. The official revision of that date is a different
+revision."""
 
 
 class _Greeting(Wire):
@@ -79,8 +80,8 @@ _UNKNOWN = (
     "roots/list",
     "notifications/roots/list_changed",
 )
-"""Methods of the first revision that this dialect does not have: what a server would send, and the
-requests that only serve to receive it."""
+"""The methods in the first revision that this dialect does not have: messages that a server would
+send, and the requests that only serve to receive them."""
 
 
 def _as(value: Any, type_: Any) -> Any:

@@ -1,14 +1,14 @@
-"""A revision of the protocol as a value.
+"""A protocol revision as a value.
 
-All code uses one set of types, the union of all revisions (`protocol/`). A revision defines how to
-*lower* a message to the form that its peers understand. Fields that it lacks are dropped
-(`absent`), and content that it lacks becomes the closest kind it has (`instead`). Fields that it
-requires are filled in (`stamp`), and errors get its codes. The other direction, the *lift*, is just
-decoding into the union.
+All code uses one set of types, which covers all revisions (`protocol/`). A revision defines how to
+*lower* a message to the form that its peers understand. Fields that the revision lacks are dropped
+(`absent`), and content that it lacks becomes the closest kind that it has (`instead`). Fields that
+the revision requires are filled in (`stamp`), and errors receive its codes. The opposite direction,
+the *lift*, is simply decoding into the common types.
 
 `lower(value)` looks up a function by the value's type. The function is built once, by walking the
-type's fields, and is None if nothing ever changes. So lowering a tool result costs one dictionary
-lookup in a revision that has all its fields.
+type's fields, and is None if nothing ever changes. In a revision that has all of its fields,
+lowering a tool result therefore costs one dictionary lookup.
 
 If the messages of a dialect have a different shape, a `Dialect` defines each method's own name, and
 functions that convert its params and results. Code outside this folder checks a property
@@ -32,14 +32,15 @@ from ..protocol.methods import Method
 Conversion = Callable[[Any], Any]
 FieldNames = Mapping[type, tuple[str, ...]]
 BAD_ARGUMENTS = 4001
-"""The code for wrong params in the draft dialect."""
+"""The error code for invalid params in the draft dialect."""
 
 
 class Dialect(Struct, frozen=True, eq=False, kw_only=True):
-    """A revision's own spelling of one method. Lifts accept decoded JSON; lowerings produce it."""
+    """A revision's own spelling of one method. Lifts accept decoded JSON, and lowerings produce
+    it."""
 
     name: str = ""
-    """Its name on the wire, if that differs."""
+    """The method's name on the wire, if it differs."""
     lift_params: Conversion | None = None
     lower_params: Conversion | None = None
     lift_result: Conversion | None = None
@@ -47,26 +48,26 @@ class Dialect(Struct, frozen=True, eq=False, kw_only=True):
 
 
 class Revision(Struct, frozen=True, eq=False, kw_only=True):
-    """One revision: its properties, its methods, and the changes to outgoing messages."""
+    """One revision, with its properties, its methods, and its changes to outgoing messages."""
 
     name: str
-    """The name that this library uses for it. `version` is its name on the wire."""
+    """The name that this library uses for the revision. `version` is its name on the wire."""
     version: str = ""
 
     stateless: bool = False
-    """Requests carry version and capabilities; there is no handshake and no session."""
+    """Requests contain the version and capabilities, and there is no handshake and no session."""
     batching: bool = False
-    """JSON-RPC batches are accepted."""
+    """The revision accepts JSON-RPC batches."""
     unnamed_errors: bool = False
-    """An error reply to an unreadable message has no id. In other revisions its id is null."""
+    """An error reply to an unreadable message has no id. In other revisions, its id is null."""
     set_level: bool = True
-    """The log level is set for the connection. Otherwise each request carries its own level, and a
-    request without a level logs nothing."""
+    """The log level is set for the connection. In other revisions, each request contains its own
+    level, and a request without a level logs nothing."""
     progress_by_id: bool = False
-    """Progress names the request's id; there are no tokens."""
+    """Progress notifications contain the request's id instead of a token."""
     tool_errors: bool = True
-    """Wrong arguments lead to a tool result that the model can read. Otherwise they lead to an
-    error."""
+    """Invalid arguments lead to a tool result that the model can read. In other revisions, they
+    lead to an error."""
     paging: bool = True
     """Lists have pages."""
     priming: bool = False
@@ -79,28 +80,28 @@ class Revision(Struct, frozen=True, eq=False, kw_only=True):
     result_type: str | None = None
     """The `result_type` of a complete result, if results have a type."""
     cancelled_result: Any = None
-    """The error code that acknowledges a cancelled call; None if it is not answered."""
+    """The error code that acknowledges a cancelled call, or None if the call is not answered."""
 
     methods: frozenset[str]
-    """The methods that it has, by the names that this library uses."""
+    """The revision's methods, by the names that this library uses."""
     dialects: Mapping[str, Dialect] = {}
-    """Methods that it spells differently."""
+    """The methods that the revision spells differently."""
     absent: FieldNames = {}
-    """Fields that it lacks, by type."""
+    """The fields that the revision lacks, by type."""
     instead: Mapping[type, Conversion] = {}
-    """Conversions for types that it lacks, or has in another shape."""
+    """The conversions for types that the revision lacks, or has in another shape."""
     stamp: Mapping[type, Mapping[str, Any]] = {}
-    """Fields that it requires, with the value to fill in."""
+    """The fields that the revision requires, with the values to fill in."""
     codes: Mapping[type[ProtocolError], int] = {}
-    """Error codes that differ from the newest revision."""
+    """The error codes that differ from those in the newest revision."""
     retired: Mapping[int, int] = {}
-    """Codes that may no longer be sent, and their replacements."""
+    """The error codes that may no longer be sent, and their replacements."""
 
     _steps: dict[type, Conversion | None] = {}
 
     def lower(self, value: Any) -> Any:
-        """Return `value` in this revision's form: the same object if nothing changes, else a
-        copy."""
+        """Return `value` in this revision's form, as the same object if nothing changes, or else as
+        a copy."""
         kind = type(value)
         try:
             step = self._steps[kind]
@@ -137,20 +138,21 @@ class Revision(Struct, frozen=True, eq=False, kw_only=True):
         return self.lower(result)
 
     def wire_name(self, name: str) -> str:
-        """Return the name of a method on the wire."""
+        """Return the wire name of a method."""
         dialect = self.dialects.get(name)
         return (dialect and dialect.name) or name
 
     def code(self, error: ProtocolError) -> int:
-        """Return the code of an error on the wire."""
+        """Return the wire code of an error."""
         return self.codes.get(type(error)) or self.retired.get(error.code, error.code)
 
 
 def error_from_wire(method: str, code: int, message: str, data: Any) -> DovetailError:
     """Return the exception for an error that a peer sent in reply to `method`.
 
-    The code for a missing resource is -32002 up to the last handshake revision, and -32602 with its
-    URI since then. Some servers send -32001, and some report a failed tool as -32002.
+    The code for a missing resource is -32002 up to the last handshake revision. Since then, it is
+    -32602, with the URI of the resource. Some servers send -32001, and some report a failed tool as
+    -32002.
     """
     if method in ("resources/read", "resources/subscribe") and (
         code in (-32002, -32001) or (code == -32602 and _names_uri(data))
@@ -179,8 +181,8 @@ def evolve(
     without: tuple[str, ...] = (),
     **facts: Any,
 ) -> Revision:
-    """Return the next revision, given what it adds, drops or supports in part, and which properties
-    change."""
+    """Return the next revision, given the features that it adds, drops or supports in part, and the
+    properties that change."""
     absent = {type_: set(names) for type_, names in before.absent.items()}
     for type_, names in adds.items():
         absent[type_] -= set(names)
@@ -223,11 +225,11 @@ _plain = msgspec.json.Decoder().decode
 
 
 def _repair(value: Any) -> Any:
-    """Convert values that some peers send in violation of every revision to the closest valid form.
-    Return None if there is nothing to repair.
+    """Convert values that violate every revision, but that some peers send, to the closest valid
+    form. Returns None if there is nothing to repair.
 
-    Content of an unknown kind becomes OtherContent; completion values that are objects become their
-    value; a null for `isError` counts as absent.
+    Content of an unknown kind becomes OtherContent, completion values that are objects become their
+    value, and a null for `isError` counts as absent.
     """
     if not isinstance(value, dict):
         return None
@@ -267,7 +269,7 @@ def _known_kind(block: Any, nests: bool = True) -> Any:
 def _build_lowering(
     revision: Revision, kind: type, _open: frozenset[type] = frozenset()
 ) -> Conversion | None:
-    """Build the lowering of one type. Return None if its values never change."""
+    """Build the lowering for one type. Returns None if its values never change."""
     instead: Conversion | None = _lookup(revision.instead, kind)
     if issubclass(kind, Open):
         return _build_open_lowering(revision, kind, _open)
@@ -311,8 +313,8 @@ def _build_lowering(
 
 
 def _lower_items(value: Any, lower: Conversion) -> Any:
-    """Apply `lower` to a field: one value, a list or a mapping. Return the same object if nothing
-    changed."""
+    """Apply `lower` to a field, which is one value, a list or a mapping. Returns the same object if
+    nothing changed."""
     if type(value) is list:
         after = [lower(item) for item in value]
         return value if after == value else after
@@ -323,7 +325,7 @@ def _lower_items(value: Any, lower: Conversion) -> Any:
 
 
 def _needs_lowering(revision: Revision, hint: Any, open_: frozenset[type]) -> bool:
-    """Return whether a field of this type can hold something that this revision changes."""
+    """Return whether a field of this type can hold a value that this revision changes."""
     origin = get_origin(hint)
     if origin in (list, dict, Union, UnionType):
         return any(_needs_lowering(revision, arg, open_) for arg in get_args(hint))
@@ -344,8 +346,8 @@ def _lookup(table: Mapping[type, Any], kind: type) -> Any:
 def _build_open_lowering(
     revision: Revision, kind: type[Open], open_: frozenset[type]
 ) -> Conversion | None:
-    """Build the lowering of an Open object, whose keys are in wire form and whose unknown keys
-    stay."""
+    """Build the lowering for an Open object, whose keys are in wire form and whose unknown keys are
+    kept."""
     hints = get_type_hints(kind)
     absent = frozenset(kind.known[name] for name in _lookup(revision.absent, kind) or ())
     inner = tuple(

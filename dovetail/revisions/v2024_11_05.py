@@ -1,4 +1,4 @@
-"""2024-11-05, the first revision. Everything that later revisions added is absent here.
+"""2024-11-05, the first revision. Everything that later revisions added is absent in this revision.
 
 https://modelcontextprotocol.io/specification/2024-11-05
 """

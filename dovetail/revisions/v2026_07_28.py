@@ -1,8 +1,8 @@
 """2026-07-28: no handshake and no session.
 
-Each request carries its version and capabilities, and each result carries its type. A server asks
-its client by replying `input_required`. Notifications of changes arrive on one stream. The results
-of lists and reads carry cache hints. Tasks moved from the core to an extension.
+Each request contains its version and capabilities, and each result contains its type. A server asks
+its client questions by replying `input_required`. Change notifications arrive on one stream. The
+results of lists and reads contain cache hints. Tasks moved from the core to an extension.
 
 https://modelcontextprotocol.io/specification/2026-07-28/changelog
 """

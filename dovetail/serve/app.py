@@ -1,11 +1,11 @@
-"""The ASGI application of a server: streamable HTTP in every era and, if enabled, HTTP+SSE
+"""A server's ASGI application, which serves streamable HTTP in every era and, if enabled, HTTP+SSE
 (2024-11-05) and WebSocket.
 
-`App` needs no ASGI lifespan. The first request in an event loop starts a `LoopLifespan`. It keeps
-the server's lifespan open until the loop ends, and creates the `LoopState`, which holds everything
-that is bound to that loop. If the ASGI server does send lifespan events, the application starts and
-ends with them. One application may serve several loops at once. `routes.py` answers requests to all
-other paths.
+`App` needs no ASGI lifespan. The first request in an event loop starts a `LoopLifespan`. The
+`LoopLifespan` keeps the server's lifespan open until the loop ends, and creates the `LoopState`,
+which holds everything that is bound to that loop. If the ASGI server does send lifespan events, the
+application starts and ends with them. One application may serve several loops at the same time.
+`routes.py` answers requests to all other paths.
 """
 
 import asyncio
@@ -57,10 +57,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("dovetail.http")
 
 Address = tuple[str, int | None] | None
-START_FAILED = "The server could not be started"
+START_FAILED = "The server failed to start"
 _LIFESPANS = TaskSet()
-"""Strong references to the lifespan tasks. An event loop keeps only weak ones, and an application
-runs until its loop ends, even if nothing refers to it."""
+"""Strong references to the lifespan tasks. An event loop keeps only weak references, and an
+application must run until its loop ends, even if nothing refers to the application."""
 
 
 class App:
@@ -84,15 +84,16 @@ class App:
         self._lifespans: dict[asyncio.AbstractEventLoop, LoopLifespan] = {}
         self._logged_failure = ""
         self._current: LoopState | None = None
-        """The most recently used state. Usually there is only one loop."""
+        """The most recently used state. Usually, there is only one loop."""
         needs_scope = self.gate is not None or self.paths.endpoint == self.paths.sse
         self.fast_path = None if needs_scope else self.paths.endpoint.encode()
-        """The URL of requests that `begin` accepts; None if every request needs an ASGI scope."""
+        """The URL of the requests that `begin` accepts, or None if every request requires an ASGI
+        scope."""
 
     def begin(
         self, headers: Headers, server: Address, client: Address, body: bytes
     ) -> EarlyRequest | None:
-        """Start to answer a complete POST to the endpoint before it has an ASGI scope.
+        """Start answering a complete POST request to the endpoint before it has an ASGI scope.
 
         Returns None, without side effects, if the request must be handled through ASGI.
         """
@@ -149,8 +150,8 @@ class App:
         return state
 
     def _log_start_failure(self, error: Exception) -> None:
-        """Log why a request could not start the server. A wrong setting needs no traceback, and is
-        logged once, although the next request tries again."""
+        """Log why a request could not start the server. An invalid setting is logged without a
+        traceback, and only once, although the next request tries again."""
         if not isinstance(error, ConfigError):
             log.exception(START_FAILED)
         elif str(error) != self._logged_failure:
@@ -165,7 +166,7 @@ class App:
             self._current = None
 
     async def close(self) -> None:
-        """End every stream, session and call of this event loop, then the server's lifespan."""
+        """End every stream, session and call in this event loop, and then the server's lifespan."""
         lifespan = self._lifespans.get(asyncio.get_running_loop())
         if lifespan is not None:
             await lifespan.close()
@@ -190,9 +191,8 @@ class App:
 
 
 class LoopLifespan:
-    """The server's lifespan in one event loop.
-
-    It runs in its own task, because the request that started it may be cancelled.
+    """The server's lifespan in one event loop. It runs in a separate task, because the request that
+    started it may be cancelled.
     """
 
     def __init__(self, app: App) -> None:
@@ -225,7 +225,7 @@ class LoopLifespan:
                 self.ready.set_exception(
                     error
                     if ordinary
-                    else RuntimeError(f"The server's lifespan ended with {error!r}")
+                    else RuntimeError(f"The server's lifespan was interrupted by {error!r}")
                 )
                 self.ready.exception()  # mark as retrieved: the request may be gone
             elif ordinary:
@@ -245,7 +245,7 @@ class LoopLifespan:
         done, _ = await asyncio.wait([self.task], timeout=timeout)
         if not done:
             log.error(
-                "Cancelling the server's lifespan: it did not end within %g s (Limits.shutdown)",
+                "Cancelling the server's lifespan: it did not finish within %g s (Limits.shutdown)",
                 timeout,
             )
             self.task.cancel()
@@ -261,7 +261,7 @@ class LoopState:
         self._channels = TaskSet()
         """One task for each WebSocket or HTTP+SSE client."""
         self._listeners: set[ChangeListener] = set()
-        """Functions that notify those clients of changes in other processes."""
+        """The functions that notify those clients of changes in other processes."""
         events = MemoryEventStore(limits) if options.events is None else options.events()
         self.dispatcher = Dispatcher(
             service,
@@ -283,7 +283,7 @@ class LoopState:
             if app.ring.origin == "process" and bus.alone and _is_foreign_worker():
                 log.warning(
                     "The workers do not share a key for session ids. Set DOVETAIL_KEYS to the "
-                    "same value for all of them"
+                    "same value in all of them"
                 )
             self.sessions = SessionTable(
                 self.dispatcher, app.ring, limits, bus, self.get_streams.ended
@@ -343,7 +343,7 @@ class LoopState:
 
     @property
     def is_full(self) -> bool:
-        """Whether the limit on WebSocket clients is reached (`Limits.streams`)."""
+        """Whether the limit on WebSocket clients has been reached (`Limits.streams`)."""
         return len(self._channels) >= self._app.service.limits.streams
 
     @cached_property
@@ -363,7 +363,7 @@ class LoopState:
     # changes, in this process and in the others
 
     def _on_local_change(self, method: str, params: Params) -> None:
-        """Publish a change in this process, from any thread, to the other processes."""
+        """Publish a change in this process to the other processes, from any thread."""
         if self._bus.alone:
             return
         try:
@@ -403,7 +403,8 @@ def _path_below_mount(scope: Scope) -> str:
 
 
 def _is_foreign_worker() -> bool:
-    """Whether this is probably one of several workers started separately by another program."""
+    """Return whether this process is probably one of several workers that another program
+    started."""
     from multiprocessing import parent_process
 
     if parent_process() is not None:
@@ -420,10 +421,10 @@ def _is_foreign_worker() -> bool:
 async def handle(
     service: Service, lifespan: Lifespan, request: HttpRequest, options: Mapping[str, Any]
 ) -> HttpResponse:
-    """Answer a single request with JSON, without keeping a session or leaving anything running."""
+    """Answer one request with JSON, without keeping a session or leaving anything running."""
     if options.get("metrics"):
         raise ConfigError(
-            "metrics= cannot be used with `handle`: the counters would be lost after each "
+            "metrics= cannot be used with `handle`: the counters would be reset after each "
             "request. Use telemetry() instead"
         )
     response = HttpResponse()
@@ -456,10 +457,8 @@ async def handle(
 
 
 def _scope(request: HttpRequest, fixed_path: bool) -> dict[str, Any]:
-    """Return the ASGI scope of a request.
-
-    By default, the endpoint is the path at which the function is called, and its well-known
-    documents are below that path.
+    """Return the ASGI scope for a request. By default, the endpoint is the path at which the
+    function is called, and its well-known documents are under that path.
     """
     headers = encode_headers(request.headers)
     url = urlsplit(request.url)

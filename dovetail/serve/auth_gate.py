@@ -1,9 +1,10 @@
-"""Apply a server's guard to its requests: public URL, caller identity, and the guard's own pages.
+"""Apply a server's guard to its requests: find the public URL, identify the caller, and serve the
+guard's own pages.
 
-A guard needs the URL of the server, because tokens are issued for it. The URL is `public_url=` or,
-if that is not set, comes from the request's Host header, which has been checked. But an attacker
-can also set the Host header to the host that a stolen token was issued for. So
-`PublicUrl.is_configured` tells whether the URL was configured, or is the very address at which the
+A guard needs the server's URL, because tokens are issued for that URL. The URL is `public_url=` or,
+if that is not set, comes from the request's Host header, which has been checked. However, an
+attacker can also set the Host header to the host that a stolen token was issued for. Therefore,
+`PublicUrl.is_configured` tells whether the URL was configured, or is the exact address at which the
 request arrived.
 
 Callers with long-lived connections (streams, WebSockets) are authenticated again periodically,
@@ -35,7 +36,7 @@ MAX_CACHED_URLS = 256
 RECHECK_SECONDS = 60.0
 """The interval at which callers with long-lived connections are authenticated again."""
 SECRET_HEADERS = ("authorization", "cookie", "dpop", "proxy-authorization")
-"""Headers that are hidden from handlers: credentials are for the guard only."""
+"""The headers that are hidden from handlers, because credentials are for the guard only."""
 GUARD_FAILED = HttpResponse(
     status=500,
     headers={"content-type": "text/plain"},
@@ -44,7 +45,7 @@ GUARD_FAILED = HttpResponse(
 
 
 class AuthGate:
-    """The guard of a server, applied to its HTTP requests."""
+    """A server's guard, applied to its HTTP requests."""
 
     def __init__(
         self, service: Service, guard: Guard, rules: Policy, ring: KeyRing, options: ServeOptions
@@ -96,7 +97,7 @@ class AuthGate:
                 return
 
     async def _is_still_admitted(self, identity: RequestIdentity) -> bool:
-        """Whether the guard still admits the same user, or cannot tell at the moment."""
+        """Return whether the guard still admits the same user, or currently cannot tell."""
         recheck: Callable[..., Awaitable[Principal | HttpResponse]] = getattr(
             self._guard, "recheck", self._guard.admit
         )
@@ -112,7 +113,7 @@ class AuthGate:
     async def respond(
         self, scope: Scope, path: str, headers: Mapping[bytes, bytes], body: bytes
     ) -> HttpResponse | None:
-        """Return the guard's page at this path, or None if there is none."""
+        """Return the guard's page at this path, or None if the guard has no such page."""
         guarded = next((known for known in self._paths if known and path.endswith(known)), path)
         public_url = self._public_url(scope, guarded, headers)
         public_url = replace(public_url, scopes=self._service.scopes)
@@ -163,7 +164,7 @@ class AuthGate:
 
 
 class _LazyHeaders(Mapping[str, str]):
-    """Headers as text, decoded on access: a guard reads only two of them."""
+    """Headers as text, which are decoded on access because a guard reads only two of them."""
 
     __slots__ = ("_raw",)
 

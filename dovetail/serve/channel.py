@@ -36,14 +36,14 @@ async def serve_channel(
     Args:
         service: The server.
         channel: The connection to the client.
-        lifespan: Entered before the first message and exited after the last.
-        grace: Seconds that running calls have to finish after the client disconnects (default: no
-            limit).
-        orderly: Whether cancellation is a normal way to end, which the lifespan does not see as an
+        lifespan: The lifespan, which is entered before the first message and exited after the last.
+        grace: How many seconds running calls have to finish after the client disconnects (default:
+            no limit).
+        orderly: Whether cancellation is a normal way to end, so that the lifespan does not see an
             exception.
-        listeners: Holds the function that notifies the client of changes in other processes, while
-            the client is connected.
-        ring: Returns the keys that seal tokens.
+        listeners: A set that holds the function that notifies the client of changes in other
+            processes, while the client is connected.
+        ring: A function that returns the keys that seal tokens.
         identity: The identity of the client.
     """
     listeners = set() if listeners is None else listeners
@@ -85,7 +85,7 @@ async def serve_channel(
 def run_stdio(service: Service, lifespan: Lifespan, quiet: bool = False) -> None:
     """Serve on stdin and stdout until the client disconnects or a signal arrives.
 
-    If a person started this at a terminal, say what is going on, unless `quiet`.
+    If a person started the server in a terminal, explain what it is waiting for, unless `quiet`.
     """
     # With the default of 5 ms, a busy thread would delay the event loop that long each time it
     # needs the interpreter.
@@ -97,7 +97,8 @@ def run_stdio(service: Service, lifespan: Lifespan, quiet: bool = False) -> None
 
 
 def _explain_terminal(name: str) -> None:
-    """Say that the server waits for a client, if stdin is a terminal, which no client is."""
+    """Tell the user that the server is waiting for a client, if stdin is a terminal, which means
+    that no client started it."""
     if not (sys.stdin and sys.stdin.isatty() and sys.stderr and sys.stderr.isatty()):
         return
     script = sys.argv[0] if sys.argv[0].endswith(".py") else "server.py"
@@ -139,10 +140,11 @@ async def _run(service: Service, channel: StdioChannel, lifespan: Lifespan) -> t
 
 
 def _handle_signals(task: "asyncio.Task[Any]", timeout: float) -> bool:
-    """Let the first signal stop the server cleanly, and the second end the process at once.
+    """Let the first signal stop the server cleanly, and the second signal end the process
+    immediately.
 
     The process also ends if a tool blocks the event loop for `timeout` seconds after a signal.
-    Returns False if handlers cannot be set; Ctrl-C then raises KeyboardInterrupt as usual.
+    Returns False if handlers cannot be set, in which case Ctrl-C raises KeyboardInterrupt as usual.
     """
     loop = asyncio.get_running_loop()
     timers: list[threading.Timer] = []
@@ -174,9 +176,8 @@ def exit_after(seconds: float) -> threading.Timer:
 
 
 def _watch_parent(timeout: float, task: "asyncio.Task[Any]") -> None:
-    """End `timeout` seconds after the parent dies, even if another process holds stdin open.
-
-    Until then, the last messages from the parent are answered.
+    """End the process `timeout` seconds after the parent dies, even if another process holds stdin
+    open. Until then, the last messages from the parent are answered.
     """
     parent = os.getppid() if hasattr(os, "getppid") else 1
     if parent <= 1 or not hasattr(os, "pidfd_open"):

@@ -1,9 +1,10 @@
-"""How many connections one process accepts.
+"""The limit on how many connections one process accepts.
 
 The limit is `Limits.connections`, or less if the process may not open that many files. A new file
-descriptor has the lowest free number. So a connection with a high number shows that few are left,
-whether connections, tools or child processes use the others. A few are kept free, because a process
-without any can neither open a file nor start a program.
+descriptor always has the lowest free number. A connection with a high number therefore shows that
+few descriptors are left, whether connections, tools or child processes use the others. Some
+descriptors are kept free, because a process that has run out of them can neither open a file nor
+start a program.
 """
 
 import errno
@@ -16,7 +17,7 @@ from ..limits import Limits
 log = logging.getLogger("dovetail.http")
 
 RESERVED_FILES = 64
-"""File descriptors that are kept free for tools, log files and databases."""
+"""The number of file descriptors that are kept free for tools, log files and databases."""
 LOG_INTERVAL_SECONDS = 60.0
 REFUSAL = (
     b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain; charset=utf-8\r\n"
@@ -27,7 +28,7 @@ _OUT_OF_FILES = (errno.EMFILE, errno.ENFILE)
 
 
 class ConnectionLimit:
-    """The limit on the connections of one process, which is logged when it is reached."""
+    """The limit on the connections to one process. Reaching it is logged."""
 
     def __init__(self, limits: Limits) -> None:
         self._maximum = limits.connections
@@ -36,14 +37,14 @@ class ConnectionLimit:
         self._logged_at = float("-inf")
 
     def is_exceeded(self, connections: int, transport: Any) -> bool:
-        """Whether a new connection is one too many.
+        """Return whether a new connection exceeds the limit.
 
         Args:
             connections: The number of open connections, including the new one.
             transport: The transport of the new connection.
         """
         if connections > self._maximum:
-            self._log(f"{self._maximum} are open (Limits.connections)")
+            self._log(f"{self._maximum} connections are open (Limits.connections)")
             return True
         sock = transport.get_extra_info("socket")
         if self._highest_file and sock is not None and sock.fileno() >= self._highest_file:
@@ -52,8 +53,8 @@ class ConnectionLimit:
         return False
 
     def on_loop_error(self, context: dict[str, Any]) -> bool:
-        """Handle an error that the event loop reports. Return False if it is about something
-        else. asyncio reports each connection that it cannot accept with a traceback."""
+        """Handle an error that the event loop reports. Returns False for errors of any other kind.
+        Without this handler, asyncio logs a traceback for each connection that it cannot accept."""
         error = context.get("exception")
         if "socket" not in context or getattr(error, "errno", None) not in _OUT_OF_FILES:
             return False
@@ -61,9 +62,9 @@ class ConnectionLimit:
         return True
 
     def _log_files(self) -> None:
-        limit = f"of {self._files}" if self._files else "of the system"
+        limit = f"limit of {self._files}" if self._files else "system's limit on"
         self._log(
-            f"the limit {limit} file descriptors is almost reached. Raise it with `ulimit -n`, or "
+            f"the {limit} file descriptors is almost reached. Raise it with `ulimit -n`, or "
             "lower Limits.connections"
         )
 
@@ -75,7 +76,8 @@ class ConnectionLimit:
 
 
 def _file_limit() -> int | None:
-    """Return how many files this process may open; None if that is unlimited or not known."""
+    """Return how many files this process may open, or None if the number is unlimited or
+    unknown."""
     try:
         import resource
     except ImportError:  # Windows

@@ -4,14 +4,15 @@
 
 `Metrics` observes calls, counts in plain dictionaries, and writes the text only on request. It
 shares its instruments with OpenTelemetry (`connection/instrumentation.py`) and uses their
-Prometheus names (`mcp_server_operation_duration_seconds`), so one dashboard fits both. The number
-of series is bounded, whatever callers send: labels are limited to existing methods, tools that have
-answered, and defined codes. Series above the bound are counted as `_OTHER`.
+Prometheus names (`mcp_server_operation_duration_seconds`), so one dashboard works for both. The
+number of series is bounded regardless of what callers send, because labels are limited to existing
+methods, tools that have answered, and defined codes. Series above the limit are counted as
+`_OTHER`.
 
-With several workers, any of them can serve the page. It collects the series of the others over the
-bus and writes all series, each with its `worker` label. So if a worker is restarted, only its own
-counters begin at zero. A worker that does not answer in time is left out.
-https://prometheus.io/docs/instrumenting/exposition_formats/
+With several workers, any worker can serve the page. That worker collects the series from the other
+workers over the bus and writes all series, each with its `worker` label. If a worker is restarted,
+only its own counters start again at zero. A worker that does not answer before the timeout is
+omitted. https://prometheus.io/docs/instrumenting/exposition_formats/
 """
 
 import asyncio
@@ -41,16 +42,16 @@ from ..transports.http.server.asgi import Send
 
 CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
 MAX_SERIES = 2000
-"""The maximum number of series per instrument; further series are counted as `_OTHER`."""
+"""The maximum number of series per instrument. Any further series are counted as `_OTHER`."""
 WORKERS_SECONDS = 0.5
-"""The time that the other workers have to send their counts."""
+"""How long the other workers have to send their counts."""
 WORKER_VARIABLE = "DOVETAIL_WORKER"
-"""The environment variable with the number of a worker."""
+"""The environment variable that holds the number of a worker."""
 HTTP_METHODS = frozenset({"GET", "POST", "DELETE", "OPTIONS", "HEAD", "PUT", "PATCH"})
 Lines = dict[str, list[str]]
-"""The lines of each instrument, by its name."""
+"""The lines for each instrument, by name."""
 OVERFLOW: Attributes = ((ERROR_TYPE, OTHER),)
-"""The series that counts everything above the bound."""
+"""The series that counts everything above the limit."""
 _ESCAPED = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
@@ -62,7 +63,8 @@ class Metrics(OperationObserver):
         self._started = time()
         self._in_flight = 0
         self._durations: dict[Attributes, list[float]] = {}
-        """For each series, the count in each bucket (the last has no upper bound), and the sum."""
+        """For each series, the count in each bucket (the last bucket has no upper bound), and the
+        sum."""
         self._refusals: dict[Attributes, float] = {}
         self._responses: dict[Attributes, float] = {}
 
@@ -116,7 +118,8 @@ class Metrics(OperationObserver):
         )
 
     def lines(self, gauges: Mapping[str, float], worker: str = "") -> Lines:
-        """Return the lines of all instruments. One of several workers passes its name."""
+        """Return the lines for all instruments. If there are several workers, each of them passes
+        its name."""
         series: dict[str, Mapping[Attributes, Any]] = {
             **{name: {(): value} for name, value in gauges.items()},
             "mcp.server.operation.duration": self._durations,
@@ -137,7 +140,7 @@ class Metrics(OperationObserver):
 
 
 class MetricsPage:
-    """The metrics page in one event loop; it collects the lines of all workers."""
+    """The metrics page in one event loop, which collects the lines from all workers."""
 
     def __init__(
         self, metrics: Metrics, gauges: Callable[[], Mapping[str, float]], bus: Bus
@@ -146,7 +149,7 @@ class MetricsPage:
         alone = isinstance(bus, NoBus)
         self._worker = "" if alone else os.environ.get(WORKER_VARIABLE) or str(os.getpid())
         self._expected: set[str] = set()
-        """The other workers to wait for: those that answered last time."""
+        """The other workers to wait for, which are those that answered last time."""
         self._collected: dict[str, Lines] = {}
         self._complete = asyncio.Event()
         self._collecting: asyncio.Task[dict[str, Lines]] | None = None
@@ -154,7 +157,7 @@ class MetricsPage:
         bus.on("metrics/tell", self._on_answer)
 
     async def page(self) -> bytes:
-        """Return the text of the page, with the series of all workers."""
+        """Return the text of the page, with the series from all workers."""
         workers = [self._own_lines(), *(await self._other_lines()).values()]
         text: list[str] = []
         for instrument in INSTRUMENTS:

@@ -1,4 +1,4 @@
-"""The options of `server.asgi`, `server.run("http")` and `server.handle`."""
+"""The options for `server.asgi`, `server.run("http")` and `server.handle`."""
 
 import warnings
 from collections.abc import Awaitable, Callable, Sequence
@@ -16,18 +16,18 @@ from ..transports.http.server.policy import Policy
 
 
 class ServePaths(Struct, frozen=True):
-    """The path of each transport; None if the server does not offer it."""
+    """The path of each transport, or None if the server does not offer it."""
 
     endpoint: str
     sse: str | None
     message: str | None
-    """Where clients of HTTP+SSE send their messages."""
+    """The path to which HTTP+SSE clients send their messages."""
     websocket: str | None
 
     @property
     def guarded(self) -> dict[str, str]:
-        """The paths that need authentication, each with the path of its transport (`/message`
-        belongs to `/sse`), the endpoint first."""
+        """The paths that require authentication, each with the path of its transport (`/message`
+        belongs to `/sse`). The endpoint comes first."""
         transports = {
             self.endpoint: self.endpoint,
             self.sse: self.sse,
@@ -45,58 +45,61 @@ class ServeOptions(Struct, frozen=True, kw_only=True):
     path: str = ""
     """The path of the endpoint, relative to the mount point of the application."""
     sse: str | bool = False
-    """The path for HTTP+SSE (2024-11-05); True means `/sse`, with `/message` next to it."""
+    """The path for HTTP+SSE (2024-11-05). True means `/sse`, with messages sent to `/message`."""
     websocket: str | bool = False
-    """The path for WebSocket; True means `/ws`."""
+    """The path for WebSocket. True means `/ws`."""
     health: str | None = "/health"
-    """The path that answers a load balancer's health check; None to disable it."""
+    """The path that answers a load balancer's health checks, or None to disable it."""
     metrics: str | None = None
-    """The path of the metrics for Prometheus (default: not offered)."""
+    """The path of the Prometheus metrics (default: no metrics)."""
     metrics_auth: str | bool | None = None
-    """Who may read the metrics: callers with this scope, or anyone (False). Required if the server
-    has `auth=`, because the metrics cover all callers."""
+    """The scope that callers need to read the metrics, or False to let anyone read them. It is
+    required if the server has `auth=`, because the metrics cover all callers."""
     hosts: Sequence[str] = ()
-    """Accepted values of the Host header, besides the bind address and localhost; "*" accepts
-    all."""
+    """The accepted values of the Host header, in addition to the bind address and localhost. "*"
+    accepts all values."""
     origins: Sequence[str] = ()
-    """Origins of web pages that may call the server and read its responses (CORS); "*" accepts
-    all."""
+    """The origins of web pages that may call the server and read its responses (CORS). "*" accepts
+    all origins."""
     public_url: str | None = None
-    """The URL at which clients reach the server; its host and origin are accepted."""
+    """The URL at which clients reach the server. Its host and origin are accepted."""
     trusted_proxies: Sequence[str] = ()
-    """Addresses and networks of proxies whose `Forwarded` or `X-Forwarded-For` header tells the
-    address of the client, for rate limits, audit records and logins (default: none)."""
+    """The addresses and networks of proxies whose `Forwarded` or `X-Forwarded-For` header is
+    trusted to contain the client's address, for rate limits, audit records and logins (default:
+    none)."""
     sessions: bool = True
-    """Whether clients of the handshake era get a session. Without a session, they get no GET
+    """Whether clients in the handshake era receive a session. Without a session, they have no GET
     streams and cannot resume a stream."""
     json_only: bool = False
-    """Whether a POST is always answered with a single JSON body. Progress and log messages of a
-    call are then dropped."""
+    """Whether a POST request is always answered with a single JSON body. If True, a call's progress
+    and log messages are dropped."""
     long_polling: float | None = None
-    """How many seconds a GET that accepts only JSON waits for messages (default: not offered). It
-    also gets the messages of calls whose client polls or does not accept a stream."""
+    """How many seconds a GET request that accepts only JSON waits for messages (default: no long
+    polling). The request also receives the messages from calls whose client polls or does not
+    accept a stream."""
     keys: Sequence[str | bytes] | None = None
-    """Keys that seal session ids, newest first (default: `DOVETAIL_KEYS`, or a random key that the
-    processes of one program share)."""
+    """The keys that seal session ids, newest first (default: `DOVETAIL_KEYS`, or a random key that
+    all processes of one program share)."""
     events: Callable[[], EventStore] | None = None
-    """Creates the store for event streams (default: a bounded store in memory)."""
+    """A function that creates the store for event streams (default: a bounded store in memory)."""
     bus: Callable[[], Awaitable[Bus]] | None = None
     """The bus between the processes of one server (default: the bus of `run(workers=…)`)."""
     routes: Callable[[Any, Any, Any], Awaitable[None]] | None = None
-    """Your own ASGI application for all other paths. It gets no lifespan events."""
+    """Your own ASGI application for all other paths. It receives no lifespan events."""
     bound: Sequence[str] = ()
 
     @classmethod
     def create(cls, **options: Any) -> "ServeOptions":
-        """Build the options from keywords; raise ConfigError if one is unknown or invalid."""
+        """Build the options from keywords. Raises ConfigError if an option is unknown or
+        invalid."""
         _rename_beside(options)
         known = {field.name for field in fields(cls)}
         unknown = [name for name in options if name not in known]
         if unknown:
             available = ", ".join(sorted(known - {"bound"}))
             raise ConfigError(
-                f"Unknown HTTP option: {', '.join(unknown)}. The options are {available}, and for "
-                "`run` also host, port, workers, certfile and keyfile"
+                f"Unknown HTTP option: {', '.join(unknown)}. The options are {available}; "
+                "`run` also accepts host, port, workers, certfile and keyfile"
             )
         for name in ("hosts", "origins", "trusted_proxies"):
             if isinstance(options.get(name), str):
@@ -147,13 +150,14 @@ class ServeOptions(Struct, frozen=True, kw_only=True):
         is_scope = isinstance(auth, str) and auth.split() == [auth]
         if guard is None and auth:
             raise ConfigError(
-                f"metrics_auth={auth!r}: the server does not authenticate its callers; give it "
-                "a guard (auth=…)"
+                f"metrics_auth={auth!r}: the server does not authenticate its callers; pass "
+                "it a guard (auth=…)"
             )
         if guard is not None and auth is not False and not is_scope:
             raise ConfigError(
-                f"metrics_auth={auth!r}: the metrics cover all callers. Set the scope that "
-                'allows reading them (metrics_auth="metrics:read"), or False for anyone'
+                f"metrics_auth={auth!r}: the metrics cover all callers. Set the scope that is "
+                'required to read them (metrics_auth="metrics:read"), or False to let anyone read '
+                "them"
             )
 
 

@@ -1,5 +1,5 @@
-"""All paths of a server except its endpoint: the health check, metrics, HTTP+SSE (2024-11-05),
-WebSocket, the pages of its guard, and your own application (`routes=`).
+"""All of a server's paths except its endpoint: the health check, metrics, HTTP+SSE (2024-11-05),
+WebSocket, the guard's pages, and your own application (`routes=`).
 
 The endpoint has its own checks (`transports/http/server/policy.py`). Requests to other paths
 undergo only the checks that apply to them: Host, Origin and authentication.
@@ -86,7 +86,7 @@ class Routes:
         if needed and (identity.principal is None or needed not in identity.principal.scopes):
             if gate is not None:
                 headers += gate.challenge(identity, (str(needed),))
-            error = Forbidden(f"Reading the metrics needs the scope {needed!r}")
+            error = Forbidden(f"Reading the metrics requires the scope {needed!r}")
             await send_error(send, Rejection(403, error), headers)
         else:
             body = b"" if scope["method"] == "HEAD" else await page.page()
@@ -95,9 +95,8 @@ class Routes:
     async def _send_page(
         self, state: "LoopState", path: str, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        """Let the guard answer, or else your application.
-
-        Only the Host header is checked: browsers visit these pages, and any origin may read them.
+        """Let the guard answer, or else your application. Only the Host header is checked, because
+        browsers visit these pages and any origin may read them.
         """
         head = self._check_head(scope, b"host")
         if isinstance(head, Rejection):
@@ -133,7 +132,8 @@ class Routes:
     async def _post_sse(
         self, state: "LoopState", path: str, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        """Pass a message to its session, which a GET or a POST to the other path has opened."""
+        """Pass a message to its session, which was opened by a GET or POST request to the other
+        path."""
         from ..transports.http.sse import SESSION_ID_CHARS
 
         query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
@@ -165,7 +165,7 @@ class Routes:
         elif isinstance(head, RequestHead) and state.is_full:
             head = Rejection(
                 503,
-                Overloaded("The server has too many connections at the moment (Limits.streams)"),
+                Overloaded("The server has too many open connections (Limits.streams)"),
             )
         if isinstance(head, Rejection):
             await receive()
@@ -185,7 +185,7 @@ class Routes:
     async def _admit(
         self, scope: Scope, path: str, send: Send, *names: bytes, is_guarded: bool = True
     ) -> tuple[RequestIdentity, Headers] | None:
-        """Return the caller's identity and the response headers; None after a refusal."""
+        """Return the caller's identity and the response headers, or None after a refusal."""
         head = self._check_head(scope, *names)
         if isinstance(head, Rejection):
             await send_error(send, head)
@@ -204,7 +204,8 @@ class Routes:
         return RequestIdentity(client[0] if client else None)
 
     def _check_head(self, scope: Scope, *names: bytes) -> RequestHead | Rejection:
-        """Check the headers of a POST or, if names are given, only those headers of any request."""
+        """Check the headers of a POST request or, if names are given, only those headers of any
+        request."""
         headers, server = scope["headers"], scope.get("server")
         if names:
             headers = [*(pair for pair in headers if pair[0] in names), JSON]
@@ -218,7 +219,7 @@ async def _read_body(
     limits: Limits,
     headers: Sequence[tuple[bytes, bytes]] = (),
 ) -> bytes | None:
-    """Return the body of a request; None if it was refused or the client disconnected."""
+    """Return the body of a request, or None if it was refused or the client disconnected."""
     try:
         return await read_body(receive, limits, state.endpoint.body_timeouts)
     except RequestRefused as refused:
@@ -238,7 +239,7 @@ async def send_error(
 
 
 def replay_body(body: bytes, receive: Callable[[], Awaitable[Any]]) -> Receive:
-    """Return a `receive` that yields a body that was already read."""
+    """Return a `receive` function that returns a body that has already been read."""
     messages = iter([{"type": "http.request", "body": body, "more_body": False}])
 
     async def replay() -> Any:

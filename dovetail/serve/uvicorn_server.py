@@ -1,22 +1,23 @@
-"""uvicorn with our own shutdown, bounded connections, and a fast path for the most common request.
+"""uvicorn with a custom shutdown, bounded connections, and a fast path for the most common request.
 
-At shutdown the event streams end first, so that nothing waits for clients that have no reason to
+At shutdown, the event streams end first, so that nothing waits for clients that have no reason to
 disconnect. A signal ends `run` but not the process that called it. The process ends only if
 something keeps `run` from returning (such as a tool that ignores its cancellation), or if a second
 signal arrives.
 
-A connection is closed if the head of its request is too slow or too long, if its client does not
-read the response, or if it is idle. Connections above the limit are refused. Trailers are dropped:
-they would be headers that no proxy has seen. A request to upgrade to HTTP/2 is answered with
-HTTP/1.1. When a connection is lost, every request on it is notified, not only the last.
+A connection is closed if its request head arrives too slowly or is too long, if its client does not
+read the response, or if it is idle. Connections above the limit are refused. Trailers are dropped,
+because they would be headers that no proxy has seen. A request to upgrade to HTTP/2 is answered
+with HTTP/1.1. When a connection is lost, every request on that connection is notified, not only the
+last one.
 
-The most common request arrives complete, in one piece, alone on its connection, and is answered
-after one iteration of the event loop with one JSON body. It needs none of the machinery of ASGI: no
-task that waits for a body, no further events. So it is held back from uvicorn until it is complete,
-and the application starts it directly (`App.begin`). If it is done in the next iteration, the
-response is written in one piece. Any other request is handed over to uvicorn as soon as it is
-recognized, as if it had just arrived. Work that was already started is passed on in its scope.
-`python -m bench.costs`: 36 µs of CPU per call instead of 59.
+The most common request arrives complete, in one piece and alone on its connection, and is answered
+with one JSON body after one iteration of the event loop. It does not need ASGI's task that waits
+for a body, or any further events. Such a request is therefore held back from uvicorn until it is
+complete, and the application starts it directly (`App.begin`). If the call finishes in the next
+iteration, the response is written in one piece. Any other request is handed over to uvicorn as soon
+as it is recognized, as if it had just arrived. Work that has already started is passed on in the
+request's scope. `python -m bench.costs` measured 36 µs of CPU time per call instead of 59.
 """
 
 import asyncio
@@ -41,19 +42,19 @@ from .channel import exit_after
 from .connection_limit import REFUSAL, ConnectionLimit
 
 MAX_HEAD_BYTES, MAX_HEADERS = 64 * 1024, 200
-"""Bounds on the head of a request. Bytes that arrive with its first packet do not count."""
+"""The limits on a request head. Bytes that arrive with the first packet do not count."""
 KEEP_ALIVE_SECONDS = 75
 """How long a connection may be idle."""
 VERSIONS = ("1.1", "1.0")
-"""The versions of HTTP that this server speaks."""
+"""The HTTP versions that this server supports."""
 PEER_CHECKS_SECONDS = (0.05, 0.2, 1.0, 4.0)
-"""When to look, after a client stopped sending, whether it has closed the connection."""
+"""When to check, after a client has stopped sending, whether it has closed the connection."""
 _ABSOLUTE_URI = re.compile(rb"https?://([^/?#]+)(.*)", re.IGNORECASE | re.DOTALL)
 UPGRADE_HEADERS = (b"upgrade", b"http2-settings")
 
 
 class _Unacceptable(Exception):
-    """A request whose head cannot be accepted, with the status of the response."""
+    """A request whose head cannot be accepted, with the status to respond with."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -61,7 +62,8 @@ class _Unacceptable(Exception):
 
 
 class _HeldRequestParser:
-    """The parser's state for a held-back request; the parser may be at the next one."""
+    """The parser's state for a held-back request, because the parser may already be at the next
+    request."""
 
     get_method = staticmethod(lambda: b"POST")
     get_http_version = staticmethod(lambda: "1.1")
@@ -70,7 +72,7 @@ class _HeldRequestParser:
 
 
 class UvicornProtocol(HttpToolsProtocol):
-    """One connection; `make_protocol_class` sets the application and the limits."""
+    """One connection, for which `make_protocol_class` sets the application and the limits."""
 
     served: App
     limits: Limits
@@ -80,21 +82,22 @@ class UvicornProtocol(HttpToolsProtocol):
     write_timer: asyncio.TimerHandle | None = None
     """Closes a connection whose client does not read."""
     received = 0
-    """Bytes received since the first packet of the request, or since the last piece of its body."""
+    """The number of bytes received since the first packet of the request, or since the last piece
+    of its body."""
     in_head = in_request = False
-    """Whether a head, or a request, has begun to arrive but is not complete."""
+    """Whether a head, or a request, has started to arrive but is not complete."""
     ignores_upgrade = False
-    """Whether the request asks for another protocol, which we do not speak."""
+    """Whether the request asks for another protocol, which this server does not support."""
     cycles: tuple[Any, ...] = ()
     """The requests on this connection that uvicorn has not finished."""
     is_half_closed = False
-    """Whether the client has stopped sending, and still waits for responses."""
+    """Whether the client has stopped sending but is still waiting for responses."""
     held: bytes | None = None
-    """The body, so far, of a request that is held back."""
+    """The body received so far for a request that is held back."""
     begun: EarlyRequest | None = None
 
     def connection_made(self, transport: Any) -> None:
-        """Start the head timeout of a new connection, or refuse it."""
+        """Start the head timeout for a new connection, or refuse the connection."""
         super().connection_made(transport)
         if self.connection_limit.is_exceeded(len(self.connections), transport):
             transport.write(REFUSAL)
@@ -140,7 +143,7 @@ class UvicornProtocol(HttpToolsProtocol):
         if self.received <= MAX_HEAD_BYTES:
             return
         if self.in_head:
-            self._refuse(400, f"The head of the request is longer than {MAX_HEAD_BYTES} bytes.")
+            self._refuse(400, f"The request head is longer than {MAX_HEAD_BYTES} bytes.")
         else:
             self.transport.abort()
 
@@ -182,7 +185,7 @@ class UvicornProtocol(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Keep a header; drop a trailer."""
+        """Keep a header, or drop a trailer."""
         if not self.in_head:
             return
         headers, name = self.headers, name.lower()
@@ -215,7 +218,7 @@ class UvicornProtocol(HttpToolsProtocol):
             raise _Unacceptable(505, f"HTTP/{version} is not supported. Use HTTP/1.1.")
         hosts = [pair for pair in headers if pair[0] == b"host"]
         if not hosts and version == "1.1":
-            raise _Unacceptable(400, "A request of HTTP/1.1 needs a Host header.")
+            raise _Unacceptable(400, "HTTP/1.1 requires a Host header.")
         if self.url[:1] != b"/" and (found := _ABSOLUTE_URI.fullmatch(self.url)):
             rest = [pair for pair in headers if pair[0] != b"host"]
             headers[:] = [(b"host", found[1]), *hosts[1:], *rest]
@@ -237,7 +240,7 @@ class UvicornProtocol(HttpToolsProtocol):
             super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Start the next request, or the timer of an idle connection."""
+        """Start the next request, or the timer for an idle connection."""
         super().on_response_complete()
         if self.is_half_closed and self._answering() is None:
             self.transport.close()
@@ -257,7 +260,8 @@ class UvicornProtocol(HttpToolsProtocol):
     # the fast path
 
     def _takes_fast_path(self) -> bool:
-        """Whether the head allows the fast path, and nothing else happens on this connection."""
+        """Return whether the head allows the fast path and nothing else is happening on this
+        connection."""
         parser = self.parser
         return (
             self.url == self.served.fast_path
@@ -283,7 +287,7 @@ class UvicornProtocol(HttpToolsProtocol):
         self.loop.call_soon(self._write_answer, begun)
 
     def _write_answer(self, begun: EarlyRequest) -> None:
-        """Write the response if the call is done, as most calls are by now."""
+        """Write the response if the call has finished, as most calls have at this point."""
         if self.begun is not begun:
             return  # it was handed over
         answer = begun.answer
@@ -313,9 +317,8 @@ class UvicornProtocol(HttpToolsProtocol):
     # closing
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """Answer the complete requests of a client that has stopped sending.
-
-        A client that has closed the connection looks the same, until it is sent something.
+        """Answer the complete requests from a client that has stopped sending. A client that has
+        closed the connection looks the same until data is sent to it.
         """
         if self.begun is not None:
             self._hand_over()
@@ -340,8 +343,8 @@ class UvicornProtocol(HttpToolsProtocol):
         return next((cycle for cycle in running if cycle not in queued), None)
 
     def _check_peer(self) -> None:
-        """Close the connection if the client has closed it. Nothing arrives after the end of its
-        data, so the system reports only the error."""
+        """Close the connection if the client has closed it. No data arrives after the client stops
+        sending, so the system reports only the error."""
         sock = self.transport.get_extra_info("socket")
         if not self.transport.is_closing() and sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
             self.transport.abort()
@@ -367,7 +370,7 @@ class UvicornProtocol(HttpToolsProtocol):
             )
 
     def resume_writing(self) -> None:
-        """Stop the timeout: the client is reading again."""
+        """Stop the timeout because the client is reading again."""
         if self.write_timer is not None:
             self.write_timer.cancel()
         super().resume_writing()
@@ -380,7 +383,7 @@ class UvicornProtocol(HttpToolsProtocol):
             super().timeout_keep_alive_handler()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Stop the timers, and notify every request of this connection."""
+        """Stop the timers, and notify every request on this connection."""
         # uvicorn does not cancel its timer after an error, and notifies only the last request.
         for timer in (self.head_timer, self.write_timer, self.timeout_keep_alive_task):
             if timer is not None:
@@ -401,7 +404,7 @@ def _without_upgrade(value: bytes) -> bytes:
 
 
 def make_protocol_class(app: App) -> type[UvicornProtocol]:
-    """Return the protocol class for the connections of this application."""
+    """Return the protocol class for connections to this application."""
     limits = app.service.limits
     attributes = {"served": app, "limits": limits, "connection_limit": ConnectionLimit(limits)}
     return type("Protocol", (UvicornProtocol,), attributes)
@@ -411,16 +414,16 @@ def make_protocol_class(app: App) -> type[UvicornProtocol]:
 
 
 class HttpServer(uvicorn.Server):
-    """uvicorn with our own shutdown."""
+    """uvicorn with a custom shutdown."""
 
     exit_timer: threading.Timer | None = None
-    """Ends the process if it does not stop after a signal."""
+    """The timer that ends the process if it does not stop after a signal."""
 
     def __init__(self, config: uvicorn.Config, app: App, protocol: type[UvicornProtocol]) -> None:
         super().__init__(config)
         self._app, self._protocol = app, protocol
         self._error_handler: Any = None
-        """The event loop's own handler of errors."""
+        """The event loop's own error handler."""
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
         """Serve until a signal arrives."""
@@ -440,7 +443,7 @@ class HttpServer(uvicorn.Server):
                 self.exit_timer.cancel()
 
     def handle_exit(self, sig: int, frame: Any) -> None:
-        """Start the shutdown; on the second signal, end the process."""
+        """Start the shutdown on the first signal, and end the process on the second."""
         if self.exit_timer is not None:
             os._exit(130)
         timeout = max(1, self._app.service.limits.shutdown)
@@ -463,7 +466,7 @@ class HttpServer(uvicorn.Server):
             self._error_handler(loop, context)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End the streams, and thereby the connections, then everything else."""
+        """End the streams, and with them the connections, and then everything else."""
         asyncio.get_running_loop().set_exception_handler(self._error_handler)
         closing = asyncio.create_task(self._app.close())
         await super().shutdown(sockets)
@@ -471,13 +474,13 @@ class HttpServer(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Do nothing: `run` has set up the signal handlers. uvicorn would raise the signal again at
-        the end, and thereby end the caller of `run`."""
+        """Do nothing, because `run` has set up the signal handlers. Otherwise, uvicorn would raise
+        the signal again after the shutdown, and thereby end the caller of `run`."""
         yield
 
 
 def make_server(app: App, tls: Mapping[str, str | None]) -> HttpServer:
-    """Return the server for an application; raise ConfigError if its options are invalid."""
+    """Return the server for an application. Raises ConfigError if its options are invalid."""
     limits, protocol = app.service.limits, make_protocol_class(app)
     try:
         config = uvicorn.Config(
@@ -507,7 +510,7 @@ def make_server(app: App, tls: Mapping[str, str | None]) -> HttpServer:
 def websocket_protocol() -> Any:
     """Return uvicorn's WebSocket protocol, changed to log no error for a refused handshake.
 
-    uvicorn logs a refused handshake as if it had not been answered at all.
+    uvicorn logs a refused handshake as if it had not been answered.
     """
     from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 

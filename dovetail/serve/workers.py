@@ -1,10 +1,10 @@
 """Several processes that serve one port, and the parent that supervises them.
 
-After it has forked, the parent only waits, in plain blocking code without threads or an event loop.
-So it can fork again at any time, and a new child starts from the same clean state as the first. Its
-children are the workers, which accept connections from the sockets that they inherited, and the hub
-of their bus. If the hub dies, the next hub takes over its listening socket, to which the workers
-are already reconnecting.
+After forking, the parent only waits, in plain blocking code without threads or an event loop. It
+can therefore fork again at any time, and a new child starts from the same clean state as the first.
+The parent's children are the workers, which accept connections from the sockets that they
+inherited, and the hub of their bus. If the hub dies, a new hub takes over its listening socket, to
+which the workers are already reconnecting.
 
     SIGCHLD             a child that died is restarted after a growing pause; if one dies early too
                         often, everything ends
@@ -14,8 +14,8 @@ are already reconnecting.
                         when it is closed
 
 Children leave the terminal's process group, so that Ctrl-C reaches them only through the parent. If
-no key for sealing tokens is configured, they share a random key that is generated before the first
-fork.
+no key for sealing tokens is configured, the children share a random key that is generated before
+the first fork.
 """
 
 import asyncio
@@ -39,11 +39,11 @@ from ..errors import ConfigError
 from .metrics import WORKER_VARIABLE
 
 EARLY_DEATH_SECONDS = 5.0
-"""A process that ends this soon after its start counts as an early death."""
+"""A process that ends within this many seconds of starting counts as an early death."""
 MAX_EARLY_DEATHS = 5
-"""Early deaths in a row before the server gives up."""
+"""How many early deaths in a row make the server give up."""
 RESTART_PAUSE_SECONDS = 0.05
-"""The pause before a process is restarted; it doubles with each early death."""
+"""The pause before a process is restarted, which doubles with each early death."""
 KILL_SECONDS = 0.5
 """How long to wait for a killed process to disappear."""
 
@@ -63,19 +63,20 @@ def run_workers(
     Args:
         count: The number of workers.
         sockets: The listening sockets, which all workers inherit.
-        work: Called in each worker with the path of their bus.
-        grace: Seconds that the workers have to exit after a signal.
+        work: A function that is called in each worker with the path of the bus.
+        grace: How many seconds the workers have to exit after a signal.
 
     Returns:
         None after a clean shutdown, or an exit code if the workers could not be kept alive.
     """
     if not hasattr(os, "fork"):
         raise ConfigError(
-            "workers= needs os.fork, which this system does not have. Start several servers "
+            "workers= requires os.fork, which is not available on this system. Start several "
+            "servers "
             "behind a load balancer instead"
         )
     if count < 1:
-        raise ConfigError(f"workers={count}: at least one worker is needed")
+        raise ConfigError(f"workers={count}: at least one worker is required")
     if threading.current_thread() is not threading.main_thread():
         raise ConfigError("workers= works only in the main thread, where signals are handled")
     import multiprocessing.process  # noqa: F401  its import draws the key that the children share
@@ -95,7 +96,7 @@ def run_workers(
         os.environ[WORKER_VARIABLE] = str(number)
         work(path)
 
-    hub = ChildProcess("the hub of the bus", run_hub)
+    hub = ChildProcess("the bus hub", run_hub)
     workers = [
         ChildProcess(f"worker {number}", partial(run_worker, number))
         for number in range(1, count + 1)
@@ -114,7 +115,8 @@ def run_workers(
 
 
 class ChildProcess(Struct, eq=False):
-    """A process that should be running: its current pid, if any, and when to restart it."""
+    """A process that should be running, with its current pid, if any, and the time to restart
+    it."""
 
     name: str
     run: Callable[[], None]
@@ -134,7 +136,7 @@ class ChildProcess(Struct, eq=False):
 
 
 class Supervisor:
-    """The parent's side: start children, wait for signals, stop children."""
+    """The parent's side, which starts children, waits for signals and stops children."""
 
     def __init__(self, grace: float) -> None:
         self._grace = grace
@@ -142,9 +144,8 @@ class Supervisor:
         self._signals = SignalWaiter()
 
     def supervise(self, children: list[ChildProcess]) -> int | None:
-        """Keep the children running until a signal arrives.
-
-        Returns an exit code if one of them keeps dying.
+        """Keep the children running until a signal arrives. Returns an exit code if a child keeps
+        dying.
         """
         while True:
             now = time.monotonic()
@@ -159,8 +160,8 @@ class Supervisor:
             for child in children:
                 if child.early_deaths >= MAX_EARLY_DEATHS:
                     log.error(
-                        "Giving up: %s died %d times in a row within %g s of its start. Its last "
-                        "messages are above.",
+                        "Giving up: %s died %d times in a row within %g s of starting. Its "
+                        "last messages are above.",
                         child.name,
                         child.early_deaths,
                         EARLY_DEATH_SECONDS,
@@ -175,7 +176,7 @@ class Supervisor:
                 if child.pid is not None:
                     if number is signal.SIGKILL and grace:
                         log.warning(
-                            "Killing %s (process %s): it did not end in time",
+                            "Killing %s (process %s): it did not stop within the shutdown timeout",
                             child.name,
                             child.pid,
                         )
@@ -190,7 +191,7 @@ class Supervisor:
                     break  # a second signal
 
     def close(self) -> None:
-        """Restore the signal handlers. Children that are still running exit by themselves."""
+        """Restore the signal handlers. Children that are still running then exit."""
         self._signals.close()
         os.close(self._parent_end)
         os.close(self.lifeline)
@@ -243,7 +244,7 @@ class Supervisor:
             os._exit(code)
 
     def _watch_parent(self) -> None:
-        """In a child, exit when the parent has died, cleanly if possible."""
+        """Make a child exit, cleanly if possible, when the parent has died."""
         os.read(self.lifeline, 1)
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
         time.sleep(self._grace)
@@ -262,7 +263,7 @@ class SignalWaiter:
         self._wakeup = signal.set_wakeup_fd(self._sender.fileno(), warn_on_full_buffer=False)
 
     def wait(self, seconds: float | None) -> bool:
-        """Wait up to `seconds` for a signal. Return whether the signal says to stop."""
+        """Wait up to `seconds` for a signal. Returns whether the signal says to stop."""
         self._receiver.settimeout(seconds)
         try:
             return any(number in STOP_SIGNALS for number in self._receiver.recv(4096))
@@ -302,7 +303,7 @@ def _describe_exit(code: int) -> str:
     return (
         f"was killed by signal {-code} ({signal.strsignal(-code)})"
         if code < 0
-        else f"ended with exit code {code}"
+        else f"exited with code {code}"
     )
 
 

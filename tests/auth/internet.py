@@ -227,7 +227,7 @@ class Person:
     async def go(self, url: str, about: str) -> Mapping[str, str]:
         self.pages.append(url)
         if self.closed:
-            raise Unauthorized("The login was abandoned")
+            raise Unauthorized("The login was cancelled")
         issuer = next(
             one
             for one in self.issuers

@@ -248,9 +248,9 @@ async def test_a_visit_that_is_closed_ends_whoever_waits() -> None:
     async with quiet().session() as visit:
         going = asyncio.create_task(visit.go(LOGIN, "example"))
         await asyncio.sleep(0)
-    with pytest.raises(Unauthorized, match="abandoned"):
+    with pytest.raises(Unauthorized, match="cancelled"):
         await going
-    with pytest.raises(Unauthorized, match="abandoned"):
+    with pytest.raises(Unauthorized, match="cancelled"):
         await visit.go(LOGIN, "example")
 
 
@@ -277,14 +277,14 @@ async def test_nobody_listens_once_the_visit_is_over() -> None:
 )
 async def test_only_web_pages_are_opened(url: str) -> None:
     async with quiet().session() as visit:
-        with pytest.raises(Unauthorized, match="not opened, because its URL is not http or https"):
+        with pytest.raises(Unauthorized, match="not opened because its URL does not use http"):
             await visit.go(url, "example")
 
 
 async def test_a_port_that_is_taken_is_named() -> None:
     async with quiet().session() as visit:
         port = urlsplit(visit.redirect_uri).port or 0
-        with pytest.raises(ConfigError, match=rf"Cannot listen on port {port} of 127\.0\.0\.1"):
+        with pytest.raises(ConfigError, match=rf"Cannot listen on 127\.0\.0\.1:{port}"):
             async with quiet(port=port, timeout=0).session():
                 pass
 
@@ -296,9 +296,7 @@ async def test_a_login_waits_for_another_that_ends_at_the_same_port() -> None:
         second = LoopbackBrowser(port, open=False, tell=said).session()
         entering = asyncio.create_task(second.__aenter__())
         await said.came.wait()
-        assert said == [
-            f"Port {port} of 127.0.0.1 is in use, perhaps by another login. Waiting for it."
-        ]
+        assert said == [f"127.0.0.1:{port} is in use, possibly by another login. Waiting for it."]
     assert (await entering).redirect_uri == first.redirect_uri
     await second.__aexit__(None, None, None)
 
@@ -384,7 +382,7 @@ async def test_the_address_that_the_login_ended_at_can_be_pasted(
         terminal("\nhttp://127.0.0.1:1/callback?code=c&state=wrong\n")
         await said.came.wait()
         assert (
-            said[-1] == "This is not the URL of the last page. That URL starts with "
+            said[-1] == "This is not the URL of the final page, which starts with "
             f"{visit.redirect_uri}"
         )
         terminal("http://127.0.0.1:1/callback?code=pas")

@@ -683,7 +683,7 @@ async def test_a_login_that_is_given_up_costs_nothing(world: World) -> None:
     await world.server.ask(client)
     world.server.needs = ("write",)
     world.person.closed = True
-    with pytest.raises(Unauthorized, match="abandoned"):
+    with pytest.raises(Unauthorized, match="cancelled"):
         await world.server.ask(client)
     world.server.needs = ()
     assert await world.server.ask(client) == 200
@@ -695,7 +695,7 @@ async def test_who_wants_a_fresh_login_has_the_old_one_until_then(world: World) 
     await world.server.ask(world.client())
     anew = world.client(fresh=True)
     world.person.closed = True
-    with pytest.raises(Unauthorized, match="abandoned"):
+    with pytest.raises(Unauthorized, match="cancelled"):
         await world.server.ask(anew)
     assert await world.server.ask(world.client()) == 200
     world.person.closed = False
@@ -781,7 +781,7 @@ async def test_what_was_renewed_during_a_login_that_failed_is_kept(world: World)
     async def meanwhile(url: str, about: str) -> Mapping[str, str]:
         world.now += 3590
         await other.headers("POST", SERVER)
-        raise Unauthorized("The login was abandoned")
+        raise Unauthorized("The login was cancelled")
 
     world.person.go = meanwhile  # type: ignore[method-assign]
     with pytest.raises(Unauthorized):

@@ -166,7 +166,7 @@ async def test_a_client_on_the_users_own_machine_comes_with_a_warning() -> None:
     web.pages[DOCUMENT] = described()
     agent = Agent(provider(), site(web))
     shown = text(await agent.login(agent.wish(DOCUMENT)))
-    assert "any program on it could use this name" in shown
+    assert "where any program could use its name" in shown
     assert "127.0.0.1:4567 (this computer)" in shown
 
 

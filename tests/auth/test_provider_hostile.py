@@ -894,7 +894,7 @@ async def test_a_body_or_query_that_is_too_long_is_not_read() -> None:
         "POST", "/token", many, {"content-type": "application/x-www-form-urlencoded"}
     )
     refused(answer, "invalid_request")
-    assert "cannot be read" in decoded(answer)["error_description"]
+    assert "cannot be parsed" in decoded(answer)["error_description"]
 
 
 async def test_a_token_request_has_to_be_a_posted_form() -> None:

@@ -287,13 +287,13 @@ async def test_who_is_not_known_has_no_scope() -> None:
 @pytest.mark.parametrize(
     ("guard", "who", "problem"),
     [
-        (None, "metrics:read", "the server does not authenticate its callers; give it a guard"),
-        (None, True, "the server does not authenticate its callers; give it a guard"),
-        (ApiKeys(KEYS), None, "Set the scope that allows reading them"),
-        (ApiKeys(KEYS), True, "Set the scope that allows reading them"),
-        (ApiKeys(KEYS), " ", "Set the scope that allows reading them"),
-        (ApiKeys(KEYS), " metrics:read", "Set the scope that allows reading them"),
-        (ApiKeys(KEYS), "metrics:read other", "Set the scope that allows reading them"),
+        (None, "metrics:read", "the server does not authenticate its callers; pass it a guard"),
+        (None, True, "the server does not authenticate its callers; pass it a guard"),
+        (ApiKeys(KEYS), None, "Set the scope that is required to read them"),
+        (ApiKeys(KEYS), True, "Set the scope that is required to read them"),
+        (ApiKeys(KEYS), " ", "Set the scope that is required to read them"),
+        (ApiKeys(KEYS), " metrics:read", "Set the scope that is required to read them"),
+        (ApiKeys(KEYS), "metrics:read other", "Set the scope that is required to read them"),
     ],
 )
 def test_it_has_to_be_said_who_may_read_it_and_somebody_has_to_check(

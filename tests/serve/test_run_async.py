@@ -82,7 +82,7 @@ async def test_a_server_that_is_open_to_everyone_says_so(
     warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert len(warnings) == warns
     for warning in warnings:
-        assert f"port {port} of this machine" in warning, "what is open"
+        assert f"port {port} on this machine" in warning, "what is open"
         assert "Server(auth=…)" in warning and 'host="127.0.0.1"' in warning, "how to close it"
 
 

@@ -203,11 +203,11 @@ def nameless(x: Annotated[str, Header]) -> None: ...
                    "must be string, integer or "
                    "boolean"),
         (inside_a_list, "Tool 'inside_a_list': 'x.items' cannot be sent in the header "
-                        "'X': it must be a property of an "
-                        "object that is reached without $ref, list or alternative"),
+                        "'X': it must be reachable through properties alone, without "
+                 "$ref, arrays or alternatives"),
         (shared, "Tool 'shared': '$defs.Place.region' cannot be sent in the header "
-                 "'Region': it must be a property of an "
-                 "object that is reached without $ref, list or alternative"),
+                 "'Region': it must be reachable through properties alone, without "
+                 "$ref, arrays or alternatives"),
         (twice, "Tool 'twice': 'x' and 'y' cannot use the same header 'same'"),
         (nameless, 'nameless cannot have the parameter x: Header requires a header name, '
                    'such as Header("Region")'),

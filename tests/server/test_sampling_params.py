@@ -295,7 +295,7 @@ def test_a_conversation_with_every_use_answered_is_sent(conversation: Any) -> No
         (["hi", assistant(use("1"))], r"the last message uses a tool \(1\)"),
         (
             ["hi", result("1")],
-            "message 2 has a result for 1, which the message before it did not use",
+            "message 2 has a result for 1, but the message before it has no such tool use",
         ),
         (
             ["hi", assistant(use("1")), user(result("1"), result("9"))],

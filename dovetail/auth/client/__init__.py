@@ -1,4 +1,4 @@
-"""The credentials of a client: `Client(url, auth=…)`.
+"""Credentials for clients: `Client(url, auth=…)`.
 
     credentials.py         the settings: OAuth, ClientCredentials, BearerToken, …
     bound_credentials.py   credentials for one server: do the I/O, store and renew tokens

@@ -1,17 +1,17 @@
 """Credentials for one server, which run `flow.py` with a `Fetch`, a `Store` and a `Browser`.
 
-The stored record is authoritative, and this object holds a copy of it. Before tokens are renewed,
+The stored record is authoritative, and this object only holds a copy. Before tokens are renewed,
 the record is loaded again under the store's lock. If several tasks and programs share a store, one
-of them renews the tokens and the others load the result. A login can take minutes, so it has its
-own lock.
+of them renews the tokens and the others load the result. A login can take minutes, so it uses a
+separate lock.
 
-If a request was refused with a token that has since been replaced, the request is sent again. For
-this, `headers` records the *generation* of the token in the context of its task. A new token that
-is refused is not renewed in the same way again: if it came from a renewal, a login follows, and if
-it came from a login, an error is raised.
+If a request was refused with a token that has since been replaced, the request is sent again. To
+detect this case, `headers` records the *generation* of the token in the context of the calling
+task. If the server refuses a token that came from a renewal, the user has to log in. If it refuses
+a token that came from a login, an error is raised.
 
-A server error says nothing about a token. A token is only discarded after `invalid_grant`, or if
-the authorization server no longer knows the client.
+A server error says nothing about a token. A token is discarded only after `invalid_grant`, or if
+the authorization server no longer recognises the client.
 """
 
 import asyncio
@@ -46,10 +46,10 @@ from .store import ServerRecord, Store, TokenSet, read_record
 log = logging.getLogger("dovetail.auth")
 R = TypeVar("R")
 MAX_STEPS_PER_OPERATION = 2
-"""How often more scopes are requested for one operation, not counting the first login."""
+"""How many times more scopes are requested for one operation, not counting the first login."""
 MAX_STEPS_IN_A_ROW = 4
-"""How often more scopes are requested, for any operation, without a successful request in
-between."""
+"""How many times in a row more scopes are requested, for any operation, without a successful
+request."""
 MAX_OPERATIONS = 64
 MAX_NONCES_IN_A_ROW = 8
 RENEW_INTERVAL_SECONDS = 10.0
@@ -58,7 +58,7 @@ LOGOUT_SECONDS = 5.0
 """The timeout for revoking tokens."""
 ENDED_ERRORS = frozenset({"invalid_grant"}) | UNKNOWN_CLIENT_ERRORS
 STORED, RENEWED, NEW = "stored", "renewed", "new"
-"""The source of the current token. Once the server accepts a token, it counts as stored."""
+"""Where the current token came from. A token counts as stored once the server has accepted it."""
 
 _token_sent: ContextVar[tuple[Any, int]] = ContextVar(
     "dovetail_auth_token_sent", default=(None, -1)
@@ -66,7 +66,7 @@ _token_sent: ContextVar[tuple[Any, int]] = ContextVar(
 
 
 class BoundCredentials:
-    """Credentials for one server (`ports.Credentials`). If `grant` is None, they need a user to log
+    """Credentials for one server (`ports.Credentials`). If `grant` is None, a user has to log
     in."""
 
     def __init__(
@@ -87,22 +87,23 @@ class BoundCredentials:
         self._dpop = DpopClient()
         self._required = AccessRequirements()
         self._refused: str | None = None
-        """The token that was refused last, empty if the request had none. None after a login."""
+        """The token that the server refused last: empty if the request had no token, and None after
+        a login."""
         self._token, self._generation, self._source = "", 0, STORED
         """The current token, its generation and its source."""
         self._nonces = self._steps_in_a_row = 0
         self._last_step = -1
-        """The generation that lacked scopes last."""
+        """The last generation that lacked scopes."""
         self._step_ups: LruDict[tuple[str, str, tuple[str, ...]], tuple[int, int]] = LruDict(
             MAX_OPERATIONS
         )
-        """For each operation: the generation that lacked scopes last, and how often requesting them
-        had no effect."""
+        """For each operation, the last generation that lacked scopes, and how many times requesting
+        them had no effect."""
         self._unsaved = False
-        """Whether the record could not be saved and is newer than the stored record."""
+        """Whether the record is newer than the stored record, because it could not be saved."""
         self._tasks = TaskSet()
         self._not_before = 0.0
-        """The earliest time of the next attempt to renew a token that is still valid."""
+        """The earliest time at which to try again to renew a token that is still valid."""
 
     def bind(self, url: str, fetch: Fetch) -> "BoundCredentials":
         """Return the same credentials for another server."""
@@ -112,7 +113,7 @@ class BoundCredentials:
         )
 
     async def headers(self, method: str, url: str) -> Mapping[str, str]:
-        """Return the headers for a request. Renews a token that is about to expire."""
+        """Return the headers for a request, after renewing a token that is about to expire."""
         record = self._record or await self._load()
         if origin(url) != self._origin:
             return {}  # a token is sent only to the server that it was issued for
@@ -168,7 +169,7 @@ class BoundCredentials:
         )
 
     def on_response(self, answer: HttpResponse) -> None:
-        """Handle any other response: the credentials were accepted."""
+        """Handle any other response, which means that the credentials were accepted."""
         self._source, self._nonces, self._steps_in_a_row = STORED, 0, 0
         self._dpop.remember_nonce(self._options.url, answer)
 
@@ -207,10 +208,11 @@ class BoundCredentials:
                     await self._save_login(record, tokens)
 
     async def forget(self) -> bool:
-        """Log out: delete the stored login, and revoke the tokens at their issuer.
+        """Delete the stored login, and revoke its tokens at their issuer.
 
         Returns:
-            Whether the tokens were revoked. Otherwise, they stay valid until they expire.
+            Whether the tokens were revoked. Tokens that were not revoked stay valid until they
+            expire.
         """
         async with self._store.lock(self._key):  # a renewal in progress must not restore them
             tokens = (await self._load()).tokens
@@ -227,7 +229,7 @@ class BoundCredentials:
             return False
 
     async def _save_login(self, login: ServerRecord, tokens: TokenSet | None) -> None:
-        """Store the result of a login. A failed login has no tokens, and must not overwrite those
+        """Store the result of a login. A failed login has no tokens, and must not overwrite tokens
         that another task or program has renewed."""
         async with self._store.lock(self._key):
             record = await self._load()
@@ -292,8 +294,8 @@ class BoundCredentials:
             return await self._refresh(record, tokens)
 
     async def _renew_ahead(self, expiring: TokenSet) -> ServerRecord:
-        """Renew tokens before they expire, if possible. If that fails, they are used until they
-        expire."""
+        """Renew the tokens before they expire. If that fails, the current tokens are used until
+        they expire."""
         now = self._now()
         if (self._grant is not None or expiring.refresh_token is not None) and (
             now >= self._not_before or expiring.is_expired(now)
@@ -317,15 +319,15 @@ class BoundCredentials:
             await self._acquire_unattended(record, self._required)
 
     async def _run_to_end(self, work: Coroutine[Any, Any, R]) -> R:
-        """Await work that continues if the caller is cancelled, since a refresh token is valid only
-        once."""
+        """Await work that continues even if the caller is cancelled, because a refresh token is
+        valid only once."""
         task = self._tasks.start(work)
         # The caller may have been cancelled, so retrieve the exception here.
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
         return await asyncio.shield(task)
 
     async def _refresh(self, record: ServerRecord, tokens: TokenSet) -> bool:
-        """Exchange the refresh token, under the lock. Returns False on failure."""
+        """Exchange the refresh token while holding the lock. Returns False on failure."""
         try:
             steps = refresh_tokens(tokens, self._options, self._dpop, self._now)
             reply = await run_flow(steps, self._fetch)
@@ -345,7 +347,7 @@ class BoundCredentials:
         return isinstance(reply, TokenSet)
 
     async def _acquire_unattended(self, record: ServerRecord, required: AccessRequirements) -> None:
-        """Get tokens without user interaction, under the lock."""
+        """Get tokens without user interaction while holding the lock."""
         assert self._grant is not None
         grant = await self._grant()
         steps = acquire_tokens(self._options, record, required, self._dpop, self._now, grant=grant)

@@ -1,16 +1,16 @@
 """Sends the user to a login page and receives the authorization response.
 
-A `Browser` starts a visit. The visit has a redirect URI, to which the authorization server sends
-the user back, and opens a page. `LoopbackBrowser` listens on this machine during the visit:
-https://www.rfc-editor.org/rfc/rfc8252#section-7.3
+A `Browser` starts a visit. The visit opens a page, and has the redirect URI to which the
+authorization server sends the user back. `LoopbackBrowser` listens on this machine during the
+visit: https://www.rfc-editor.org/rfc/rfc8252#section-7.3
 
-Any page in the user's browser, and any program on this machine, can also send requests there. Only
-one request is accepted: a GET of the exact callback path, addressed to this host and port, with the
-`state` of the page that was opened. The first of these requests ends the visit. All others are
-refused and have no effect.
+Any page in the user's browser, and any program on this machine, can also send requests to that
+port. Only one request is accepted: a GET for the exact callback path, addressed to this host and
+port, with the `state` of the page that was opened. The first such request ends the visit. All other
+requests are refused and have no effect.
 
-If no browser can be opened, the URL is printed. In a terminal, the user may paste the URL at which
-the login ended, because the browser may run on another machine.
+If no browser can be opened, the URL is printed. In a terminal, the user can paste the URL of the
+page on which the login ended, because the browser may run on another machine.
 """
 
 import asyncio
@@ -34,14 +34,14 @@ from ...text import escape_unsafe
 
 HOST, PATH = "127.0.0.1", "/callback"
 DEFAULT_PORT = 28479
-"""The port that is tried first. If the port changed each time, a client would have to register
-again for each login."""
+"""The port to try first. If the port changed each time, a client would have to register again for
+each login."""
 PORT_RETRY_SECONDS = 0.1
 MAX_REQUEST_BYTES = 16 * 1024
 REQUEST_TIMEOUT_SECONDS = 10.0
 MAX_CONNECTIONS = 32
 CLOSE_TIMEOUT_SECONDS = 1.0
-"""The timeout for sending the last page."""
+"""The timeout for sending the final page."""
 _URL = re.compile(r"https?://[!-~]+", re.IGNORECASE)
 _REQUEST = re.compile(rb"GET (/[!-~]*) HTTP/1\.[01]\r\n")
 _HOST = re.compile(rb"\r\nhost:[ \t]*([!-~]*)[ \t]*(?=\r\n)", re.IGNORECASE)
@@ -65,7 +65,7 @@ PAGE = (
 
 
 class Visit(Protocol):
-    """A visit of the user to a login page."""
+    """A user's visit to a login page."""
 
     redirect_uri: str
     """The URL to which the authorization server sends the user back."""
@@ -78,7 +78,7 @@ class Visit(Protocol):
             about: A description of the server that the user logs in to, for display.
 
         Returns:
-            The parameters that came back to the redirect URI.
+            The parameters that the redirect URI received.
 
         Raises:
             Unauthorized: No response was received.
@@ -86,22 +86,22 @@ class Visit(Protocol):
 
 
 class Browser(Protocol):
-    """Sends users to pages. `OAuth(browser=…)` accepts any object with this method."""
+    """Sends users to login pages. `OAuth(browser=…)` accepts any object with this method."""
 
     def session(self) -> AbstractAsyncContextManager[Visit]:
-        """Return a context manager for one visit. It stays open until the response has been
+        """Return a context manager for one visit, which stays open until the response has been
         received."""
 
 
 class LoopbackBrowser:
-    """Opens the user's browser, and listens on this machine for the authorization response.
+    """Opens the user's browser and listens on this machine for the authorization response.
 
     Args:
         port: The port to listen on (default: 28479, or any free port if that is in use). If the
-            port that you pass is in use, the login waits for it.
-        open: Whether to open the browser (default: True). False only prints the URL.
-        timeout: How many seconds the user has to log in (default: 300). After that, Unauthorized is
-            raised.
+            port that you pass is in use, the login waits until it is free.
+        open: Whether to open the browser (default: True). If False, the URL is only printed.
+        timeout: How many seconds the user has to log in before Unauthorized is raised (default:
+            300).
         tell: A function that shows a message to the user (default: print it to stderr).
     """
 
@@ -117,7 +117,7 @@ class LoopbackBrowser:
 
     @asynccontextmanager
     async def session(self) -> AsyncIterator[Visit]:
-        """Return a context manager for one visit. It listens for the response while it is open.
+        """Return a context manager for one visit, which listens for the response while it is open.
 
         Raises:
             ConfigError: The port cannot be used.
@@ -132,8 +132,8 @@ class LoopbackBrowser:
             await visit.close()
 
     async def _listen(self, visit: "_LoopbackVisit") -> asyncio.Server:
-        """Listen on the chosen port once it is free. If none was chosen, listen on the default
-        port, for which clients are registered, or on any free port."""
+        """Listen on the chosen port once it is free. Without a chosen port, listen on the default
+        port, for which clients are registered, or else on any free port."""
         waited = 0.0
         while True:
             for port in (self._port,) if self._port else (DEFAULT_PORT, 0):
@@ -145,18 +145,16 @@ class LoopbackBrowser:
                     problem = error
             if problem.errno != EADDRINUSE or waited >= self._timeout:
                 raise ConfigError(
-                    f"Cannot listen on port {port} of {HOST}, which the login needs: {problem}"
+                    f"Cannot listen on {HOST}:{port}, which the login needs: {problem}"
                 )
             if not waited:
-                self._tell(
-                    f"Port {port} of {HOST} is in use, perhaps by another login. Waiting for it."
-                )
+                self._tell(f"{HOST}:{port} is in use, possibly by another login. Waiting for it.")
             await asyncio.sleep(PORT_RETRY_SECONDS)
             waited += PORT_RETRY_SECONDS
 
 
 class _LoopbackVisit:
-    """One visit, and the requests that arrive during it."""
+    """One visit, and the requests that arrive while it lasts."""
 
     def __init__(self, open: bool, timeout: float, tell: Callable[[str], None]) -> None:
         self._open, self._timeout, self._tell = open, timeout, tell
@@ -172,11 +170,11 @@ class _LoopbackVisit:
     async def go(self, url: str, about: str) -> Mapping[str, str]:
         if not _URL.fullmatch(url):
             raise Unauthorized(
-                "The login page of the authorization server was not opened, because its URL is "
-                "not http or https"
+                "The authorization server's login page was not opened because its URL does "
+                "not use http or https"
             )
         if self._closed:
-            raise Unauthorized("The login was abandoned")
+            raise Unauthorized("The login was cancelled")
         self._about = escape_unsafe(about)
         self._state = dict(parse_qsl(urlsplit(url).query)).get("state", "")
         self._answer = asyncio.get_running_loop().create_future()
@@ -194,7 +192,8 @@ class _LoopbackVisit:
                 self._answer = None
 
     async def _send(self, url: str, answer: asyncio.Future[Any], cleanup: ExitStack) -> None:
-        """Open the page, or print its URL and accept a pasted redirect URL until the cleanup."""
+        """Open the page, or print its URL and accept a pasted redirect URL until the cleanup
+        runs."""
         how = "Opening your browser" if self._open else "Open this page"
         self._tell(f"{how} to log in to {self._about}:\n{url}")
         if self._open:
@@ -208,18 +207,18 @@ class _LoopbackVisit:
                 return
         if _read_lines(self._pasted, cleanup):
             self._tell(
-                "If your browser is on another machine, copy the URL of the last page, paste it "
-                "here, and press Enter."
+                "If your browser is on another machine, copy the URL of the page it ends on, "
+                "paste it here, and press Enter."
             )
 
     def _pasted(self, line: str) -> None:
         if line and not self._take(_parse_parameters(urlsplit(line).query)):
             self._tell(
-                "This is not the URL of the last page. That URL starts with " + self.redirect_uri
+                "This is not the URL of the final page, which starts with " + self.redirect_uri
             )
 
     def _take(self, found: dict[str, str]) -> bool:
-        """Accept the expected response once. Returns False for anything else."""
+        """Accept the expected response once. Returns False for any other response."""
         if self._answer is None or self._answer.done() or not found.keys() & {"code", "error"}:
             return False
         if found.get("state", "") != self._state:
@@ -255,21 +254,21 @@ class _LoopbackVisit:
             return _page(404, "Not found", "There is no page at this address.")
         found = _parse_parameters(target.query)
         if not self._take(found):
-            text = "This response does not belong to the login that is in progress."
+            text = "This response does not match the login in progress."
             return _page(400, "Wrong login", text)
         if "error" in found:
             # The sender of the error has not been verified yet, so the error is not shown:
             # https://www.rfc-editor.org/rfc/rfc9207#section-2.4
             text = f"The login to {self._about} was refused. Return to your program to see why."
             return _page(200, "Not logged in", text)
-        text = f"Return to your program. It is completing the login to {self._about}."
+        text = f"Return to your program, which is completing the login to {self._about}."
         return _page(200, "Response received", text)
 
     async def close(self) -> None:
-        """Finish sending the last page, and fail a `go` call that is still waiting."""
+        """Finish sending the final page, and make a `go` call that is still waiting fail."""
         self._closed = True
         if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(Unauthorized("The login was abandoned"))
+            self._answer.set_exception(Unauthorized("The login was cancelled"))
         if self._requests:
             await asyncio.wait(self._requests, timeout=CLOSE_TIMEOUT_SECONDS)
         for task in self._requests:
@@ -302,16 +301,16 @@ def _page(status: int, title: str, text: str) -> bytes:
 
 
 def _has_browser() -> bool:
-    """Return whether a browser window can be opened. A browser in the terminal would take over the
-    terminal of the running program."""
+    """Return whether a browser window can be opened. Text-mode browsers do not count, because they
+    would take over the program's terminal."""
     return sys.platform in ("win32", "darwin") or any(
         map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))
     )
 
 
 def _read_lines(take: Callable[[str], None], cleanup: ExitStack) -> bool:
-    """Pass each line that the user types to `take`, without blocking, until the cleanup. Returns
-    False if stdin is not a terminal."""
+    """Pass each line that the user types to `take` without blocking, until the cleanup runs.
+    Returns False if stdin is not a terminal."""
     try:
         if sys.stdin is None or not sys.stdin.isatty():
             return False

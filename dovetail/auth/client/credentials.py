@@ -1,4 +1,4 @@
-"""The credentials of a client: `Client(url, auth=…)`.
+"""Credentials for clients: `Client(url, auth=…)`.
 
     OAuth               a user logs in once, in a browser; everything else is automatic
     ClientCredentials   a program acts on its own behalf, with a secret or a private key
@@ -6,8 +6,8 @@
     WorkloadIdentity    a program is identified by its platform
     BearerToken         a token that was obtained elsewhere
 
-These classes hold settings. `bind` returns the credentials for one server
-(`bound_credentials.py`). Their `repr` shows no secrets.
+These classes hold settings. `bind` returns the credentials for one server (`bound_credentials.py`).
+Their `repr` does not show secrets.
 """
 
 import inspect
@@ -29,7 +29,7 @@ from .grants import JWT_BEARER, EnterpriseLogin, UnattendedGrant, assertion_sign
 from .store import ClientRegistration, MemoryStore, Store, default_store
 
 Token: TypeAlias = str | Callable[[], str | Awaitable[str]]
-"""A token, or a function that returns a token whenever one is needed."""
+"""A token, or a function that is called whenever a token is needed."""
 _token_sent: ContextVar[str] = ContextVar("dovetail_auth_bearer_sent", default="")
 """The token that this task sent with its request."""
 
@@ -40,7 +40,7 @@ class _OAuthCredentials:
     named: tuple[str, ...] = ()
     """URLs that the user configured, which may be on a private network."""
     extensions: tuple[str, ...] = ()
-    """Extensions that a client with these credentials declares in its capabilities."""
+    """The extensions that a client with these credentials declares in its capabilities."""
 
     def __init__(self, options: FlowOptions, store: Store | None) -> None:
         self._options, self._store = options, store
@@ -61,7 +61,7 @@ class _OAuthCredentials:
         raise NotImplementedError
 
     async def headers(self, method: str, url: str) -> Mapping[str, str]:
-        """Raise ConfigError, because these credentials must be bound to a server first.
+        """Raise ConfigError because these credentials must be bound to a server first.
 
         Args:
             method: The method of a request.
@@ -72,7 +72,7 @@ class _OAuthCredentials:
         )
 
     async def on_refused(self, method: str, url: str, answer: HttpResponse) -> bool:
-        """Return False, because no request is sent before these credentials are bound to a server.
+        """Return False because no request is sent before these credentials are bound to a server.
 
         Args:
             method: The method of the request.
@@ -82,14 +82,14 @@ class _OAuthCredentials:
         return False
 
     def on_response(self, answer: HttpResponse) -> None:
-        """Do nothing, because no request is sent before these credentials are bound to a server.
+        """Do nothing because no request is sent before these credentials are bound to a server.
 
         Args:
             answer: The response.
         """
 
     async def authorize(self) -> None:
-        """Raise ConfigError, because these credentials must be bound to a server first."""
+        """Raise ConfigError because these credentials must be bound to a server first."""
         await self.headers("", "")
 
 
@@ -104,21 +104,21 @@ class OAuth(_OAuthCredentials):
             space-separated string.
         client_id: The id of the client, if you registered it manually.
         client_secret: The secret for `client_id`.
-        issuer: The authorization server that issued `client_id` (default: the first one at which it
-            is used).
-        client_metadata_url: The https URL of a document about this client. The URL is used as the
-            client id at authorization servers that support this.
+        issuer: The authorization server that issued `client_id` (default: the first server that the
+            client uses it with).
+        client_metadata_url: The https URL of a document that describes this client. Authorization
+            servers that support such documents use the URL as the client id.
         client_name: The name that users see on the consent page (default: Dovetail).
-        client_uri: The home page of the client, which is sent with a registration.
-        redirect_port: The local port to which the browser returns (default: 28479, or any free port
-            if that is in use).
+        client_uri: The client's home page, which is sent when the client registers.
+        redirect_port: The local port that the browser is redirected to (default: 28479, or any free
+            port if that is in use).
         store: Where tokens are stored (default: `default_store()`).
-        browser: The browser to log in with (default: `LoopbackBrowser()`). With False, only a
-            stored login is used, and Unauthorized is raised if there is none.
-        dpop: True requires tokens that are bound to a key, which are useless if stolen. False never
-            requests them (default: the server decides).
+        browser: The browser to log in with (default: `LoopbackBrowser()`). If False, only a stored
+            login is used, and Unauthorized is raised if there is none.
+        dpop: True requires tokens that are bound to a key, which are useless to a thief. False
+            never requests them (default: the server decides).
         fresh: Whether to ignore the stored login and log in again (default: False). The stored
-            login is kept until that succeeds.
+            login is kept until the new login succeeds.
 
     Raises:
         ConfigError: `client_secret` is given without `client_id`, or `client_metadata_url` is not
@@ -173,17 +173,17 @@ class OAuth(_OAuthCredentials):
 
 
 class ClientCredentials(_OAuthCredentials):
-    """A program's own credentials, with a secret or a private key.
+    """A program's own credentials: a secret or a private key.
 
     Args:
         client_id: The id of the program at the authorization server.
-        client_secret: Its secret. Pass this or `private_key`.
+        client_secret: The secret for `client_id`. Pass this or `private_key`.
         private_key: The private key (PEM) that signs the program's assertions. Requires
             `dovetail-mcp[auth]`.
         algorithm: The signature algorithm for `private_key` (default: ES256).
         scopes: Scopes to request in addition to those that the server requires.
-        issuer: The authorization server that issued `client_id` (default: the first one at which it
-            is used).
+        issuer: The authorization server that issued `client_id` (default: the first server that the
+            client uses it with).
         store: Where tokens are stored (default: in memory).
         dpop: True requires tokens that are bound to a key. False never requests them (default: the
             server decides).
@@ -226,7 +226,7 @@ class ClientCredentials(_OAuthCredentials):
 
 
 class EnterpriseManaged(_OAuthCredentials):
-    """A user's existing login at their enterprise, used for the server without a second login.
+    """A user's existing enterprise login, which saves them from logging in a second time.
 
     Args:
         client_id: The id of the client at the server's authorization server.
@@ -238,8 +238,8 @@ class EnterpriseManaged(_OAuthCredentials):
         idp_client_id: The id of the client at the identity provider.
         idp_client_secret: The secret for `idp_client_id`.
         scopes: Scopes to request in addition to those that the server requires.
-        issuer: The authorization server that issued `client_id` (default: the first one at which it
-            is used).
+        issuer: The authorization server that issued `client_id` (default: the first server that the
+            client uses it with).
         store: Where tokens are stored (default: in memory).
         dpop: True requires tokens that are bound to a key. False never requests them (default: the
             server decides).
@@ -291,15 +291,15 @@ class EnterpriseManaged(_OAuthCredentials):
 
 
 class WorkloadIdentity(_OAuthCredentials):
-    """A program's identity, asserted by its platform (Kubernetes, a cloud, a CI system).
+    """A program's identity, asserted by its platform (Kubernetes, a cloud provider or a CI system).
 
     Args:
         client_id: The id of the program at the authorization server.
         assertion: A JWT from the platform, or a function (sync or async) that returns one whenever
             it is needed.
         scopes: Scopes to request in addition to those that the server requires.
-        issuer: The authorization server that issued `client_id` (default: the first one at which it
-            is used).
+        issuer: The authorization server that issued `client_id` (default: the first server that the
+            client uses it with).
         store: Where tokens are stored (default: in memory).
         dpop: True requires tokens that are bound to a key. False never requests them (default: the
             server decides).
@@ -331,10 +331,11 @@ class WorkloadIdentity(_OAuthCredentials):
 
 
 class BearerToken:
-    """A token that was obtained elsewhere. It is sent only to the server that it is bound to.
+    """A token that was obtained elsewhere. The token is sent only to the server that it is bound
+    to.
 
     Args:
-        token: The token, or a function (sync or async) that returns one for each request.
+        token: The token, or a function (sync or async) that returns a token for each request.
     """
 
     def __init__(self, token: Token) -> None:
@@ -398,14 +399,14 @@ class BearerToken:
         raise Unauthorized(f"{self._url} refused this token{required.reason}. Pass another one.")
 
     def on_response(self, answer: HttpResponse) -> None:
-        """Do nothing, because responses do not affect the token.
+        """Do nothing because responses do not affect the token.
 
         Args:
             answer: The response.
         """
 
     async def authorize(self) -> None:
-        """Raise Unauthorized, because a fixed token cannot be replaced by a login."""
+        """Raise Unauthorized because logging in cannot replace a fixed token."""
         raise Unauthorized(f"{self._url} refused this token. Pass another one.")
 
 

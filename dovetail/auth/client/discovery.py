@@ -1,5 +1,5 @@
-"""Discovery of the authorization server that issues tokens for a server, and of the id of this
-client there.
+"""Discovery of a server's authorization server, and of this client's id at that authorization
+server.
 
 The functions here are generators that do no I/O: they yield an `HttpRequest` and receive the
 `HttpResponse`.
@@ -11,13 +11,13 @@ The functions here are generators that do no I/O: they yield an `HttpRequest` an
     the issuer's metadata    RFC 8414 with the issuer's path inserted, then OpenID Connect with the
                              path inserted, then with the path appended
 
-If the metadata of a server is for another resource, or the metadata of an issuer is for another
-issuer, the search fails: https://www.rfc-editor.org/rfc/rfc9728#section-3.3,
+Discovery fails if the metadata of a server is for another resource, or the metadata of an issuer is
+for another issuer: https://www.rfc-editor.org/rfc/rfc9728#section-3.3,
 https://www.rfc-editor.org/rfc/rfc8414#section-3.3.
 
-A server without metadata is assumed to use the first revision with authorization: the metadata of
-an authorization server at its origin, or else three default endpoints. A server that cannot be
-*reached* is not treated this way.
+A server without metadata is assumed to use the first revision with authorization. Its authorization
+server has metadata at the same origin, or else three default endpoints. A server that cannot be
+*reached* is not assumed to use that revision.
 
 The client gets its id from one of these sources, in the order that the specification prefers:
 
@@ -27,9 +27,9 @@ The client gets its id from one of these sources, in the order that the specific
 
 https://modelcontextprotocol.io/specification/2026-07-28/basic/authorization/client-registration
 
-An id that was given without its issuer belongs to the first issuer where it is used. A client
-registers itself again if its registration has expired, or was for another redirect URI or too few
-scopes. It also does so if the server no longer knows it.
+An id that was given without its issuer belongs to the first issuer that it is used with. A client
+registers itself again if its registration has expired, was for another redirect URI or too few
+scopes, or is no longer known to the server.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -63,7 +63,7 @@ from ..wire import (
 from .store import ClientRegistration, ServerRecord
 
 MAX_REQUESTS_PER_DOCUMENT = 4
-"""This includes redirects, which are only followed within the same origin."""
+"""The limit includes redirects, which are only followed within the same origin."""
 MAX_ISSUERS = 5
 """The maximum number of authorization servers to try for one resource."""
 ENDPOINTS = ("authorization_endpoint", "token_endpoint", "registration_endpoint")
@@ -73,26 +73,27 @@ R = TypeVar("R")
 DiscoverySteps: TypeAlias = Generator[HttpRequest, HttpResponse, R]
 """Yields requests, receives their responses, and returns the result."""
 ChooseIssuers: TypeAlias = Callable[[Sequence[str]], Sequence[str]]
-"""Takes the issuers that a server names, and returns those to try, in order. Raises Unauthorized if
-none is acceptable."""
+"""Receives the issuers that a server names, and returns those to try, in order. Raises Unauthorized
+if none of them is acceptable."""
 CheckServer: TypeAlias = Callable[[ServerMetadata], None]
 """Raises Unauthorized if an authorization server does not support the required features."""
 
 
 class DiscoveryResult(Struct, frozen=True):
-    """The authorization server for a server, with the resource and scopes to request."""
+    """The authorization server to use, with the resource and scopes to request."""
 
     resource: str
-    """The identifier of the server according to its metadata. Requests must repeat it exactly."""
+    """The server's identifier according to its metadata. Requests must repeat this identifier
+    exactly."""
     server: ServerMetadata
     scopes: tuple[str, ...] = ()
     """The scopes in the server's metadata, to request at the first login."""
     requires_dpop: bool = False
-    """Whether the server only accepts tokens that are bound to a key."""
+    """Whether the server accepts only tokens that are bound to a key."""
 
     @property
     def token_endpoint(self) -> str:
-        """The token endpoint. Discovery rejects servers without one."""
+        """The token endpoint. Discovery rejects servers without a token endpoint."""
         return self.server.token_endpoint or ""
 
 
@@ -109,7 +110,8 @@ def discover(
         return DiscoveryResult(canonical_url(url), server)
     if not resource.authorization_servers:
         raise Unauthorized(
-            f"{url}: its metadata does not name an authorization server. Contact its operator."
+            f"{url}: the server's metadata does not name an authorization server. Contact its "
+            "operator."
         )
     first_error: Unauthorized | ConnectFailed | TimedOut | None = None
     for issuer in choose(resource.authorization_servers)[:MAX_ISSUERS]:
@@ -123,22 +125,25 @@ def discover(
         return DiscoveryResult(
             resource.resource, server, scopes, resource.dpop_bound_access_tokens_required
         )
-    raise first_error or Unauthorized(f"{url}: none of its authorization servers can be used")
+    raise first_error or Unauthorized(
+        f"{url}: none of the server's authorization servers can be used"
+    )
 
 
 def resource_metadata(
     url: str, metadata_url: str | None
 ) -> DiscoverySteps[ResourceMetadata | None]:
-    """Get the metadata of the server at `url`. Returns None if there is none."""
+    """Get the metadata of the server at `url`. Returns None if it has no metadata."""
     require_safe(canonical_url(url), "The server's URL")
     candidates = resource_metadata_urls(url)
     if metadata_url is not None:
-        safe = require_safe(metadata_url, f"{url}: the URL of its metadata")
+        safe = require_safe(metadata_url, f"{url}: the metadata URL")
         candidates = list(dict.fromkeys((safe, *candidates)))
     found = yield from _first_document(candidates, ResourceMetadata)
     if found is not None and not covers_url(found.resource, url):
         raise Unauthorized(
-            f"{url}: its metadata is for another resource, {one_line(found.resource)}. Logging in "
+            f"{url}: the server's metadata is for another resource, "
+            f"{one_line(found.resource)}. Logging in "
             "would not be safe."
         )
     return found
@@ -148,7 +153,9 @@ def server_metadata(issuer: str) -> DiscoverySteps[ServerMetadata]:
     """Get the metadata of an issuer."""
     require_safe(issuer, "The authorization server")
     if urlsplit(issuer).query:
-        raise Unauthorized(f"The authorization server is not a valid issuer: {one_line(issuer)}")
+        raise Unauthorized(
+            f"The authorization server's URL is not a valid issuer: {one_line(issuer)}"
+        )
     found = yield from _first_document(server_metadata_urls(issuer), ServerMetadata)
     if found is None:
         raise Unauthorized(
@@ -180,19 +187,19 @@ def _check_metadata(
 ) -> ServerMetadata:
     if server.issuer not in spellings:
         raise Unauthorized(
-            f"{issuer}: its metadata is for another issuer, {one_line(server.issuer)}. Logging in "
+            f"{issuer}: the metadata is for another issuer, {one_line(server.issuer)}. Logging in "
             "would not be safe."
         )
     for name in ENDPOINTS:
         endpoint = getattr(server, name)
         if endpoint is not None:
-            require_safe(endpoint, f"{server.issuer}: its {name}")
+            require_safe(endpoint, f"{server.issuer}: the {name}")
     return server
 
 
 def _first_document(urls: Sequence[str], kind: type[T]) -> DiscoverySteps[T | None]:
-    """Get the first of these documents that exists. Raises the first error if none was found and a
-    request failed."""
+    """Get the first of these documents that exists. Raises the first error if no document was found
+    and a request failed."""
     first_error: ConnectFailed | TimedOut | None = None
     for url in urls:
         try:
@@ -238,7 +245,7 @@ def require_metadata(server: ServerMetadata, **needed: Any) -> None:
         if not found or (value is not ... and value not in found):
             missing = name if value is ... else f"{value} in {name}"
             raise Unauthorized(
-                f"{server.issuer}: its metadata has no {missing}, which a secure login requires"
+                f"{server.issuer}: the metadata has no {missing}, which a secure login requires"
             )
 
 
@@ -248,7 +255,8 @@ SECRET_METHODS = ("client_secret_basic", "client_secret_post")
 AUTH_METHODS = ("none", *SECRET_METHODS)
 """The authentication methods for the token endpoint, in order of preference."""
 DEFAULT_AUTH_METHODS = ("client_secret_basic",)
-"""The methods of a server that lists none: https://www.rfc-editor.org/rfc/rfc8414#section-2"""
+"""The methods to assume for a server that lists none:
+https://www.rfc-editor.org/rfc/rfc8414#section-2"""
 EXPIRY_MARGIN_SECONDS = 60.0
 
 
@@ -267,15 +275,15 @@ class FlowOptions(SecretStruct, kw_only=True):
     uri: str | None = None
     scopes: tuple[str, ...] = ()
     dpop: bool | None = None
-    """Whether tokens must be bound to a key. None lets the server decide."""
+    """Whether tokens must be bound to a key. If None, the server decides."""
     fresh: bool = False
-    """Whether to ignore the stored login and log in again. The stored login is kept until that
-    succeeds."""
+    """Whether to ignore the stored login and log in again. The stored login is kept until the new
+    login succeeds."""
 
 
 def issuer_chooser(options: FlowOptions, record: ServerRecord) -> ChooseIssuers:
-    """Return a function that orders the issuers of a server. Issuers that already know this client
-    come first, and those that did not issue a given id are excluded."""
+    """Return a function that orders the issuers of a server. Issuers at which this client is
+    registered come first. If the user passed a client id, only its issuer is returned."""
 
     def choose(issuers: Sequence[str]) -> Sequence[str]:
         known_issuer = options.issuer or _issuer_used_before(options, record)
@@ -286,8 +294,8 @@ def issuer_chooser(options: FlowOptions, record: ServerRecord) -> ChooseIssuers:
         if known_issuer not in issuers:
             raise Unauthorized(
                 f"The client_id was issued by {known_issuer}, but the server now uses "
-                f"{one_line(', '.join(issuers))}. If that is correct, pass a client_id that was "
-                "issued there, and its issuer."
+                f"{one_line(', '.join(issuers))}. If that is correct, pass a client_id from "
+                "that issuer, and the issuer itself."
             )
         return (known_issuer,)
 
@@ -295,7 +303,8 @@ def issuer_chooser(options: FlowOptions, record: ServerRecord) -> ChooseIssuers:
 
 
 def check_document_url(url: str) -> None:
-    """Raise ConfigError unless the URL may be a client id: https, with a path."""
+    """Raise ConfigError unless the URL can serve as a client id, which requires https and a
+    path."""
     parts = urlsplit(url)
     if (
         parts.scheme != "https"
@@ -313,9 +322,9 @@ def check_document_url(url: str) -> None:
 def use_given_client(
     options: FlowOptions, found: DiscoveryResult, record: ServerRecord
 ) -> ClientRegistration:
-    """Return the client that the user registered, and remember the issuer at which it is used."""
+    """Return the client that the user registered, and remember the issuer that it is used with."""
     if options.client_id is None:
-        raise ConfigError("A client_id is required")
+        raise ConfigError("The client_id is missing")
     # The secret is not stored; only the issuer is remembered.
     record.register(found.server.issuer, ClientRegistration(client_id=options.client_id))
     return ClientRegistration(
@@ -327,7 +336,7 @@ def use_given_client(
 
 
 def choose_auth_method(server: ServerMetadata, *, has_secret: bool) -> str:
-    """Return the method with which a client authenticates at a token endpoint."""
+    """Return the method that a client uses to authenticate at a token endpoint."""
     if not has_secret:
         return "none"
     offered = server.token_endpoint_auth_methods_supported or DEFAULT_AUTH_METHODS
@@ -342,7 +351,8 @@ def obtain_registration(
     scopes: Sequence[str],
     now: float,
 ) -> Generator[HttpRequest, HttpResponse, ClientRegistration]:
-    """Return the registration of this client at an authorization server. Registers it if needed."""
+    """Return the registration of this client at an authorization server. Registers the client if
+    needed."""
     server = found.server
     if options.client_id is not None:
         return use_given_client(options, found, record)
@@ -355,8 +365,8 @@ def obtain_registration(
         return known
     if server.registration_endpoint is None:
         raise Unauthorized(
-            f"{server.issuer}: clients cannot register themselves there. Register one by hand, "
-            "with a redirect URI on localhost, and pass its client_id."
+            f"{server.issuer} does not let clients register themselves. Register this client "
+            "manually, with a redirect URI on localhost, and pass its client_id."
         )
     wider = tuple(dict.fromkeys((*scopes, *found.scopes)))
     client = yield from _register(options, server, redirect_uri, wider)
@@ -399,8 +409,8 @@ def _register(
         error = read_document(answer.body, ErrorReply)
         reason = error.text if error is not None else f"HTTP {answer.status}"
         raise Unauthorized(
-            f"{server.issuer} did not register this client ({reason}). Register one manually "
-            "and pass its client_id."
+            f"{server.issuer} did not register this client ({reason}). Register the client "
+            "manually and pass its client_id."
         )
     method = information.token_endpoint_auth_method or wanted_method
     if method not in AUTH_METHODS:

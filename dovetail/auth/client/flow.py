@@ -1,4 +1,4 @@
-"""The authorization flow of a client, without I/O.
+"""The client's authorization flow, without I/O.
 
 `acquire_tokens` and `refresh_tokens` are generators. They yield an `HttpRequest` and receive its
 `HttpResponse`, or they yield an `OpenPage` for the user to visit and receive the parameters of the
@@ -9,8 +9,8 @@ without I/O.
                      PKCE) -> TokenSet
     refresh_tokens   TokenSet -> TokenSet
 
-Each check is made at the step that it protects. Nothing that comes back through the browser is
-trusted or shown before `state` and `iss` have been checked, not even an error:
+Each check is made at the step that it protects. Nothing that comes back through the browser, not
+even an error, is trusted or shown before `state` and `iss` have been checked:
 https://www.rfc-editor.org/rfc/rfc9207#section-2.4
 """
 
@@ -48,7 +48,7 @@ R = TypeVar("R")
 MAX_LIFETIME_SECONDS = 10 * 365 * 86400.0
 OFFLINE_ACCESS = "offline_access"
 UNKNOWN_CLIENT_ERRORS = frozenset({"invalid_client", "unauthorized_client"})
-"""The errors of a server that no longer knows this client."""
+"""The errors that a server returns if it no longer knows this client."""
 TOKEN_SCHEMES = {"bearer": "Bearer", "dpop": "DPoP"}
 
 
@@ -63,7 +63,7 @@ Flow: TypeAlias = Generator[HttpRequest | OpenPage, Any, R]
 
 
 async def run_flow(steps: Flow[R], fetch: Fetch, visit: Visit | None = None) -> R:
-    """Run a flow until it returns: send its requests, and open its pages."""
+    """Run a flow to completion, sending its requests and opening its pages."""
     answer: Any = None
     error: DovetailError | None = None
     try:
@@ -124,8 +124,8 @@ def acquire_tokens(
 
 
 def registration_of(tokens: TokenSet, options: FlowOptions) -> ClientRegistration:
-    """Return the client that these tokens belong to. A secret that the user passed is not stored
-    with the tokens, and is taken from the options."""
+    """Return the client that these tokens belong to. A secret that the user passed comes from the
+    options, because it is not stored with the tokens."""
     client = tokens.registration
     given = client.source == "given" and client.client_id == options.client_id
     return replace(client, client_secret=options.client_secret) if given else client
@@ -168,11 +168,10 @@ def choose_scopes(
 ) -> tuple[str, ...]:
     """Return the scopes to request.
 
-    These are the scopes of the options, those that were requested before, and those of the
-    challenge. If all of these are empty, they are the scopes of the server's metadata.
-
-    The result may be empty. If a `person` logs in, `offline_access` is added where supported, so
-    that they do not have to log in again soon.
+    These are the scopes in the options, those that were requested before, and those in the
+    challenge. If there are none, the scopes in the server's metadata are used. The result may be
+    empty. If a `person` logs in, `offline_access` is added if the server supports it, so that they
+    do not have to log in again soon.
     """
     tokens = record.tokens
     before = tokens.requested_scopes if tokens is not None else record.requested_scopes
@@ -194,7 +193,7 @@ def _log_in_again_if_forgotten(
     dpop: DpopClient | None,
     now: Callable[[], float],
 ) -> Flow[tuple[ClientRegistration, TokenResult]]:
-    """Log in. If the server no longer knows this client, register it and log in again."""
+    """Log in. If the server no longer knows this client, register the client and log in again."""
     issuer = found.server.issuer
     known = options.client_id is None and issuer in record.registrations
     for retry in (True, False):
@@ -256,7 +255,7 @@ def _log_in(
 def _check_callback(
     returned: Mapping[str, str], server: ServerMetadata, state: str
 ) -> str | ErrorReply:
-    """Return the code that came back through the browser, if it belongs to this request."""
+    """Return the code from the browser's response, if the response belongs to this request."""
     if not compare_digest(returned.get("state", "").encode(errors="replace"), state.encode()):
         raise Unauthorized(
             "The authorization response belongs to another login (its state differs) and was "
@@ -265,8 +264,8 @@ def _check_callback(
     issuer = returned.get("iss")
     if issuer is None and server.authorization_response_iss_parameter_supported:
         raise Unauthorized(
-            f"The authorization response was ignored because it has no iss, which {server.issuer} "
-            "always sends. Log in again."
+            "The authorization response was ignored because it has no iss parameter, which "
+            f"{server.issuer} always sends. Log in again."
         )
     if issuer is not None and issuer != server.issuer:
         raise Unauthorized(
@@ -297,8 +296,8 @@ def _check_can_log_in(url: str, server: ServerMetadata) -> None:
     endpoint = server.authorization_endpoint or ""
     if is_local(endpoint) and not is_local(server.issuer) and not is_local(url):
         raise Unauthorized(
-            f"{server.issuer}: its authorization_endpoint, {one_line(endpoint)}, was not opened, "
-            "because it is on the local network and the server is not"
+            f"{server.issuer}: the authorization_endpoint, {one_line(endpoint)}, was not "
+            "opened because it is on the local network and the server is not"
         )
 
 
@@ -308,15 +307,15 @@ def _wants_dpop(
     required: AccessRequirements,
     found: DiscoveryResult,
 ) -> bool:
-    """Return whether to request tokens that are bound to a key. That is the case if they are
-    wanted, or the last tokens were bound, and the issuer supports it. Raises Unauthorized if bound
-    tokens are required but not supported."""
+    """Return whether to request tokens that are bound to a key. The issuer must support such
+    tokens, and the options or the server must ask for them, or the last tokens must have been
+    bound. Raises Unauthorized if bound tokens are required but not supported."""
     supported = "ES256" in (found.server.dpop_signing_alg_values_supported or ())
     needed = bool(options.dpop) or found.requires_dpop or required.schemes == {"dpop"}
     if needed and not supported:
         raise Unauthorized(
             f"{found.server.issuer} does not issue tokens that are bound to a key (DPoP with "
-            "ES256), which are required here"
+            "ES256), but this login requires them"
         )
     before = record.tokens is not None and record.tokens.scheme == "DPoP"
     return (
@@ -354,8 +353,8 @@ def _to_token_set(
 
 
 def _user_of(reply: TokenReply) -> str | None:
-    """Return the user name: from the ID token, or as our own `Provider` sends it. An ID token came
-    directly from the authorization server, so its signature need not be checked:
+    """Return the user name from the ID token, or from the field that our own `Provider` sends. The
+    ID token came directly from the authorization server, so its signature need not be checked:
     https://openid.net/specs/openid-connect-core-1_0.html#IDTokenValidation"""
     try:
         claims = jose.decode_unverified(reply.id_token or "")[1]

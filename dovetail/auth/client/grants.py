@@ -1,9 +1,9 @@
 """Requests to a token endpoint: the form, the authentication of the client, and the response.
 
-`request_token` makes one of these requests. Like the rest of the flow, it is a generator that does
-no I/O: it yields requests and receives the responses. It returns the server's `TokenReply` or
-`ErrorReply`. For a temporary failure of the server, which says nothing about the credentials, it
-raises ConnectFailed.
+`request_token` sends one token request. Like the rest of the flow, it is a generator that does no
+I/O: it yields requests and receives the responses. It returns the server's `TokenReply` or
+`ErrorReply`. If the server fails temporarily, which says nothing about the credentials, it raises
+ConnectFailed.
 
 The grants below need no user interaction: client credentials (RFC 6749, 4.4), an enterprise login
 (an ID-JAG from a token exchange, RFC 8693, redeemed as in RFC 7523), and workload identity (RFC
@@ -29,7 +29,7 @@ from .store import ClientRegistration, TokenSet
 TokenResult: TypeAlias = TokenReply | ErrorReply
 TokenRequestSteps: TypeAlias = Generator[HttpRequest, HttpResponse, TokenResult]
 SignAssertion: TypeAlias = Callable[[str, str], str]
-"""Takes a client id and an issuer, and returns a signed client assertion."""
+"""Returns a signed client assertion for a client id and an issuer."""
 
 TOKEN_EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
 JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
@@ -41,7 +41,7 @@ TRANSIENT_ERRORS = frozenset({"temporarily_unavailable", "server_error", "slow_d
 
 
 class EnterpriseLogin(SecretStruct):
-    """A user's login at the identity provider of their enterprise."""
+    """A user's login at their enterprise's identity provider."""
 
     token_endpoint: str
     client: ClientRegistration
@@ -55,7 +55,7 @@ class UnattendedGrant(SecretStruct):
     form: Mapping[str, str]
     """The form of the token request, without the resource and scopes."""
     sign: SignAssertion | None = None
-    """Signs the client's assertions, if it authenticates with a private key."""
+    """Signs the client's assertions, if the client authenticates with a private key."""
     login: EnterpriseLogin | None = None
     """The login to exchange for the assertion in the form, if an enterprise manages access."""
 
@@ -68,8 +68,9 @@ def request_token(
     dpop: DpopClient | None = None,
     sign: SignAssertion | None = None,
 ) -> TokenRequestSteps:
-    """Send a token request, and send it again if it only lacked the server's nonce."""
-    require_safe(endpoint, f"{issuer}: its token endpoint")
+    """Send a token request. Send it again if the only problem was that it lacked the server's
+    nonce."""
+    require_safe(endpoint, f"{issuer}: the token endpoint")
     answer = HttpResponse()
     for _ in range(2):
         proof = {} if dpop is None else {"dpop": dpop.proof_header("POST", endpoint)}
@@ -82,7 +83,7 @@ def request_token(
 def revoke_tokens(
     tokens: TokenSet, client: ClientRegistration
 ) -> Generator[HttpRequest, HttpResponse, bool]:
-    """Revoke tokens at their issuer. Returns False if that is not possible.
+    """Revoke tokens at their issuer. Returns False if they cannot be revoked.
 
     Revoking a refresh token also revokes all access tokens of the same grant:
     https://www.rfc-editor.org/rfc/rfc7009#section-2.1
@@ -154,8 +155,8 @@ def _read_reply(endpoint: str, answer: HttpResponse) -> TokenResult:
     reply = read_document(answer.body, TokenReply) if answer.status in (200, 201) else None
     if reply is None:
         raise Unauthorized(
-            f"{endpoint}: HTTP {answer.status}, without a token or an error. Contact "
-            "the operator of the authorization server."
+            f"{endpoint}: the response (HTTP {answer.status}) contains neither a token nor an "
+            "error. Contact the operator of the authorization server."
         )
     if not reply.access_token or not all("!" <= char <= "~" for char in reply.access_token):
         raise Unauthorized(
@@ -184,7 +185,7 @@ def _exchange_id_token(
     login: EnterpriseLogin, found: DiscoveryResult, scopes: Sequence[str]
 ) -> Generator[HttpRequest, HttpResponse, str]:
     """Get an ID-JAG from the identity provider, which decides which servers its users may use. The
-    server's authorization server redeems it."""
+    server's authorization server redeems the ID-JAG."""
     form = {
         "grant_type": TOKEN_EXCHANGE,
         "requested_token_type": ID_JAG,
@@ -199,8 +200,8 @@ def _exchange_id_token(
     reply = yield from request_token(endpoint, endpoint, login.client, form)
     if isinstance(reply, ErrorReply):
         raise Unauthorized(
-            f"{endpoint}: the identity provider refused the exchange ({reply.text}). Log in there "
-            "again, or contact its operator."
+            f"{endpoint}: the identity provider refused the token exchange ({reply.text}). "
+            "Log in there again, or contact its operator."
         )
     if reply.issued_token_type != ID_JAG:
         raise Unauthorized(

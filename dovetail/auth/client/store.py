@@ -1,10 +1,11 @@
-"""The data that a client stores about a server, and the stores, so that users log in only once.
+"""The data that a client stores about a server, so that users log in only once, and the stores that
+hold it.
 
-**Data**: one `ServerRecord` for each server. Registrations are stored by issuer, and tokens are
-stored with their issuer, endpoint and client, so nothing from one authorization server is ever sent
-to another. Times are absolute, so they stay correct after a restart.
+**Data**: there is one `ServerRecord` for each server. Registrations are stored by issuer, and
+tokens are stored with their issuer, endpoint and client, so nothing from one authorization server
+is ever sent to another. Times are absolute, so they stay correct after a restart.
 
-**Stores**: a `Store` maps the URL of a server to bytes, and has a lock for each URL.
+**Stores**: a `Store` maps the URL of each server to bytes, and has a lock for each URL.
 
     MemoryStore     for this process only
     FileStore       one encrypted file that only its owner may read; its key is in a second file, or
@@ -13,15 +14,15 @@ to another. Times are absolute, so they stay correct after a restart.
 
 The keychain holds only the key, because some keychains cannot list their entries, and some refuse
 values longer than a few tokens. A key in a second file protects the logins if only one of the two
-files leaks, for example in a backup. It does not protect them from programs that run as the same
-user.
+files leaks, for example in a backup. It does not protect the logins from programs that run as the
+same user.
 
-**Writing** reads, changes and replaces the file, in a thread and under a lock that all processes
-share. The file is replaced atomically, so reading needs no lock. A file that cannot be decrypted is
-treated as empty, and the next write renames it.
+**Writing** reads, changes and replaces the file. It runs in a thread and holds a lock that all
+processes share. The file is replaced atomically, so reading needs no lock. A file that cannot be
+decrypted is treated as empty, and the next write renames it.
 
-**Locks** are polled, because a thread that waits for a lock cannot be cancelled. They are file
-locks of the operating system, so they are released when the process ends, even if it crashes.
+**Locks** are polled, because a thread that waits for a lock cannot be cancelled. They are the
+operating system's file locks, so they are released when the process ends, even if it crashes.
 """
 
 import asyncio
@@ -51,25 +52,25 @@ log = logging.getLogger("dovetail.auth")
 MAX_REGISTRATIONS = 8
 """The maximum number of authorization servers in one record. The last one used is always kept."""
 RENEW_AHEAD_SECONDS = 60.0
-"""Tokens are renewed this long before they expire, or a fifth of their lifetime if that is
+"""How long before they expire tokens are renewed, or a fifth of their lifetime if that is
 shorter."""
 SEAL_PURPOSE = "grants"
 SECRET_BYTES = 32
 MAX_FILE_BYTES = 16 * 1024 * 1024
 LOCK_RETRY_SECONDS = (0.002, 0.05)
-"""The first and the longest pause between two attempts to get a lock."""
+"""The first and the longest pause between attempts to acquire a lock."""
 LOCK_TIMEOUT_SECONDS = 600.0
 """How long to wait for a lock. Another program may hold it while its user logs in."""
 WRITE_TIMEOUT_SECONDS = 10.0
-"""How long to wait for another process to write."""
+"""How long to wait for another process to finish writing."""
 POSIX = os.name == "posix"
 OTHERS_MODE, WRITERS_MODE = 0o077, 0o022
 DATA_FOLDERS = {
     "win32": ("APPDATA", "AppData/Roaming"),
     "darwin": ("", "Library/Application Support"),
 }
-"""The environment variable that names the folder for application data, and the default below the
-user's home folder. Other systems use the folder that freedesktop.org defines."""
+"""The environment variable that names the folder for application data, and the default folder
+inside the user's home folder. Other systems use the folder that freedesktop.org defines."""
 SERVICE, USER = "dovetail", "grants"
 """The names under which the keychain stores the key."""
 
@@ -87,11 +88,12 @@ class ClientRegistration(SecretStruct, kw_only=True, omit_defaults=True):
     auth_method: str = "none"
     """How the client authenticates at the token endpoint."""
     source: str = "given"
-    """How the client got its id: `given` by the user, from its `document`, or `registered`."""
+    """The source of the client's id: `given` by the user, the URL of its `document`, or
+    `registered`."""
     expires_at: float | None = None
     redirect_uri: str | None = None
     scopes: tuple[str, ...] = ()
-    """The scopes that the client was registered for. Empty if there is no limit."""
+    """The scopes that the client was registered for, or empty if its scopes are not limited."""
 
 
 class TokenSet(SecretStruct, kw_only=True, omit_defaults=True):
@@ -128,9 +130,10 @@ class ServerRecord(SecretStruct, kw_only=True, omit_defaults=True):
 
     tokens: TokenSet | None = None
     registrations: dict[str, ClientRegistration] = {}
-    """The registrations by issuer."""
+    """The client's registrations, by issuer."""
     requested_scopes: tuple[str, ...] = ()
-    """The scopes that were requested for the last tokens, after these have been discarded."""
+    """The scopes that were requested for the last tokens, kept after those tokens have been
+    discarded."""
     metadata_url: str | None = None
     """The URL of the server's metadata, from its challenge."""
     jwk: dict[str, Any] | None = None
@@ -155,7 +158,8 @@ class ServerRecord(SecretStruct, kw_only=True, omit_defaults=True):
 
 
 def read_record(data: bytes | None) -> ServerRecord:
-    """Decode a stored record. Returns a new record if there is none or if it cannot be read."""
+    """Decode a stored record. Returns a new record if none is stored or the stored one cannot be
+    decoded."""
     if data is None:
         return ServerRecord()
     try:
@@ -186,7 +190,7 @@ class Store(Protocol):
             data: The data to store. It contains secrets.
 
         Raises:
-            ConfigError: It cannot be stored.
+            ConfigError: The data cannot be stored.
         """
 
     async def delete(self, key: str) -> None:
@@ -200,9 +204,8 @@ class Store(Protocol):
         """Return the keys under which data is stored."""
 
     def lock(self, key: str) -> AbstractAsyncContextManager[None]:
-        """Return a context manager that holds the lock of a key.
-
-        Only one of the tasks, threads and programs that share the store can hold it at a time.
+        """Return a context manager that holds the lock for a key. Only one of the tasks, threads
+        and programs that share the store can hold the lock at a time.
 
         Args:
             key: The URL of a server, with an optional suffix.
@@ -248,7 +251,7 @@ class MemoryStore:
 
     @asynccontextmanager
     async def lock(self, key: str) -> AsyncIterator[None]:
-        """Hold the lock of a key, which is shared by the tasks and threads of this process.
+        """Hold the lock for a key, which all tasks and threads in this process share.
 
         Args:
             key: The URL of a server, with an optional suffix.
@@ -293,7 +296,7 @@ class FileStore:
         return (await asyncio.to_thread(self._read))[0].get(key)
 
     async def save(self, key: str, data: bytes) -> None:
-        """Store data under a key, replacing any previous data. It is on disk when this method
+        """Store data under a key, replacing any previous data. The data is on disk when this method
         returns.
 
         Args:
@@ -326,14 +329,14 @@ class FileStore:
 
     @asynccontextmanager
     async def lock(self, key: str) -> AsyncIterator[None]:
-        """Hold the lock of a key, which is shared by tasks, threads and processes.
+        """Hold the lock for a key, which all tasks, threads and processes share.
 
         Args:
             key: The URL of a server, with an optional suffix.
 
         Raises:
-            ConfigError: The file cannot be encrypted or written. This is raised here, so that the
-                user learns about it before a login and not after it.
+            ConfigError: The file cannot be encrypted or written. It is raised at this point so that
+                the user learns about the problem before logging in.
             TimedOut: The lock was not released within 600 seconds.
         """
         self._require_encryption(KeyRing([]))
@@ -386,7 +389,7 @@ class FileStore:
             os.close(file)
 
     def _rings(self, *, create: bool = False) -> list[KeyRing]:
-        """Return the key rings that may decrypt the file. The first one encrypts it."""
+        """Return the key rings that may decrypt the file. The first key ring also encrypts it."""
         rings = [key_ring()] if os.environ.get(KEYS_VARIABLE, "").strip(" ,") else []
         secret = self._secret() or (self._make_secret() if create and not rings else None)
         if secret is not None:
@@ -423,8 +426,8 @@ class FileStore:
             return file.read(MAX_FILE_BYTES)
 
     def _write_private(self, path: Path, data: bytes) -> None:
-        """Replace a file atomically. Readers see the old or the new file, and a crash leaves the
-        old one."""
+        """Replace a file atomically. Readers see either the old or the new file, and a crash leaves
+        the old file in place."""
         new = path.with_name(f"{path.name}.{token_hex(4)}.new")
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
         try:
@@ -438,7 +441,7 @@ class FileStore:
             raise
 
     def _open_lock(self, name: str) -> int:
-        """Open a file that can be locked. Closing it releases the lock."""
+        """Open a file that can be locked. Closing the file releases the lock."""
         with self._explain_errors():
             self._prepare_folder(self._path.parent)
             folder = self._with_suffix(".locks")
@@ -447,7 +450,7 @@ class FileStore:
             return os.open(folder / name, flags, 0o600)
 
     def _prepare_folder(self, folder: Path) -> None:
-        """Create the folder. Raises ConfigError if other users can write to it."""
+        """Create the folder. Raises ConfigError if other users can write to the folder."""
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not POSIX:
             return  # a user's profile is private on Windows
@@ -460,13 +463,14 @@ class FileStore:
             folder.chmod(0o700)
         elif found.st_uid != os.geteuid() or found.st_mode & WRITERS_MODE:
             raise ConfigError(
-                f"{folder}: other users can write to this folder, so no login is stored in it. Run "
+                f"{folder}: other users can write to this folder, so logins are not stored in "
+                "it. Run "
                 "chmod 700 on it, or use another folder."
             )
 
     @contextmanager
     def _explain_errors(self) -> Iterator[None]:
-        """Turn an error of the operating system into a one-line ConfigError."""
+        """Turn an operating system error into a one-line ConfigError."""
         try:
             yield
         except (ConfigError, TimedOut):
@@ -495,8 +499,8 @@ class KeychainStore(FileStore):
         super().__init__(path)
         if (backend := _find_keychain()) is None:
             raise ConfigError(
-                f"No keychain is available. Run: {install_command('keychain')}, and unlock the "
-                "keychain; or use FileStore()"
+                f"No keychain is available. Run `{install_command('keychain')}` and unlock "
+                "the keychain, or use FileStore()"
             )
         self._backend = backend
 
@@ -522,9 +526,9 @@ class KeychainStore(FileStore):
 def default_store() -> Store:
     """Return the store that `OAuth` uses by default.
 
-    This is a `KeychainStore` if there is a keychain, and otherwise a `FileStore`. If the
-    environment variable DOVETAIL_KEYS is set, it is always a `FileStore`, encrypted with those
-    keys.
+    The default is a `KeychainStore` if there is a keychain, and otherwise a `FileStore`. If the
+    environment variable DOVETAIL_KEYS is set, the default is always a `FileStore`, encrypted with
+    those keys.
     """
     if not os.environ.get(KEYS_VARIABLE) and _find_keychain() is not None:
         return KeychainStore()
@@ -557,7 +561,7 @@ def _find_keychain() -> Any:
 
 
 def _require_private(number: int, path: Path) -> None:
-    """Make an open file private. Raises ConfigError if it belongs to another user."""
+    """Make an open file private. Raises ConfigError if the file belongs to another user."""
     if not POSIX:
         return
     found = os.fstat(number)
@@ -569,7 +573,7 @@ def _require_private(number: int, path: Path) -> None:
 
 
 def _replace(new: Path, path: Path) -> None:
-    """Replace a file. Windows refuses this while the old file is being read, so try again for a
+    """Replace a file. Windows refuses to replace a file that is being read, so keep trying for a
     while."""
     deadline = time.monotonic() + (0 if POSIX else WRITE_TIMEOUT_SECONDS)
     while True:
@@ -582,7 +586,8 @@ def _replace(new: Path, path: Path) -> None:
 
 
 async def _poll(attempt: Callable[[], bool], key: str) -> None:
-    """Try to get a lock until that succeeds. The task can be cancelled between attempts."""
+    """Try to acquire a lock until an attempt succeeds. The task can be cancelled between
+    attempts."""
     deadline = time.monotonic() + LOCK_TIMEOUT_SECONDS
     for number in count():
         if attempt():

@@ -1,7 +1,8 @@
-"""The endpoints for browsers: authorization, and the callback from an upstream provider.
+"""The endpoints for browsers: the authorization endpoint, and the callback from an upstream
+provider.
 
-The client's request stays in the query of the URL, and is parsed and checked again at each step. It
-is not stored. Only the login is stored, and a random cookie identifies its session.
+The client's request is not stored. It stays in the URL's query, and is parsed and checked again at
+each step. Only the login is stored, and a random cookie identifies its session.
 
     GET  authorize?…   shows the login page or the consent page, or redirects to the client
     POST authorize?…   action = login | approve | deny | switch, with a CSRF token for this browser
@@ -11,7 +12,7 @@ is not stored. Only the login is stored, and a random cookie identifies its sess
 
 The order of the checks is essential for security: first the client, then the redirect URI. Until
 both have been checked, every error is shown as a page. After that, errors are sent to the client.
-However, a browser is not redirected to an unknown site before the user has agreed:
+However, a browser is never redirected to an unknown site before the user has agreed:
 https://www.rfc-editor.org/rfc/rfc9700#section-4.11.2
 """
 
@@ -44,7 +45,7 @@ from .web import NO_STORE, OAuthError, ProviderRequest, parse_fields, parse_form
 SESSION_SECONDS, CONSENT_SECONDS, UPSTREAM_LOGIN_SECONDS = 8 * 3600.0, 30 * 86400.0, 600.0
 OFFLINE_ACCESS = "offline_access"
 PROMPTS = {"consent", "login", "select_account"}
-"""The values of `prompt` for which the user is always asked."""
+"""The values of `prompt` that require asking the user every time."""
 
 
 class AuthorizationRequest(Struct, frozen=True):
@@ -53,13 +54,13 @@ class AuthorizationRequest(Struct, frozen=True):
     http: ProviderRequest
     query: str
     cookie: str
-    """Identifies the browser. Empty if it has no cookie yet."""
+    """Identifies the browser. Empty if the browser has no cookie yet."""
     fields: Mapping[str, str]
     resources: list[str]
     client: OAuthClient
     redirect_uri: str
     resource: str = ""
-    """The audience of the token. Like `scopes`, it is set after all checks."""
+    """The token's audience. Like `scopes`, it is set after all checks have passed."""
     scopes: tuple[str, ...] = ()
 
     @property
@@ -85,7 +86,7 @@ class LoginSession(Struct, frozen=True):
 
 
 class PendingUpstreamLogin(Struct, frozen=True):
-    """A user who was sent to the upstream."""
+    """A user who was sent to the upstream provider."""
 
     query: str
     browser: str
@@ -94,7 +95,7 @@ class PendingUpstreamLogin(Struct, frozen=True):
 
 
 class AuthorizationEndpoint(Struct, frozen=True, eq=False, kw_only=True):
-    """The authorization endpoint, and the callback of the upstream."""
+    """The authorization endpoint, and the callback from the upstream provider."""
 
     clients: ClientRegistry
     grants: GrantStore
@@ -102,7 +103,7 @@ class AuthorizationEndpoint(Struct, frozen=True, eq=False, kw_only=True):
     users: UserDirectory | None
     upstream: Upstream | None
     default_scopes: tuple[str, ...]
-    """The scopes of a request that names none. If empty, all scopes are used."""
+    """The scopes to use for a request that names none. If empty, all scopes are used."""
     name: str | None
     now: Callable[[], float]
 
@@ -115,7 +116,10 @@ class AuthorizationEndpoint(Struct, frozen=True, eq=False, kw_only=True):
             if auth_request.client.source == "known":
                 return _return_error(auth_request, error.error, error.description)
             url = auth_request.answer(error=error.error, error_description=error.description)
-            text = f"The program that sent you here sent an invalid request: {error.description}."
+            text = (
+                "The program that brought you to this page sent an invalid request: "
+                f"{error.description}."
+            )
             back = redirect_host(auth_request.redirect_uri), url
             return error_page(self._server_name(request.public_url), text, 400, back)
         if request.method == "POST":
@@ -123,7 +127,7 @@ class AuthorizationEndpoint(Struct, frozen=True, eq=False, kw_only=True):
         return await self._show(auth_request)
 
     async def callback(self, request: ProviderRequest) -> HttpResponse:
-        """Handle the return of a user from the upstream."""
+        """Handle a user's return from the upstream provider."""
         issuer = request.issuer
         answer, _ = parse_fields(urlsplit(request.url).query)
         row = await self.storage.take(row_key("visit", issuer, answer.get("state", "")))
@@ -147,8 +151,8 @@ class AuthorizationEndpoint(Struct, frozen=True, eq=False, kw_only=True):
         return await self._grant(auth_request, login)
 
     async def _identify(self, request: ProviderRequest, query: str) -> AuthorizationRequest:
-        """Identify the client of a request and check its redirect URI. Before that, no error is
-        sent to that URI."""
+        """Identify the client that sent a request, and check its redirect URI. No error is sent to
+        that URI before this check."""
         fields, resources = parse_fields(query)
         client = await self.clients.find(fields.get("client_id"), request)
         uri = client.choose_redirect(fields.get("redirect_uri"))
@@ -183,7 +187,7 @@ class AuthorizationEndpoint(Struct, frozen=True, eq=False, kw_only=True):
         known_by = {
             "known": "this server",
             "described": urlsplit(client.id).netloc,
-            "registered": "nobody (it registered itself)",
+            "registered": "nobody (self-registered)",
         }
         sources = [policy_source(uri)]
         upstream = None
@@ -224,7 +228,7 @@ class AuthorizationEndpoint(Struct, frozen=True, eq=False, kw_only=True):
         ):
             raise OAuthError(
                 "invalid_request",
-                "this form does not belong to a page that was shown in this browser; start again",
+                "this form was not shown in this browser; start again",
                 403,
             )
         match posted.get("action"):
@@ -238,13 +242,13 @@ class AuthorizationEndpoint(Struct, frozen=True, eq=False, kw_only=True):
                 await self.storage.delete(row_key("session", auth_request.issuer, cookie))
                 return _redirect(auth_request.url)
             case _:
-                raise OAuthError("invalid_request", "the action of this form is unknown")
+                raise OAuthError("invalid_request", "the form has an unknown action")
 
     async def _login(
         self, auth_request: AuthorizationRequest, posted: Mapping[str, str]
     ) -> HttpResponse:
         if self.users is None:
-            raise OAuthError("invalid_request", "this server has no password login")
+            raise OAuthError("invalid_request", "this server does not support password login")
         name = posted.get("username", "")[:200]
         password, address = posted.get("password", ""), auth_request.http.address
         wait = await self.users.check(name, password, address)
@@ -324,7 +328,7 @@ class AuthorizationEndpoint(Struct, frozen=True, eq=False, kw_only=True):
         # tokens that a client gets for itself have its id as the user
         if self.clients.is_known(login.user):
             return _return_error(
-                auth_request, "access_denied", "this user name is the id of a client"
+                auth_request, "access_denied", "this user name is already used as a client id"
             )
         renewable = self.upstream is None or login.refresh_token is not None
         wants_refresh = (
@@ -361,7 +365,8 @@ def _check(
         or "request_uri" in fields
     ):
         raise OAuthError(
-            "invalid_request", "only plain parameters with response_mode query are supported"
+            "invalid_request",
+            "request objects and response modes other than query are not supported",
         )
     challenge = fields.get("code_challenge", "")
     if fields.get("code_challenge_method") != "S256" or not 43 <= len(challenge) <= 128:
@@ -375,7 +380,7 @@ def _check(
     existing = auth_request.http.scopes
     scopes = tuple(scope for scope in requested if scope in existing)
     if requested and not scopes:
-        raise OAuthError("invalid_scope", "none of the requested scopes exists")
+        raise OAuthError("invalid_scope", "none of the requested scopes exist")
     scopes = scopes or default_scopes or tuple(existing)
     return replace(auth_request, resource=resource, scopes=scopes)
 
@@ -386,7 +391,7 @@ def _return_error(auth_request: AuthorizationRequest, error: str, description: s
 
 def _warning(client: OAuthClient, uri: str) -> str:
     if client.source != "known" and not is_https_redirect(uri):
-        problem = "This client runs on your computer, and any program on it could use this name."
+        problem = "This client runs on your computer, where any program could use its name."
     elif client.source == "registered":
         problem = "Nobody has verified this client or its name."
     else:

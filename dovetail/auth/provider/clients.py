@@ -1,4 +1,5 @@
-"""The clients of the provider: configured, registered, or described by a document at their URL.
+"""The provider's clients, which are configured, registered, or described by a document at their
+URL.
 
 1. *Known*: `Provider(clients=[KnownClient(…)])`. Only these may act on their own behalf
    (`client_credentials`).
@@ -8,12 +9,12 @@
    does not prove an identity. It is deleted if no user consents to the client within a day, or if
    it is not used for 90 days.
 
-A client authenticates at the token endpoint with the method of its registration (`auth_method`):
+A client authenticates at the token endpoint with the method that it registered (`auth_method`):
 none, a secret, or a signed assertion.
 
 **Redirect URIs** are never normalised. URIs that a browser could parse differently (with user
 names, backslashes, control characters or dot segments) are refused. The requested URI must be
-identical to a registered one. Only the port of a loopback address may differ, because native
+identical to a registered URI. Only the port of a loopback address may differ, because native
 programs use any free port: https://www.rfc-editor.org/rfc/rfc8252#section-7.3
 """
 
@@ -58,7 +59,8 @@ Source = Literal["known", "described", "registered"]
 
 MAX_URI_LENGTH = 2000
 SAFE_CHARACTERS = re.compile(r"[!$-;=?-\[\]_a-z~]+", re.ASCII)
-"""Printable ASCII without quotes, backslash, `#` (no fragments), `<`, `>`, `^`, `{`, `|`, `}`."""
+"""The characters of a URI: printable ASCII except quotes, backslashes, `#` (no fragments), `<`,
+`>`, `^`, `{`, `|` and `}`."""
 DOT_SEGMENTS = re.compile(r"/(\.|%2e){1,2}(?=[/?]|$)", re.IGNORECASE)
 HTTPS_URI = re.compile(
     r"https://([a-z0-9.-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?(?=[/?]|$)", re.IGNORECASE
@@ -72,8 +74,8 @@ LOCAL_DOCUMENT_URL = re.compile(rf"http://({LOOPBACK_SPELLINGS})(:[0-9]{{1,5}})?
 
 
 def is_allowed_redirect(uri: str, schemes: Collection[str] = ()) -> bool:
-    """Return whether a client may register this URI: https, http on the user's own machine, or one
-    of these schemes."""
+    """Return whether a client may register this URI. It must use https, http on the user's own
+    machine, or one of these schemes."""
     if not _is_unambiguous(uri):
         return False
     try:
@@ -97,7 +99,7 @@ def _is_unambiguous(uri: str) -> bool:
 
 
 def redirect_matches(registered: str, requested: str) -> bool:
-    """Return whether the requested URI matches the registered one."""
+    """Return whether the requested URI matches the registered URI."""
     if registered == requested:
         return True
     ours, theirs = LOOPBACK_URI.match(registered), LOOPBACK_URI.match(requested)
@@ -142,13 +144,13 @@ def policy_source(uri: str) -> str:
 class KnownClient(Struct, frozen=True, kw_only=True):
     """A configured client: `Provider(clients=[KnownClient(id="backup", secret="…")])`.
 
-    With a `secret` or public keys (`jwks`), the client is confidential. Otherwise, it is public.
+    A client with a `secret` or public keys (`jwks`) is confidential. Any other client is public.
 
     Args:
         id: The client id.
-        secret: The client's secret, of at least 16 characters (default: none).
+        secret: The client's secret, which must have at least 16 characters (default: none).
         jwks: The client's public keys as a JWK set, if it authenticates with signed assertions.
-        redirect_uris: The URIs to which users may be sent back after a login.
+        redirect_uris: The URIs that users may be sent back to after a login.
         name: The name that users see (default: the id).
         scopes: The scopes that the client may request on its own behalf, as a tuple or a
             space-separated string (default: all).
@@ -181,7 +183,7 @@ class OAuthClient(Struct, frozen=True, omit_defaults=True):
     scopes: tuple[str, ...] | None = None
 
     def choose_redirect(self, requested: str | None) -> str:
-        """Return the URI to which the user is sent back. Raises OAuthError if it is not
+        """Return the URI that the user is sent back to. Raises OAuthError if the URI is not
         registered."""
         if requested is None and len(self.redirect_uris) == 1:
             return self.redirect_uris[0]
@@ -212,8 +214,8 @@ class ClientRegistry:
         self._schemes, self._allows_described, self._private = tuple(schemes), described, private
 
     async def find(self, id: str | None, request: ProviderRequest) -> OAuthClient:
-        """Return the client with the id that a request names. Raises OAuthError if there is
-        none."""
+        """Return the client with the id that a request names. Raises OAuthError if there is no such
+        client."""
         if id is None:
             raise OAuthError("invalid_request", "the client_id is missing")
         if client := self._known.get(id):
@@ -223,7 +225,7 @@ class ClientRegistry:
         if self._allows_described and self._is_document(id):
             return await self._fetch_described(id, request)
         raise OAuthError(
-            "invalid_client", "this client is unknown; it may have to register again", 401
+            "invalid_client", "this client is unknown and may need to register again", 401
         )
 
     def is_known(self, id: str) -> bool:
@@ -267,7 +269,7 @@ class ClientRegistry:
         return json_response(reply, 201)
 
     async def extend(self, client: OAuthClient, issuer: str) -> None:
-        """Extend a registration, after a user consented or the client got a token."""
+        """Extend a registration after a user has consented or the client has received a token."""
         if client.source == "registered":
             row = msgspec.json.encode(client)
             key = row_key("client", issuer, client.id)
@@ -276,7 +278,7 @@ class ClientRegistry:
     async def authenticate(
         self, request: ProviderRequest, fields: Mapping[str, str]
     ) -> OAuthClient:
-        """Return the client that calls the token endpoint. Raises OAuthError if the authentication
+        """Return the client that is calling the token endpoint. Raises OAuthError if authentication
         fails: https://www.rfc-editor.org/rfc/rfc6749#section-2.3"""
         scheme, _, credentials = request.headers.get("authorization", "").partition(" ")
         basic = _parse_basic(credentials) if scheme.lower() == "basic" else None
@@ -321,7 +323,7 @@ class ClientRegistry:
 
     async def _fetch_described(self, url: str, request: ProviderRequest) -> OAuthClient:
         def refuse(reason: str) -> OAuthError:
-            return OAuthError("invalid_client", f"the document that describes this client {reason}")
+            return OAuthError("invalid_client", f"the client's metadata document {reason}")
 
         try:
             document = await self._documents.get(
@@ -336,7 +338,7 @@ class ClientRegistry:
         metadata = {"token_endpoint_auth_method": "none", **document}
         client = _client_from_metadata(url, metadata, "described", self._schemes)
         if client.auth_method.startswith("client_secret"):
-            raise refuse("requests a client_secret, which described clients cannot have")
+            raise refuse("requests a client_secret, which is only issued to registered clients")
         return client
 
     async def _check_assertion(
@@ -372,14 +374,14 @@ class ClientRegistry:
                 "aud must be this issuer",
             ),
             (claims["exp"] <= latest, "exp must be within the next ten minutes"),
-            (isinstance(jti, str) and jti != "", "it must have a jti"),
+            (isinstance(jti, str) and jti != "", "the jti claim is missing"),
         )
         for passed, reason in checks:
             if not passed:
                 raise refuse(reason)
         key = row_key("assertion", issuer, client.id, str(jti))
         if not await self._storage.add(key, b"", claims["exp"] + SKEW_SECONDS):
-            raise refuse("it was used before")
+            raise refuse("the assertion was already used")
 
 
 def _client_from_config(client: KnownClient, schemes: Collection[str]) -> OAuthClient:
@@ -392,7 +394,7 @@ def _client_from_config(client: KnownClient, schemes: Collection[str]) -> OAuthC
             )
     if client.secret is not None and len(client.secret) < MIN_SECRET_LENGTH:
         raise ConfigError(
-            f"{client}: its secret has fewer than {MIN_SECRET_LENGTH} characters and could be "
+            f"{client}: the secret has fewer than {MIN_SECRET_LENGTH} characters and could be "
             "guessed. Create one with: "
             'python -c "import secrets; print(secrets.token_urlsafe(32))"'
         )
@@ -424,12 +426,13 @@ def _client_from_metadata(
     uris = described.redirect_uris
     if not 1 <= len(uris) <= MAX_REDIRECT_URIS:
         raise OAuthError(
-            "invalid_redirect_uri", f"there must be between 1 and {MAX_REDIRECT_URIS} redirect_uris"
+            "invalid_redirect_uri",
+            f"redirect_uris must contain between 1 and {MAX_REDIRECT_URIS} URIs",
         )
     if not all(is_allowed_redirect(uri, schemes) for uri in uris):
         raise OAuthError(
             "invalid_redirect_uri",
-            "each of redirect_uris must use https, http on a loopback address, or another allowed "
+            "each redirect URI must use https, http on a loopback address, or another allowed "
             "scheme",
         )
     requested = GRANT_TYPES if described.grant_types is None else described.grant_types
@@ -440,7 +443,7 @@ def _client_from_metadata(
     ):
         raise OAuthError(
             "invalid_client_metadata",
-            "only the authorization_code grant with response type code is supported",
+            "only the authorization_code grant with the response type code is supported",
         )
     method = described.token_endpoint_auth_method or "client_secret_basic"
     signs = method == "private_key_jwt"
@@ -467,7 +470,9 @@ def _parse_basic(credentials: str) -> tuple[str, str]:
     try:
         id, _, secret = b64decode(credentials.strip(), validate=True).decode().partition(":")
     except ValueError:
-        raise OAuthError("invalid_client", "the Authorization header cannot be read", 401) from None
+        raise OAuthError(
+            "invalid_client", "the Authorization header cannot be decoded", 401
+        ) from None
     return unquote_plus(id), unquote_plus(secret)
 
 

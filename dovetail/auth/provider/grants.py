@@ -1,18 +1,20 @@
-"""The grants of users, and their codes and tokens.
+"""The grants that users give to clients, with their codes and tokens.
 
-A grant is one row. Its first secret is the authorization code, and the later ones are refresh
-tokens. Each exchange replaces the secret atomically. After that, the new secret is valid, and the
-previous one works only for a short grace period. Any older secret is a replay, which ends the grant
-and deletes its access tokens (its children in the storage). A secret has the form `id.random`,
-where the id is that of the grant, so even an old secret is recognised although it is not stored.
+A grant is one row. Its first secret is the authorization code, and its later secrets are refresh
+tokens. Each exchange replaces the secret atomically. After the exchange, the new secret is valid,
+and the previous one works only for a short grace period. Using any older secret is a replay, which
+ends the grant and deletes its access tokens (its children in the storage). A secret has the form
+`id.random` and starts with the id of the grant, so even an old secret that is no longer stored is
+recognised.
 
     code ──redeem──> refresh token 1 ──refresh──> refresh token 2 ──> …
              └ access token    └ access token         (any earlier one: the grant ends)
 
-The grace period is for clients that refresh twice at once or did not receive the response: the
-previous token returns the same successor again. Only digests of secrets are stored. Data that must
-be recovered (the successor, and the refresh token of an upstream provider) is sealed with a secret
-that only the client has: https://www.rfc-editor.org/rfc/rfc9700#section-4.14.2
+The grace period is for clients that send two refresh requests at the same time or did not receive
+the response. During that period, the previous token returns the same successor again. Only digests
+of secrets are stored. Data that must be recovered (the successor, and the refresh token of an
+upstream provider) is sealed with a secret that only the client has:
+https://www.rfc-editor.org/rfc/rfc9700#section-4.14.2
 """
 
 import secrets
@@ -34,7 +36,7 @@ NEXT, UPSTREAM = "next refresh token", "upstream refresh token"
 
 
 class AccessToken(Struct, frozen=True, omit_defaults=True):
-    """The data of an access token."""
+    """The data stored for an access token."""
 
     user: str
     client: str
@@ -55,7 +57,7 @@ class Grant(Struct, frozen=True, omit_defaults=True):
     """The digest of the current secret."""
     claims: dict[str, Any] = {}
     challenge: str = ""
-    """The PKCE challenge of the code. Empty after the code has been redeemed."""
+    """The PKCE challenge for the code, or empty after the code has been redeemed."""
     redirect_uri: str = ""
     refreshes: bool = True
     previous: str = ""
@@ -64,9 +66,10 @@ class Grant(Struct, frozen=True, omit_defaults=True):
     successor: str = ""
     """The current secret, sealed with the previous one."""
     upstream: str = ""
-    """The refresh token of the upstream, sealed with the current secret."""
+    """The upstream provider's refresh token, sealed with the current secret."""
     ends: float | None = None
-    """When the upstream's access token expires. Access tokens of this grant expire no later."""
+    """When the upstream provider's access token expires. Access tokens for this grant expire no
+    later."""
     thumbprint: str = ""
     """The thumbprint of the key that the refresh token is bound to."""
 
@@ -80,13 +83,14 @@ class GrantExchange(Struct, frozen=True):
     row_before: bytes
     secret: str
     upstream: str
-    """The refresh token of the upstream. Empty if there is none, or if the exchange is repeated."""
+    """The upstream provider's refresh token, or empty if there is none or the exchange is a
+    repeat."""
     repeated: bool = False
-    """Whether this repeats the last exchange within the grace period."""
+    """Whether the client repeated the last exchange within the grace period."""
 
 
 class GrantStore(Struct, frozen=True, eq=False, kw_only=True):
-    """The grants of one or more issuers, in a `Storage`."""
+    """The grants from one or more issuers, in a `Storage`."""
 
     storage: Storage
     access_life: float
@@ -95,7 +99,7 @@ class GrantStore(Struct, frozen=True, eq=False, kw_only=True):
     now: Callable[[], float]
 
     async def begin(self, issuer: str, grant: Grant, upstream: str = "") -> str:
-        """Store a new grant. Returns its authorization code."""
+        """Store a new grant and return its authorization code."""
         id = secrets.token_urlsafe(16)
         code = f"{id}.{secrets.token_urlsafe(32)}"
         sealed = _seal(code, UPSTREAM, upstream) if upstream else ""
@@ -107,15 +111,15 @@ class GrantStore(Struct, frozen=True, eq=False, kw_only=True):
 
     async def find(self, issuer: str, secret: str, client: str) -> tuple[str, Grant, bytes]:
         """Return the id, grant and row that a secret belongs to. If another client presents the
-        secret, it has leaked, and the grant ends."""
+        secret, the secret has leaked and the grant ends."""
         id = secret.partition(".")[0]
         row = await self.storage.get(row_key("grant", issuer, id))
         if row is None:
-            raise _invalid_grant("it has expired, was revoked or already used, or never existed")
+            raise _invalid_grant("the grant expired, was revoked or already used, or never existed")
         grant = msgspec.json.decode(row, type=Grant)
         if grant.client != client:
             await self.end(issuer, id)
-            raise _invalid_grant("it belongs to another client")
+            raise _invalid_grant("the grant belongs to another client")
         return id, grant, row
 
     async def redeem(
@@ -127,7 +131,7 @@ class GrantStore(Struct, frozen=True, eq=False, kw_only=True):
         thumbprint: str,
     ) -> GrantExchange:
         """Exchange a code. A code that does not match its request or was already used ends the
-        grant. The refresh token is bound to the key with this thumbprint, if there is one:
+        grant. If a thumbprint is given, the refresh token is bound to the key with that thumbprint:
         https://www.rfc-editor.org/rfc/rfc9449#section-5"""
         id, grant, row = await self.find(issuer, code, client)
         if grant.challenge and grant.secret == digest_of(code) and matches(grant):
@@ -136,17 +140,19 @@ class GrantStore(Struct, frozen=True, eq=False, kw_only=True):
             if exchange is not None:
                 return exchange
         await self.end(issuer, id)
-        raise _invalid_grant("it was already used, or redirect_uri or code_verifier does not match")
+        raise _invalid_grant(
+            "the code was already used, or the redirect_uri or code_verifier does not match"
+        )
 
     async def refresh(self, issuer: str, token: str, client: str, thumbprint: str) -> GrantExchange:
-        """Exchange a refresh token. A token that is older than the previous one ends the grant."""
+        """Exchange a refresh token. A token older than the previous one ends the grant."""
         for _ in range(2):
             id, grant, row = await self.find(issuer, token, client)
             digest = digest_of(token)
             if grant.challenge:
                 break
             if grant.thumbprint and grant.thumbprint != thumbprint:
-                raise _invalid_grant("it is bound to another key")
+                raise _invalid_grant("the token is bound to another key")
             if digest == grant.secret:
                 exchange = await self._exchange(issuer, id, grant, row, token)
                 if exchange is not None:
@@ -158,13 +164,14 @@ class GrantStore(Struct, frozen=True, eq=False, kw_only=True):
                 break
         await self.end(issuer, id)
         raise _invalid_grant(
-            "it was already used, so the grant and all its tokens have been revoked"
+            "the token was already used, so the grant and all its tokens have been revoked"
         )
 
     async def _exchange(
         self, issuer: str, id: str, grant: Grant, row: bytes, old: str
     ) -> GrantExchange | None:
-        """Replace the secret of a grant. Returns None if another request has already done so."""
+        """Replace the secret of a grant. Returns None if another request has already replaced
+        it."""
         new = f"{id}.{secrets.token_urlsafe(32)}"
         upstream = _open(old, UPSTREAM, grant.upstream) if grant.upstream else ""
         is_code = bool(grant.challenge)
@@ -195,8 +202,8 @@ class GrantStore(Struct, frozen=True, eq=False, kw_only=True):
         )
 
     async def renew(self, issuer: str, exchange: GrantExchange, login: Login) -> GrantExchange:
-        """Store a login that was renewed at the upstream: its refresh token and the user's
-        claims."""
+        """Store the refresh token and the user's claims from a login that was renewed at the
+        upstream provider."""
         sealed = _seal(exchange.secret, UPSTREAM, login.refresh_token or "")
         grant = replace(exchange.grant, upstream=sealed, claims=login.claims, ends=login.ends)
         row = msgspec.json.encode(grant)
@@ -212,7 +219,7 @@ class GrantStore(Struct, frozen=True, eq=False, kw_only=True):
         if not await self.storage.add(
             row_key("access", issuer, token), row, access.expires, parent
         ):
-            raise _invalid_grant("it has just been revoked")
+            raise _invalid_grant("the grant has just been revoked")
         return token
 
     async def look_up(self, issuer: str, token: str) -> AccessToken | None:
@@ -221,7 +228,7 @@ class GrantStore(Struct, frozen=True, eq=False, kw_only=True):
         return None if row is None else msgspec.json.decode(row, type=AccessToken)
 
     async def revoke(self, issuer: str, token: str, client: str) -> None:
-        """Revoke an access token, or the grant of a refresh token:
+        """Revoke an access token, or the grant that a refresh token belongs to:
         https://www.rfc-editor.org/rfc/rfc7009#section-2"""
         access = await self.look_up(issuer, token)
         if access is not None and access.client == client:
@@ -239,7 +246,7 @@ class GrantStore(Struct, frozen=True, eq=False, kw_only=True):
         await self.storage.delete(row_key("grant", issuer, id))
 
     def access_seconds(self, grant: Grant) -> float:
-        """Return how many seconds a new access token of this grant is valid."""
+        """Return how many seconds a new access token for this grant is valid."""
         if grant.ends is None:
             return self.access_life
         return max(0.0, min(self.access_life, grant.ends - self.now()))
@@ -263,14 +270,14 @@ def _open(secret: str, purpose: str, sealed: str) -> str:
     try:
         return KeyRing([secret.encode()]).open(purpose, sealed).decode()
     except Forged:
-        raise _invalid_grant("it cannot be decrypted") from None
+        raise _invalid_grant("the grant cannot be decrypted") from None
 
 
 def narrow_scopes(
     requested: str | None, granted: tuple[str, ...], implies: ImpliedScopes | None = None
 ) -> tuple[str, ...]:
-    """Return the scopes of a token: the requested ones, or all that were granted. Raises OAuthError
-    if more are requested."""
+    """Return the scopes for a token: the requested scopes, or all granted scopes. Raises OAuthError
+    if a requested scope was not granted."""
     wanted = dict.fromkeys((requested or "").split())
     wanted.pop("offline_access", None)
     if not set(wanted) <= set(expand_scopes(granted, implies)):
@@ -279,6 +286,6 @@ def narrow_scopes(
 
 
 def bind_claims(claims: Mapping[str, Any], thumbprint: str) -> dict[str, Any]:
-    """Return the claims of a token, bound to a key if a thumbprint is given:
+    """Return the claims for a token, which is bound to a key if a thumbprint is given:
     https://www.rfc-editor.org/rfc/rfc9449#section-6.1"""
     return {**claims, "cnf": {"jkt": thumbprint}} if thumbprint else dict(claims)

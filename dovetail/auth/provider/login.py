@@ -1,25 +1,26 @@
-"""User logins: with a password, or at an upstream OpenID provider.
+"""User logins, either with a password or at an upstream OpenID provider.
 
-**Passwords** are hashed with scrypt and compared in constant time. Checking the password of an
-unknown user takes as long as for a known one, so the time does not reveal who has an account.
+**Passwords** are hashed with scrypt and compared in constant time. Checking a password takes the
+same time for unknown users as for known users, so the time does not reveal who has an account.
 Failed attempts are limited per user, per address, and most strictly per user and address. A user
 whose password is being guessed from elsewhere can still log in from home until fifty attempts have
-failed. After that, each further attempt has to wait half a minute. The counts decrease over time.
-A login clears the counts of its user, but not of its address: otherwise, anyone with one account
-could guess the passwords of others. A user who has logged in from an address before is exempt from
-the limit of that address, so that a neighbor who guesses passwords does not lock them out.
+failed. After that, each attempt has to wait half a minute. The counts decrease over time. A login
+clears the count for the user, but not for the address. Otherwise, anyone with an account could
+guess other users' passwords. A user who has logged in from an address before is exempt from the
+limit for that address, so that a neighbor who guesses passwords does not lock them out.
 
 Hashing is slow by design. It runs in separate threads with a short queue, so that password guessing
 does not delay other requests.
 
 **Upstream**: this server is an ordinary client of the upstream provider. It uses discovery, PKCE,
 `state` and `nonce`, and verifies the ID token (signature, issuer, audience, time, nonce). The
-result is a `Login`: the user, and a refresh token to check from time to time whether the login is
-still valid. The upstream's tokens are used only for that, and never leave this server.
+result is a `Login`, which holds the user, and a refresh token to check from time to time whether
+the login is still valid. The upstream provider's tokens are used only for this check, and never
+leave this server.
 
-Users must consent to the client *here* before they are sent to the upstream. The upstream knows
-only this server, and may not ask its users again. Without consent here, any client could use an
-earlier login.
+Users must consent to the client on *this* server before they are sent to the upstream provider. The
+upstream provider knows only this server, and might not ask its users again. Without this consent,
+any client could use an earlier login.
 https://modelcontextprotocol.io/specification/2026-07-28/basic/authorization/security-considerations#confused-deputy-problem
 """
 
@@ -61,25 +62,25 @@ COST, BLOCK, PARALLEL = 2**14, 8, 5
 """16 MiB and five rounds:
 https://cheatsheetseries.owasp.org/cheatsheets/Password_Storage_Cheat_Sheet.html#scrypt"""
 MAX_COST = 2**20 * 32
-"""The maximum product of cost, block and parallel in a stored hash. A higher one would take minutes
-of CPU time."""
+"""The maximum product of the cost, block size and parallelism in a stored hash. A higher product
+would use minutes of CPU time."""
 THREADS, MAX_WAITING = 2, 32
-"""How many passwords are checked at the same time, and how many more may wait."""
+"""How many passwords are checked at the same time, and how many more may wait to be checked."""
 MAX_KNOWN_PAIRS = 10_000
-"""How many users are remembered with the address that they logged in from."""
+"""How many pairs of a user and the address that they logged in from are remembered."""
 MAX_PASSWORD_LENGTH = 1024
-"""Further characters are ignored."""
+"""The maximum length of a password. Any further characters are ignored."""
 
 CheckPassword: TypeAlias = Callable[[str, str], bool | Awaitable[bool]]
-"""Takes a user name and a password, and returns whether the password is correct."""
+"""Returns whether a user name and a password are correct."""
 
 
 def hash_password(password: str) -> str:
     """Return the hash of a password, for `Provider(users={"ada": …})`.
 
     Args:
-        password: The password. At most 1,024 characters, because a login ignores further
-            characters.
+        password: The password. It should have at most 1,024 characters, because a login ignores any
+            further characters.
 
     Returns:
         `scrypt$cost$block$parallel$salt$hash`. Each call uses a new salt.
@@ -114,12 +115,12 @@ class UserDirectory:
         hashes = iter(self._hashes.values())
         cost = next(hashes, f"scrypt${COST}${BLOCK}${PARALLEL}$$").rsplit("$", 2)[0]
         self._dummy_hash = f"{cost}${b64encode(os.urandom(16)).decode()}${'A' * 43}="
-        """Checked for unknown users, at the same cost as the hash of a known user."""
+        """The hash to check for unknown users, which costs as much as the hash of a known user."""
         self._pairs = AttemptLimiter(5, 30.0, now)
         self._addresses = AttemptLimiter(20, 10.0, now)
         self._names = AttemptLimiter(50, 30.0, now)
         self._known_pairs: LruDict[str, bool] = LruDict(MAX_KNOWN_PAIRS)
-        """The users who have logged in, each with an address."""
+        """The users who have logged in, each with the address that they logged in from."""
         self._threads, self._pending = ThreadPoolExecutor(THREADS, "dovetail-password"), 0
 
     def knows(self, name: str) -> bool:
@@ -127,8 +128,8 @@ class UserDirectory:
         return self._knows_everyone or name in self._hashes
 
     async def check(self, name: str, password: str, address: str | None) -> float | None:
-        """Check a password. Returns None if it is correct, and otherwise the seconds to wait before
-        the next attempt (0 for none)."""
+        """Check a password. Returns None if the password is correct. Otherwise, returns how many
+        seconds to wait before the next attempt, which can be 0."""
         pair = f"{address} {name}"
         limits = [(self._pairs, pair), (self._names, name)]
         is_known = pair in self._known_pairs
@@ -185,44 +186,46 @@ def _parse(hashed: str) -> tuple[int, int, int, bytes, bytes]:
 SKEW_SECONDS = 60.0
 DEFAULT_LIFETIME_SECONDS = 3600.0
 CLAIMS = ("iss", "sub", "email", "email_verified", "name", "preferred_username", "groups")
-"""The claims of an ID token that are visible to tools."""
+"""The ID token claims that are visible to tools."""
 ENDED_ERRORS = ("invalid_grant", "interaction_required", "login_required")
 
 NameUser = Callable[[Mapping[str, Any]], str | None]
-"""Takes the claims of an ID token, and returns the user's id on this server, or None to refuse the
+"""Returns the user's id on this server for the claims in an ID token, or None to refuse the
 user."""
 
 
 class UpstreamUnreachable(Exception):
-    """The upstream sent no response or an invalid one. The login may still be valid."""
+    """The upstream provider sent no response or an invalid response. The login may still be
+    valid."""
 
 
 class LoginEnded(Exception):
-    """The upstream reports that the login does not exist or has ended."""
+    """The upstream provider reports that the login does not exist or has ended."""
 
 
 class Login(Struct, frozen=True):
-    """The user who logged in, and the refresh token to check whether the login is still valid."""
+    """The user who logged in, and the refresh token for checking whether the login is still
+    valid."""
 
     user: str = ""
     claims: dict[str, Any] = {}
     refresh_token: str | None = None
     ends: float | None = None
-    """When the login must be checked at the upstream again."""
+    """When the login must be checked again at the upstream provider."""
 
 
 class Upstream:
-    """An OpenID provider where the users of this server log in.
+    """An OpenID provider where this server's users log in.
 
     Args:
         issuer: The URL of the provider, exactly as in its ID tokens (`iss`). It must use https, or
             http on localhost.
-        client_id: The client id of this server at the provider.
+        client_id: This server's client id at the provider.
         client_secret: The secret for `client_id` (default: none, for a public client).
         scopes: The scopes to request (default: `openid`, `profile`, `email`). `openid` is always
             added.
-        user: A function that takes the claims of an ID token and returns the user's id on this
-            server, or None to refuse the user (default: the claim `sub`).
+        user: A function that receives the claims of an ID token and returns the user's id on this
+            server, or None to refuse the user (default: the `sub` claim).
         parameters: Additional parameters for the authorization request, such as `{"prompt":
             "login"}`.
         now: The clock (default: `time.time`).
@@ -242,7 +245,7 @@ class Upstream:
         parameters: Mapping[str, str] | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
-        self.issuer = require_safe(issuer, "The issuer of Upstream", ConfigError)
+        self.issuer = require_safe(issuer, "Upstream(issuer=…)", ConfigError)
         self.host = urlsplit(issuer).netloc
         self._id, self._secret = client_id, client_secret
         self.scopes = tuple(dict.fromkeys(("openid", *scopes)))
@@ -259,7 +262,7 @@ class Upstream:
         """Return the URL where the user logs in.
 
         Args:
-            callback: The URL to which the provider sends the user back.
+            callback: The URL that the provider sends the user back to.
             state: A secret for this login, which the provider returns to the callback.
             nonce: A secret for this login, which the provider returns in the ID token.
             verifier: The PKCE verifier.
@@ -303,7 +306,7 @@ class Upstream:
 
         Raises:
             LoginEnded: The provider or `user=` refused the user.
-            UpstreamUnreachable: The provider sent no response or an invalid one.
+            UpstreamUnreachable: The provider sent no response or an invalid response.
         """
         metadata = await self._discover(public_url)
         issuer = answer.get("iss")  # https://www.rfc-editor.org/rfc/rfc9207#section-2.4
@@ -329,7 +332,8 @@ class Upstream:
         return self._to_login(claims, reply, reply.refresh_token is not None)
 
     async def renew(self, login: Login, public_url: PublicUrl) -> Login:
-        """Check at the upstream whether a login is still valid, and return it renewed.
+        """Check at the upstream provider whether a login is still valid, and return the renewed
+        login.
 
         Args:
             login: The login, with its refresh token.
@@ -337,7 +341,7 @@ class Upstream:
 
         Raises:
             LoginEnded: The login has ended, or belongs to another user.
-            UpstreamUnreachable: The provider sent no response or an invalid one.
+            UpstreamUnreachable: The provider sent no response or an invalid response.
         """
         metadata = await self._discover(public_url)
         form = {"grant_type": "refresh_token", "refresh_token": login.refresh_token or ""}
@@ -350,7 +354,7 @@ class Upstream:
             await self._verify(reply.id_token, metadata, public_url), reply, True
         )
         if (renewed.user, renewed.claims["sub"]) != (login.user, login.claims.get("sub")):
-            raise LoginEnded("it now belongs to another user")
+            raise LoginEnded("the login now belongs to another user")
         return replace(renewed, refresh_token=refresh_token)
 
     def _to_login(self, claims: dict[str, Any], reply: TokenReply, renewable: bool) -> Login:
@@ -361,9 +365,9 @@ class Upstream:
         return Login(user, visible, reply.refresh_token, self._end_of(reply, renewable))
 
     def _end_of(self, reply: TokenReply, renewable: bool) -> float | None:
-        """Return when the login must be renewed. The provider's tokens do not outlive those of the
-        upstream. If the upstream sends no lifetime, it is one hour, or unlimited if the login can
-        be renewed."""
+        """Return when the login must be renewed. This server's tokens do not outlive those of the
+        upstream provider. If the upstream provider sends no lifetime, the login lasts one hour, or
+        has no limit if it can be renewed."""
         if reply.expires_in is None:
             return None if renewable else self._now() + DEFAULT_LIFETIME_SECONDS
         return self._now() + reply.expires_in
@@ -374,9 +378,9 @@ class Upstream:
             document = await self._documents.get(url, trusted_fetch(public_url))
             metadata = convert_document(document, ServerMetadata)
             if metadata is None or metadata.issuer != self.issuer:
-                raise DocumentUnavailable("its metadata is for another issuer")
+                raise DocumentUnavailable("the metadata is for another issuer")
             for name in ("authorization_endpoint", "token_endpoint", "jwks_uri"):
-                require_safe(getattr(metadata, name) or "", f"its {name}")
+                require_safe(getattr(metadata, name) or "", f"the {name}")
         except (DocumentUnavailable, Unauthorized) as error:
             raise UpstreamUnreachable(f"{self.issuer}: {error}") from None
         return metadata
@@ -397,7 +401,7 @@ class Upstream:
             return reply
         if reply.error in ENDED_ERRORS:
             raise LoginEnded(reply.error)
-        raise UpstreamUnreachable(f"{self.issuer}: its token endpoint answered {reply.text}")
+        raise UpstreamUnreachable(f"{self.issuer}: the token endpoint answered {reply.text}")
 
     async def _verify(
         self, token: str, metadata: ServerMetadata, public_url: PublicUrl
@@ -416,19 +420,22 @@ class Upstream:
             raise LoginEnded(f"the ID token was refused: {error}") from None
         except DocumentUnavailable as error:
             raise UpstreamUnreachable(
-                f"{self.issuer}: its keys cannot be fetched: {error}"
+                f"{self.issuer}: the keys cannot be fetched: {error}"
             ) from None
         audience = claims.get("aud")
         audiences = audience if isinstance(audience, list) else [audience]
         checks = (
-            (claims.get("iss") == self.issuer, "it is from another issuer"),
-            (self._id in audiences, "it is for another client"),
+            (claims.get("iss") == self.issuer, "the token is from another issuer"),
+            (self._id in audiences, "the token is for another client"),
             (
                 len(audiences) == 1 or claims.get("azp") == self._id,
-                "it was requested by another client",
+                "the token was requested by another client",
             ),
-            ("iat" in claims, "it has no time of issue (iat)"),
-            (isinstance(claims.get("sub"), str) and claims["sub"] != "", "it has no sub"),
+            ("iat" in claims, "the issue time (iat) is missing"),
+            (
+                isinstance(claims.get("sub"), str) and claims["sub"] != "",
+                "the subject (sub) is missing",
+            ),
         )
         for passed, reason in checks:
             if not passed:

@@ -1,8 +1,8 @@
 """The login, consent and error pages. They are plain HTML, without scripts or external resources.
 
 All external text is escaped, and each page has a strict content security policy as a second
-defence. Browsers also apply `form-action` to the redirects after a form, so it includes the origin
-of the client's redirect URI.
+defence. Browsers also apply `form-action` to the redirects that follow a form, so the policy
+includes the origin of the client's redirect URI.
 """
 
 from base64 import b64encode
@@ -84,13 +84,13 @@ CHECK = f'{_SVG}<path d="M5 12.5l4.5 4.5L19 7.5"/></svg>'
 
 
 class ConsentDetails(Struct, frozen=True):
-    """The details of a client that a user needs to decide about consent."""
+    """The details about a client that a user needs in order to give or deny consent."""
 
     server: str
     client: str
     known_by: str
     back_to: str
-    """The host to which the user returns."""
+    """The host that the user returns to."""
     uri: str
     """The exact redirect URI."""
     scopes: tuple[str, ...]
@@ -99,7 +99,7 @@ class ConsentDetails(Struct, frozen=True):
     form: tuple[str, ...] = ()
     """The sources for `form-action`."""
     upstream: tuple[str, str] | None = None
-    """The host at which the user logs in, and the scopes that are requested there."""
+    """The host where the user logs in, and the scopes that are requested from it."""
 
 
 def login_page(
@@ -139,7 +139,7 @@ def consent_page(details: ConsentDetails, csrf: str, user: str | None) -> HttpRe
     )
     if user is not None:
         switch = (
-            '<button class="link" name="action" value="switch" formnovalidate>not you?</button>'
+            '<button class="link" name="action" value="switch" formnovalidate>Not you?</button>'
         )
         facts += f"<div><dt>Logged in as</dt><dd>{escape(user)} · {switch}</dd></div>"
     warning = (
@@ -165,7 +165,8 @@ def consent_page(details: ConsentDetails, csrf: str, user: str | None) -> HttpRe
 def error_page(
     server: str, text: str, status: int, back: tuple[str, str] | None = None
 ) -> HttpResponse:
-    """Return a page that describes an error. `back` is the host and URL of a link to continue."""
+    """Return a page that describes an error. `back` holds the host and URL for a link to
+    continue."""
     title = "This request cannot be completed"
     link = ""
     if back is not None:

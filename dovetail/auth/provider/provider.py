@@ -1,14 +1,15 @@
 """An authorization server inside the server that it protects: `Server(auth=Provider(users={"ada":
 hash_password("…")}))`.
 
-Its URLs are below `PublicUrl.base`, which is also its issuer. It implements OAuth 2.1 as MCP
+Its URLs start with `PublicUrl.base`, which is also its issuer. It implements OAuth 2.1 as MCP
 requires: authorization codes with PKCE, rotating refresh tokens, and client credentials for
 configured clients. It also implements metadata (RFC 8414), registration (RFC 7591 and client
 documents), revocation (RFC 7009), resource indicators (RFC 8707), issuer identification (RFC 9207)
 and DPoP (RFC 9449).
 
-Access tokens are random, and stored under their digest. Deleting a token revokes it in all
-processes at once. Tokens are checked by the same `Bearer` guard as for other authorization servers.
+Access tokens are random, and stored under their digest. Deleting a token immediately revokes it in
+all processes. The `Bearer` guard checks these tokens in the same way as tokens from other
+authorization servers.
 """
 
 import logging
@@ -56,24 +57,24 @@ Endpoint: TypeAlias = Callable[[ProviderRequest], Awaitable[HttpResponse]]
 Route: TypeAlias = tuple[tuple[str, ...], Endpoint, AttemptLimiter | None]
 """The accepted methods, the endpoint that answers them, and the rate limit for each caller."""
 PAGE_PATHS = ("/authorize", "/callback")
-"""The paths of pages for people. All others are for programs."""
+"""The paths of pages for people. All other paths are for programs."""
 NEEDS_HTTPS = (
-    "passwords and tokens are only accepted over https or on localhost; set "
+    "passwords and tokens are accepted only over https or on localhost; set "
     "public_url='https://…' on the server"
 )
 NATIVE_SCHEMES = ("cursor", "vscode", "vscode-insiders")
-"""Schemes of native clients that have no other redirect URI. The specification itself allows only
-https and loopback addresses:
+"""The schemes of native clients that have no other redirect URI. The specification itself allows
+only https and loopback addresses:
 https://modelcontextprotocol.io/specification/2026-07-28/basic/authorization/security-considerations#communication-security"""
 
 
 class Provider(Bearer):
-    """Issues access tokens after a login, with a password or at an upstream provider, and admits
+    """Issues access tokens after a login with a password or at an upstream provider, and admits
     callers with these tokens.
 
     Args:
         users: The users and the hashes of their passwords (see `hash_password`), or a function
-            (sync or async) that takes a name and a password and returns whether the password is
+            (sync or async) that receives a name and a password and returns whether the password is
             correct.
         upstream: The OpenID provider where users log in. Pass this or `users`. With neither, only
             `clients` can get tokens.
@@ -83,22 +84,23 @@ class Provider(Bearer):
         storage: Where to store grants and tokens: a file, `":memory:"`, or a `Storage` (default:
             `provider.sqlite` in the user's folder for application data).
         scopes: The scopes that can be granted, as a dict with their descriptions for the consent
-            page, or just their names. Scopes that tools need are added.
-        required: The scopes that every caller needs (default: none).
+            page, or just their names. Scopes that tools require are added.
+        required: The scopes that every caller must have (default: none).
         implies: The scopes that each scope includes, as a dict or a function (default: only
             itself).
-        clients: The configured clients. Only they may act on their own behalf (default: none).
+        clients: The configured clients, which are the only ones that may act on their own behalf
+            (default: none).
         register: Whether clients may register themselves (default: True).
         documents: Whether a client may be described by a document at its URL (default: True).
-        schemes: Schemes of redirect URIs for native clients, in addition to https and loopback
+        schemes: Redirect URI schemes for native clients, in addition to https and loopback
             addresses (default: `cursor`, `vscode`, `vscode-insiders`).
         private: Whether client documents may be on a private network (default: False).
         access_life: How many seconds an access token is valid (default: 3600).
         refresh_life: How many seconds an unused refresh token is valid (default: 30 days).
         grace: How many seconds the previous refresh token keeps working, for clients that did not
-            receive the response (default: 30). Older refresh tokens end the grant.
-        dpop: True issues and accepts only tokens that are bound to a key, and a `Checker` sets
-            further options (default: clients decide).
+            receive the response (default: 30). Using an older refresh token ends the grant.
+        dpop: If True, only tokens that are bound to a key are issued and accepted. Pass a `Checker`
+            to set more options (default: clients decide).
         now: The clock (default: `time.time`).
 
     Raises:
@@ -132,7 +134,7 @@ class Provider(Bearer):
         if issuer is not None:
             issuer = require_safe(issuer.rstrip("/"), "Provider(issuer=…)", ConfigError)
         self.issuer = issuer
-        """The URL of this authorization server. None means the public URL of the server."""
+        """The URL of this authorization server, or None for the server's public URL."""
         self.private = private
         """Whether client documents may be on a private network."""
         super().__init__(
@@ -191,7 +193,7 @@ class Provider(Bearer):
             self._routes["/callback"] = (("GET",), self._pages.callback, visits)
 
     def check_base_url(self, base: str) -> None:
-        """Check the public URL of the server at startup rather than at the first login.
+        """Check the server's public URL at startup rather than at the first login.
 
         Args:
             base: The public URL below which the server is reachable.
@@ -203,7 +205,7 @@ class Provider(Bearer):
             raise ConfigError(f"Provider at {base}: {NEEDS_HTTPS}")
 
     async def respond(self, request: HttpRequest, public_url: PublicUrl) -> HttpResponse | None:
-        """Answer a request for a page or endpoint of the authorization server, or for metadata.
+        """Answer a request to a page or endpoint of the authorization server, or for its metadata.
 
         Args:
             request: The request, with its path relative to the origin.

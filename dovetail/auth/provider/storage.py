@@ -1,15 +1,15 @@
-"""The persistent data of the provider: grants, tokens, sessions and registrations.
+"""The provider's persistent data: grants, tokens, sessions and registrations.
 
 The data is a table of rows that expire. A row has a key, bytes, an expiry time and an optional
-parent. A row cannot be added without its parent, and is deleted with it. For example, revoking a
-grant deletes its access tokens, which are its children. `add`, `change` and `take` are atomic
-across processes. All operations that must happen only once use them.
+parent. A row can be added only if its parent exists, and is deleted together with its parent. For
+example, revoking a grant deletes its access tokens, which are its children. `add`, `change` and
+`take` are atomic across processes. All operations that must happen only once use these methods.
 
-A key is `kind:digest`, where the digest is made from the issuer and the secret (`row_key`). So
-several servers can share one file, and the file contains no usable secrets.
+A key has the form `kind:digest`, where the digest is made from the issuer and the secret
+(`row_key`). Several servers can therefore share one file, and the file contains no usable secrets.
 
 The default is SQLite with a write-ahead log. A read takes about 10 microseconds and a write does
-not wait for the disk, so both run in the event loop. The methods are async, so that another
+not wait for the disk, so both run in the event loop. The methods are async so that another
 `Storage` can do network I/O.
 """
 
@@ -30,16 +30,16 @@ from ...errors import ConfigError, Overloaded
 from ..client.store import data_folder
 
 MAX_ROWS_PER_KIND = 100_000
-"""When it is reached, adding rows of that kind is refused until some have expired."""
+"""When this limit is reached, no rows of that kind can be added until some have expired."""
 PUBLIC_KINDS = ("client", "visit")
-"""Kinds whose rows anyone can add, without a login. If there are too many, the tenth that expires
-first is deleted, such as unused clients and slow logins. Otherwise, anyone could block all other
+"""Kinds whose rows anyone can add, without a login. If there are too many, the 10 % that expire
+first are deleted, such as unused clients and slow logins. Otherwise, anyone could block all other
 users by filling the table."""
 SWEEP_INTERVAL_SECONDS = 60.0
 SWEEP_ADDS = 1000
 """Expired rows are deleted after this many seconds or this many new rows."""
 BUSY_TIMEOUT_SECONDS = 2.0
-"""How long a write waits for a write of another process."""
+"""How long a write waits for another process to finish writing."""
 MEMORY = ":memory:"
 
 SCHEMA = """
@@ -83,7 +83,8 @@ class Storage(Protocol):
             key: The key of the row.
             data: The data of the row.
             expires: When the row expires, in seconds since the epoch.
-            parent: The key of the parent row, with which this row is deleted (default: none).
+            parent: The key of the parent row; deleting the parent also deletes this row (default:
+                none).
 
         Raises:
             Overloaded: There are too many rows of this kind.
@@ -94,14 +95,14 @@ class Storage(Protocol):
 
         Args:
             key: The key of the row.
-            old: The data that the row must have now.
+            old: The data that the row must currently have.
             new: The new data.
             expires: The new expiry time, in seconds since the epoch.
         """
 
     async def take(self, key: str) -> bytes | None:
-        """Delete a row and return its data. Of several concurrent callers, only one receives the
-        data.
+        """Delete a row and return its data. If several callers do this concurrently, only one of
+        them receives the data.
 
         Args:
             key: The key of the row.
@@ -130,9 +131,9 @@ class SqliteStorage:
 
     Args:
         path: The file (default: `provider.sqlite` in the user's folder for application data).
-            `":memory:"` stores rows in the memory of this process.
-        rows: The maximum number of rows of one kind (default: 100,000). If there are more, adding a
-            row raises Overloaded.
+            `":memory:"` keeps rows in this process's memory.
+        rows: The maximum number of rows of one kind (default: 100,000). Adding more raises
+            Overloaded.
         now: The clock (default: `time.time`).
     """
 
@@ -169,7 +170,8 @@ class SqliteStorage:
             key: The key of the row.
             data: The data of the row.
             expires: When the row expires, in seconds since the epoch.
-            parent: The key of the parent row, with which this row is deleted (default: none).
+            parent: The key of the parent row; deleting the parent also deletes this row (default:
+                none).
 
         Raises:
             Overloaded: There are too many rows of this kind.
@@ -177,7 +179,7 @@ class SqliteStorage:
         with self._lock:
             self._sweep()
             if key.partition(":")[0] in self._full:
-                raise Overloaded("There are too many unfinished requests. Try again later.")
+                raise Overloaded("Too many requests are pending. Try again later.")
             values = {
                 "key": key,
                 "data": data,
@@ -192,7 +194,7 @@ class SqliteStorage:
 
         Args:
             key: The key of the row.
-            old: The data that the row must have now.
+            old: The data that the row must currently have.
             new: The new data.
             expires: The new expiry time, in seconds since the epoch.
         """
@@ -203,8 +205,8 @@ class SqliteStorage:
             return self._do(statement, (new, expires, key, old, self._now())).rowcount == 1
 
     async def take(self, key: str) -> bytes | None:
-        """Delete a row and return its data. Of several concurrent callers, only one receives the
-        data.
+        """Delete a row and return its data. If several callers do this concurrently, only one of
+        them receives the data.
 
         Args:
             key: The key of the row.
@@ -224,7 +226,7 @@ class SqliteStorage:
             self._do("DELETE FROM rows WHERE key = ?", (key,))
 
     def close(self) -> None:
-        """Close the file. The next call opens it again."""
+        """Close the file. The next call opens the file again."""
         with self._lock:
             self._disconnect()
 
@@ -238,7 +240,7 @@ class SqliteStorage:
         """Allow the file to be opened again.
 
         Args:
-            child: Whether this is the child process. Rows in memory stay in the parent process.
+            child: Whether this process is the child. Rows in memory stay in the parent process.
         """
         if child:
             self._disconnect()
@@ -287,7 +289,7 @@ class SqliteStorage:
         except (OSError, sqlite3.Error) as error:
             raise ConfigError(
                 f"Cannot store the provider's data in {self.path}: {error}. Pass "
-                'Provider(storage="…") with a file that this user can write, or ":memory:".'
+                'Provider(storage="…") with a file that this user can write to, or ":memory:".'
             ) from None
         self._connection = connection
         return connection

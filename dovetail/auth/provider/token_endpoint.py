@@ -1,12 +1,13 @@
 """The endpoints for programs: the token and revocation endpoints.
 
 A client authenticates and presents a code, a refresh token, or nothing else (`client_credentials`).
-It gets an access token that is only valid for this server. If the request has a DPoP proof, the
-token is bound to the key of the proof.
+It receives an access token that is valid only for this server. If the request has a DPoP proof, the
+token is bound to the key that signed the proof.
 
-If users log in at an upstream provider, each refresh first uses the upstream's refresh token. If
-the upstream reports that the login has ended, the grant ends too. Between refreshes, an access
-token is valid regardless of the upstream, so it has a short lifetime.
+If users log in at an upstream provider, each refresh first uses the upstream provider's refresh
+token. If the upstream provider reports that the login has ended, the grant also ends. Between
+refreshes, an access token remains valid whatever happens at the upstream provider, so its lifetime
+is short.
 https://modelcontextprotocol.io/specification/2025-03-26/basic/authorization#session-binding-requirements
 """
 
@@ -38,11 +39,11 @@ class TokenRequest(Struct, frozen=True):
     """The thumbprint of the key to bind the token to, or empty for none."""
 
     def narrow_resource(self, granted: str) -> str:
-        """Return the resource of a token: the granted one, or a part of it."""
+        """Return the resource for a token, which is the granted resource or a part of it."""
         if self.resource in ("", granted):
             return granted
         if granted != self.http.public_url.base:
-            raise OAuthError("invalid_target", "the resource was not granted")
+            raise OAuthError("invalid_target", "access to this resource was not granted")
         return self.resource
 
 
@@ -57,7 +58,7 @@ class TokenEndpoint(Struct, frozen=True, eq=False, kw_only=True):
     implies: ImpliedScopes | None
     now: Callable[[], float]
     renewing: set[str] = set()
-    """The ids of grants that are being renewed at the upstream."""
+    """The ids of the grants that are being renewed at the upstream provider."""
 
     async def token(self, request: ProviderRequest) -> HttpResponse:
         """Answer a token request: https://www.rfc-editor.org/rfc/rfc6749#section-3.2"""
@@ -119,7 +120,7 @@ class TokenEndpoint(Struct, frozen=True, eq=False, kw_only=True):
         token_request.narrow_resource(grant.resource)
         if not self.knows_user(grant.user):
             await self.grants.end(issuer, id)
-            raise OAuthError("invalid_grant", "the user may no longer log in")
+            raise OAuthError("invalid_grant", "this user is no longer allowed to log in")
         if id in self.renewing:
             raise OAuthError(
                 "temporarily_unavailable",
@@ -162,13 +163,13 @@ class TokenEndpoint(Struct, frozen=True, eq=False, kw_only=True):
         except LoginEnded:
             await self.grants.end(request.issuer, exchange.id)
             raise OAuthError(
-                "invalid_grant", "the login at the upstream provider has ended; log in again"
+                "invalid_grant", "the upstream login has ended; log in again"
             ) from None
         except UpstreamUnreachable:
             await self.grants.undo(request.issuer, exchange)
             raise OAuthError(
                 "temporarily_unavailable",
-                "the upstream provider cannot be reached; the refresh token stays valid",
+                "the upstream provider cannot be reached; the refresh token remains valid",
                 503,
                 {"retry-after": "5"},
             ) from None
@@ -225,14 +226,14 @@ def matches_challenge(verifier: str, challenge: str) -> bool:
 
 def requested_resource(resources: list[str], public_url: PublicUrl) -> str:
     """Return the canonical URL of the endpoint that a token is requested for. The result is empty
-    if none is named, in which case the token is for all endpoints:
+    if no endpoint is named, in which case the token is for all endpoints:
     https://www.rfc-editor.org/rfc/rfc8707#section-2"""
     named = {audience_of(resource) for resource in resources}
     covered = all(covers_url(public_url.base, resource) for resource in resources)
     if not covered or "" in named or len(named) > 1:
         raise OAuthError(
             "invalid_target",
-            "the resource must be one endpoint of this server",
+            "the resource must be a single endpoint on this server",
         )
     return named.pop() if named else ""
 

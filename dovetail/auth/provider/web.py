@@ -1,14 +1,14 @@
 """Form parsing, responses, rate limits, and documents from other servers.
 
 `OAuthError` is the exception for every refused request. It has the error code of the relevant RFC
-(6749, 7009, 7591, 8707, 9449) and a description. Depending on the endpoint, it becomes JSON for a
-client, a page for a person, or the parameters of a redirect.
+(6749, 7009, 7591, 8707, 9449) and a description. Depending on the endpoint, the error is sent as
+JSON for a client, a page for a person, or redirect parameters.
 
-`DocumentCache` holds JSON documents from other servers: the metadata of a client, its keys, and the
+`DocumentCache` holds JSON documents from other servers: a client's metadata and keys, and the
 metadata of an OpenID provider. A document is cached for as long as its server allows (default: ten
-minutes, at most a day). Failures are not cached. Since anyone can send these URLs, the requests to
-each host are limited. Over the limit, the cached document is used even if it has expired. `fetch`
-decides which addresses may be reached.
+minutes, at most a day). Failures are not cached. Because anyone can send these URLs, the number of
+requests to each host is limited. Above the limit, a cached document is used even if it has expired.
+The `fetch` function decides which addresses may be reached.
 """
 
 import re
@@ -25,7 +25,7 @@ from .. import jose
 from ..wire import decode_object
 
 MAX_BODY_BYTES = 16 * 1024
-"""The limit for a query and for a body."""
+"""The maximum size of a query, and of a body."""
 MAX_FIELDS = 50
 FORM_TYPE = "application/x-www-form-urlencoded"
 NO_STORE = {"cache-control": "no-store", "pragma": "no-cache"}
@@ -46,8 +46,8 @@ NO_CACHE = re.compile(r"\bno-(store|cache)\b", re.IGNORECASE)
 
 
 class ProviderRequest(HttpRequest, kw_only=True):
-    """A request to an endpoint of the provider. Its address is the network that rate limits treat
-    as one caller."""
+    """A request to one of the provider's endpoints. Its address is a network, which rate limits
+    treat as one caller."""
 
     issuer: str
     public_url: PublicUrl
@@ -61,8 +61,8 @@ class OAuthError(Exception):
     Args:
         error: The error code from the RFC.
         description: What went wrong, in lower case and without a full stop.
-        status: The status of the response.
-        headers: Additional headers of the response.
+        status: The HTTP status of the response.
+        headers: Additional headers for the response.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ def _to_ascii(text: str) -> str:
 
 def parse_fields(encoded: str | bytes) -> tuple[dict[str, str], list[str]]:
     """Return the parameters of a query or form, and a list of all `resource` parameters. Only
-    `resource` may be repeated. Empty parameters are left out."""
+    `resource` may be repeated. Empty parameters are omitted."""
     if len(encoded) > MAX_BODY_BYTES:
         raise OAuthError(
             "invalid_request", f"the parameters are longer than {MAX_BODY_BYTES} bytes", 413
@@ -111,12 +111,12 @@ def parse_fields(encoded: str | bytes) -> tuple[dict[str, str], list[str]]:
         text = encoded if isinstance(encoded, str) else encoded.decode("ascii")
         pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=MAX_FIELDS, errors="strict")
     except ValueError:
-        raise OAuthError("invalid_request", "the parameters cannot be read") from None
+        raise OAuthError("invalid_request", "the parameters cannot be parsed") from None
     found: dict[str, str] = {}
     resources = [value for name, value in pairs if name == "resource" and value]
     for name, value in pairs:
         if name in found:
-            raise OAuthError("invalid_request", "a parameter is repeated")
+            raise OAuthError("invalid_request", "a parameter occurs more than once")
         if value and name != "resource":
             found[name] = value
     return found, resources
@@ -135,9 +135,8 @@ def with_query(url: str, parameters: Mapping[str, str]) -> str:
 
 
 class AttemptLimiter:
-    """A rate limit for each caller: `burst` attempts at once, then one attempt every `seconds`.
-
-    Remembers the last ten thousand callers.
+    """A rate limit for each caller, which allows `burst` attempts at once and then one attempt
+    every `seconds`. It remembers the last ten thousand callers.
     """
 
     def __init__(self, burst: int, seconds: float, now: Callable[[], float]) -> None:
@@ -146,7 +145,7 @@ class AttemptLimiter:
         """When each bucket is full again."""
 
     def seconds_to_wait(self, caller: str | None) -> float:
-        """Return the seconds until the next attempt is allowed."""
+        """Return how many seconds remain until the next attempt is allowed."""
         return max(0.0, self._seconds_to_full(caller) - (self._burst - 1) * self._seconds)
 
     def record(self, caller: str | None) -> None:
@@ -154,7 +153,7 @@ class AttemptLimiter:
         self._full_at[caller] = self._now() + self._seconds_to_full(caller) + self._seconds
 
     def take_back(self, caller: str | None) -> None:
-        """Do not count the last attempt of a caller."""
+        """Undo the count of a caller's last attempt."""
         self._full_at[caller] = self._now() + self._seconds_to_full(caller) - self._seconds
 
     def _seconds_to_full(self, caller: str | None) -> float:
@@ -163,7 +162,7 @@ class AttemptLimiter:
         return 0.0 if left > (self._burst + 1) * self._seconds else max(0.0, left)
 
     def forget(self, caller: str | None) -> None:
-        """Forget the attempts of a caller."""
+        """Forget a caller's attempts."""
         self._full_at.pop(caller)
 
     def require(self, caller: str | None) -> None:
@@ -172,7 +171,7 @@ class AttemptLimiter:
         if wait > 0:
             raise OAuthError(
                 "temporarily_unavailable",
-                "there were too many requests from this address",
+                "too many requests came from this address",
                 429,
                 {"retry-after": str(int(wait) + 1)},
             )
@@ -180,7 +179,8 @@ class AttemptLimiter:
 
 
 class DocumentUnavailable(ValueError):
-    """A document could not be fetched. The message gives the reason as the end of a sentence."""
+    """A document could not be fetched. The message gives the reason as a fragment that ends a
+    sentence."""
 
 
 class DocumentCache:
@@ -206,20 +206,22 @@ class DocumentCache:
         except OAuthError:
             if found:
                 return found
-            raise DocumentUnavailable("it was requested too often; try again in a minute") from None
+            raise DocumentUnavailable(
+                "the document was requested too often; try again in a minute"
+            ) from None
         except (DovetailError, ValueError) as error:
             raise DocumentUnavailable(str(error)) from None
         headers = {name.lower(): value for name, value in answer.headers.items()}
         if answer.status != 200:
-            raise DocumentUnavailable(f"its server answered with HTTP {answer.status}")
+            raise DocumentUnavailable(f"the server answered with HTTP {answer.status}")
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if not (
             kind == "application/json"
             or (kind.startswith("application/") and kind.endswith("+json"))
         ):
-            raise DocumentUnavailable("its content type is not application/json")
+            raise DocumentUnavailable("the content type is not application/json")
         if len(answer.body) > MAX_FETCHED_BYTES:
-            raise DocumentUnavailable(f"it is longer than {MAX_FETCHED_BYTES} bytes")
+            raise DocumentUnavailable(f"the document is longer than {MAX_FETCHED_BYTES} bytes")
         document = parse_object(answer.body)
         lifetime = _lifetime(headers.get("cache-control", ""))
         self._documents[url] = self._now() + lifetime, document
@@ -228,7 +230,7 @@ class DocumentCache:
     async def key(
         self, url: str, fetch: Fetch, header: dict[str, Any], address: str | None = None
     ) -> dict[str, Any]:
-        """Return the key that a token names from a key set (RFC 7517). A set without this key is
+        """Return the key in a key set (RFC 7517) that a token names. A set without this key is
         fetched again, because issuers replace their keys."""
         try:
             return pick_key(await self.get(url, fetch, address=address), header)
@@ -237,16 +239,17 @@ class DocumentCache:
 
 
 def parse_object(body: bytes) -> dict[str, Any]:
-    """Return the JSON object in these bytes. Raises DocumentUnavailable if there is none."""
+    """Return the JSON object in these bytes. Raises DocumentUnavailable if they contain anything
+    else."""
     document = decode_object(body)
     if document is None:
-        raise DocumentUnavailable("it is not a JSON object")
+        raise DocumentUnavailable("the document is not a JSON object")
     return document
 
 
 def pick_key(keys: dict[str, Any], header: dict[str, Any]) -> dict[str, Any]:
-    """Return the key that a token names from a key set. Raises InvalidJwt unless there is exactly
-    one."""
+    """Return the key in a key set that a token names. Raises InvalidJwt unless exactly one key
+    matches."""
     listed = keys.get("keys")
     kid = header.get("kid")
     matching = [
@@ -257,7 +260,7 @@ def pick_key(keys: dict[str, Any], header: dict[str, Any]) -> dict[str, Any]:
         and (kid is None or key.get("kid") == kid)
     ]
     if len(matching) != 1:
-        raise jose.InvalidJwt("its key is unknown")
+        raise jose.InvalidJwt("the signing key is unknown")
     return matching[0]
 
 

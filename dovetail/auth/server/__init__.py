@@ -1,4 +1,4 @@
-"""The guards of a server: `Server(auth=…)`.
+"""Guards for servers: `Server(auth=…)`.
 
     guards.py      Bearer and ApiKeys: admit or refuse callers
     verifiers.py   checks of access tokens: static_tokens, introspection, jwt

@@ -1,7 +1,7 @@
-"""The guards of a server. They admit callers with a valid access token or API key, and tell others
-how to get one.
+"""Guards for servers, which admit callers with a valid access token or API key, and tell other
+callers how to get one.
 
-`Bearer` accepts access tokens. It refuses other requests as OAuth and MCP require:
+`Bearer` accepts access tokens. It refuses all other requests as OAuth and MCP require:
 
     no token                                     401   Bearer resource_metadata="…", scope="…"
     token refused                                401   … error="invalid_token"
@@ -12,17 +12,17 @@ how to get one.
 
 The metadata (RFC 9728) names the authorization servers that issue tokens for this server. The RFC
 defines its URL as a well-known path at the root of the origin, followed by the path of the
-endpoint. A server that is mounted below a path only receives requests for that path. Its metadata
-is therefore also available there, and the challenge contains the URL that is reachable.
+endpoint. A server that is mounted under a path receives only requests for that path. Its metadata
+is therefore also available under that path, and the challenge contains the URL that is reachable.
 
 A token is checked by a verifier (`verifiers.py`). The result is cached under the digest of the
 token, so the next request needs only one lookup. A token that is bound to a key also needs a proof
 (`dpop.py`) with each request.
 https://modelcontextprotocol.io/specification/2026-07-28/basic/authorization
 
-`ApiKeys` accepts API keys, without OAuth. Keys are looked up by their digest, so the response time
-reveals nothing about existing keys. A key must be too long to guess. It is sent in a separate
-header, or as a bearer token for clients that support only that.
+`ApiKeys` accepts API keys and does not use OAuth. Keys are looked up by their digest, so the
+response time reveals nothing about existing keys. A key must be too long to guess. Clients send it
+in a separate header, or as a bearer token if they support nothing else.
 """
 
 import logging
@@ -51,9 +51,10 @@ AuthorizationServers: TypeAlias = Sequence[str] | Callable[[PublicUrl], Sequence
 
 MAX_CACHED_TOKENS, MAX_EXPANDED_SCOPES = 10_000, 1_000
 MIN_KEY_LENGTH = 16
-"""In characters. Random letters and digits of that length have more than 80 bits of entropy."""
+"""In characters. The minimum length of a key. Random letters and digits of this length have more
+than 80 bits of entropy."""
 LOCAL_ISSUER = "local"
-"""Used as the issuer of tokens that have none."""
+"""The issuer name for tokens that have no issuer."""
 _TOKEN = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
 ANY_ORIGIN = {"access-control-allow-origin": "*"}
 _PREFLIGHT = ANY_ORIGIN | {
@@ -66,22 +67,22 @@ _PREFLIGHT = ANY_ORIGIN | {
 class Bearer:
     """Admits callers with a valid access token: `Server(auth=Bearer(jwt("https://…")))`.
 
-    With several verifiers, the id of a user starts with the issuer of the token (`local` if it has
+    With several verifiers, a user's id starts with the issuer of the token (`local` if it has
     none), because two issuers may have users with the same name.
 
     Args:
         *verifiers: The verifiers that check tokens: `jwt(…)`, `introspection(…)`,
             `static_tokens(…)`, or any `async (token, public_url) -> Principal | None`. A token is
             valid if one of them accepts it.
-        scopes: The scopes that every caller needs, as a list or a space-separated string (default:
-            none).
-        authorization_servers: The issuers that clients are referred to, or a function that takes
-            the `PublicUrl` and returns them (default: the issuers of the verifiers).
-        resource: The audience that tokens must have (default: the public URL of the server).
+        scopes: The scopes that every caller must have, as a list or a space-separated string
+            (default: none).
+        authorization_servers: The issuers that clients are referred to, or a function that receives
+            the `PublicUrl` and returns them (default: the verifiers' issuers).
+        resource: The audience that tokens must have (default: the server's public URL).
         implies: The scopes that each scope includes, as a dict or a function (default: only
             itself).
-        dpop: True accepts only tokens that are bound to a key, and a `Checker` sets further options
-            (default: tokens without a key are also accepted).
+        dpop: If True, only tokens that are bound to a key are accepted. Pass a `Checker` to set
+            more options (default: tokens without a key are also accepted).
 
     Raises:
         ConfigError: No verifier is given, or a verifier is not callable.
@@ -109,7 +110,7 @@ class Bearer:
             else authorization_servers
         )
         self.scopes = parse_scopes(scopes)
-        """The scopes that every caller needs."""
+        """The scopes that every caller must have."""
         self._resource, self._implies = resource, implies
         self._checker = dpop if isinstance(dpop, Checker) else Checker(required=dpop)
         self._cache = TokenCache(MAX_CACHED_TOKENS)
@@ -128,9 +129,8 @@ class Bearer:
     async def recheck(
         self, request: HttpRequest, public_url: PublicUrl
     ) -> Principal | HttpResponse:
-        """Check again a request that was admitted and is still being answered.
-
-        Its DPoP proof is not checked, because a proof is valid only once.
+        """Check an admitted request again while it is still being answered. Its DPoP proof is not
+        checked, because a proof is valid only once.
 
         Args:
             request: The request, with header names in lower case.
@@ -145,7 +145,8 @@ class Bearer:
             parse_qsl(urlsplit(request.url).query)
         ):
             reason = (
-                "The token is in the URL, which may be logged; send it in the Authorization header"
+                "The token was sent in the URL, which may be logged; send it in the "
+                "Authorization header"
             )
             return self._refuse(public_url, 400, "invalid_request", reason)
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
@@ -175,7 +176,7 @@ class Bearer:
             reason = "The token cannot be checked because its issuer cannot be reached"
             return _error_response(503, {"retry-after": "5"}, "temporarily_unavailable", reason)
         if self.scopes and not set(self.scopes) <= set(caller.scopes):
-            reason = "The token lacks required scopes"
+            reason = "The token does not have the required scopes"
             return self._refuse(
                 public_url, 403, "insufficient_scope", reason, proof=bound_to is not None
             )
@@ -231,7 +232,7 @@ class Bearer:
         """Check that the caller has the key that the token is bound to (RFC 9449, 7)."""
         if bound_to is None:
             raise TokenRefused(
-                "it is not bound to a key, but this server or the DPoP scheme requires that"
+                "the token is not bound to a key, which this server or the DPoP scheme requires"
             )
         if scheme != "dpop":
             raise ProofRefused(
@@ -251,12 +252,12 @@ class Bearer:
     def challenge(
         self, public_url: PublicUrl, principal: Principal, scopes: tuple[str, ...]
     ) -> Mapping[str, str]:
-        """Return the headers of a 403 response for a caller that lacks scopes.
+        """Return the headers for a 403 response to a caller that lacks scopes.
 
         Args:
             public_url: The server that received the request.
             principal: The caller.
-            scopes: The scopes that the operation needs.
+            scopes: The scopes that the operation requires.
         """
         needed = tuple(dict.fromkeys((*self.scopes, *scopes)))
         return self._challenge(
@@ -304,7 +305,7 @@ class Bearer:
     # the metadata
 
     async def respond(self, request: HttpRequest, public_url: PublicUrl) -> HttpResponse | None:
-        """Return the metadata of the server (RFC 9728), or None for any other path.
+        """Return the server's metadata (RFC 9728), or None if the request is for another path.
 
         Args:
             request: The request, with its path relative to the origin.
@@ -331,7 +332,7 @@ class Bearer:
         return HttpResponse(headers=headers, body=msgspec.json.encode(self.metadata(public_url)))
 
     def metadata(self, public_url: PublicUrl) -> ResourceMetadata:
-        """Return the metadata of the server (RFC 9728, 2).
+        """Return the server's metadata (RFC 9728, 2).
 
         Args:
             public_url: The server.
@@ -362,7 +363,7 @@ class Bearer:
 
 
 class ApiKeys:
-    """Admits callers with one of these keys: `Server(auth=ApiKeys({"…": "ada"}))`.
+    """Admits callers that send one of these keys: `Server(auth=ApiKeys({"…": "ada"}))`.
 
     Args:
         keys: The owner of each key: a `Principal`, a dict of its fields, or just its id. A key must
@@ -403,14 +404,14 @@ class ApiKeys:
         if caller is not None and (caller.expires is None or caller.expires > time.time()):
             return caller
         if not key:
-            reason = f"This server requires an API key; send it in the header {self._header}"
+            reason = f"This server requires an API key; send it in the {self._header} header"
             return _error_response(401, self._challenge(), "unauthorized", reason)
         reason = "The API key is not valid"
         headers = self._challenge(error="invalid_token", error_description=reason)
         return _error_response(401, headers, "invalid_token", reason)
 
     async def respond(self, request: HttpRequest, public_url: PublicUrl) -> HttpResponse | None:
-        """Return None, because this guard has no pages.
+        """Return None because this guard has no pages.
 
         Args:
             request: The request.
@@ -421,12 +422,12 @@ class ApiKeys:
     def challenge(
         self, public_url: PublicUrl, principal: Principal, scopes: tuple[str, ...]
     ) -> Mapping[str, str]:
-        """Return the headers of a 403 response for a caller that lacks scopes.
+        """Return the headers for a 403 response to a caller that lacks scopes.
 
         Args:
             public_url: The server that received the request.
             principal: The caller.
-            scopes: The scopes that the operation needs.
+            scopes: The scopes that the operation requires.
         """
         return self._challenge(error="insufficient_scope", scope=" ".join(scopes))
 
@@ -454,7 +455,7 @@ def _key_thumbprint(caller: Principal) -> str:
     confirmation = caller.claims["cnf"]
     thumbprint = confirmation.get("jkt") if isinstance(confirmation, Mapping) else None
     if not isinstance(thumbprint, str):
-        raise TokenRefused("it is bound to its owner by a method that is not supported")
+        raise TokenRefused("the method that binds the token to its owner (cnf) is not supported")
     return thumbprint
 
 

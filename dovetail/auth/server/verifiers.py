@@ -1,23 +1,25 @@
 """Verifiers, which turn an access token into a `Principal` or refuse it.
 
 A verifier is any `async (token, public_url) -> Principal | None`. It may have two attributes:
-`issuer`, the only issuer whose tokens it receives, and `keeps`, how many seconds its result may be
-cached (default: 0). Tokens are only compared and stored as digests under a random key of this
-process, so timing and memory do not reveal them.
+`issuer` is the only issuer whose tokens the verifier receives, and `keeps` is how many seconds its
+result may be cached (default: 0). Tokens are compared and stored only as digests that are keyed
+with this process's random key, so timing and memory do not reveal them.
 
     static_tokens   tokens that are known in advance
     introspection   opaque tokens, which are checked by their issuer (RFC 7662)
     jwt             self-contained tokens (RFC 9068), signed by their issuer
 
-How long to cache an introspection is a trade-off, because a revoked token keeps working for that
-long. A refused token is remembered for the same time, so sending it again causes no further
-request. The number of concurrent requests is limited, in case a caller sends many invented tokens.
+The cache time for introspection results is a trade-off, because a revoked token keeps working for
+that long. A refused token is remembered for the same time, so sending it again does not cause
+another request. The number of concurrent requests is limited, in case a caller sends many invented
+tokens.
 
-The keys of an issuer are found through its metadata and cached. They are fetched again for a token
-that is signed with an unknown key, but at most every few seconds. The claims of a token (issuer,
-audience, validity) are trusted only after its signature has been checked. Other algorithms, keys
-for another purpose, other types of tokens and tokens for another server are refused. The type
-matters because issuers sign ID tokens, which tell a client who logged in, with the same keys.
+An issuer's keys are found through its metadata and cached. The keys are fetched again for a token
+that is signed with an unknown key, but at most once every few seconds. The claims of a token
+(issuer, audience, validity) are trusted only after its signature has been checked. Other
+algorithms, keys for another purpose, other types of tokens and tokens for another server are
+refused. The type matters because issuers sign ID tokens, which tell a client who logged in, with
+the same keys.
 """
 
 import asyncio
@@ -46,10 +48,11 @@ from ..wire import (
 )
 
 Verifier: TypeAlias = Callable[[str, PublicUrl], Awaitable[Principal | None]]
-"""Takes an access token and the server it was sent to. Returns the owner of the token, or None if
-it is not valid. May raise TokenRefused with a reason for the caller."""
+"""Returns the owner of an access token that was sent to a server, or None if the token is not
+valid. May raise TokenRefused with a reason for the caller."""
 FAR_FUTURE = 1e15
-"""A time later than any other. A claim may have a thousand digits, too many for a float."""
+"""A time later than any other. It replaces a claim with a thousand digits, which is too large for a
+float."""
 MAX_REMEMBERED_REFUSALS = 1_000
 MAX_CONCURRENT_REQUESTS = 64
 """The maximum number of concurrent introspection requests."""
@@ -59,7 +62,7 @@ _KEY = token_bytes(32)
 class TokenRefused(Exception):
     """Raised if an access token is not accepted.
 
-    The message gives the reason as the end of a sentence. The caller may see it.
+    The message gives the reason as a fragment that ends a sentence. The caller may see the reason.
     """
 
 
@@ -69,17 +72,18 @@ def token_digest(token: str) -> bytes:
 
 
 class TokenCache:
-    """A cache of verification results. If it is full, the least recently used results are dropped.
+    """A cache of verification results. If the cache is full, the least recently used results are
+    dropped.
 
     The expiry of a token is an absolute time. The cache time of a result is measured with a
-    monotonic clock, so that setting the clock back does not revive a revoked token.
+    monotonic clock, so that setting the system clock back does not revive a revoked token.
     """
 
     def __init__(self, max_entries: int) -> None:
         self._rows: LruDict[Any, tuple[Any, float, float]] = LruDict(max_entries)
 
     def get(self, key: Any) -> Any:
-        """Return the cached result, or None if there is no valid one."""
+        """Return the cached result, or None if there is no valid result."""
         row = self._rows.get(key)
         if row is None:
             return None
@@ -114,14 +118,14 @@ def static_tokens(tokens: Mapping[str, Principal | Mapping[str, Any] | str]) -> 
 
 
 def index_principals(owners: Mapping[str, Any], where: str) -> dict[bytes, Principal]:
-    """Return the owners of these secrets by the digest of each secret."""
+    """Return the owner of each secret, keyed by the digest of the secret."""
     if (
         not isinstance(owners, Mapping)
         or not owners
         or not all(isinstance(secret, str) and secret for secret in owners)
     ):
         raise ConfigError(
-            f"{where}: pass a dict that maps each token to its owner. No token may be empty."
+            f"{where}: pass a dict that maps each token to its owner. Tokens cannot be empty."
         )
     return {
         token_digest(secret): _to_principal(owner, f"{where}, entry {number}")
@@ -155,16 +159,16 @@ def introspection(
 
     Args:
         url: The introspection endpoint. It must use https, or http on localhost.
-        client_id: The client id with which this server authenticates at the endpoint.
+        client_id: The client id that this server uses to authenticate at the endpoint.
         client_secret: The secret for `client_id`.
         issuer: The issuer of the tokens. Tokens from other issuers are refused, and clients are
-            referred to this issuer (default: any issuer, and clients are not referred to one).
+            referred to this issuer (default: any issuer is accepted, and clients are not referred
+            to one).
         audience: The audience that a token must have (default: the URL of this server).
-        check: Whether to require an audience. False also accepts tokens without one (default:
-            True).
+        check: Whether a token must have an audience (default: True).
         keeps: How many seconds a result is cached (default: 30). A revoked token keeps working for
             that long.
-        skew: How many seconds the clocks of the servers may differ (default: 60).
+        skew: How many seconds the servers' clocks may differ (default: 60).
 
     Returns:
         A verifier for `Bearer`.
@@ -204,8 +208,8 @@ class IntrospectionVerifier(SecretStruct, eq=False, kw_only=True):
     """The number of requests in progress."""
 
     async def __call__(self, token: str, public_url: PublicUrl) -> Principal | None:
-        """Return the owner of a token. Returns None or raises TokenRefused if it is not valid
-        here."""
+        """Return the owner of a token. Returns None or raises TokenRefused if the token is not
+        valid on this server."""
         key = token_digest(token)
         if self.refused.get(key):
             return None
@@ -214,14 +218,14 @@ class IntrospectionVerifier(SecretStruct, eq=False, kw_only=True):
             self.refused.put(key, True, FAR_FUTURE, self.keeps)
             return None
         if self.issuer is not None and claims.get("iss", self.issuer) != self.issuer:
-            raise TokenRefused("it is from another issuer")
+            raise TokenRefused("the token is from another issuer")
         check_times(claims, time.time(), self.skew, require_exp=False)
         if self.check or "aud" in claims:
             check_audience(claims.get("aud"), self.audience, public_url)
         client = claims.get("client_id")
         user = claims.get("sub", claims.get("username", client))
         if not isinstance(user, str) or not user:
-            raise TokenRefused("its issuer does not name its owner (sub)")
+            raise TokenRefused("the issuer did not name the token's owner (sub)")
         expires = claims.get("exp")
         return Principal(
             user,
@@ -240,7 +244,8 @@ class IntrospectionVerifier(SecretStruct, eq=False, kw_only=True):
         }
         if self.requests >= MAX_CONCURRENT_REQUESTS:
             raise ConnectFailed(
-                f"{self.url}: {MAX_CONCURRENT_REQUESTS} introspection requests are in progress"
+                f"{self.url}: {MAX_CONCURRENT_REQUESTS} introspection requests are already in "
+                "progress"
             )
         self.requests += 1
         try:
@@ -262,7 +267,8 @@ def trusted_fetch(public_url: PublicUrl) -> Fetch:
 
 
 def read_object(url: str, answer: HttpResponse) -> dict[str, Any]:
-    """Return the JSON object in a response. Raises ConnectFailed if there is none."""
+    """Return the JSON object in a response. Raises ConnectFailed if the response contains anything
+    else."""
     if answer.status != 200:
         raise ConnectFailed(f"{url}: HTTP {answer.status}")
     found = decode_object(answer.body)
@@ -285,13 +291,13 @@ def check_times(
     """Raise TokenRefused if a token has expired or is not valid yet."""
     expires = claims.get("exp")
     if not isinstance(expires, int | float) and (require_exp or expires is not None):
-        raise TokenRefused("it has no valid expiry time (exp)")
+        raise TokenRefused("the expiry time (exp) is missing or invalid")
     # Do not convert it to a float, because it may have a thousand digits.
     if isinstance(expires, int | float) and expires <= now - skew:
         raise TokenRefused("it has expired")
     for start in (claims.get("nbf"), claims.get("iat")):
         if start is not None and (not isinstance(start, int | float) or start > now + skew):
-            raise TokenRefused("it is not valid yet; check the clocks of both servers")
+            raise TokenRefused("the token is not valid yet; check the clocks on both servers")
 
 
 def check_audience(claim: Any, accepted: tuple[str, ...], public_url: PublicUrl) -> None:
@@ -309,7 +315,7 @@ def check_audience(claim: Any, accepted: tuple[str, ...], public_url: PublicUrl)
             isinstance(audience, str) and audience_of(audience) == own_url for audience in audiences
         )
     if not matches:
-        raise TokenRefused("it is for another server (aud)")
+        raise TokenRefused("the token is for another server (aud)")
 
 
 # signed tokens
@@ -320,7 +326,8 @@ MIN_FETCH_INTERVAL_SECONDS = 10.0
 """The minimum interval between fetches, even if tokens name unknown keys."""
 MAX_KEYS = 100
 ACCESS_TOKEN_TYPES = (None, "jwt", "at+jwt", "application/at+jwt", "application/jwt")
-"""The accepted values of `typ`: those of RFC 9068, 2.1, and those that issuers used before it."""
+"""The accepted values of `typ`: those in RFC 9068, 2.1, and those that issuers used before that
+RFC."""
 ID_TOKEN_CLAIMS = frozenset({"nonce", "at_hash", "c_hash"})
 """Claims that occur only in ID tokens: OpenID Connect Core, 2 and 3.3.2.11."""
 
@@ -339,12 +346,12 @@ def jwt(
     Args:
         issuer: The URL of the issuer, exactly as in its tokens (`iss`). It must use https, or http
             on localhost.
-        audience: One or more audiences, one of which a token must have (default: the URL of this
-            server).
-        jwks_uri: The URL of the issuer's keys (default: the one in its metadata).
-        keys: The public keys as JWKs. If given, no keys are fetched.
-        algorithms: The signature algorithms to accept (default: all supported ones).
-        skew: How many seconds the clocks of the servers may differ (default: 60).
+        audience: One or more audiences, of which a token must have at least one (default: the URL
+            of this server).
+        jwks_uri: The URL of the issuer's keys (default: the URL in its metadata).
+        keys: The public keys as JWKs. If you pass them, no keys are fetched.
+        algorithms: The signature algorithms to accept (default: all supported algorithms).
+        skew: How many seconds the servers' clocks may differ (default: 60).
 
     Returns:
         A verifier for `Bearer`.
@@ -375,7 +382,7 @@ def jwt(
 
 
 class JwtVerifier(Struct, frozen=True, eq=False, kw_only=True):
-    """Verifies the tokens of one issuer."""
+    """Verifies tokens from one issuer."""
 
     issuer: str
     audience: tuple[str, ...]
@@ -385,12 +392,13 @@ class JwtVerifier(Struct, frozen=True, eq=False, kw_only=True):
 
     @property
     def keeps(self) -> float:
-        """How many seconds a result may be cached. It is cached until the keys are fetched again,
+        """How many seconds a result may be cached. Results expire when the keys are fetched again,
         because the issuer may have withdrawn the key."""
         return self.keys.seconds_left
 
     async def __call__(self, token: str, public_url: PublicUrl) -> Principal:
-        """Return the owner of a token. Raises TokenRefused if it is not valid here."""
+        """Return the owner of a token. Raises TokenRefused if the token is not valid on this
+        server."""
         try:
             header, _ = jose.decode_unverified(token)
             claims = self._verify(token, await self.keys.find(header, public_url))
@@ -405,7 +413,7 @@ class JwtVerifier(Struct, frozen=True, eq=False, kw_only=True):
         )
 
     def _verify(self, token: str, candidates: Iterable[Any]) -> dict[str, Any]:
-        error = jose.InvalidJwt("it is signed with a key that its issuer does not publish")
+        error = jose.InvalidJwt("the issuer does not publish the signing key")
         for key in candidates:
             try:
                 return jose.verify(token, key, self.algorithms)[1]
@@ -419,11 +427,11 @@ class JwtVerifier(Struct, frozen=True, eq=False, kw_only=True):
         kind = header.get("typ")
         kind = kind.lower() if isinstance(kind, str) else kind
         if kind not in ACCESS_TOKEN_TYPES or ID_TOKEN_CLAIMS & claims.keys():
-            raise TokenRefused("it is not an access token")
+            raise TokenRefused("this is not an access token")
         if claims.get("iss") != self.issuer:
-            raise TokenRefused("it is from another issuer")
+            raise TokenRefused("the token is from another issuer")
         if not isinstance(claims.get("sub"), str) or not claims["sub"]:
-            raise TokenRefused("it does not name its owner (sub)")
+            raise TokenRefused("the token does not name its owner (sub)")
         check_times(claims, time.time(), self.skew)
         check_audience(claims.get("aud"), self.audience, public_url)
 
@@ -464,7 +472,9 @@ class IssuerKeys:
                     raise  # otherwise, use the old keys
             known = self._matching(header)
         if not self._found:
-            raise ConnectFailed(f"{self._issuer}: its keys could not be fetched. Try again later.")
+            raise ConnectFailed(
+                f"{self._issuer}: the issuer's keys could not be fetched. Try again later."
+            )
         return known
 
     def _matching(self, header: Mapping[str, Any]) -> list[Any]:
@@ -495,7 +505,7 @@ class IssuerKeys:
         jwks = [jwk for jwk in listed if isinstance(jwk, dict)] if isinstance(listed, list) else []
         found = _usable_keys(jwks)
         if not found:
-            raise ConnectFailed(f"{self._uri}: no key there can verify a signature")
+            raise ConnectFailed(f"{self._uri}: none of the published keys can verify a signature")
         self._found, self._fetched = found, time.monotonic()
 
     async def _discover(self, public_url: PublicUrl) -> str:
@@ -510,7 +520,8 @@ class IssuerKeys:
                 raise ConnectFailed(f"{url}: the jwks_uri must use https")
             return metadata.jwks_uri
         raise ConnectFailed(
-            f"{self._issuer}: its keys were not found in its metadata. Pass jwt(…, jwks_uri=…)."
+            f"{self._issuer}: the metadata does not say where to find the issuer's keys. Pass "
+            "jwt(…, jwks_uri=…)."
         )
 
 

@@ -833,7 +833,7 @@ async def test_a_lifespan_that_fails_is_logged_and_tried_again(
             )
         assert (await site.call("add", a=1, b=2)).status == 200
     assert [record.name for record in caplog.records] == ["dovetail.http"] * 2
-    assert "could not be started" in caplog.text
+    assert "failed to start" in caplog.text
     assert "the database is asleep" in caplog.text
 
 
@@ -848,7 +848,7 @@ async def test_a_lifespan_that_is_cancelled_from_within_is_a_failure_like_any_ot
     async with hosted(Stage(lifespan=lifespan).server) as site:
         async with asyncio.timeout(2):
             assert (await site.call("add", a=1, b=2)).status == 500
-    assert "could not be started" in caplog.text
+    assert "failed to start" in caplog.text
 
 
 async def test_closing_does_not_wait_for_a_lifespan_that_does_not_end(
@@ -864,7 +864,7 @@ async def test_closing_does_not_wait_for_a_lifespan_that_does_not_end(
     async with asyncio.timeout(2):
         await asyncio.gather(app.close(), app.close())
     assert [record.getMessage() for record in caplog.records] == [
-        "Cancelling the server's lifespan: it did not end within 0.1 s (Limits.shutdown)"
+        "Cancelling the server's lifespan: it did not finish within 0.1 s (Limits.shutdown)"
     ]
 
 
