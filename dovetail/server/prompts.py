@@ -144,7 +144,7 @@ class RegisteredPrompt(Struct, frozen=True, eq=False):
 
 
 def compile_prompt(function: Callable[..., Any], options: PromptOptions) -> RegisteredPrompt:
-    """Compile a function into a prompt; the options are those of `Server.prompt`."""
+    """Compile a function into a prompt; the options are the same as for `Server.prompt`."""
     from .signature import Signature
 
     signature = Signature(function, context_type=Context, name=options.get("name"))

@@ -52,7 +52,7 @@ def compile_resource(
     function: Callable[..., Any], uri: str, options: ResourceOptions
 ) -> RegisteredResource:
     """Compile a function into a resource, or into a template if the URI has variables; the options
-    are those of `Server.resource`."""
+    are the same as for `Server.resource`."""
     from .signature import Signature
 
     signature = Signature(function, context_type=Context, name=options.get("name"))

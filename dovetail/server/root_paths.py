@@ -5,7 +5,7 @@ ignored. The root and the path are both resolved first, including all links and 
 indirect path leads outside the root. Use the path that `resolve` returns, not the original path,
 which may lead elsewhere a moment later.
 
-Roots tell a server where it should work. They do not protect anything: the operating system has to
+Roots tell a server where it should work. Roots do not protect anything: the operating system must
 protect the files that a server must never touch.
 """
 
@@ -33,7 +33,7 @@ def is_inside(roots: Iterable[Root], path: "str | os.PathLike[str]") -> bool:
 
 
 def resolve(roots: Iterable[Root], path: "str | os.PathLike[str]") -> "Path":
-    """Return the real path that a path leads to; raise ToolError if it is outside the roots."""
+    """Return the real path behind a path; raise ToolError if the real path is outside the roots."""
     from pathlib import Path
 
     allowed = list(_root_paths(roots))
@@ -49,7 +49,7 @@ def resolve(roots: Iterable[Root], path: "str | os.PathLike[str]") -> "Path":
 
 
 def local_path(uri: str, *, windows: bool = os.name == "nt") -> str | None:
-    """Return the path of a `file:` URI on this machine; None if it has none."""
+    """Return the path of a `file:` URI on this machine; None if the URI has no such path."""
     from urllib.parse import unquote_to_bytes
 
     found = _FILE.fullmatch(uri)
@@ -64,7 +64,7 @@ def local_path(uri: str, *, windows: bool = os.name == "nt") -> str | None:
 
 
 def _root_paths(roots: Iterable[Root]) -> Iterator[str]:
-    """Yield the real paths of the roots that have one."""
+    """Yield the real paths of the roots that are on this machine."""
     paths = (local_path(root.uri) for root in roots)
     return (real for path in paths if path is not None and (real := _real_path(path)) is not None)
 

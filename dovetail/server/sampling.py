@@ -1,13 +1,13 @@
 """Requests to the client's model, and its replies.
 
-`make_request` accepts many forms: a string, messages, pictures, dicts in wire form, previous
-replies (`Sampled`), functions as tools. It checks as much as it can, because the client would only
-reply that the request is invalid. Whether each tool use has its result is checked when the request
-is sent (`connection/input_requests.py`).
+`make_request` accepts many kinds of input: a string, messages, pictures, dicts in wire form,
+previous replies (`Sampled`), and functions as tools. It checks the request as far as possible,
+because a client would only reply that the request is invalid. When the request is sent,
+`connection/input_requests.py` checks that each tool use has a result.
 
-A list is a conversation, and a list inside it is one message of several blocks. A message without a
-role is the user's, so the usual loop is `[question, reply, [ToolResultContent(use.id, …) for use in
-reply.tool_uses]]`.
+A list is a conversation, and a list inside it is one message with several blocks. A message without
+a role comes from the user, so the usual loop is `[question, reply, [ToolResultContent(use.id, …)
+for use in reply.tool_uses]]`.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -70,13 +70,13 @@ class Sampled(Struct, frozen=True):
 
     @property
     def content(self) -> list[SamplingContent]:
-        """The blocks, as a list even if the client sent a single one."""
+        """The blocks, as a list even if the client sent only one block."""
         content = self.result.content
         return content if isinstance(content, list) else [content]
 
     @property
     def tool_uses(self) -> list[ToolUseContent]:
-        """The tools that the model wants to use."""
+        """The tool calls that the model requests."""
         return [block for block in self.content if isinstance(block, ToolUseContent)]
 
     @property
@@ -97,11 +97,11 @@ class Sampled(Struct, frozen=True):
 
 
 Block: TypeAlias = str | SamplingContent | Media | Mapping[str, Any]
-"""A value that becomes a block of a message."""
+"""A value that becomes a message block."""
 Turn: TypeAlias = Block | SamplingMessage | Message | CreateMessageResult | Sampled
 """A value that becomes a message."""
 Conversation: TypeAlias = Turn | Sequence[Turn | Sequence[Block]]
-"""A message, or a list of messages. A list in the list is one message of several blocks."""
+"""A message, or a list of messages. A list inside the list is one message with several blocks."""
 
 
 def make_request(
@@ -114,9 +114,9 @@ def make_request(
     tool_choice: ToolChoice | Mapping[str, Any] | str | None = None,
     **fields: Any,
 ) -> CreateMessageParams:
-    """Make the request for the next message; raise ConfigError if it is not valid. The options are
-    those of `Context.sample`. Parameters of `context_type` are left out of the schemas of
-    functions."""
+    """Create the request for the next message; raise ConfigError if it is not valid. The options
+    are the same as for `Context.sample`. Parameters of the type `context_type` are omitted from the
+    schemas of functions."""
     items = messages if isinstance(messages, list | tuple) else [messages]
     stops = [stop_sequences] if isinstance(stop_sequences, str) else list(stop_sequences or ())
     offered = [_tool(tool, context_type) for tool in tools or ()]
@@ -195,8 +195,8 @@ def _block(value: Any) -> SamplingContent:
 
 
 def _preferences(source: Preferences) -> ModelPreferences:
-    """Read model preferences: the name of a model, several names in order, a value, or a dict with
-    the field names of the wire or of the value."""
+    """Read model preferences from a model name, several names in order, a `ModelPreferences`
+    object, or a dict with Python or wire field names."""
     if isinstance(source, ModelPreferences):
         preferences = source
     else:

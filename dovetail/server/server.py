@@ -1,8 +1,8 @@
 """The server that a user builds: a name, and functions registered as tools, resources and prompts.
 
-It holds nothing that is bound to an event loop, so one server may run on several at once.
-Transports and asyncio are imported when it is run, not when it is defined. `handlers.py` defines
-how it answers requests.
+A server holds nothing that is bound to an event loop, so it may run on several event loops at once.
+Transports and asyncio are imported when a server is run, not when it is defined. `handlers.py`
+defines how a server answers requests.
 """
 
 import os
@@ -70,8 +70,8 @@ GUARD_METHODS = ("admit", "respond", "challenge")
 
 
 class Completable(Protocol[P, R_co]):
-    """The function that a prompt or resource decorator returns: the original, with a method to
-    complete its arguments."""
+    """The function that a prompt or resource decorator returns: the original function, with a
+    method to complete its arguments."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Call the function."""
@@ -79,12 +79,13 @@ class Completable(Protocol[P, R_co]):
     def complete(
         self, argument: str, values: Sequence[str | Mapping[str, Any]] | None = None
     ) -> Callable[[F], F]:
-        """Complete an argument: decorate a function of the typed text, or pass a list.
+        """Complete an argument. Decorate a function that is called with the typed text, or pass a
+        list.
 
         Args:
             argument: The name of the argument.
-            values: The values to choose from, if no function is decorated. Each is a string, or a
-                dict with the key "value"; other keys, such as "description", are not sent.
+            values: The values to choose from, if no function is decorated. Each value is a string,
+                or a dict with the key "value"; other keys, such as "description", are not sent.
         """
 
 
@@ -101,39 +102,40 @@ class Server(Handlers):
 
         server.run()
 
-    Components may be added and removed at any time, from any thread; clients are notified.
+    You can add and remove components at any time, from any thread; clients are notified.
 
     Args:
         name: The name of the server, for programs.
         version: The version of the server (default: "0.0.0").
         title: The name of the server, for people.
-        description: What the server is for.
+        description: The purpose of the server.
         website_url: A page about the server.
-        icons: Pictures of the server that a client may show.
-        instructions: How to use the server; clients may pass it to the model.
-        page_size: How many items a page of a list has (default: None, all items in one page).
-        cache: How long clients may keep results, for all methods or by method name (default: not at
-            all).
+        icons: Icons for the server that a client may show.
+        instructions: Instructions for using the server, which clients may pass to the model.
+        page_size: The number of items per page of a list (default: None, all items on one page).
+        cache: How long clients may keep results, for all methods or by method name (default:
+            results are not cached).
         lifespan: An async context manager function that is entered before the first request and
-            exited after the last. It may take the server as its argument. The value that it yields
-            becomes `ctx.state`.
-        middleware: Async functions of `(call, next)` that wrap every request, outermost first.
+            exited after the last. It may accept the server as its argument. The value that it
+            yields becomes `ctx.state`.
+        middleware: Async functions with the parameters `(call, next)` that wrap every request,
+            outermost first.
         limits: The limits on queues, sizes, times and counts.
         auth: The guard that authenticates callers over HTTP, such as `Bearer`, `ApiKeys` or
-            `Provider` of `dovetail.auth` (default: None, anybody may call).
+            `Provider` from `dovetail.auth` (default: None, anyone may call).
         rates: How many requests a caller may make (default: generous limits for callers from the
             network; None means no limit).
         mask_errors: Whether to hide the text of unexpected exceptions from clients. The text of
             `ToolError` is always sent.
         redact: A function that is applied to all outgoing text, such as `redact_secrets`.
         experimental: Experimental capabilities to declare.
-        extensions: Extensions of the protocol to offer.
-        tasks: Where tasks are kept: a path for an SQLite file, a store, or `TaskSettings` (default:
-            in memory).
-        revisions: The revisions of the protocol to serve, by date (default: all).
-        resume: What happens to a handler that asked the client in the stateless era. "live" (the
-            default) keeps it waiting in this process if possible; "replay" always runs it again
-            with the answers.
+        extensions: The protocol extensions to offer.
+        tasks: Where tasks are stored: the path of an SQLite file, a store, or `TaskSettings`
+            (default: in memory).
+        revisions: The protocol revisions to serve, by date (default: all).
+        resume: How a handler that asked the client continues in the stateless era. "live" (the
+            default) keeps the handler waiting in this process if possible; "replay" always runs it
+            again with the answers.
 
     Raises:
         ConfigError: A setting is not valid.
@@ -196,7 +198,7 @@ class Server(Handlers):
         self._offers_apps = False
         self._tasks_option = tasks
         self.tasks: ServerTasks | None = None
-        """The tasks of this server, once it has a tool that may run as one."""
+        """The tasks of this server; None until a tool that may run as a task is registered."""
         for extension in extensions:
             self.add_extension(extension)
         self._caching.check(self.extensions.all_methods())
@@ -232,37 +234,37 @@ class Server(Handlers):
         """Register a function as a tool: `@server.tool`, or with options `@server.tool(title=…)`.
 
         The parameters of the function become the input schema, the return annotation becomes the
-        output schema, and the docstring becomes the descriptions. An `async def` runs on the event
-        loop, a `def` on a worker thread. A parameter that is annotated with `Context` is not shown
-        to the model.
+        output schema, and the docstring becomes the descriptions. An `async def` function runs on
+        the event loop, and a `def` function on a worker thread. A parameter that is annotated with
+        `Context` is not shown to the model.
 
         Args:
             function_or_name: The function, or the name of the tool (see `name`).
             name: The name of the tool (default: the name of the function).
-            title: The name to show to people.
-            description: What the tool does, for the model (default: the docstring).
+            title: The display name.
+            description: A description of the tool for the model (default: the docstring).
             annotations: Hints such as `{"readOnlyHint": True}`; they are not binding.
-            icons: Pictures that a client may show.
+            icons: Icons that a client may show.
             meta: The `_meta` of the listed tool.
-            schema: A JSON schema for the arguments, instead of that of the signature. The function
-                gets them unchanged.
-            output_schema: A JSON schema for results, instead of that of the return annotation.
-                Results are validated against it.
-            timeout: Seconds after which the call fails (default: no limit).
-            isolate: "process" runs each call in a child process, which can be killed. A list is
-                the command of a sandbox, such as `["bwrap", …]`, that starts this process.
+            schema: A JSON schema for the arguments that replaces the generated schema. The function
+                receives the arguments unchanged.
+            output_schema: A JSON schema for results that replaces the generated schema. Results are
+                validated against it.
+            timeout: The number of seconds after which the call fails (default: no limit).
+            isolate: "process" runs each call in a child process, which can be killed. A list is the
+                command of a sandbox, such as `["bwrap", …]`, that starts the child process.
             scopes: The scopes that a caller's token needs. Other callers do not see the tool.
-            task: Whether clients may ("optional") or must ("required") run it as a task (default:
-                no tasks).
+            task: Whether clients may ("optional") or must ("required") run the tool as a task
+                (default: None, the tool never runs as a task).
             resumable: Whether a task may be run again from its beginning after a crash.
             ui: The URI of the app that shows the results.
-            visibility: Who may call it: "model", "app" or both (the default).
+            visibility: Who may call the tool: "model", "app" or both (the default).
 
         Returns:
-            The function itself; or a decorator, if options are given.
+            The function itself, or a decorator if options are passed.
 
         Raises:
-            ConfigError: The name is taken, or an option is not valid.
+            ConfigError: The name is already in use, or an option is not valid.
             SchemaError: A parameter cannot be described by a JSON schema.
         """
         return _decorate(self.add_tool, function_or_name, options)
@@ -271,11 +273,11 @@ class Server(Handlers):
         """Register a function as a tool.
 
         Args:
-            function: The function, or anything that can be called.
+            function: The function, or any other callable.
             **options: The options of `@server.tool`.
 
         Raises:
-            ConfigError: The name is taken, or an option is not valid.
+            ConfigError: The name is already in use, or an option is not valid.
             SchemaError: A parameter cannot be described by a JSON schema.
         """
         tool = self._compile_tool(function, options)
@@ -308,30 +310,29 @@ class Server(Handlers):
         """Register a function as a resource, or as a template if the URI has `{variables}`.
 
         The function returns text, bytes, `File`, `Image`, contents, or any value that can be sent
-        as JSON. A template's function takes its variables as parameters.
+        as JSON. The function of a template has the template's variables as parameters.
 
         Args:
             uri: The URI, such as "config://app", or a URI template, such as
                 "users://{user_id}/profile" (RFC 6570; `{+path}` may contain slashes).
             name: The name of the resource (default: the name of the function).
-            title: The name to show to people.
-            description: What the resource is (default: the docstring).
-            mime_type: The MIME type of the contents (default: derived from what the function
-                returns).
-            size: The size of the contents in bytes, if it is known.
-            icons: Pictures that a client may show.
-            annotations: Who the resource is for, how important it is, and when it changed.
+            title: The display name.
+            description: A description of the resource (default: the docstring).
+            mime_type: The MIME type of the contents (default: derived from the function's return
+                value).
+            size: The size of the contents in bytes, if known.
+            icons: Icons that a client may show.
+            annotations: The audience, importance and modification time of the resource.
             meta: The `_meta` of the listed resource.
-            cache: How long clients may keep the contents (default: the setting of
-                `Server(cache=…)`).
+            cache: How long clients may keep the contents (default: the `Server(cache=…)` setting).
             scopes: The scopes that a caller's token needs. Other callers do not see the resource.
 
         Returns:
             A decorator that returns the function, with `.complete` to complete its variables.
 
         Raises:
-            ConfigError: The URI is taken or malformed, or an option is not valid.
-            SchemaError: The variables and the parameters of the function differ.
+            ConfigError: The URI is already in use or malformed, or an option is not valid.
+            SchemaError: The variables and the function's parameters differ.
         """
         if not isinstance(uri, str):
             raise ConfigError('A resource requires a URI: @server.resource("config://app")')
@@ -355,8 +356,8 @@ class Server(Handlers):
             The function, with `.complete` to complete its variables.
 
         Raises:
-            ConfigError: The URI is taken or malformed, or an option is not valid.
-            SchemaError: The variables and the parameters of the function differ.
+            ConfigError: The URI is already in use or malformed, or an option is not valid.
+            SchemaError: The variables and the function's parameters differ.
         """
         _check_options("resource", ResourceOptions, options)
         resource = self._check_enforceable(compile_resource(function, uri, options))
@@ -368,10 +369,10 @@ class Server(Handlers):
         """Remove a resource or template and notify clients.
 
         Args:
-            uri: The URI or URI template that it was registered with.
+            uri: The URI or URI template of the resource.
 
         Raises:
-            ConfigError: There is no such resource, a tool shows it, or it is part of a skill.
+            ConfigError: There is no such resource, or a tool or a skill uses it.
         """
         registry = self._templates if "{" in uri else self._resources
         if self._offers_apps:
@@ -391,17 +392,17 @@ class Server(Handlers):
         watch: bool = False,
         **options: Unpack[ResourceOptions],
     ) -> None:
-        """Serve a file as a resource. It is read each time a client asks for it.
+        """Serve a file as a resource. The file is read each time a client requests it.
 
         Args:
-            path: The file.
-            uri: Its URI (default: its `file://` URI).
-            watch: Whether to notify subscribers when the file changes. It is polled every
+            path: The path of the file.
+            uri: The URI of the file (default: its `file://` URI).
+            watch: Whether to notify subscribers when the file changes. The file is polled every
                 `Limits.watch_interval` seconds.
             **options: The options of `@server.resource`.
 
         Raises:
-            ConfigError: There is no such file, or the URI is taken.
+            ConfigError: There is no such file, or the URI is already in use.
         """
         from .files import file_resource, file_states
 
@@ -420,20 +421,20 @@ class Server(Handlers):
         watch: bool = False,
         **options: Unpack[ResourceOptions],
     ) -> None:
-        """Serve the files in a directory, and a listing of them, as resources.
+        """Serve the files in a directory, and a listing of these files, as resources.
 
-        No URI leads out of the directory, either through `..` or through a link.
+        No URI leads outside the directory, either through `..` or through a link.
 
         Args:
-            path: The directory.
+            path: The path of the directory.
             uri: The URI of the directory, such as "docs://".
-            hidden: Whether to serve files whose name begins with a dot.
+            hidden: Whether to serve files whose names start with a dot.
             watch: Whether to notify subscribers when a file changes. All files are polled every
                 `Limits.watch_interval` seconds.
             **options: The options of `@server.resource`.
 
         Raises:
-            ConfigError: There is no such directory, or the URI is taken or malformed.
+            ConfigError: There is no such directory, or the URI is already in use or malformed.
         """
         from pathlib import Path
 
@@ -448,7 +449,7 @@ class Server(Handlers):
             self._file_watcher.add(place, directory_states(directory, uri))
 
     def notify_resource_updated(self, uri: str) -> None:
-        """Notify all subscribers of a resource that it has changed. It can be called anywhere, from
+        """Notify all subscribers of a resource that it has changed. This method can be called from
         any thread.
 
         Args:
@@ -484,25 +485,25 @@ class Server(Handlers):
     def prompt(self, function_or_name: Any = None, /, **options: Unpack[PromptOptions]) -> Any:
         """Register a function as a prompt: `@server.prompt`, or `@server.prompt(title=…)`.
 
-        The parameters of the function become the arguments of the prompt. It returns a string, a
-        `Message`, or a list of them.
+        The parameters of the function become the arguments of the prompt. The function returns a
+        string, a `Message`, or a list of strings and messages.
 
         Args:
             function_or_name: The function, or the name of the prompt (see `name`).
             name: The name of the prompt (default: the name of the function).
-            title: The name to show to people.
-            description: What the prompt is for (default: the docstring).
-            icons: Pictures that a client may show.
+            title: The display name.
+            description: A description of the prompt (default: the docstring).
+            icons: Icons that a client may show.
             meta: The `_meta` of the listed prompt.
             scopes: The scopes that a caller's token needs. Other callers do not see the prompt.
 
         Returns:
-            The function itself, with `.complete` to complete its arguments; or a decorator, if
-            options are given.
+            The function itself, with `.complete` to complete its arguments, or a decorator if
+            options are passed.
 
         Raises:
-            ConfigError: The name is taken, or an option is not valid.
-            SchemaError: A parameter has a type that strings cannot be converted to.
+            ConfigError: The name is already in use, or an option is not valid.
+            SchemaError: A parameter has a type to which strings cannot be converted.
         """
         return _decorate(self.add_prompt, function_or_name, options)
 
@@ -519,7 +520,7 @@ class Server(Handlers):
             The function, with `.complete` to complete its arguments.
 
         Raises:
-            ConfigError: The name is taken, or an option is not valid.
+            ConfigError: The name is already in use, or an option is not valid.
         """
         _check_options("prompt", PromptOptions, options)
         prompt = self._check_enforceable(compile_prompt(function, options))
@@ -542,34 +543,34 @@ class Server(Handlers):
     def app(self, uri: str, /, **options: Unpack[AppOptions]) -> Callable[[F], F]:
         """Register a function that returns an HTML document as an app (MCP Apps).
 
-        Tools refer to it with `ui=`; clients that support apps show it with their results.
+        Tools refer to the app with `ui=`, and clients that support apps show it with the results of
+        the tools.
 
         Args:
             uri: The URI of the app, such as "ui://weather/view".
             name: The name of the app (default: the name of the function).
-            title: The name to show to people.
-            description: What the app shows (default: the docstring).
-            icons: Pictures that a client may show.
+            title: The display name.
+            description: A description of the app (default: the docstring).
+            icons: Icons that a client may show.
             meta: The `_meta` of the listed resource.
             scopes: The scopes that a caller's token needs. Other callers do not see the app.
-            size: The size of the document in bytes, if it is known.
-            annotations: Who the app is for, how important it is, and when it changed.
-            cache: How long clients may keep the document (default: the setting of
-                `Server(cache=…)`).
+            size: The size of the document in bytes, if known.
+            annotations: The audience, importance and modification time of the app.
+            cache: How long clients may keep the document (default: the `Server(cache=…)` setting).
             connect_domains: Origins that the app may connect to.
             resource_domains: Origins that the app may load scripts, styles, images and fonts from.
             frame_domains: Origins that the app may embed in frames.
             base_uri_domains: Origins that the app may use as its base URI.
-            permissions: What the app may use: "camera", "microphone", "geolocation",
-                "clipboardWrite".
-            domain: The origin that the client should serve the app from.
+            permissions: The permissions that the app needs: "camera", "microphone", "geolocation"
+                or "clipboardWrite".
+            domain: The origin from which the client should serve the app.
             prefers_border: Whether the client should draw a border around the app.
 
         Returns:
             A decorator that returns the function.
 
         Raises:
-            ConfigError: The URI is taken or malformed, or an option is not valid.
+            ConfigError: The URI is already in use or malformed, or an option is not valid.
         """
 
         def decorate(function: F) -> F:
@@ -593,8 +594,8 @@ class Server(Handlers):
             **options: The options of `@server.app`.
 
         Raises:
-            ConfigError: The URI is taken or malformed, this is not an HTML document, or an option
-                is not valid.
+            ConfigError: The URI is already in use or malformed, `html` is not an HTML document, or
+                an option is not valid.
         """
         function, resource_options = app_resource(uri, html, dict(options))
         self._offer_apps()
@@ -632,23 +633,23 @@ class Server(Handlers):
         cache: Cache | None = None,
         scopes: Sequence[str] | str = (),
     ) -> str:
-        """Serve a folder with a SKILL.md file as a skill. The folder is read now and kept in
-        memory.
+        """Serve a folder with a SKILL.md file as a skill. The folder is read once, when you call
+        this method, and kept in memory.
 
         Args:
-            folder: The folder.
-            uri: The URI of the folder (default: "skill://" and the name of the skill).
-            dynamic: Whether to read the other files only when a client asks for them. Clients
-                cannot verify these files.
-            hidden: Whether to serve files whose name begins with a dot.
-            cache: How long clients may keep the files (default: the setting of `Server(cache=…)`).
+            folder: The path of the folder.
+            uri: The URI of the folder (default: "skill://" followed by the name of the skill).
+            dynamic: Whether to read files other than SKILL.md only when a client requests them.
+                Clients cannot verify such files.
+            hidden: Whether to serve files whose names start with a dot.
+            cache: How long clients may keep the files (default: the `Server(cache=…)` setting).
             scopes: The scopes that a caller's token needs. Other callers do not see the skill.
 
         Returns:
-            The URI of its SKILL.md.
+            The URI of the skill's SKILL.md.
 
         Raises:
-            ConfigError: The folder is not a skill, it is too large, or the URI is taken.
+            ConfigError: The folder is not a skill or is too large, or the URI is already in use.
         """
         from .skills import Skills, load_skill
 
@@ -683,7 +684,7 @@ class Server(Handlers):
         """Remove a skill with all its files and notify clients.
 
         Args:
-            uri: The URI of its SKILL.md, as `add_skill` returned it.
+            uri: The URI of the skill's SKILL.md, as returned by `add_skill`.
 
         Raises:
             ConfigError: There is no such skill.
@@ -699,24 +700,24 @@ class Server(Handlers):
     # pages that users are sent to
 
     def check_url(self, url: str, user: str | None) -> str:
-        """Check that the visitor of a page is the user for whom `ctx.bind_url` made the URL.
+        """Check that the visitor to a page is the user for whom `ctx.bind_url` created the URL.
 
         Args:
-            url: The URL of the visit, or only its ticket.
-            user: The id of the visitor, as the page itself has determined it.
+            url: The visited URL, or only its ticket.
+            user: The visitor's id, as determined by the page.
 
         Returns:
             The id that was passed to `bind_url`.
 
         Raises:
-            UrlRefused: The visitor is another user, or the ticket is forged or too old.
+            UrlRefused: The visitor is another user, or the ticket is forged or has expired.
         """
         from ..connection.url_elicitation import check_ticket
 
         return check_ticket(self.ring, url, self.name, user)
 
     def elicitation_complete(self, id: str) -> None:
-        """Notify the client that its user has finished on a page. It can be called anywhere, from
+        """Notify the client that its user has finished on a page. This method can be called from
         any thread.
 
         Args:
@@ -749,7 +750,7 @@ class Server(Handlers):
         return None if entry is None else entry.task or FORBIDDEN
 
     async def _continue_task(self, call: Call) -> Any:
-        """Answer the call of a task that is no longer connected, with the same chain of extensions
+        """Answer the call of a task that is no longer connected, with the extensions that run
         inside the tasks extension."""
         assert self.tasks is not None
         name = call.method.name
@@ -760,14 +761,14 @@ class Server(Handlers):
     # extensions
 
     def add_extension(self, extension: Extension) -> None:
-        """Offer one more extension of the protocol. Clients of the handshake era that are already
-        connected do not see it.
+        """Offer another protocol extension. Clients in the handshake era that are already connected
+        do not see it.
 
         Args:
             extension: The extension.
 
         Raises:
-            ConfigError: There is already an extension with its id, or with one of its methods.
+            ConfigError: Another extension already has the same id or one of the same methods.
         """
         self.extensions.add(extension)
         self.capabilities.extensions = self.extensions.declared
@@ -786,17 +787,17 @@ class Server(Handlers):
             self._admissions += (self.extensions.admit,)
 
     def notify(self, method: str, params: Params) -> None:
-        """Send a notification of an extension to all clients that declared the extension.
+        """Send an extension's notification to all clients that declared the extension.
 
-        In the handshake era, every connected client gets it; in the stateless era, those that
-        listen for changes do. It can be called anywhere, from any thread.
+        In the handshake era, every connected client receives it; in the stateless era, only clients
+        that listen for changes receive it. This method can be called from any thread.
 
         Args:
             method: The method of the notification.
-            params: Its parameters.
+            params: The parameters of the notification.
 
         Raises:
-            ConfigError: No extension of this server sends this notification.
+            ConfigError: None of this server's extensions sends this notification.
         """
         row = None if method in METHODS else self.extensions.find_method(method, None)
         if row is None or row.result is not None or row.sender == "client":
@@ -811,19 +812,20 @@ class Server(Handlers):
         """Serve until the client disconnects (stdio), or until the process is stopped.
 
         Args:
-            transport: "stdio", "http" (streamable HTTP), "sse" (HTTP+SSE of 2024-11-05) or
-                "websocket". The only option of stdio is `quiet`.
+            transport: "stdio", "http" (streamable HTTP), "sse" (HTTP+SSE from 2024-11-05) or
+                "websocket". The only option for stdio is `quiet`.
             host: The address to bind to (default: "127.0.0.1", only this machine).
-            port: The port to bind to (default: 8000; 0 picks a free one).
+            port: The port to bind to (default: 8000; 0 picks a free port).
             path: The path of the endpoint (default: "/mcp", "/sse" or "/ws").
-            workers: The number of processes that serve (default: 1).
+            workers: The number of worker processes (default: 1).
             certfile: The file with the TLS certificate (default: no TLS).
-            keyfile: The file with its private key.
+            keyfile: The file with the certificate's private key.
             ready: A function that is called with the URL when clients can connect (default: the URL
                 is printed to stderr).
-            quiet: Whether to print nothing: neither the URL nor, for stdio at a terminal, what to
-                do (default: False).
-            endpoint: With "sse" and "websocket", the path of streamable HTTP (default: "/mcp").
+            quiet: Whether to print nothing, neither the URL nor, for stdio at a terminal,
+                instructions (default: False).
+            endpoint: For "sse" and "websocket", the path of the streamable HTTP endpoint (default:
+                "/mcp").
             **options: The options of `asgi`.
 
         Raises:
@@ -879,33 +881,34 @@ class Server(Handlers):
 
         Args:
             path: The path of the endpoint, below the mount point (default: the mount point).
-            sse: Whether, or at which path, to serve HTTP+SSE of 2024-11-05 (True: "/sse", with
+            sse: Whether, or at which path, to serve HTTP+SSE from 2024-11-05 (True: "/sse", with
                 "/message").
             websocket: Whether, or at which path, to serve WebSocket (True: "/ws").
-            health: The path of the health check (default: "/health"; None for none).
-            metrics: The path of the metrics for Prometheus (default: None, not served).
-            metrics_auth: Who may read the metrics if the server has `auth=`: a scope, or False for
-                anybody.
+            health: The path of the health check (default: "/health"; None disables it).
+            metrics: The path of the Prometheus metrics (default: None, metrics are not served).
+            metrics_auth: Who may read the metrics if the server has `auth=`: callers with this
+                scope, or anyone if False.
             hosts: Host names that requests may be sent to, besides the bound address and localhost;
-                "*" allows any.
-            origins: Origins of web pages that may call the server (CORS); "*" allows any.
+                "*" allows any host.
+            origins: Origins of web pages that may call the server (CORS); "*" allows any origin.
             public_url: The URL at which clients reach the server. Its host and origin are allowed.
             trusted_proxies: Addresses and networks of proxies whose `Forwarded` or
-                `X-Forwarded-For` header tells the address of the client, for rate limits, audit
+                `X-Forwarded-For` header contains the client's address, for rate limits, audit
                 records and logins (default: none).
-            sessions: Whether clients of the handshake era get a session (default: True). Without
-                one, they have neither GET streams nor resumption.
-            json_only: Whether to answer every POST with a single JSON body. If so, notifications
-                during a call are dropped.
-            long_polling: How many seconds a GET that accepts only JSON waits for messages (default:
-                None, not offered).
+            sessions: Whether clients in the handshake era receive a session (default: True).
+                Without a session, they have neither GET streams nor resumption.
+            json_only: Whether to answer every POST with a single JSON body. Notifications during a
+                call are then dropped.
+            long_polling: How many seconds a GET request that accepts only JSON waits for messages
+                (default: None, long polling is disabled).
             keys: Secrets that seal session ids and tickets, newest first (default: the environment
-                variable DOVETAIL_KEYS, or else random keys of this process and its workers).
-            events: A function that makes the store for event streams (default: a bounded store in
+                variable DOVETAIL_KEYS, or otherwise random keys for this process and its workers).
+            events: A function that creates the store for event streams (default: a bounded store in
                 memory).
             bus: A function that connects the processes of one server (`run(workers=…)` provides
                 one).
-            routes: An ASGI application that answers at all other paths. It gets no lifespan events.
+            routes: An ASGI application that answers at all other paths. This application receives
+                no lifespan events.
 
         Raises:
             ConfigError: An option is unknown or not valid.
@@ -933,10 +936,10 @@ class Server(Handlers):
         return await handle(self, self.lifespan, request, options)
 
     async def serve(self, channel: Channel) -> None:
-        """Serve one client over a channel of your own, until the client disconnects.
+        """Serve one client over a custom channel until the client disconnects.
 
         Args:
-            channel: Moves messages as bytes; see `dovetail.ports.Channel`.
+            channel: The channel, which transfers messages as bytes; see `dovetail.ports.Channel`.
         """
         from ..serve import serve_channel
 
@@ -944,7 +947,7 @@ class Server(Handlers):
 
     def lifespan(self) -> AbstractAsyncContextManager[Any]:
         """Return the context manager that is entered before the first request and exited after the
-        last; its value is `ctx.state`."""
+        last request; its value is `ctx.state`."""
         from contextlib import nullcontext
         from inspect import signature
 
@@ -957,8 +960,8 @@ class Server(Handlers):
     def _prepare_for_network(
         self, options: Mapping[str, Any], *, single_process: bool = True
     ) -> None:
-        """Check the settings for callers from a network. `single_process`: all requests reach this
-        process."""
+        """Check the settings for callers from a network. `single_process` means that all requests
+        reach this process."""
         self._keys = options.get("keys", self._keys)
         single_process = single_process and (options.get("workers") or 1) == 1
         if not single_process and self.tasks is not None and not self.tasks.manager.store.shared:
@@ -1018,7 +1021,7 @@ def _check_transport(transport: str, options: Mapping[str, Any]) -> None:
 
 
 def _refuse_running_loop() -> None:
-    """Raise ConfigError if `run` is called where an event loop runs already."""
+    """Raise ConfigError if `run` is called in a thread that already has a running event loop."""
     if "asyncio" not in sys.modules:
         return
     import asyncio

@@ -1,12 +1,12 @@
-"""The parameters of a function: a JSON schema for the model, and a decoder for its arguments.
+"""The parameters of a function, as a JSON schema for the model and a decoder for the arguments.
 
 A function is inspected once, when it is registered. Its parameters become the fields of a struct,
-with generated names so that a parameter may have any name. A call takes one pass of msgspec over
-the raw arguments: `bind` returns the `args` and `kwargs` to call the function with. Parameters of
-pydantic types stay raw in that pass and are decoded after it.
+with generated field names so that a parameter may have any name. For a call, msgspec decodes the
+raw arguments in one pass, and `bind` returns the `args` and `kwargs` for the function. Parameters
+with pydantic types stay raw in that pass and are decoded later.
 
-If that fails, each argument is converted separately, so that the error lists all problems in words
-that a model can act on. Mistakes that models are known to make are repaired if the meaning is
+If decoding fails, each argument is converted separately, so that the error lists all problems in
+words that a model can act on. Mistakes that models are known to make are repaired if the meaning is
 clear: `"[1, 2]"` for a list, `"3"` or 3.0 for an integer, at every depth, but never where a string
 is accepted.
 """
@@ -59,8 +59,8 @@ _parse = msgspec.json.Decoder().decode
 
 
 class Parameter(Struct, frozen=True, eq=False):
-    """A parameter. Its `annotation` is kept as written, so that other modules can read their
-    metadata from it."""
+    """A parameter. The original `annotation` is kept, so that other modules can read their metadata
+    from it."""
 
     name: str
     annotation: Any
@@ -71,8 +71,9 @@ class Parameter(Struct, frozen=True, eq=False):
 
 
 class Signature:
-    """A compiled function. If it is `free`, its schema comes from elsewhere: it may have any
-    parameters, its annotations are ignored, and its arguments go through `pass_on`."""
+    """A compiled function. If a signature is `free`, its schema comes from elsewhere: the function
+    may have any parameters, its annotations are ignored, and its arguments are passed through
+    `pass_on`."""
 
     def __init__(
         self,
@@ -95,7 +96,7 @@ class Signature:
         _refuse_unbound_method(function, declared)
         context = _find_context(self.name, declared, hints, context_type)
         self.context = context.name if context else None
-        """The name of the parameter that gets the Context."""
+        """The name of the parameter that receives the Context."""
         # The position of the context among the positional arguments; None if it is passed by name.
         self._context_at = (
             declared.index(context) if context and context.kind is not _KEYWORD_ONLY else None
@@ -128,7 +129,7 @@ class Signature:
 
     @property
     def is_generator(self) -> bool:
-        """Whether it yields its results."""
+        """Whether the function yields its results."""
         code = _code(self.function)
         return inspect.isgeneratorfunction(code) or inspect.isasyncgenfunction(code)
 
@@ -152,8 +153,8 @@ class Signature:
         return flatten_header_params(inline_definitions(root, defs))
 
     def bind(self, raw: bytes | Raw, context: object | None = None) -> Bound:
-        """Return the arguments of the call for these JSON arguments. Raise InvalidParams, with all
-        problems, if they do not fit."""
+        """Return the arguments of the call for these JSON arguments. Raise InvalidParams, which
+        lists all problems, if they do not fit."""
         try:
             values = _astuple(self._decode(raw))
             if self._undecoded:
@@ -219,7 +220,8 @@ class Signature:
 
 
 def _refuse_unbound_method(function: Callable[..., Any], declared: list[inspect.Parameter]) -> None:
-    """Raise SchemaError for a function in a class body that expects its object."""
+    """Raise SchemaError for a function in a class body that expects an instance as its first
+    argument."""
     owner, _, name = getattr(function, "__qualname__", "").rpartition(".")
     owner = owner.rpartition(".")[2]
     if (
@@ -238,7 +240,8 @@ def _refuse_unbound_method(function: Callable[..., Any], declared: list[inspect.
 
 
 def _convert_or_repair(shape: Shape, value: Any, strings: bool) -> Any:
-    """Convert an argument; if it does not fit, repair the strings in it that cannot be strings."""
+    """Convert an argument; if it does not fit, repair strings where the schema does not accept
+    strings."""
     try:
         return shape.convert(value, strings=strings or not shape.accepts_string)
     except TypeMismatch as mismatch:
@@ -313,7 +316,8 @@ def _docstring(function: Any, inner: Any) -> str | None:
 
 
 def _parameters(function: Any, name: str) -> list[inspect.Parameter]:
-    """Return the parameters that a caller can pass, without those that a partial has bound."""
+    """Return the parameters that a caller can pass, without the parameters that a partial has
+    bound."""
     lazily = {"annotation_format": _LAZILY["format"]} if _LAZILY else {}
     try:
         parameters = inspect.signature(function, **lazily).parameters
@@ -346,8 +350,7 @@ def _hints(inner: Any, name: str, context_type: type | None) -> dict[str, Any]:
 
 def _surroundings(inner: Any, context_type: type | None) -> dict[str, Any]:
     """Return names that annotations may use besides globals: the Context, even if it was imported
-    only for type checkers, and the locals of the enclosing functions, from the stack and the
-    closure."""
+    only for type checkers, and the local variables of enclosing functions."""
     names: dict[str, Any] = {}
     if context_type and context_type.__name__ not in inner.__globals__:
         names[context_type.__name__] = context_type
@@ -381,7 +384,7 @@ def _find_context(
     hints: dict[str, Any],
     context_type: type | None,
 ) -> inspect.Parameter | None:
-    """Return the parameter that gets the Context."""
+    """Return the parameter that receives the Context."""
     contexts = [each for each in parameters if _is_context(hints.get(each.name), context_type)]
     if len(contexts) > 1:
         raise SchemaError(
@@ -423,7 +426,7 @@ def _make_parameter(
 
 
 def _make_decoder(name: str, parameters: tuple[Parameter, ...]) -> Callable[[bytes | Raw], Any]:
-    """Make the decoder from raw arguments to a struct with one field per parameter."""
+    """Create the decoder that turns raw arguments into a struct with one field per parameter."""
     fields: list[Any] = []
     for index, parameter in enumerate(parameters):
         default = () if parameter.required else (_exact_default(parameter.default),)
@@ -434,7 +437,7 @@ def _make_decoder(name: str, parameters: tuple[Parameter, ...]) -> Callable[[byt
 
 
 def _exact_default(default: Any) -> Any:
-    """Make a field's default that is exactly this object; msgspec copies lists and rejects some
+    """Create a field default that is exactly this object; msgspec copies lists and rejects some
     other defaults."""
     return default if type(default) in _ATOMS else msgspec.field(default_factory=lambda: default)
 
@@ -455,8 +458,8 @@ _REST_TYPE = re.compile(r":type\s+\w+\s*:.*")
 
 
 def read_docstring(text: str | None) -> tuple[str | None, dict[str, str]]:
-    """Return the description of the function, and of each parameter, from a docstring in the style
-    of Google, NumPy or reST."""
+    """Return the description of the function, and of each parameter, from a docstring in Google,
+    NumPy or reST style."""
     lines = inspect.cleandoc(text or "").splitlines()
     other_lines: list[str] = []
     descriptions: dict[str, str] = {}
@@ -493,8 +496,8 @@ def read_docstring(text: str | None) -> tuple[str | None, dict[str, str]]:
 
 
 def _entries(lines: list[str], pattern: re.Pattern[str]) -> dict[str, str]:
-    """Return the description of each name. An entry starts at the margin; lines that are indented,
-    or do not look like an entry, continue it."""
+    """Return the description of each name. An entry starts at the margin; lines that are indented
+    or do not look like an entry continue the previous entry."""
     margin = min((len(line) - len(line.lstrip()) for line in lines if line.strip()), default=0)
     entries: dict[str, list[str]] = {}
     names: list[str] = []

@@ -1,14 +1,14 @@
-"""Skills of a server: folders that `server.add_skill` serves.
+"""A server's skills, which are folders that `server.add_skill` serves.
 
 A skill is read once, when it is added, and its files are served from memory. So the served files
-always match their entry, even if the folder changes; a changed folder has to be added again. A
-skill whose contents cannot be known in advance is `dynamic`. SKILL.md is still kept in memory (its
-front matter is in the entry). Everything else is read on request, from the folder or by functions
-that are registered under its URIs, and there are no digests.
+always match their entry, even if the folder changes; to serve a changed folder, add it again. A
+skill whose contents cannot be known in advance is `dynamic`. Its SKILL.md is still kept in memory,
+because its front matter is in the entry. All other files are read on request, from the folder or
+through functions that are registered under the skill's URIs, and have no digests.
 
-A folder is served completely or not at all: a link in it, or a name that some systems do not allow,
-is an error when the folder is added, so no file is silently left out. The limits on a skill are
-those that every host has to accept.
+A folder is served completely or not at all: if it contains a link or a name that some systems do
+not allow, adding it fails. So no file is silently omitted. The limits for a skill are the limits
+that every host must accept.
 https://github.com/modelcontextprotocol/ext-skills/blob/main/specification/stable/skills.mdx
 """
 
@@ -56,7 +56,7 @@ from .registry import (
 from .resources import RegisteredResource
 
 MAX_FOLDER_ENTRIES = 10_000
-"""The number of entries of a folder that are read before it is refused."""
+"""The number of folder entries that are read before the folder is refused."""
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/(/([A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})+)+")
 _REST = "{+path}"
 Files = dict[str, bytes]
@@ -67,20 +67,20 @@ class RegisteredSkill(Struct, frozen=True, eq=False):
 
     definition: SkillEntry
     files: Files
-    """Its contents in memory, by path."""
+    """The contents of the skill's files in memory, by path."""
     folders: list[str]
-    """Its directories when it was added, each with a slash at the end."""
+    """The directories that existed when the skill was added, each with a trailing slash."""
     live: Directory | None
     """The folder of a dynamic skill."""
     cache: Cache | None = None
     scopes: tuple[str, ...] = ()
 
     def paths(self) -> set[str]:
-        """Return the paths of its files and directories, the latter with a slash at the end."""
+        """Return the paths of the skill's files, and of its directories with a trailing slash."""
         return {*self.files, *(self.folders if self.live is None else self.live.paths())}
 
     def read(self, path: str) -> ResourceContents:
-        """Return the contents of a file; raise NotFound if there is none."""
+        """Return the contents of a file; raise NotFound if there is no such file."""
         uri = uri_within(self.definition.root, path)
         data = self.files.get(path)
         if data is None and self.live is not None:
@@ -100,7 +100,7 @@ def load_skill(
     scopes: Sequence[str] | str = (),
     limits: Limits,
 ) -> RegisteredSkill:
-    """Read a folder as a skill; raise ConfigError if it is not valid."""
+    """Read a folder as a skill; raise ConfigError if the skill is not valid."""
     path = Path(folder)
     directory = Directory(path, hidden=hidden, limit=limits.skill_bytes)
     paths, folders = _list_folder(path.resolve(), hidden, limits.skill_files)
@@ -129,7 +129,7 @@ def load_skill(
 
 
 def _list_folder(root: Path, hidden: bool, max_files: int) -> tuple[list[str], list[str]]:
-    """Return the files of a folder, SKILL.md first, and its directories with a slash at the end."""
+    """Return the files in a folder, SKILL.md first, and its directories with a trailing slash."""
     files: list[str] = []
     folders: list[str] = []
     for count, (path, mode) in enumerate(_walk(root, hidden)):
@@ -222,7 +222,7 @@ def _frontmatter(data: bytes, path: Path) -> dict[str, Any]:
 
 
 def _root(name: str, folder: Path, uri: str | None) -> str:
-    """Return the URI of a skill's folder, which has to end with its name."""
+    """Return the URI of a skill's folder, which must end with the skill's name."""
     if uri is None:
         folder_name = folder.resolve().name
         if folder_name != name:
@@ -243,7 +243,7 @@ def _root(name: str, folder: Path, uri: str | None) -> str:
 
 
 class Skills:
-    """The skills of one server, and the extension that serves them."""
+    """A server's skills, and the extension that serves them."""
 
     def __init__(
         self,
@@ -325,7 +325,7 @@ class Skills:
         return ReadDirectoryResult(resources=resources, next_cursor=cursor)
 
     def _children(self, directory: str, principal: Principal | None) -> dict[str, Resource]:
-        """Return the children of a directory that is inside a skill or contains skills."""
+        """Return the entries of a directory that is inside a skill or contains skills."""
         skills = visible_to(principal, self.registry.snapshot).items.values()
         served = visible_to(principal, self._served.snapshot).items
         roots = [f"{skill.definition.root}/" for skill in skills]
@@ -352,5 +352,5 @@ def _child(uri: str, name: str, served: Mapping[str, RegisteredResource]) -> Res
 
 
 def template(uri: str) -> str:
-    """Return the URI template of the files of a skill."""
+    """Return the URI template for the files in a skill."""
     return f"{uri.removesuffix(SKILL_MD)}{_REST}"

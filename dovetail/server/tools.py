@@ -2,13 +2,13 @@
 
 `tools/call` binds the raw arguments to the function's signature, runs the function (on the event
 loop, on a worker thread, or in a child process), and turns the returned value into a result. A
-failure inside the function is a result too, with text for the model; only a call to an unknown tool
-is a protocol error.
+failure inside the function is also a result, with text for the model; only a call to an unknown
+tool is a protocol error.
 
-A result is content for the model and data for programs. The returned value is encoded once: those
-bytes are the structured content, and the text is the same bytes. A value that is not an object is
-wrapped as `{"result": …}`, in the value and in its schema. Content (and the helpers Image, Audio
-and File) passes through; a list may mix it with anything else.
+A result consists of content for the model and data for programs. The returned value is encoded
+once, and the same bytes are used for the structured content and the text. A value that is not an
+object is wrapped as `{"result": …}`, in the value and in its schema. Content (including the helpers
+Image, Audio and File) is passed through; a list may mix content with other values.
 """
 
 import re
@@ -68,7 +68,7 @@ CONTENT = (
 )
 ANY_SHAPE = Shape(Any)
 _UNSPECIFIC = (Any, None, type(None), list, tuple, list[Any])
-"""Return annotations that say nothing about the result, or do not say whether it has content."""
+"""Return annotations that do not describe the result, or do not say whether it has content."""
 _decode_json = msgspec.json.Decoder().decode
 
 Bind = Callable[[Any, Any], tuple[tuple[Any, ...], dict[str, Any]]]
@@ -76,7 +76,8 @@ MakeResult = Callable[[Any], ToolResult]
 
 
 class RegisteredTool(Struct, frozen=True, eq=False):
-    """A tool in the registry: its definition, which is listed, and how it runs."""
+    """A tool in the registry, with the definition that is listed and the settings for running
+    it."""
 
     definition: Tool
     signature: "Signature"
@@ -86,13 +87,13 @@ class RegisteredTool(Struct, frozen=True, eq=False):
     isolated: bool
     sandbox: "Sandbox | None"
     direct: bool
-    """Whether it runs on the event loop, without a timeout or a child process."""
+    """Whether the tool runs on the event loop, without a timeout or a child process."""
     header_params: "tuple[HeaderParam, ...]" = ()
     """The parameters that HTTP requests repeat in their headers."""
     scopes: tuple[str, ...] = ()
-    """The scopes that a token needs to call it."""
+    """The scopes that a token needs to call the tool."""
     task: "TaskSupport | None" = None
-    """How it may run as a task; None if it may not."""
+    """How the tool may run as a task; None if it never runs as a task."""
 
 
 def definition_fields(signature: "Signature", options: ComponentOptions) -> dict[str, Any]:
@@ -110,8 +111,8 @@ def definition_fields(signature: "Signature", options: ComponentOptions) -> dict
 def compile_tool(
     function: Callable[..., Any], context_type: type, options: ToolOptions
 ) -> RegisteredTool:
-    """Compile a function into a tool; parameters of `context_type` get the context, and the options
-    are those of `Server.tool`."""
+    """Compile a function into a tool; parameters of the type `context_type` receive the context,
+    and the options are the same as for `Server.tool`."""
     from .signature import Signature
 
     schema, output_schema = options.get("schema"), options.get("output_schema")
@@ -212,7 +213,7 @@ def _check_isolated(
     signature: "Signature",
     name: str,
 ) -> "Sandbox | None":
-    """Return the sandbox for `isolate=`, if it is a command. Raise if the tool cannot be
+    """Return the sandbox for `isolate=`, if it is a command. Raise an error if the tool cannot be
     isolated."""
     from .isolation import check_isolatable, make_sandbox
 
@@ -246,7 +247,7 @@ def _header_params(name: str, schema: dict[str, Any]) -> "tuple[HeaderParam, ...
 
 
 def _bind_by_schema(name: str, schema: dict[str, Any], signature: "Signature") -> Bind:
-    """Validate arguments with a JSON schema that the user gave, and pass them on unchanged."""
+    """Validate arguments against a JSON schema from the user, and pass them on unchanged."""
     from .signature import decode_object
 
     if schema.get("type") != "object":
@@ -338,8 +339,8 @@ def describe_failure(name: str, error: BaseException, mask: bool) -> str:
 
 
 def _result_maker(name: str, returns: Any) -> tuple[MakeResult, dict[str, Any] | None]:
-    """Return the function that turns values of this return annotation into results, and the output
-    schema, if there is one."""
+    """Return the function that turns values with this return annotation into results, and the
+    output schema, if there is one."""
     if returns in _UNSPECIFIC or _is_content_annotation(returns):
         return make_any_result, None
     try:
@@ -365,8 +366,8 @@ def _result_maker(name: str, returns: Any) -> tuple[MakeResult, dict[str, Any] |
 def _typed_result_maker(name: str, shape: Shape, before: bytes, after: bytes) -> MakeResult:
     """Return the function that turns values of a type into results that match the output schema.
 
-    The encoded value is decoded again as the type, to check it. This is not necessary for pydantic,
-    which has already checked it, or for a plain value of exactly that type.
+    To check the encoded value, it is decoded again as the type. The check is not needed for
+    pydantic, which has already validated the value, or for a plain value of exactly that type.
     """
     encode = shape.encode
     exact_type = shape.annotation if shape.annotation in (int, str, bool) else None
@@ -410,7 +411,7 @@ def _invalid_output(name: str, problem: object, result: ToolResult | None = None
 
 
 def _validating(name: str, make: MakeResult, validator: "Validator") -> MakeResult:
-    """Wrap `make` so that its results are validated against a schema that the user gave."""
+    """Wrap `make` so that its results are validated against a schema from the user."""
 
     def make_result(value: Any) -> ToolResult:
         result = make(value)
@@ -426,7 +427,7 @@ def _validating(name: str, make: MakeResult, validator: "Validator") -> MakeResu
 
 
 def make_any_result(value: Any) -> ToolResult:
-    """Make a result from a value, without an output schema."""
+    """Create a result from a value, without an output schema."""
     if isinstance(value, ToolResult):
         return value
     if value is None:
@@ -445,7 +446,7 @@ def make_any_result(value: Any) -> ToolResult:
 
 
 def _make_unwrapped_result(value: Any) -> ToolResult:
-    """Make a result for a schema that does not describe an object: nothing is wrapped."""
+    """Create a result for a schema that does not describe an object, without wrapping the value."""
     if _has_content(value):
         return make_any_result(value)
     data = ANY_SHAPE.encode(value)
@@ -460,19 +461,19 @@ def _structured_result(value: Any, data: bytes, structured: bytes) -> ToolResult
 
 
 def make_error_result(text: str) -> ToolResult:
-    """Make a result that tells the model what went wrong."""
+    """Create a result that tells the model what went wrong."""
     return ToolResult(content=[TextContent(text)], is_error=True)
 
 
 def decode_structured(result: ToolResult) -> ToolResult:
-    """Decode the structured content of a result in place, for middleware to look at."""
+    """Decode the structured content of a result in place, so that middleware can inspect it."""
     if type(result.structured_content) is Raw:
         result.structured_content = _decode_json(result.structured_content)
     return result
 
 
 def _without_surrogates(value: Any, error: Unencodable) -> Any:
-    """Replace lone surrogates in a value; raise `error` if it has another problem."""
+    """Replace lone surrogates in a value; raise `error` if the value has another problem."""
     if not isinstance(error.__cause__, UnicodeEncodeError):
         raise error
     from ..connection.encode import replace_surrogates  # loads logging, so not before it is needed
@@ -484,8 +485,8 @@ _content_types: BoundedDict[type, bool] = BoundedDict(1000)  # programs may crea
 
 
 def _has_content(value: Any) -> bool:
-    """Return whether the value is content, a result, or a list with content in it. This is called
-    for each result, so the answer is cached by type (0.1 µs instead of 0.9 µs)."""
+    """Return whether the value is content, a result, or a list that contains content. This function
+    is called for each result, so the answer is cached by type (0.1 µs instead of 0.9 µs)."""
     kind = type(value)
     if kind is list or kind is tuple:
         return any(isinstance(item, CONTENT) for item in value)
@@ -514,7 +515,7 @@ def _is_content_annotation(annotation: Any) -> bool:
 
 
 def describes_object(schema: dict[str, Any]) -> bool:
-    """Return whether everything that matches the schema is an object."""
+    """Return whether every value that matches the schema is an object."""
     reference = schema.get("$ref", "")
     if reference.startswith("#/$defs/"):
         return describes_object(
