@@ -1097,6 +1097,6 @@ def test_type_aliases_are_seen_through_and_endless_ones_refused() -> None:
     assert Shape(space["Number"]).schema == {"anyOf": [{"type": "integer"}, {"type": "number"}]}
     assert Shape(space["Many"][int]).schema == {"type": "array", "items": {"type": "integer"}}
     with pytest.raises(
-        SchemaError, match="Json is an alias that refers to itself; make it a class"
+        SchemaError, match="Json is an alias that refers to itself; use a class instead"
     ):
         Shape(space["Json"])

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from ..client.client import Client
     from ..protocol.content import ResourceContents
 
-REMEDY = "Fetch its entry again (client.get_skill) and ask for a new approval"
+REMEDY = "Fetch its entry again (client.get_skill) and request a new approval"
 
 
 async def list_skills(client: "Client", limits: Limits, fresh: bool) -> list[SkillEntry]:
@@ -244,7 +244,7 @@ class Skill:
         return skill_path
 
     def _unlisted(self, path: str) -> SkillRefused:
-        return SkillRefused(f"{path} is not a file of {self.entry.uri}", "unlisted", path)
+        return SkillRefused(f"{path} is not a file in {self.entry.uri}", "unlisted", path)
 
     def _verified(
         self, contents: "Sequence[ResourceContents]", uri: str, file: SkillFile | None

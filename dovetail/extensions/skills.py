@@ -223,7 +223,7 @@ def find_flaws(entry: SkillEntry, limits: Limits) -> Iterator[str]:
         if path is None:
             yield f"{file.uri} is outside the skill"
         if not _DIGEST.fullmatch(file.digest) or file.size < 0:
-            yield f"{file.uri} has no valid digest and size"
+            yield f"{file.uri} lacks a valid digest or size"
     if len(set(paths)) < len(paths):
         yield "a file is listed twice"
     if all(file.uri != entry.uri for file in entry.resources):

@@ -31,7 +31,7 @@ from .walk import NeedsPydantic, TypeWalk, read_notes, unwrap
 _REFUSALS: dict[type, str] = {
     NameError: "{label} cannot be used: it refers to {error.name}, which is not defined at the "
     "top level of its module",
-    RecursionError: "{label} is an alias that refers to itself; make it a class",
+    RecursionError: "{label} is an alias that refers to itself; use a class instead",
 }
 """Error messages for the authors of types. For other errors, the first line is shown."""
 

@@ -196,7 +196,7 @@ def _dialect(schema: Schema) -> str:
 
 def _refuse_network(uri: str) -> Any:
     # A second line of defence: the survey has already refused every schema that leads here.
-    raise ValueError(f"{uri} is not fetched")
+    raise ValueError(f"The document {uri} is not fetched")
 
 
 # --------------------------------------------------------------------------------------------------
@@ -305,7 +305,7 @@ class _SchemaSurvey:
         if id(node) not in self.weights:
             self.path.add(id(node))
             self.height = max(self.height, len(self.path))
-            self.bound(len(self.path), (None, "with its references followed"))
+            self.bound(len(self.path), (None, "when its references are followed"))
             self.weights[id(node)] = self.weigh_parts(node)
             self.path.remove(id(node))
         return self.weights[id(node)]

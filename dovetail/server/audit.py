@@ -104,7 +104,7 @@ def audit(
     """
     if iscoroutinefunction(sink):
         raise ConfigError(
-            "audit(sink=…) must be a plain function. For async work, have it put records in a queue"
+            "audit(sink=…) must be a plain function. For async work, put the records in a queue"
         )
     if arguments is not None and not callable(arguments):
         raise ConfigError(

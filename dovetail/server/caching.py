@@ -77,7 +77,7 @@ class Caching:
         known = [row.name for row in methods if row.cacheable]
         for name in self._by_method.keys() - {*known}:
             raise ConfigError(
-                f"cache: {name!r} cannot be cached; the methods that can are {', '.join(known)}"
+                f"cache: {name!r} cannot be cached; the cacheable methods are {', '.join(known)}"
             )
 
     def hints(

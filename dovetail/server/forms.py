@@ -128,7 +128,7 @@ _COMMON_KEYWORDS = {"type", "title", "description", "default"}
 _ITEMS = {"enum": {"type", "enum"}, "anyOf": {"anyOf"}}
 """The keywords for list items, by the keyword that lists the choices."""
 _HELP = (
-    "a field must be text, a number, yes or no, one of several strings (Literal, Enum), or a list "
+    "a field must be text, a number, a boolean, one of several strings (Literal, Enum), or a list "
     "of such strings"
 )
 
@@ -197,7 +197,7 @@ def _bounded(base: Any, **limits: Any) -> Any:
     limits = {name: limit for name, limit in limits.items() if limit is not UNSET}
     minimum, *maximum = limits.values() or [0]
     if maximum and minimum > maximum[0]:
-        raise SchemaError(f"the minimum {minimum} is above the maximum {maximum[0]}")
+        raise SchemaError(f"the minimum {minimum} is greater than the maximum {maximum[0]}")
     return Annotated[base, Meta(**limits)] if limits else base
 
 
@@ -321,7 +321,7 @@ def _form_from_schema(schema: Schema) -> Form:
         )
     if not isinstance(required, list) or not set(map(str, required)) <= properties.keys():
         raise SchemaError(
-            f"In a form schema, `required` must be a list of its properties, not {required!r}"
+            f"In a form schema, `required` must be a list of property names, not {required!r}"
         )
     checks = {name: _compile_field(name, field) for name, field in properties.items()}
     for name, field in properties.items():

@@ -107,7 +107,7 @@ def _value(item: Any) -> str:
         return str(item)
     if "value" not in item:
         raise TypeError(
-            f"A completer returned {item!r}. Return a string, or a dict with the key 'value'."
+            f"A completer must return strings, or dicts with the key 'value', not {item!r}"
         )
     return str(item["value"])
 

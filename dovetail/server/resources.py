@@ -58,7 +58,7 @@ def compile_resource(
     signature = Signature(function, context_type=Context, name=options.get("name"))
     cache, annotations = options.get("cache"), options.get("annotations")
     if cache is not None:
-        check_cache(cache, f"The cache of resource {uri!r}")
+        check_cache(cache, f"The cache setting of resource {uri!r}")
     fields = definition_fields(signature, options)
     fields["mime_type"] = options.get("mime_type")
     fields["annotations"] = None if annotations is None else Annotations.of(annotations)

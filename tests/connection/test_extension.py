@@ -722,7 +722,7 @@ async def test_what_a_handler_says_itself_of_caches_is_what_counts() -> None:
 def test_what_no_extension_has_cannot_be_kept() -> None:
     with pytest.raises(
         ConfigError,
-        match=r"cache: 'x/doors' cannot be cached; the methods that can are .*tools/list",
+        match=r"cache: 'x/doors' cannot be cached; the cacheable methods are .*tools/list",
     ):
         Server("s", cache={"x/doors": Cache(ttl=60)})
     with pytest.raises(ConfigError, match="'x/do' cannot be cached"):

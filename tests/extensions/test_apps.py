@@ -255,8 +255,8 @@ def test_an_app_that_makes_no_sense_is_refused_when_it_is_registered(
             "'https://weather' is not a valid app URI; it must start with ui://",
         ),
         ({"ui": "ui://other"}, "there is no app 'ui://other' yet; register it before its tools"),
-        ({"visibility": ["user"]}, "must be a list of 'model', 'app', or both"),
-        ({"visibility": []}, "must be a list of 'model'"),
+        ({"visibility": ["user"]}, "must be a list that contains 'model', 'app' or both"),
+        ({"visibility": []}, "must be a list that contains 'model'"),
         ({"ui": URI, "meta": {"ui": {}}}, "meta= already contains 'ui'"),
         (
             {"meta": {"ui": URI}},
@@ -265,7 +265,7 @@ def test_an_app_that_makes_no_sense_is_refused_when_it_is_registered(
         ({"meta": {"ui": {"resourceUri": "ui://other"}}}, "there is no app 'ui://other' yet"),
         ({"meta": {"ui": {"resourceUri": 1}}}, "ui=1 is not a valid app URI"),
         ({"meta": {"ui": {"visibility": "app"}}}, "visibility='app' must be a list"),
-        ({"meta": {"ui": {"visibility": ["app", "user"]}}}, "must be a list of 'model'"),
+        ({"meta": {"ui": {"visibility": ["app", "user"]}}}, "must be a list that contains 'model'"),
     ],
 )
 def test_a_tool_that_makes_no_sense_is_refused_when_it_is_registered(

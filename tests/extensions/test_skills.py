@@ -855,12 +855,12 @@ FLAWED: list[tuple[Any, str]] = [
     (listing(resources=manifest()[1:]), "SKILL.md is not listed among its files"),
     (listing(resources=[*manifest(), manifest()[1]]), "listed twice"),
     (listing(resources=[*manifest(), {"uri": "skill://pdf/%46ORMS.md", **GOOD}]), "listed twice"),
-    (listing(resources=[{**manifest()[0], "digest": "md5:00"}]), "no valid digest and size"),
+    (listing(resources=[{**manifest()[0], "digest": "md5:00"}]), "lacks a valid digest or size"),
     (
         listing(resources=[{**manifest()[0], "digest": digest(b"").upper()}]),
-        "no valid digest and size",
+        "lacks a valid digest or size",
     ),
-    (listing(resources=[{**manifest()[0], "size": -1}]), "no valid digest and size"),
+    (listing(resources=[{**manifest()[0], "size": -1}]), "lacks a valid digest or size"),
     (listing(resources=[{**manifest()[0], "size": 2**24 + 1}]), "16,777,217 bytes"),
     (listing(resources=[manifest()[0]] * 513), "it has 513 files"),
     *(

@@ -231,7 +231,7 @@ async def test_a_wrapper_that_gives_no_result_of_a_tool_fails_the_task(form: str
     async with pair(server, revision=form) as client:
         handle = await client.start_tool("work")
         with pytest.raises(
-            InternalError, match="'work': a middleware or extension returned a None"
+            InternalError, match="'work': middleware or an extension returned a None"
         ):
             await handle.result(20)
         assert (await handle.status()).status == "failed"

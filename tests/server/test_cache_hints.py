@@ -224,7 +224,7 @@ def test_what_is_no_cache_is_refused_by_name() -> None:
         Cache(1, "shared")  # type: ignore[arg-type]
     with pytest.raises(
         ConfigError,
-        match=r"'tools/call' cannot be cached; the methods that can are server/discover, ",
+        match=r"'tools/call' cannot be cached; the cacheable methods are server/discover, ",
     ):
         Server("x", cache={"tools/call": Cache(1)})
     with pytest.raises(ConfigError, match=r"cache=60: cache must be a Cache, or a dict that maps"):
@@ -233,7 +233,9 @@ def test_what_is_no_cache_is_refused_by_name() -> None:
         ConfigError, match=r"cache\['tools/list'\]: 60 is not a Cache; use Cache\(ttl=60\)"
     ):
         Server("x", cache={"tools/list": 60})  # type: ignore[dict-item]
-    with pytest.raises(ConfigError, match=r"The cache of resource 'a://b': 60 is not a Cache"):
+    with pytest.raises(
+        ConfigError, match=r"The cache setting of resource 'a://b': 60 is not a Cache"
+    ):
         Server("x").resource("a://b", cache=60)(lambda: "")  # type: ignore[arg-type]
 
 

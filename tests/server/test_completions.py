@@ -107,4 +107,4 @@ async def test_a_completion_without_a_value_is_explained(
     async with pair(server) as client:
         with pytest.raises(InternalError):
             await client.complete(prompt="ask", argument="name", value="a")
-    assert "a dict with the key 'value'" in caplog.text
+    assert "dicts with the key 'value'" in caplog.text

@@ -358,7 +358,7 @@ def test_what_generators_write_around_the_fields_is_not_sent() -> None:
         ({"type": "string", "minLength": -1}, "`minLength` must be an integer"),
         (
             {"type": "string", "minLength": 3, "maxLength": 2},
-            "the minimum 3 is above the maximum 2",
+            "the minimum 3 is greater than the maximum 2",
         ),
         ({"type": "string", "title": 3}, "`title` must be a string"),
         ({"type": "string", "enum": []}, "`enum` must be an array"),

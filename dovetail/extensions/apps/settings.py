@@ -147,7 +147,8 @@ def tool_meta(
     is_list = isinstance(audiences, list | tuple) and len(audiences) > 0
     if not is_list or any(audience not in AUDIENCES for audience in audiences):
         raise ConfigError(
-            f"Tool {name!r}: visibility={audiences!r} must be a list of 'model', 'app', or both"
+            f"Tool {name!r}: visibility={audiences!r} must be a list that contains 'model', 'app' "
+            "or both"
         )
     return {**meta, "ui": settings}
 

@@ -113,7 +113,8 @@ class View(Struct, frozen=True, kw_only=True):
         """
         if not _HOST.fullmatch(host):
             raise ConfigError(
-                f"{host!r} is not a valid host origin, such as https://chat.example.com"
+                f"{host!r} is not a valid host origin; use an origin such as "
+                "https://chat.example.com"
             )
         headers = {
             "content-type": "text/html; charset=utf-8",

@@ -225,7 +225,11 @@ class ServerTasks:
     async def _own_task(self, call: Call) -> TaskRecord:
         record = await self._find(call, call.params.task_id)
         if record is None:
-            log.info("%s by %s: no such task", call.name, owner_of(call) or "an anonymous caller")
+            log.info(
+                "%s by %s refers to an unknown task",
+                call.name,
+                owner_of(call) or "an anonymous caller",
+            )
             raise InvalidParams(
                 f"There is no task with the id {call.params.task_id!r}; it may have expired",
                 parameter="taskId",

@@ -61,7 +61,9 @@ def task_support(
     """Check a tool's options and return its task support; None if the tool never runs as a task."""
     if mode is None:
         if resumable:
-            raise ConfigError(f'Tool {name!r}: resumable=True needs task="optional" or "required"')
+            raise ConfigError(
+                f'Tool {name!r}: resumable=True requires task="optional" or "required"'
+            )
         return None
     if mode not in ("optional", "required"):
         raise ConfigError(f'Tool {name!r}: task={mode!r} must be "optional" or "required"')

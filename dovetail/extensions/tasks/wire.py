@@ -127,7 +127,7 @@ def mark_completed(record: TaskRecord, result: Any, limits: Limits) -> TaskRecor
     encoded."""
     if not isinstance(result, ToolResult):
         raise InternalError(
-            f"Tool {record.tool!r}: a middleware or extension returned a {type(result).__name__}, "
+            f"Tool {record.tool!r}: middleware or an extension returned a {type(result).__name__}, "
             "which is not a tool result"
         )
     return _ended(
