@@ -64,7 +64,7 @@ class SkillEntry(Wire, kw_only=True):
 
     @property
     def name(self) -> str:
-        """The name of the skill. It is only a label: two skills may have the same name."""
+        """The name of the skill. A name is only a label: two skills may have the same name."""
         return str(self.frontmatter.get("name", ""))
 
     @property

@@ -66,8 +66,8 @@ def telemetry(
     Args:
         tracer_provider: The provider that receives spans (default: the program's global provider).
         meter_provider: The provider that receives metrics (default: the program's global provider).
-        incoming: Whether a server continues the caller's trace. If False, it starts a new trace
-            that is linked to the caller's.
+        incoming: Whether a server continues the caller's trace. If False, the server starts a new
+            trace that is linked to the caller's.
         baggage: Whether to send and accept baggage, which may contain personal data.
 
     Raises:

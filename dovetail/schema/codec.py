@@ -138,7 +138,7 @@ def top_package(cls: Any) -> str:
 
 
 def is_pydantic(thing: Any) -> bool:
-    """Whether pydantic must handle this type, or this note on a type."""
+    """Whether pydantic must handle this type or this annotation."""
     return "pydantic" in sys.modules and (
         hasattr(thing, "__get_pydantic_core_schema__")
         or hasattr(thing, "__pydantic_validator__")

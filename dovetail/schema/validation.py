@@ -14,7 +14,7 @@ The engine decides whether a value is valid in time that is linear in the size o
 engine recurses into the value, and a stack overflow would end the process. So if the schema is
 recursive, the depth of the value is checked first. Explaining a failure can be very expensive:
 gigabytes of errors for a long list, exponential time for a recursive schema with alternatives. So
-the engine is asked for reasons only if they are cheap.
+the engine is asked for reasons only if finding them is cheap.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -204,7 +204,8 @@ def _refuse_network(uri: str) -> Any:
 
 
 class _SchemaSurvey:
-    """A walk through a schema that raises SchemaError if the schema is unbounded or incomplete."""
+    """A walk through a schema, which raises SchemaError if the schema is unbounded or
+    incomplete."""
 
     def __init__(self, schema: Schema, limits: Limits) -> None:
         self.limits = limits
@@ -296,7 +297,7 @@ class _SchemaSurvey:
                     waiting.append((inner, root, ((place, keyword), name), depth + 1))
 
     def weigh(self, node: Any) -> tuple[int, int, bool]:
-        """Return the weight of a subschema, with its references followed."""
+        """Return the weight of a subschema, including the targets of its references."""
         if not isinstance(node, dict):
             return 1, 0, False
         if id(node) in self.path:

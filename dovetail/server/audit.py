@@ -199,8 +199,8 @@ class Audit(Observer):
 
 
 def _identity(caller: Caller, asker: Caller | Call) -> dict[str, Any]:
-    """Return the fields about the caller. The principal and the address are taken from the request,
-    because they may differ between requests in one session."""
+    """Return the record fields that describe the caller. The principal and the address are taken
+    from the request, because they may differ between requests in one session."""
     info, principal = caller.info, asker.principal
     return {
         "user": None if principal is None else principal.id,

@@ -430,8 +430,8 @@ class Context(Generic[State]):
 
     def close_stream(self) -> None:
         """Close the HTTP connection in the middle of the call, to free it during a long wait. The
-        client reconnects automatically and receives the rest. This works only over HTTP in the
-        handshake era; otherwise, it does nothing.
+        client reconnects automatically and receives the rest of the response. This works only over
+        HTTP in the handshake era; otherwise, it does nothing.
         """
         self._run_on_loop(self._call.connection.close_stream, self._call)
 

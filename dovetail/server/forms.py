@@ -1,8 +1,8 @@
 """Forms that a server uses to ask a user for input in the client's interface, and their answers.
 
-A form is one flat object. Its fields are text, numbers, yes or no, one of several choices, or some
-of several choices; the protocol supports nothing else. `Form.of` creates a form from a type or from
-a JSON schema that already describes a form. The type is any class with fields, or the type of an
+A form is one flat object. Its fields are text, numbers, booleans, single choices or multiple
+choices; the protocol supports nothing else. `Form.of` creates a form from a type or from a JSON
+schema that already describes a form. The type is any class with fields, or the type of an
 individual field, such as `bool` or `Literal["a", "b"]`, which is sent as `{"value": …}`.
 
 The subset of JSON Schema is defined in `_KEYWORDS` and `_FieldSchema`: the keywords for each kind
@@ -74,7 +74,7 @@ class Form(Struct, frozen=True, eq=False):
 
     def accept(self, content: Any) -> Any:
         """Return the data of an answer, with defaults for missing fields. Raise InvalidParams with
-        a sentence about each wrong field."""
+        a sentence about each invalid field."""
         if not isinstance(content, dict | None):
             raise InvalidParams(
                 f"The answer to a form must be an object, got {describe_value(content)}",

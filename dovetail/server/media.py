@@ -81,7 +81,7 @@ class Media:
         return self._data or b""
 
     def base64(self) -> str:
-        """Return the bytes in Base64, in the form in which they are sent."""
+        """Return the bytes in Base64, as sent on the wire."""
         return b64encode(self.data).decode()
 
     def content(self) -> Any:

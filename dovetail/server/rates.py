@@ -193,8 +193,8 @@ class RateLimiter:
             raise Overloaded(text, data={"retryAfter": seconds})
 
     def expect_round(self, call: Call, state: str) -> None:
-        """Admit, once, the request that answers a call's questions. The call itself has already
-        been counted."""
+        """Admit the request that answers a call's questions, but only once. The call itself has
+        already been counted."""
         if (key := self._key(call)) is not None:
             with self._lock:
                 self._paid_rounds[_round_digest(key, state)] = True

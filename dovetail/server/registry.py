@@ -11,10 +11,10 @@ the error names the scopes, so that a client can request them. Without authentic
 components may be used. (On stdio, the caller is the user who runs the process.) Scopes that imply
 other scopes are resolved by the guard when the caller is admitted.
 
-**Pages.** A cursor is a position *by name*: the name of the last item on the previous page. With a
-page size, a list is therefore sorted by name, and a cursor stays valid when items are added or
-removed, and in other processes. Without a page size (the default), a list is a single page in order
-of registration. A page is encoded once per revision and then sent as bytes until the table changes.
+**Pages.** A cursor is a position *by name*: the name of the last item on the previous page. If a
+page size is set, lists are sorted by name, so a cursor stays valid in other processes and when
+items are added or removed. Without a page size (the default), a list is a single page in order of
+registration. A page is encoded once per revision and then sent as bytes until the table changes.
 """
 
 import binascii

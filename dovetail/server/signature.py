@@ -278,7 +278,7 @@ def decode_object(raw: bytes | Raw, name: str) -> dict[str, Any]:
 
 
 def _code(function: Any) -> Any:
-    """Return the function inside partials, methods and callable objects."""
+    """Return the function that partials, methods or callable objects wrap."""
     while True:
         if isinstance(function, functools.partial):
             function = function.func

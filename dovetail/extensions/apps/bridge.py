@@ -138,7 +138,7 @@ class Bridge:
         """The display modes that the view supports; None if the view does not declare any."""
         self._initialized = self._ready = False
         self._sent: list[str] = []
-        """The notifications about the tool call that were already sent."""
+        """The notifications about the tool call that have already been sent."""
         self._queue: list[Json] = []
         """Messages for a view that is not ready yet."""
         self._in_flight = 0

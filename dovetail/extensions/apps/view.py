@@ -1,5 +1,5 @@
-"""Views that a host shows: the document of an app, and the browser policies that restrict it to
-what it requested.
+"""Views that a host shows: the document of an app, and browser policies that grant only the access
+that it requested.
 
     view = await client.read_app("forecast")
     view.html, view.content_security_policy, view.sandbox, view.allow
@@ -64,7 +64,7 @@ class View(Struct, frozen=True, kw_only=True):
     tool: Tool | None = None
     """The tool that the view belongs to; None if it was read by its URI."""
     csp: Csp = Csp()
-    """The origins that the view requests to reach."""
+    """The origins that the view requests access to."""
     permissions: tuple[str, ...] = ()
     """The permissions that the view requests, such as "camera"."""
     domain: str | None = None

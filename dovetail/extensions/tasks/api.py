@@ -1,12 +1,12 @@
-"""Tasks on a server, in both forms: the extension and its request handlers.
+"""The server's side of tasks, in both forms: the extension and its request handlers.
 
 A call to a tool that may run as a task (`TaskSupport`) becomes a task if the caller supports tasks.
 The extension form is used if the caller declared the extension, and the core form if the call
 itself asks for a task. The record is stored before the call is answered with the task. Then the
 tool runs as the same function, with the same context (`RunningTask`). In the extension form, a tool
-that detaches itself runs as a plain call, with all its features, until it detaches. The answers and
-`ctx.once` results that it has so far move to the task. In the core form, a caller that asks for a
-task always receives a task.
+that detaches itself runs as a plain call, with all its features, until it detaches. Its previous
+answers and `ctx.once` results are transferred to the task. In the core form, a caller that asks for
+a task always receives a task.
 
 A task belongs to the principal that started it, and is invisible to all others. If callers are
 anonymous, a task is protected only by its id, which cannot be guessed. Tasks are listed only for

@@ -437,7 +437,8 @@ class TaskManager:
         _last_managers[id(store)] = self
 
     async def _close_loop(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Stop the tasks of a loop after its last lifespan, if tools may rely on the lifespan."""
+        """Stop the tasks of a loop when its last lifespan ends, if tools may rely on the
+        lifespan."""
         tasks = {
             task.asyncio_task: task
             for task in list(self.running.values())

@@ -6,7 +6,7 @@ questions (`ask`, `save_once_result`), and the progress reporter (`update`).
 A question makes the task wait: the question is saved in the record, and the tool continues when an
 answer arrives, through `tasks/update` or on the `tasks/result` stream. Questions and answers are
 saved before anyone is notified and before the tool continues. A client that checks the task in the
-meantime finds them in the record.
+meantime finds its questions and answers in the record.
 
 In the extension form, a client receives only the status of a task. So progress updates become the
 status message, and log messages are dropped. In the core form, progress and log messages are sent
@@ -281,8 +281,8 @@ def fitting_answers(
     """Return the answers to questions that the task asked; raise InvalidParams if an answer does
     not fit its question.
 
-    The record holds everything about a question. So the check has the same result in every process,
-    even before a resumed task has asked the question again.
+    The record contains all data about a question. So the check has the same result in every
+    process, even before a resumed task has asked the question again.
     """
     known = {
         key: answer

@@ -50,7 +50,7 @@ class TaskOrigin(Struct, omit_defaults=True):
 
 
 class TaskRecord(Struct, kw_only=True, omit_defaults=True):
-    """Everything about a task. Times are in seconds since the epoch, as in `time.time()`.
+    """The complete record of a task. Times are in seconds since the epoch, as in `time.time()`.
 
     The names in `field(name=…)` are used in stored records, so changing a name breaks existing
     files.
@@ -91,7 +91,7 @@ class TaskRecord(Struct, kw_only=True, omit_defaults=True):
     once_results: dict[str, bytes] = field(default_factory=dict, name="kept")
     """The results of `ctx.once` by key, as JSON."""
     result: bytes = b""
-    """The result of the tool as JSON, with the fields of every revision."""
+    """The result of the tool as JSON, with the fields from all revisions."""
     is_error: bool = False
     """Whether the result comes from a failed tool."""
     error: dict[str, Any] | None = None
