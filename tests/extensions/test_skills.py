@@ -416,7 +416,7 @@ async def test_a_skill_that_cannot_be_added_leaves_nothing_behind(tmp_path: Path
         assert await client.list_skills() == [] and await client.list_resources() == []
     server.remove_resource("skill://pdf/{+path}")
     server.add_skill(place)
-    with pytest.raises(ConfigError, match="already a skill"):
+    with pytest.raises(ConfigError, match="already exists"):
         server.add_skill(place)
 
 
