@@ -338,16 +338,16 @@ class Service(Protocol):
         """
 
     def session_ended(self, caller: Caller, network: Network | None, seconds: float) -> None:
-        """Record that a session of the handshake era has ended.
+        """Record that a handshake-era session has ended.
 
         Args:
             caller: The caller of the session.
-            network: The network that it ran over, if known.
-            seconds: How long it lasted.
+            network: The network over which the session ran, if known.
+            seconds: How long the session lasted.
         """
 
     def can_ask(self, call: Call) -> bool:
-        """Return whether the handler of a call can ask the client.
+        """Return whether a call's handler can ask the client.
 
         Args:
             call: The call, before it is answered.
@@ -370,7 +370,7 @@ class Service(Protocol):
 
         Args:
             listener: Called with each change, on any thread.
-            watched: Whether to include changes of watched files (default: True).
+            watched: Whether to include changes to watched files (default: True).
 
         Returns:
             A function that removes the listener.
@@ -380,7 +380,7 @@ class Service(Protocol):
         """Return the parameters of a tool that clients repeat in HTTP headers.
 
         Args:
-            tool: The name of the tool; an unknown one has none.
+            tool: The name of the tool. An unknown tool has no such parameters.
         """
 
 
@@ -397,16 +397,17 @@ class Bus(Protocol):
     """Whether this process cannot reach any other process."""
 
     def on(self, topic: str, handler: Callable[[Any], Any]) -> None:
-        """Handle the messages and questions of other processes on a topic.
+        """Handle messages and questions from other processes on a topic.
 
         Args:
-            topic: The topic. It has one handler: the one that was set last.
-            handler: Called with the payload. Its result, or that of its coroutine, is the answer;
-                None means that it has no answer.
+            topic: The topic. Its only handler is the one that was set last.
+            handler: Called with the payload. The result of the handler or of its coroutine is the
+                answer. None means that it has no answer.
         """
 
     def publish(self, topic: str, payload: Any) -> None:
-        """Send a message to every other process. Never blocks and never raises.
+        """Send a message to every other process. This method never blocks and never raises an
+        error.
 
         Args:
             topic: The topic.
@@ -414,7 +415,8 @@ class Bus(Protocol):
         """
 
     async def ask(self, topic: str, payload: Any, timeout: float = 1.0) -> Any:
-        """Ask all other processes, and return the first answer that is not None, or else None.
+        """Ask all other processes. Return the first answer that is not None, or None if there is no
+        such answer.
 
         Args:
             topic: The topic.
@@ -507,7 +509,7 @@ class Guard(Protocol):
     """
 
     async def admit(self, request: HttpRequest, public_url: PublicUrl) -> Principal | HttpResponse:
-        """Return who is calling, or the response that refuses the request.
+        """Return the caller's identity, or the response that rejects the request.
 
         Args:
             request: The request, without its body.
@@ -515,18 +517,18 @@ class Guard(Protocol):
         """
 
     async def respond(self, request: HttpRequest, public_url: PublicUrl) -> HttpResponse | None:
-        """Return a page of the guard itself, such as its metadata; None if it has no page at this
-        path.
+        """Return one of the guard's own pages, such as its metadata, or None if the guard has no
+        page at this path.
 
         Args:
-            request: The request; its path is relative to the origin.
+            request: The request. Its path is relative to the origin.
             public_url: The server's public URL.
         """
 
     def challenge(
         self, public_url: PublicUrl, principal: Principal, scopes: tuple[str, ...]
     ) -> Mapping[str, str]:
-        """Return the headers of a response to a caller who was admitted but lacks scopes.
+        """Return the headers for a response to a caller who was admitted but lacks scopes.
 
         Args:
             public_url: The server's public URL.
@@ -545,7 +547,7 @@ class Credentials(Protocol):
 
         Args:
             url: The URL of the server.
-            fetch: Sends the requests that are needed to get a token.
+            fetch: A function that sends the requests required to obtain a token.
         """
 
     async def headers(self, method: str, url: str) -> Mapping[str, str]:
@@ -566,16 +568,16 @@ class Credentials(Protocol):
             answer: The response.
 
         Raises:
-            Unauthorized: Only `authorize` can help (`curable`), or nothing can.
+            Unauthorized: Only `authorize` can solve the problem (`curable`), or nothing can.
         """
 
     def on_response(self, answer: HttpResponse) -> None:
-        """Process any other response, whose headers may matter (nonces).
+        """Process any other response, because its headers may matter (nonces).
 
         Args:
             answer: The response, without its body.
         """
 
     async def authorize(self) -> None:
-        """Perform the login that needs a person, however long it takes, after `on_refused` raised a
-        `curable` Unauthorized."""
+        """Perform an interactive login, which may take any amount of time, after `on_refused`
+        raised a `curable` Unauthorized."""

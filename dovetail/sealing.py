@@ -1,19 +1,20 @@
-"""Tokens that only this server can make: session ids, cursors, the state of a question.
+"""Tokens that only this server can create, such as session ids, cursors and the state of a
+question.
 
 A token is `kind | nonce | body | tag`, in URL-safe base64, so that a header can carry it. The first
-byte says which of two kinds it is. *Encrypted* is AES-GCM, if `cryptography` is installed. *Signed*
-is keyed BLAKE2b, if it is not: anybody who holds the token can read its body, but only the server
-can make or change one. `ring.encrypts` says which kind a ring makes.
+byte identifies one of two kinds. If `cryptography` is installed, tokens are *encrypted* with
+AES-GCM. Otherwise, they are *signed* with keyed BLAKE2b: anybody who holds a token can read its
+body, but only the server can create or change one. `ring.encrypts` says which kind a ring creates.
 
-One key for every kind and purpose is derived from each secret, so a token of one purpose or kind
-never opens as another. A token may also be `bound` to data that it does not contain, such as a user
-or a request; the same data is needed to open it. Both kinds are equally hard to forge, and opening
-a signed token reveals nothing new. So a ring that encrypts opens signed tokens too, and a fleet can
-be upgraded machine by machine. A ring that only signs refuses encrypted tokens.
+For each kind and purpose, a separate key is derived from each secret, so a token for one purpose or
+kind never opens as another. A token may also be `bound` to data that it does not contain, such as a
+user or a request. The same data is required to open it. Both kinds are equally hard to forge, and
+opening a signed token reveals nothing new. So a ring that encrypts also opens signed tokens, and a
+fleet can be upgraded one machine at a time. A ring that only signs rejects encrypted tokens.
 
-The first key seals tokens, and all keys open them. To rotate keys, put the new one in front, and
-drop the old one when the last of its tokens has expired. Nonces are random, which limits one key to
-about 2^32 tokens of one purpose.
+The first key seals tokens, and all keys open them. To rotate keys, put the new key first, and
+remove the old key when the last of its tokens has expired. Nonces are random, which limits each key
+to about 2^32 tokens per purpose.
 
 A token has exactly one spelling, so writing a revoked token differently does not evade the list of
 revoked tokens.
@@ -41,7 +42,7 @@ KeyOrigin: TypeAlias = Literal["configured", "environment", "process"]
 
 
 class Forged(ValueError):
-    """A token that this server did not make, or that it made for another use. The error never says
+    """This server did not create the token, or created it for another use. The error never says
     which."""
 
     def __init__(self) -> None:
@@ -55,7 +56,7 @@ class Cipher(Protocol):
         """Return the body and its tag."""
 
     def decrypt(self, nonce: bytes, sealed: bytes, bound: bytes, /) -> bytes:
-        """Return the data; raise an error if anything was changed."""
+        """Return the data. Raise an error if anything was modified."""
 
 
 class _Signer(Struct, frozen=True, eq=False):
@@ -81,7 +82,7 @@ class _Signer(Struct, frozen=True, eq=False):
 class KeyRing:
     """A ring of keys that seals bytes into tokens and opens them again.
 
-    A purpose is a fixed word in the program; it never comes from a request.
+    A purpose is a fixed word in the program and never comes from a request.
     """
 
     __slots__ = ("_ciphers", "_forgery_errors", "_makers", "_roots", "origin")
@@ -94,7 +95,8 @@ class KeyRing:
         self._ciphers: dict[tuple[int, str], list[Cipher]] = {}
         """The ciphers by kind and purpose, one for each key."""
         self._makers: dict[int, Callable[[bytes], Cipher]] = {}
-        """The function that makes a cipher from a key, by kind; loaded on first use."""
+        """The function that creates a cipher from a key, by kind. Each function is loaded on first
+        use."""
         self._forgery_errors: tuple[type[Exception], ...] = (Forged,)
 
     @property
@@ -104,15 +106,15 @@ class KeyRing:
         return ENCRYPTED in (self._makers or self._load_makers())
 
     def seal(self, purpose: str, data: bytes, *, bound: bytes = b"") -> str:
-        """Return a token for these bytes. No two tokens are alike, even for the same bytes."""
+        """Return a token for these bytes. Every token is different, even for the same bytes."""
         kind = ENCRYPTED if self.encrypts else SIGNED
         nonce = os.urandom(NONCE_BYTES)
         cipher = (self._ciphers.get((kind, purpose)) or self._derive_ciphers(kind, purpose))[0]
         return _to_text(b"%c%b%b" % (kind, nonce, cipher.encrypt(nonce, data, bound)))
 
     def open(self, purpose: str, token: str, *, bound: bytes = b"") -> bytes:
-        """Return the bytes that were sealed for this purpose and with this `bound`. Any other token
-        raises Forged."""
+        """Return the bytes that were sealed for this purpose and with this `bound`. Raise Forged
+        for any other token."""
         try:
             raw = _from_text(token)
         except ValueError:
@@ -155,8 +157,8 @@ class KeyRing:
 
 
 def key_ring(keys: Sequence[Key] | None = None) -> KeyRing:
-    """Return the ring of these keys. By default, use those in `DOVETAIL_KEYS`, or else a key that
-    the processes of this program share."""
+    """Return the ring for these keys. By default, use the keys in `DOVETAIL_KEYS` or, if it is not
+    set, a key that the processes of this program share."""
     if keys is not None:
         listed = [keys] if isinstance(keys, str | bytes) else keys
         return KeyRing(_check_keys(listed, "the keys"), "configured")

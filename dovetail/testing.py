@@ -1,5 +1,5 @@
 """The test kit: a server and a client in one process, a recording of their messages, and a bare
-peer that sends whatever you want.
+peer that sends arbitrary messages.
 
     async with pair(server) as client:                     # in memory, any revision
         assert (await client.call_tool("add", {"a": 1, "b": 2})).data == 3
@@ -45,7 +45,7 @@ class Tape:
     """A recording of messages, in the order in which they were sent.
 
     Attributes:
-        entries: For each message its sender, "client" or "server", and its bytes.
+        entries: The sender of each message ("client" or "server") and its bytes.
     """
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class Tape:
         """Return the messages as decoded JSON.
 
         Args:
-            sender: "client" or "server" (default: the messages of both).
+            sender: "client" or "server" (default: both).
         """
         return [msgspec.json.decode(data) for who, data in self.entries if sender in (None, who)]
 
@@ -72,12 +72,12 @@ class Tape:
 
 
 class Taped:
-    """A channel that records all messages on a tape.
+    """A channel that records all its messages on a tape.
 
     Args:
         channel: The channel that moves the messages.
         tape: The tape to record on.
-        side: Whose end of the channel this is (default: the client's).
+        side: The side that holds this end of the channel (default: the client).
     """
 
     def __init__(self, channel: Channel, tape: Tape, side: Side = "client") -> None:
@@ -91,7 +91,7 @@ class Taped:
 
         Args:
             receive: Called with each message, in order.
-            ended: Called once, at the end.
+            ended: Called once, when the channel has ended.
         """
 
         def record(data: Incoming) -> None:
@@ -111,7 +111,7 @@ class Taped:
         self._channel.send(data)
 
     async def drain(self) -> None:
-        """Wait until there is room in the queue."""
+        """Wait until the queue has room."""
         await self._channel.drain()
 
     async def close(self) -> None:
@@ -163,14 +163,14 @@ async def pair(
     user: Principal | None = None,
     **options: Unpack[PairOptions],
 ) -> AsyncIterator[Client]:
-    """Connect a client to a server in memory, for the duration of the block.
+    """Connect a client to a server in memory for the duration of the block.
 
     Args:
         server: The server.
-        revision: The revision that they speak: a date, "handshake" or "stateless" (default: the
+        revision: The revision that they use: a date, "handshake" or "stateless" (default: the
             newest that both support).
         record: A tape to record all messages on.
-        replay: Whether a handler that asks the client in the stateless era is always run again from
+        replay: Whether a handler that asks the client in the stateless era always runs again from
             its beginning (default: it continues if possible).
         user: The authenticated caller, as a guard would return it.
         **options: The options of `Client`, except those for processes and HTTP.
@@ -204,7 +204,8 @@ class Bare:
         channel: This end of the channel.
 
     Attributes:
-        ended: Done when the other side has closed the channel; its result is the reason, or None.
+        ended: A future that is done when the other side has closed the channel. Its result is the
+            reason, or None.
     """
 
     def __init__(self, channel: Channel) -> None:
@@ -225,20 +226,21 @@ class Bare:
         """Return the next message, as decoded JSON.
 
         Args:
-            timeout: How many seconds to wait for it.
+            timeout: How many seconds to wait for the message.
 
         Raises:
-            TimeoutError: No message arrived in time.
+            TimeoutError: No message arrived before the timeout.
         """
         async with asyncio.timeout(timeout):
             return msgspec.json.decode(await self._inbox.get())
 
     async def ask(self, method: str, params: Any = None, id: Any = 1) -> Any:
-        """Send a request and return the response. Messages that arrive before it are dropped.
+        """Send a request and return the response. Messages that arrive before the response are
+        dropped.
 
         Args:
             method: The method.
-            params: The parameters, if there are any.
+            params: The parameters, if any.
             id: The id of the request.
 
         Raises:
@@ -259,7 +261,7 @@ class Bare:
         """Perform the handshake and return the server's response to `initialize`.
 
         Args:
-            version: The revision to ask for, as a date.
+            version: The revision to request, as a date.
             capabilities: The capabilities to declare (default: none).
         """
         info = {"name": "bare", "version": "0"}
@@ -279,7 +281,7 @@ class Bare:
 
 @asynccontextmanager
 async def bare(server: Server) -> AsyncIterator[Bare]:
-    """Connect a bare peer to a server in memory, for the duration of the block.
+    """Connect a bare peer to a server in memory for the duration of the block.
 
     Args:
         server: The server.

@@ -6,8 +6,8 @@ overwrites the line. Direction marks change the order in which text is shown, an
 characters make one name look like another.
 
     escape_unsafe   for a terminal: each unsafe character becomes a visible escape such as `\x1b`
-    one_line        for a message: one line of bounded length, with unsafe characters as spaces
-    quote           for a message: a value in quotes, as Python would write it, of bounded length
+    one_line        for a message: one line of limited length, with spaces for unsafe characters
+    quote           for a message: a value in quotes, as Python would write it, of limited length
     strip_unsafe    for a name that is compared or shown alone: unsafe characters are removed
 
 Escapes are meant for human readers: a backslash in the original text is not doubled. The joiners
@@ -17,7 +17,7 @@ U+200C and U+200D are kept, because Persian, Hindi and emoji need them.
 import re
 
 MAX_MESSAGE_CHARS = 300
-"""The number of characters of a peer's text that a message repeats."""
+"""The number of characters from a peer's text that a message repeats."""
 MAX_QUOTED_CHARS = 200
 
 # Controls (C0 except tab and newline, DEL, C1), direction marks and overrides, invisible format
@@ -33,7 +33,7 @@ _JOINERS = re.compile("[\u200c\u200d]")
 def escape_unsafe(text: str, *, keep_newlines: bool = False) -> str:
     """Escape every character that could control a terminal or that cannot be seen.
 
-    Newlines and tabs are escaped too, unless `keep_newlines` is set.
+    Newlines and tabs are also escaped, unless `keep_newlines` is set.
     """
     text = _UNSAFE.sub(_escape, text.replace("\r\n", "\n"))
     return text if keep_newlines else text.replace("\n", r"\n").replace("\t", r"\t")
@@ -45,24 +45,24 @@ def escape_json(text: str) -> str:
 
 
 def strip_unsafe(text: str) -> str:
-    """Remove unsafe characters and joiners; runs of white space become one space."""
+    """Remove unsafe characters and joiners, and replace each run of white space with one space."""
     return _JOINERS.sub("", _UNSAFE.sub("", " ".join(text.split())))
 
 
 def one_line(text: str, max_chars: int = MAX_MESSAGE_CHARS) -> str:
-    """Return a peer's text as part of a message: printable, on one line, of bounded length."""
+    """Return a peer's text for use in a message: printable, on one line and of limited length."""
     line = "".join(char if char.isprintable() else " " for char in text[: max_chars + 1]).strip()
     return line if len(text) <= max_chars else f"{line[:max_chars]}…"
 
 
 def quote(value: bytes | str, max_chars: int = MAX_QUOTED_CHARS) -> str:
-    """Return a peer's value in quotes, with escapes, of bounded length."""
+    """Return a peer's value in quotes, with escapes and of limited length."""
     text = value if isinstance(value, str) else value.decode("latin-1")
     return repr(text if len(text) <= max_chars else f"{text[:max_chars]}…")
 
 
 def with_article(noun: str) -> str:
-    """Return the noun with "a" or "an" before it."""
+    """Return the noun with "a" or "an" in front of it."""
     return f"{'an' if noun[0].lower() in 'aeiou' else 'a'} {noun}"
 
 

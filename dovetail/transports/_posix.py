@@ -1,9 +1,9 @@
 """Pipes and process groups on Linux, macOS and other POSIX systems.
 
 `_windows.py` defines the same names. The pipes are non-blocking, and the event loop polls them. It
-also polls a pidfd to notice when a process exits; without pidfds, a thread waits for the exit.
-Either way, the leader of a group is reaped only after the group has been killed: until then, no
-other group can get its ID.
+also polls a pidfd to notice when a process exits; without pidfds, a thread waits for the exit. In
+both cases, the leader of a group is reaped only after the group has been killed, so that no other
+group can receive its ID before then.
 """
 
 import asyncio
@@ -31,15 +31,15 @@ SMALL_CHUNK_BYTES, LARGE_CHUNK_BYTES = 64 * KIB, 256 * KIB
 
 
 def resolve(argv: list[str], path: str | None) -> list[str]:
-    """Return the command unchanged: the system looks up the program itself."""
+    """Return the command unchanged, because the system looks up the program itself."""
     return argv
 
 
 def read(
     loop: asyncio.AbstractEventLoop, pipe: IO[bytes], feed: Callable[[bytes], None]
 ) -> Callable[[], Any]:
-    """Pass each chunk read from the pipe to `feed`, one per loop iteration, and an empty chunk at
-    the end. Return a function that stops reading."""
+    """Pass each chunk read from the pipe to `feed`, one per loop iteration, then an empty chunk at
+    the end of the input. Return a function that stops reading."""
     descriptor, size = pipe.fileno(), SMALL_CHUNK_BYTES
 
     def ready() -> None:
@@ -68,8 +68,8 @@ def pollable(descriptor: int) -> bool:
 
 
 def _enlarge(descriptor: int) -> None:
-    """Enlarge a pipe to allow fewer, larger reads. If the system refuses, the pipe keeps its
-    size."""
+    """Enlarge a pipe to allow fewer, larger reads. If the system does not allow it, the pipe keeps
+    its size."""
     if sys.platform == "linux":
         import fcntl
 
@@ -82,9 +82,9 @@ def _enlarge(descriptor: int) -> None:
 class PosixPipeWriter:
     """A line writer for a pipe.
 
-    The first line of a loop iteration is written at once; if the peer sends one request at a time,
-    it is the only line. The other lines of that iteration are written as one block at its end, and
-    each byte is copied once.
+    The first line in a loop iteration is written immediately. If the peer sends one request at a
+    time, it is the only line. The other lines in that iteration are written as one block when it
+    ends, and each byte is copied once.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class PosixPipeWriter:
             self._flush()
 
     def close(self) -> None:
-        """Close the pipe once everything has been written."""
+        """Close the pipe after everything has been written."""
         self._closing = True
         if not self._pending:
             self._pipe.close()

@@ -1,10 +1,10 @@
-"""Pipes and process groups on Windows, where the event loop can poll neither.
+"""Pipes and process groups on Windows, where the event loop cannot poll them.
 
-`_posix.py` defines the same names. Each pipe is read or written by a thread, which also closes it:
+`_posix.py` defines the same names. A thread reads or writes each pipe and also closes it, because
 closing a pipe during a blocked read hangs. A reading thread continues only after the loop has
 processed its last chunk, so it buffers no more than a polled pipe does. A job object holds the
-process and its children. When the job is closed, the system kills them all; killing this process
-closes the job, too.
+process and its children. When the job is closed, the system kills all of them. Killing this process
+also closes the job.
 """
 
 import asyncio
@@ -60,8 +60,8 @@ def resolve(argv: list[str], path: str | None) -> list[str]:
 def read(
     loop: asyncio.AbstractEventLoop, pipe: IO[bytes], feed: Callable[[bytes], None]
 ) -> Callable[[], Any]:
-    """Pass each chunk read from the pipe to `feed`, one per loop iteration, and an empty chunk at
-    the end. Return a function that stops reading."""
+    """Pass each chunk read from the pipe to `feed`, one per loop iteration, then an empty chunk at
+    the end of the input. Return a function that stops reading."""
     taken = threading.Semaphore(0)
     stopped = threading.Event()
 
@@ -87,7 +87,7 @@ def read(
 
 
 def pollable(descriptor: int) -> bool:
-    """Return True: on Windows, a thread reads every descriptor."""
+    """Return True, because a thread reads every descriptor on Windows."""
     return True
 
 
@@ -119,12 +119,12 @@ class WindowsPipeWriter:
             self._queue.put(data)
 
     def close(self) -> None:
-        """Close the pipe once everything has been written."""
+        """Close the pipe after everything has been written."""
         self._closing = True
         self._queue.put(None)
 
     def abort(self) -> None:
-        """Close the pipe. Its reader is gone, so no write blocks the thread."""
+        """Close the pipe. Its reader has exited, so no write blocks the thread."""
         self.close()
         self._pending = 0
         self.room.set()
@@ -187,7 +187,8 @@ class WindowsJob:
         return lambda: None
 
     def terminate(self) -> None:
-        """Kill the job: a process without a window, on its own console, cannot be asked to exit."""
+        """Kill the job, because a process without a window and on its own console cannot be asked
+        to exit."""
         self.kill()
 
     def kill(self) -> None:
@@ -201,7 +202,7 @@ class WindowsJob:
 
 
 def _job(pid: int) -> tuple[Callable[[], Any], Callable[[], Any]]:
-    """Put a process into a new job. Return one function that kills the job and one that closes
+    """Put a process into a new job. Return a function that kills the job and a function that closes
     it."""
     if sys.platform != "win32":
         raise NotImplementedError
@@ -242,7 +243,8 @@ def _job(pid: int) -> tuple[Callable[[], Any], Callable[[], Any]]:
 
 
 def write_now(descriptor: int, data: bytes) -> None:
-    """Write the data. This may block on a pipe, which cannot be checked beforehand on Windows."""
+    """Write the data. The write may block on a pipe, because Windows cannot check this
+    beforehand."""
     os.write(descriptor, data)
 
 

@@ -93,12 +93,12 @@ def test_what_is_no_identifier_is_refused_with_an_example(id: Any) -> None:
     [
         (
             {"methods": [Method("tools/call", "client", Params, Result)]},
-            "tools/call belongs to the core",
+            "tools/call is a core method",
         ),
-        ({"methods": [Method("ping", "client", Params, Result)]}, "ping belongs to the core"),
+        ({"methods": [Method("ping", "client", Params, Result)]}, "ping is a core method"),
         (
             {"methods": [Method("server/discover", "client", Params)], "handshake": False},
-            "server/discover belongs to the core",
+            "server/discover is a core method",
         ),
         ({"handlers": {"x/do": nothing}}, "x/do has a handler but is not listed in methods"),
         (
@@ -257,7 +257,7 @@ def test_the_refusal_names_what_to_declare() -> None:
     refusal = missing_extension("This tool", ID)
     assert refusal.code == -32021
     assert refusal.data == {"requiredCapabilities": {"extensions": {ID: {}}}}
-    assert refusal.message == f"This tool needs a client that declares the extension {ID}"
+    assert refusal.message == f"This tool requires a client that declares the extension {ID}"
 
 
 # Wrappers.
@@ -591,8 +591,8 @@ async def test_no_more_notifications_are_heard_at_once_than_requests_may_be_in_f
             go.clear()
         go.set()
     warned = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert warned == [
-        "Refused a notifications/x/told: 5 notifications are being handled; the limit is 5"
+    assert [text.partition(": ")[2] for text in warned] == [
+        "rejected a notifications/x/told: 5 notifications are already being handled; the limit is 5"
     ], "and once only"
 
 

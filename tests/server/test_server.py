@@ -347,8 +347,8 @@ async def test_an_isolated_tool_runs_in_a_child_that_can_be_ended() -> None:
     [
         ({"threads": 0}, "threads=0.*must be at least 1"),
         ({"incoming": -5}, "incoming=-5.*must be a non-negative integer"),
-        ({"timeout": "5"}, "timeout='5'.*must be a number"),
-        ({"in_flight": 1.5}, "in_flight=1.5.*whole number"),
+        ({"timeout": "5"}, "timeout='5'.*must be a non-negative number"),
+        ({"in_flight": 1.5}, "in_flight=1.5.*non-negative integer"),
         ({"timeout": float("nan")}, "timeout=nan"),
         ({"threads": True}, "threads=True"),
         ({"shutdown": None}, "shutdown=None"),

@@ -1,1 +1,1 @@
-"""MCP over HTTP: a server endpoint and a client, both for every era."""
+"""MCP over HTTP: a server endpoint and a client, which support every era."""

@@ -1,1 +1,1 @@
-"""The client side of HTTP: a channel to a server of any era, and single requests."""
+"""The client side of HTTP: a channel to a server from any era, and individual requests."""

@@ -1,4 +1,4 @@
-"""A client's HTTP channel, for every era.
+"""A client's HTTP channel, which supports every era.
 
 Each message is sent in its own POST, by its own task. The response, either one JSON body or an
 event stream, is passed to `receive`. The eras differ as follows:
@@ -11,10 +11,10 @@ event stream, is passed to `receive`. The eras differ as follows:
     HTTP+SSE    A server of the first revision is recognised by its refusal of `initialize`. From
                 then on, `sse.py` handles the session.
 
-**A request without a response** fails at once (`LostReply`). The error says whether the request may
-have arrived (`sent`). If nothing more can arrive, because the server is unreachable or has ended
-the session, the channel ends and its owner opens another. Requests in flight then get a moment to
-finish or fail on their own.
+**A request without a response** fails immediately (`LostReply`). The error says whether the request
+may have arrived (`sent`). If nothing more can arrive, because the server is unreachable or has
+ended the session, the channel ends and its owner opens another. Requests in flight then have a
+moment to finish or fail.
 
 **Refusals** become errors according to their status (`error_for_status`). A body that is a JSON-RPC
 error is passed on, unless the status shows that the server did not examine the message (401, 403,
@@ -71,29 +71,28 @@ DISCOVER = "server/discover"
 INITIALIZED = {revision.wire_name("notifications/initialized") for revision in ALL}
 CANCELLED = {revision.wire_name("notifications/cancelled") for revision in ALL}
 HANDSHAKE = {INITIALIZE} | INITIALIZED
-"""Messages that must have arrived before the next one is sent."""
+"""The messages that must have arrived before the next message is sent."""
 STATELESS_ERROR_CODES = {
     error.code for error in (HeaderMismatch, MissingCapability, UnsupportedVersion, MethodNotFound)
 }
-"""Codes of the errors that a server of the stateless era returns for messages that it
-understood."""
+"""The codes of the errors that a stateless-era server returns for messages that it understood."""
 UNEXAMINED_STATUSES = {401, 403, 429, *range(500, 600)}
-"""Statuses that say nothing about the era, because the server did not examine the message."""
+"""The statuses that say nothing about the era, because the server did not examine the message."""
 SSE_SERVER_STATUSES = {400, 404, 405}
-"""The statuses with which an HTTP+SSE server refuses a POST."""
+"""The statuses with which an HTTP+SSE server rejects a POST."""
 TRANSIENT_STATUSES = {429, *range(500, 600)} - {501}
-"""Statuses after which another attempt may succeed."""
+"""The statuses after which another attempt may succeed."""
 GRACE_SECONDS = 1.0
 """How long requests in flight may take to finish or fail after the session is lost."""
 CLOSE_SECONDS = 2.0
-"""How long it may take to end a session."""
+"""How long ending a session may take."""
 RETRY_SECONDS = 1.0
-"""How long to wait before resuming a broken stream, if the server does not say."""
+"""How long to wait before resuming a broken stream, if the server does not specify a time."""
 MIN_RETRY_SECONDS = 0.01
-"""The minimum wait before resuming a stream, whatever the server says."""
+"""The minimum wait before resuming a stream, even if the server specifies a shorter one."""
 MAX_RETRY_SECONDS = 30.0
 MAX_ATTEMPTS = 10
-"""How many consecutive attempts may fail."""
+"""The maximum number of consecutive failed attempts."""
 STABLE_SECONDS = 0.5
 """A stream that lasted this long counts as a successful attempt."""
 
@@ -101,8 +100,8 @@ STABLE_SECONDS = 0.5
 class HttpChannel:
     """One session over HTTP.
 
-    `header_params` maps the server's tools to their header parameters. Earlier channels have filled
-    it, and this channel adds to it.
+    `header_params` maps the server's tools to their header parameters. It contains entries from
+    earlier channels, and this channel adds to it.
     """
 
     network = HTTP
@@ -121,27 +120,27 @@ class HttpChannel:
         self._on_end: OnClose | None = None
         self._tasks = TaskSet()
         self._waiting: dict[Id, asyncio.Task[None]] = {}
-        """The tasks of requests that have no response yet."""
+        """The tasks for requests that have no response yet."""
         self._slots = asyncio.Semaphore(limits.in_flight)
         self._handshake: asyncio.Task[None] | None = None
-        """The task that sends the latest handshake message; all other messages wait for it."""
+        """The task that sends the latest handshake message. All other messages wait for it."""
         self._listener: asyncio.Task[None] | None = None
         self._opened = False
         self._unsent: list[Id] | None = None
-        """Requests made while the channel is ending. They are never sent, and fail when it has
-        ended."""
+        """Requests made while the channel is ending. They are never sent, and fail when the channel
+        has ended."""
         self._sse: Channel | None = None
         self._time_left: Callable[[Id], float | None] = lambda id: None
         self._closed = False
         self._refused_initialized: bytes | None = None
-        """The last message of the handshake, if the server refused it because the user must log in.
-        It is sent again before any other message."""
+        """The last handshake message, if the server rejected it because the user must log in. It is
+        sent again before any other message."""
         self._listener_needs_login = False
-        """Whether the server refused the notification stream because the user must log in. The
-        stream is requested again after the next request that is accepted."""
+        """Whether the server rejected the request for a notification stream because the user must
+        log in. The stream is requested again after the next accepted request."""
         self.on_stream_reopened: Callable[[], None] | None = None
-        """Called when the notification stream has been reopened: the server may have lost the
-        subscriptions and the log level."""
+        """A function that is called when the notification stream has been reopened, because the
+        server may have lost the subscriptions and the log level."""
 
     # the channel
 
@@ -176,7 +175,8 @@ class HttpChannel:
         self, pause: Callable[[bool], None], time_left: Callable[[Id], float | None]
     ) -> None:
         """Set the deadline callbacks. `pause` is called when the credentials start and stop
-        handling a refusal; `time_left` returns the seconds that a request has left."""
+        handling a rejected request. `time_left` returns the number of seconds that a request has
+        left."""
         self._transport.pause, self._time_left = pause, time_left
 
     def set_methods(self, find: Callable[[str], Method | None]) -> None:
@@ -185,12 +185,11 @@ class HttpChannel:
         self._headers.find_method = find
 
     def learn_tools(self, tools: list[Tool]) -> list[Tool]:
-        """Remember which parameters are sent in headers, and return the tools that can be
-        called."""
+        """Remember which parameters are sent in headers. Return the tools that can be called."""
         return self._headers.learn_tools(tools)
 
     async def drain(self) -> None:
-        """Wait until there is room for another message."""
+        """Wait until another message can be sent."""
         if self._sse is not None:
             await self._sse.drain()
         while len(self._waiting) >= self._limits.in_flight:
@@ -220,8 +219,8 @@ class HttpChannel:
     async def _deliver(
         self, message: OutgoingMessage, data: bytes, handshake: "asyncio.Task[None] | None"
     ) -> None:
-        """Post a message after the handshake, and make sure that a request gets a response or an
-        error."""
+        """Post a message after the handshake, and make sure that a request receives a response or
+        an error."""
         request_id = message.request_id
         try:
             if handshake is not None and not handshake.done():
@@ -256,8 +255,8 @@ class HttpChannel:
             await asyncio.sleep(min(pause, self._limits.timeout_max))
 
     def _max_pause(self, message: OutgoingMessage) -> float:
-        """Return how long a busy server may postpone a message. If it asks for more, the message
-        fails at once."""
+        """Return how long a busy server may postpone a message. If the server asks for more time,
+        the message fails immediately."""
         left = None if message.request_id is None else self._time_left(message.request_id)
         opening = self._limits.probe_timeout / 2 if self._is_opening(message) else inf
         return min(opening, inf if left is None else left)
@@ -319,7 +318,7 @@ class HttpChannel:
         self._receive(data)
 
     def _take(self, event: Event, position: "_StreamPosition") -> bool:
-        """Handle an event of a stream. Return False, because the stream continues."""
+        """Handle an event from a stream. Return False, because the stream continues."""
         position.advance(event)
         if event.name == "message" and event.data:
             self._receive_message(event.data)
@@ -364,8 +363,8 @@ class HttpChannel:
         position: "_StreamPosition",
         read: Callable[[HttpReply], Awaitable[None]],
     ) -> HttpReply | None:
-        """Request a stream from the given position and read it. Return the refusal if another
-        attempt would be useless."""
+        """Request a stream from the given position and read it. Return the response if it shows
+        that another attempt would be useless."""
         headers = {"Accept": content_type, **self._headers.for_session()}
         if position.last_event_id is not None:
             headers["Last-Event-ID"] = position.last_event_id
@@ -430,8 +429,8 @@ class HttpChannel:
     # notifications and requests of the server
 
     async def _listen(self) -> None:
-        """Keep a stream open for messages that answer no request, or poll for them. Stop if the
-        server offers neither."""
+        """Keep a stream open for messages that do not answer a request, or poll for them. Stop if
+        the server supports neither."""
         position, failures, opened = _StreamPosition(), 0, 0
 
         async def poll(reply: HttpReply) -> None:
@@ -480,7 +479,8 @@ class HttpChannel:
     # HTTP+SSE
 
     async def _try_sse(self, message: OutgoingMessage, data: bytes, timeout: float) -> bool:
-        """Try HTTP+SSE with a server that does not accept a POST here. Return whether it works."""
+        """Try HTTP+SSE with a server that does not accept a POST at this URL. Return whether it
+        works."""
         from ..sse import connect_sse
 
         try:
@@ -509,8 +509,8 @@ class HttpChannel:
             task.cancel()
 
     def _break(self, reason: ConnectionClosed) -> None:
-        """End the channel, because nothing more can arrive, after a grace period for requests in
-        flight."""
+        """End the channel after a grace period for requests in flight, because nothing more can
+        arrive."""
         if self._unsent is not None or self._closed:
             return
         self._unsent = []
@@ -551,7 +551,7 @@ class _StreamPosition:
         self.last_event_id: str | None = None
         self.events = 0
         self.failures = 0
-        """Failed attempts since the last event."""
+        """The number of failed attempts since the last event."""
         self.was_open = False
         self.retry = RETRY_SECONDS
 
@@ -565,7 +565,7 @@ class _StreamPosition:
             self.retry = max(event.retry / 1000, MIN_RETRY_SECONDS)
 
     async def pause(self) -> None:
-        """Wait as long as the server asked, and longer after each failure."""
+        """Wait for the time that the server specified, and longer after each failure."""
         failures, self.failures = self.failures, self.failures + 1
         grown = backoff(failures - 1, RETRY_SECONDS, MAX_RETRY_SECONDS) if failures else 0.0
         await asyncio.sleep(max(self.retry, grown))

@@ -1,9 +1,9 @@
-"""Single HTTP requests outside a session.
+"""Individual HTTP requests outside a session.
 
-Authorization flows use `fetch`. Its URL comes from a server, so it is not trusted: `fetch` follows
-no redirects, decompresses nothing, and limits the size and time of the response. It also refuses
-private addresses (`net.py`) unless they are allowed. Behind a proxy, only the proxy sees the
-address, so only a literal address in the URL can be checked.
+Authorization flows use `fetch`. Its URL comes from a server, so it is not trusted: `fetch` does not
+follow redirects or decompress anything, and limits the size and time of the response. It also
+rejects private addresses (`net.py`) unless they are allowed. Behind a proxy, only the proxy sees
+the address, so only a literal address in the URL can be checked.
 
 `post_json` sends one POST to a web API, with retries. If the service is busy (429 and some 5xx),
 the request is repeated after the time in `Retry-After`, or after a pause that doubles each time. If
@@ -38,10 +38,11 @@ from .http_transport import (
 )
 
 BUSY_STATUSES = {429, 500, 502, 503, 504, 529}
-"""Statuses after which a request is repeated."""
+"""The statuses after which a request is repeated."""
 MIN_PAUSE_SECONDS, FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.2, 0.5, 8.0
 VERSION_HEADER = {"mcp-protocol-version": HANDSHAKE[-1].version}
-"""Sent with requests for metadata: older servers, with metadata at their origin, require it."""
+"""The header sent with requests for metadata, because older servers with metadata at their origin
+require it."""
 MAX_RESPONSE_BYTES, TIMEOUT_SECONDS = 1024 * KIB, 20.0
 
 
@@ -54,7 +55,7 @@ async def fetch(
     verify: Any = True,
     proxy: str | None = None,
 ) -> HttpResponse:
-    """Send one request and return the response, whatever its status. `private` allows private
+    """Send one request and return the response, regardless of its status. `private` allows private
     addresses."""
     name, check = request.url.partition("?")[0], _AddressCheck(private)
     try:
@@ -68,8 +69,9 @@ async def fetch(
 
 
 def fetcher(peers: PeerAddresses, trusted_urls: Collection[str] = (), **options: Any) -> Fetch:
-    """Return the `fetch` function for a client of one server. A server on a private network may
-    refer to others there, and the URLs that the user named (`trusted_urls`) may be anywhere."""
+    """Return the `fetch` function for one server's client. A server on a private network may refer
+    to other servers on that network, and the URLs that the user specified (`trusted_urls`) may be
+    anywhere."""
 
     async def fetch_for_server(request: HttpRequest) -> HttpResponse:
         if request.method == "GET":
@@ -181,7 +183,8 @@ async def post_json(
 
 
 def _pause(retry_after: str, attempt: int) -> float:
-    """Return the seconds until the next attempt, from `Retry-After` or by exponential backoff."""
+    """Return the number of seconds until the next attempt, from `Retry-After` or by exponential
+    backoff."""
     seconds = parse_retry_after(retry_after)
     if seconds is None:
         return backoff(attempt, FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS)

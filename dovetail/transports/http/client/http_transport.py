@@ -1,12 +1,13 @@
 """HTTP for clients, on top of aiohttp: send a request, return the reply, and turn every failure
 into a one-line error.
 
-Failures are raised as `ConnectionClosed`, whose `sent` tells whether the request may have arrived.
-An unknown host and a failure of TLS are a `ConnectFailed`, because another attempt would fail too.
-Redirects that keep the message (307 and 308) are followed and remembered, so a missing slash costs
-only one extra request. The user's headers, credentials (`send_with_auth.py`) and session ids are
-never sent to another origin. Only connecting has a timeout here: the caller decides how long to
-wait for a response. Proxies come from the environment; netrc files and cookies are not used.
+Failures are raised as `ConnectionClosed`, whose `sent` says whether the request may have arrived.
+An unknown host or a TLS failure is raised as `ConnectFailed`, because another attempt would also
+fail. Redirects that keep the message (307 and 308) are followed and remembered, so a missing slash
+costs only one extra request. The user's headers, credentials (`send_with_auth.py`) and session ids
+are never sent to another origin. In this module, only connecting has a timeout. The caller decides
+how long to wait for a response. Proxy settings come from the environment. Netrc files and cookies
+are not used.
 """
 
 import asyncio
