@@ -1,7 +1,8 @@
 """A YAML 1.2 loader that turns untrusted text into JSON values.
 
-`ruamel.yaml` (the extra `skills`) parses the text into events; the values are built here, without
-the features of YAML that could surprise a reader. The following are refused, with line and column:
+`ruamel.yaml` (the extra `skills`) parses the text into events. This module builds the values,
+without the YAML features that could surprise a reader. The following are rejected, with an error
+that names the line and column:
 
     anchors, aliases    a few lines of them can expand to gigabytes
     tags, directives    they choose a type, or another version of YAML
@@ -10,7 +11,7 @@ the features of YAML that could surprise a reader. The following are refused, wi
     several documents, deep nesting, long text, control characters
 
 Plain scalars follow the core schema of YAML 1.2. A few of them mean something else in YAML 1.1
-(`yes`, `2026-01-31`, `012`); `portable=True` refuses these unless they are in quotes.
+(`yes`, `2026-01-31`, `012`); `portable=True` rejects these unless they are in quotes.
 https://yaml.org/spec/1.2.2/#103-core-schema
 """
 
@@ -26,12 +27,13 @@ if TYPE_CHECKING:
 MAX_CHARACTERS = 64 * 1024
 MAX_DEPTH = 16
 MAX_VALUES = 10_000
-"""Keys, strings, lists and so on; parsing each takes about 50 µs."""
+"""The maximum number of keys, strings, lists and other values, each of which takes about 50 µs to
+parse."""
 
 _CONTROL = re.compile(
     r"[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff\ud800-\udfff]|\r(?!\n)"
 )
-"""Also line breaks that only some parsers recognise."""
+"""Characters that are not allowed, including line breaks that only some parsers recognise."""
 _BAD_ESCAPE = re.compile(r"\\U(?!00(?:0[0-9a-fA-F]|10))[0-9a-fA-F]{8}")
 _INTEGER = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
 _NUMBER = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
@@ -52,7 +54,7 @@ _WORDS = {
 
 
 class YamlError(ValueError):
-    """Text that is not YAML, or that uses a part of YAML that is not supported."""
+    """The text is not YAML, or uses a part of YAML that is not supported."""
 
 
 def load_yaml(text: str, *, portable: bool = False, first_line: int = 1) -> Any:
@@ -60,11 +62,11 @@ def load_yaml(text: str, *, portable: bool = False, first_line: int = 1) -> Any:
 
     Args:
         text: At most `MAX_CHARACTERS` characters.
-        portable: Also refuse plain scalars that other versions of YAML read differently.
+        portable: Whether to reject plain scalars that other versions of YAML read differently.
         first_line: The number of the first line, for error messages.
 
     Raises:
-        YamlError: The text cannot be read; the message starts with the line and column.
+        YamlError: The text cannot be read. The message starts with the line and column.
         ConfigError: `ruamel.yaml` is not installed.
     """
     try:

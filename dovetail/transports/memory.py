@@ -1,4 +1,4 @@
-"""Two channels connected in memory, in one event loop.
+"""Two channels that are connected in memory, in one event loop.
 
 Messages are passed as bytes, so they are encoded and decoded exactly as over a network.
 """

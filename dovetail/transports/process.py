@@ -1,21 +1,22 @@
 """The client side of stdio: a server that runs as a child process, with its pipes as a `Channel`.
 
-**Reading.** Each loop iteration reads one bounded chunk from each pipe, so a flood on stderr cannot
-starve the responses. Output is read even while messages wait to be written. A server may write a
-response before it reads the next request; if reading paused, both sides would wait for each other.
+**Reading.** Each loop iteration reads one limited chunk from each pipe, so a flood on stderr cannot
+starve the responses. Output is read even while messages are waiting to be written. A server may
+write a response before it reads the next request, so if reading paused, both sides would wait for
+each other.
 
-**Writing.** The messages of one loop iteration are sent in one write. If the pipe does not accept
-all of them, the rest follows when there is room. Senders wait in `drain`.
+**Writing.** The messages from one loop iteration are sent in one write. If the pipe does not accept
+all of them, the rest is written when the pipe has room. Senders wait in `drain`.
 
 **The end.** The output, stderr and the process itself end in any order. After the last of them,
-`ended` is called with the reason, which includes the last lines of stderr. If only some have ended,
-the others get a short grace period: a helper process of a dead server may still hold its pipes, or
-a live server may have closed its output.
+`ended` is called with the reason, which includes the last lines of stderr. If only some of them
+have ended, the others have a short grace period: a dead server's helper process may still hold its
+pipes, or a live server may have closed its output.
 
-**Closing** is a sequence of timers: stdin is closed, then the whole process group gets SIGTERM,
+**Closing** is a sequence of timers: stdin is closed, then the whole process group receives SIGTERM,
 then SIGKILL. The sequence continues even if the tasks that wait for it are cancelled. A finalizer
-kills the rest of the group, reaps the leader and closes the pipes. It runs after the end, when the
-channel is garbage-collected, or when the interpreter exits.
+kills the rest of the group, reaps the leader and closes the pipes. The finalizer runs after the
+channel has ended, when the channel is garbage-collected, or when the interpreter exits.
 
 `_posix.py` and `_windows.py` contain the platform-specific code, under the same names.
 """
@@ -49,7 +50,8 @@ else:
 GRACE_SECONDS = 0.25
 """How long the other parts may continue after the output or the process has ended."""
 STDERR_TAIL_BYTES = 8 * KIB
-"""How much of stderr is kept for error messages; also the maximum length of a stderr line."""
+"""The number of bytes of stderr that are kept for error messages, and the maximum length of a
+stderr line."""
 
 INHERITED = system.INHERITED | {
     "PATH",
@@ -76,8 +78,8 @@ REMEDIES = {
 
 
 def safe_environment() -> dict[str, str]:
-    """Return the environment variables that a server inherits: user and system settings, no
-    secrets."""
+    """Return the environment variables that a server inherits, which are user and system settings
+    without secrets."""
     return {
         name: value
         for name, value in os.environ.items()
@@ -98,7 +100,7 @@ async def spawn(
     """Start a server in a safe environment plus the variables in `env`.
 
     Each line that it writes to stderr is passed to `on_stderr` (default: copied to this process's
-    stderr). Messages call it `name` (default: its command line).
+    stderr). Messages refer to the server by `name` (default: its command line).
     """
     argv = list(command)
     shown = name or _command_line(argv)
@@ -159,7 +161,7 @@ class ProcessChannel:
         ]
 
     def send(self, data: bytes) -> None:
-        """Queue one message. All messages of one loop iteration are sent together."""
+        """Queue one message. All messages from one loop iteration are sent together."""
         self._writer.send(data)
 
     async def drain(self) -> None:
@@ -179,7 +181,8 @@ class ProcessChannel:
             await self._done.wait()
 
     def last_lines(self) -> str:
-        """Return the last lines of stderr, as the end of an error message; "" if there are none."""
+        """Return the last lines of stderr for the end of an error message, or "" if stderr is
+        empty."""
         return self._stderr.last_lines()
 
     def _begin_shutdown(self) -> None:
@@ -289,7 +292,7 @@ class _StderrReader:
         self._tail = self._line = b""
 
     def feed(self, chunk: bytes) -> None:
-        """Process a chunk. An empty chunk marks the end."""
+        """Process a chunk. An empty chunk marks the end of stderr."""
         self._tail = (self._tail + chunk)[-STDERR_TAIL_BYTES:]
         *lines, self._line = (self._line + chunk).split(b"\n")
         if len(self._line) > STDERR_TAIL_BYTES or (self._line and not chunk):
@@ -304,7 +307,7 @@ class _StderrReader:
                 )
 
     def last_lines(self) -> str:
-        """Return the tail, from its first complete line, as the end of an error message."""
+        """Return the tail, from its first complete line, for the end of an error message."""
         text = self._tail.decode(errors="replace").strip()
         if len(self._tail) == STDERR_TAIL_BYTES and "\n" in text:
             text = text.partition("\n")[2]
@@ -313,8 +316,8 @@ class _StderrReader:
 
 
 def _echo(line: str) -> None:
-    """Write to stderr as if the server had inherited it, but without blocking: text that cannot be
-    written at once is dropped."""
+    """Write to stderr as if the server had inherited it, but without blocking. Text that cannot be
+    written immediately is dropped."""
     try:
         system.write_now(sys.stderr.fileno(), f"{line}\n".encode(errors="replace"))
     except (AttributeError, io.UnsupportedOperation):  # stderr is missing, or was replaced

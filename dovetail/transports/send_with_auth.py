@@ -1,10 +1,10 @@
-"""Send a request with credentials, over HTTP or as the opening handshake of a WebSocket.
+"""Send a request with credentials, over HTTP or as a WebSocket opening handshake.
 
-The credentials provide the headers. If the server still refuses the request, they are notified and
-may provide better headers: with a renewed token, or with the nonce that the server expects. A
-refused request had no effect, so it may be sent again, up to `MAX_ATTEMPTS` times. Handling a
-refusal may take further requests; meanwhile the caller's deadline is paused (`pause`). A refusal
-that only a person can resolve is raised as `Unauthorized` and handled by the client.
+The credentials provide the headers. If the server still rejects the request, the credentials are
+notified and may provide better headers, with a renewed token or the nonce that the server expects.
+A rejected request had no effect, so it may be sent again, up to `MAX_ATTEMPTS` times. Handling a
+rejection may require further requests. Meanwhile, the caller's deadline is paused (`pause`). A
+rejection that only a person can resolve is raised as `Unauthorized` and handled by the client.
 """
 
 import re
@@ -18,13 +18,13 @@ from ..text import one_line
 T = TypeVar("T")
 AUTH_STATUSES = (401, 403)
 RESTARTING_STATUSES = (500, 502, 503, 504)
-"""The statuses of a server, or of a proxy in front of it, that may soon be back."""
+"""The statuses from a server, or a proxy in front of it, that may soon be available again."""
 MAX_CHALLENGE_CHARS = 16 * 1024
 _API_KEY = re.compile(r"(?:^|,)\s*ApiKey\s", re.IGNORECASE)
 _PARAMETER = re.compile(r'\b(error_description|header)="((?:[^"\\]|\\.)*)"', re.IGNORECASE)
 MAX_ATTEMPTS = 4
-"""Allows for three refusals: an expired token, a missing nonce, and a nonce that expired too
-soon."""
+"""The maximum number of attempts, which allows for three rejections: an expired token, a missing
+nonce, and a nonce that expired too soon."""
 
 
 async def send_with_auth(
@@ -36,9 +36,10 @@ async def send_with_auth(
     drop: Callable[[T], None],
     pause: Callable[[bool], None] = lambda paused: None,
 ) -> T:
-    """Call `send` with the headers of the credentials, again if necessary, and return its result.
+    """Call `send` with the credentials' headers, again if necessary, and return its result.
 
-    `head` returns the status and headers of a result; `drop` releases a result that is not used.
+    `head` returns the status and headers of a result, and `drop` releases a result that is not
+    used.
     """
     if auth is None:
         return await send({})

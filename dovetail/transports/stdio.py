@@ -1,14 +1,14 @@
 """The server side of stdio: one message per line, read from stdin and written to stdout.
 
-At startup, the server claims the real streams. It duplicates stdout and puts stderr in its place,
-so a stray `print` cannot break the protocol. It duplicates stdin and puts the null device in its
-place, so a child process cannot consume messages. Spawned child processes do not inherit the
-duplicates; forked ones close them.
+At startup, the server claims the real streams. It duplicates stdout and replaces it with stderr, so
+a stray `print` cannot break the protocol. It duplicates stdin and replaces it with the null device,
+so a child process cannot consume messages. Spawned child processes do not inherit the duplicates,
+and forked child processes close them.
 
 The event loop polls pipes and sockets itself, without a thread. A thread reads terminals, whose
 mode is shared with the shell, and regular files and the null device, which cannot be polled. While
 the client does not read its responses, they are queued and reading pauses, so memory use stays
-bounded.
+limited.
 """
 
 import asyncio
@@ -90,7 +90,7 @@ class StdioChannel:
             proceed()
 
     def _read(self) -> None:
-        """Read a stream that cannot be polled, in a thread: one chunk at a time, without reading
+        """Read a stream that cannot be polled. A thread reads one chunk at a time, without reading
         ahead."""
         while True:
             try:
@@ -127,7 +127,7 @@ class StdioChannel:
         await self._writer.room.wait()
 
     async def close(self) -> None:
-        """Write the queued messages, within `Limits.shutdown` seconds, and release both streams."""
+        """Write the queued messages within `Limits.shutdown` seconds, then release both streams."""
         if self._closed:
             return
         self._closed = True
@@ -151,7 +151,7 @@ class StdioChannel:
 
 
 def _claim() -> tuple[io.FileIO, io.FileIO]:
-    """Claim stdin and stdout for the protocol, and put harmless streams in their place."""
+    """Claim stdin and stdout for the protocol, and replace them with harmless streams."""
     for descriptor in range(3):
         try:
             os.fstat(descriptor)

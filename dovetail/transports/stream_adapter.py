@@ -6,9 +6,9 @@ part that differs between these streams.
 A server stops reading while its client leaves too much output unread. A client never stops: if each
 side waited for the other to read, both would wait forever.
 
-**The end** is reported by the reading task, because it sees the close code. If a write fails,
-reading usually fails a moment later, so the writing task waits for the reading task to report its
-reason.
+**The end** of the stream is reported by the reading task, because it sees the close code. If a
+write fails, reading usually fails a moment later, so the writing task waits for the reading task to
+report its reason.
 """
 
 import asyncio
@@ -35,13 +35,14 @@ class MessageStream(Protocol):
     """The stream that a `StreamAdapter` reads from and writes to."""
 
     async def listen(self, receive: Receive, drain: Drain) -> None:
-        """Deliver messages until the peer closes the stream. Raise an exception if it breaks."""
+        """Deliver messages until the peer closes the stream. Raise an exception if the stream
+        breaks."""
 
     async def write(self, data: bytes) -> None:
         """Write one message."""
 
     async def close(self) -> None:
-        """Close the stream, whatever its state."""
+        """Close the stream, regardless of its state."""
 
 
 class StreamAdapter:
@@ -88,7 +89,7 @@ class StreamAdapter:
         await self._room.wait()
 
     async def close(self) -> None:
-        """Write the queued messages, within `Limits.shutdown` seconds, and close the stream."""
+        """Write the queued messages within `Limits.shutdown` seconds, then close the stream."""
         if self._closing is None:
             self._closing = asyncio.get_running_loop().create_task(self._close())
         await asyncio.shield(self._closing)
@@ -151,7 +152,7 @@ class StreamAdapter:
 
 
 def describe_os_error(problem: OSError) -> str:
-    """Return a description of a network error, for use in a message."""
+    """Return a description of a network error for use in a message."""
     if reason := getattr(problem, "verify_message", ""):
         return f"its certificate is not trusted ({reason})"
     # if several addresses failed, use the first error

@@ -1,5 +1,5 @@
-"""WebSocket, for servers and clients. Each message is a text frame, and the subprotocol is `mcp`.
-Binary frames are accepted, too.
+"""The WebSocket transport for servers and clients. Each message is a text frame, and the
+subprotocol is `mcp`. Binary frames are also accepted.
 
 **Pings** detect a peer that has vanished. In the client, the WebSocket library sends them every
 `PING_SECONDS`; in the server, the ASGI server sends them.
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 SUBPROTOCOL: Final = "mcp"
 PING_SECONDS: Final = 20.0
-"""Seconds between the client's pings, and the time limit for a pong."""
+"""The number of seconds between the client's pings, which is also the time limit for a pong."""
 NORMAL, GOING_AWAY, POLICY_VIOLATION = 1000, 1001, 1008
 CLOSE_REASONS: Final = {
     1002: "protocol error",
@@ -57,7 +57,7 @@ CLOSE_REASONS: Final = {
 async def accept(
     scope: Mapping[str, Any], receive: AsgiReceive, send: AsgiSend, limits: Limits
 ) -> Channel | None:
-    """Accept the opening handshake of an ASGI scope. Return None if it was refused or if the client
+    """Accept the opening handshake in an ASGI scope. Return None if it was rejected or the client
     has already disconnected."""
     if (await receive())["type"] != "websocket.connect":
         return None
@@ -82,7 +82,7 @@ async def refuse(
     reason: str,
     more: Iterable[tuple[bytes, bytes]] = (),
 ) -> None:
-    """Refuse a client before `accept`: with an HTTP status if the ASGI server supports it,
+    """Reject a client before `accept`, with an HTTP status if the ASGI server supports it,
     otherwise with a close code."""
     if "websocket.http.response" not in (scope.get("extensions") or {}):
         await send(
@@ -103,8 +103,9 @@ async def refuse(
 
 
 class _AsgiWebSocket:
-    """An accepted WebSocket connection of an ASGI server. The ASGI server's message limit should be
-    slightly above ours: it can only close the connection, while we can send an error."""
+    """An accepted WebSocket connection on an ASGI server. The ASGI server's message limit should be
+    slightly higher than ours, because the ASGI server can only close the connection, while we can
+    send an error."""
 
     network = WEBSOCKET
 
@@ -158,8 +159,8 @@ async def connect(
     """Open a WebSocket connection.
 
     `verify` is True, False, an SSL context, or the path of trusted certificates. `proxy` overrides
-    the proxy of the environment. `peers` records the server's address. `shown` is what messages
-    call the URL (default: without its query).
+    the proxy from the environment. `peers` records the server's address. `shown` is the URL as it
+    appears in messages (default: the URL without its query).
     """
     from urllib.request import getproxies
 
@@ -242,7 +243,7 @@ def _translate_errors(name: str, timeout: float) -> Iterator[None]:
 
 
 class _ClientWebSocket:
-    """A connection of the `websockets` library."""
+    """A connection from the `websockets` library."""
 
     network = WEBSOCKET
 
@@ -301,7 +302,7 @@ def _head(result: Any) -> HttpResponse:
 
 
 def _refusal(name: str, refusal: "InvalidStatus", user_headers: Iterable[str]) -> DovetailError:
-    """Return the error for a handshake that the server refused with an HTTP status."""
+    """Return the error for a handshake that the server rejected with an HTTP status."""
     response = refusal.response
     text = (response.body or b"")[:200].decode(errors="replace").strip()
     if response.status_code in AUTH_STATUSES:

@@ -3,10 +3,10 @@
 The parser ends a line at LF, CR or CRLF without waiting for more data: after a chunk that ends with
 CR, an LF at the start of the next chunk is skipped. It searches only new bytes and keeps an
 unfinished line in one growing buffer. Its running time is therefore linear in the length of the
-stream, however the stream is split. Data over the limit is dropped as it arrives and replaced by a
-`TooLong`.
+stream, regardless of how the stream is split. Data that exceeds the limit is dropped as it arrives
+and replaced by a `TooLong`.
 
-An event is returned if it has data, an id or a `retry`: a server sends an empty event with an id to
+An event is returned if it has data, an id or a `retry`. A server sends an empty event with an id to
 mark a position from which a broken stream can be resumed. An event that is incomplete at the end of
 the stream is dropped, as the standard requires.
 https://html.spec.whatwg.org/multipage/server-sent-events.html
@@ -20,9 +20,10 @@ from msgspec import Struct
 from ...jsonrpc.framing import HEAD_BYTES, TooLong
 
 MAX_ID_BYTES: Final = 4096
-"""Longer ids are ignored, because an id is sent back in a header."""
+"""The maximum length of an id. Longer ids are ignored, because an id is sent back in a header."""
 MAX_RETRY_DIGITS: Final = 9
-"""Longer values of `retry` are ignored. Nine digits of milliseconds are about 11 days."""
+"""The maximum number of digits in `retry`. Longer values are ignored. Nine digits of milliseconds
+are about 11 days."""
 _FIELD_BYTES: Final = len(b"data: ")
 COMMENT: Final = b":\n\n"
 """A comment, which keeps an idle stream alive. Parsers skip it."""
@@ -56,7 +57,7 @@ def event(
 
 
 class EventStreamParser:
-    """A parser for an event stream that arrives in chunks. Data over `limit` bytes becomes a
+    """A parser for an event stream that arrives in chunks. Data larger than `limit` bytes becomes a
     `TooLong`."""
 
     def __init__(self, limit: int) -> None:

@@ -1,11 +1,11 @@
-"""The headers of MCP over HTTP: their names and the encoding of their values.
+"""The names of the headers in MCP over HTTP, and the encoding of their values.
 
 In the stateless era, parts of the body are repeated in headers, so that proxies can route a request
 without reading its body. These parts are the method (`Mcp-Method`), its main parameter (`Mcp-Name`,
 see `Method.named`), and the tool parameters that are marked in the schema. For example,
 `x-mcp-header: Region` produces `Mcp-Param-Region`. A header cannot hold every JSON string, so a
-value that is not printable ASCII is encoded as `=?base64?…?=`. So is plain text that already has
-this form.
+value that is not printable ASCII is encoded as `=?base64?…?=`. Plain text that already has this
+form is also encoded.
 
 The client writes these headers (`encode_params`) and the server compares them with the body
 (`matches`), so both sides share this file.
@@ -52,7 +52,7 @@ _OPEN, _CLOSE = "=?base64?", "?="
 
 
 def encode_value(value: str | int | bool) -> str:
-    """Encode a value of the body for a header. Raise ValueError for an integer that is too
+    """Encode a value from the body for a header. Raise ValueError for an integer that is too
     large."""
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -67,8 +67,8 @@ def encode_value(value: str | int | bool) -> str:
 
 
 def decode_value(text: str) -> str:
-    """Decode a header value. Raise ValueError if it has the Base64 form but is not UTF-8 in
-    Base64."""
+    """Decode a header value. Raise ValueError if it has the Base64 form but does not contain UTF-8
+    in Base64."""
     text = text.strip(" \t")
     if not (text.startswith(_OPEN) and text.endswith(_CLOSE)) or len(text) < len(_OPEN) + len(
         _CLOSE
@@ -81,13 +81,13 @@ def decode_value(text: str) -> str:
 
 
 def is_encodable(value: Any) -> bool:
-    """Return whether a value can be sent in a header. Any other value has the wrong type, which the
-    tool itself reports."""
+    """Return whether a value can be sent in a header. All other values have the wrong type, which
+    the tool itself reports."""
     return isinstance(value, (str, int)) or (isinstance(value, float) and value.is_integer())
 
 
 def encode_params(mirrors: tuple[HeaderParam, ...], arguments: Mapping[str, Any]) -> dict[str, str]:
-    """Return the parameter headers of a tool call. Raise ValueError for an integer that is too
+    """Return the parameter headers for a tool call. Raise ValueError for an integer that is too
     large."""
     found = ((mirror, mirror.value(arguments)) for mirror in mirrors)
     return {
@@ -103,8 +103,8 @@ _INTEGER = re.compile(r"(-?[0-9]{1,16})(?:\.0*)?")
 
 
 def matches(value: Any, text: str) -> bool:
-    """Return whether a received header has the same value as the body. Numbers are compared as
-    numbers: `42.0` equals 42."""
+    """Return whether a received header has the same value as the body. Numbers are compared by
+    value, so `42.0` equals 42."""
     text = decode_value(text)
     if isinstance(value, str):
         return text == value

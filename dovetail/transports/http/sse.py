@@ -8,10 +8,10 @@ and nothing can be resumed.
     GET /sse          ──→  SseServer.open  ──→  event: endpoint, data: /message?session_id=…
     POST /message?…   ──→  SseServer.post  ──→  202; the message goes to the stream's process
 
-A POST may arrive at a process that does not have the stream; that process forwards it over the bus.
+A POST may arrive at a process that does not have the stream. That process forwards it over the bus.
 Each POST has its own token, which must belong to the user who opened the stream. The scopes of that
-token apply to the message. The output queued for a client is bounded: a client that sends but does
-not read has to wait, and then gets 503. This transport can carry any revision.
+token apply to the message. The output queued for a client is limited. A client that sends messages
+but does not read has to wait, and then receives a 503. This transport can carry any revision.
 https://modelcontextprotocol.io/specification/2024-11-05/basic/transports#http-with-sse
 """
 
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 Header: TypeAlias = tuple[bytes, bytes]
 
 SESSION_PARAMETER: Final = "session_id"
-"""The query parameter of a POST that names its session."""
+"""The query parameter in which a POST names its session."""
 SESSION_ID_BYTES: Final = 32
 SESSION_ID_CHARS: Final = len(token_urlsafe(SESSION_ID_BYTES))
 TOPIC: Final = "sse"
@@ -61,14 +61,15 @@ MAX_REDIRECTS: Final = 3
 ERRORS_BY_STATUS: Final[Mapping[int, type[DovetailError]]] = {
     401: Unauthorized, 403: Unauthorized, 413: TooLarge, 429: Overloaded, 503: Overloaded,
 }  # fmt: skip
-"""The error for a refused message, by status. Any other status is a failure of the server."""
+"""The error for a rejected message, by status. Any other status is a server failure."""
 
 
 # server
 
 
 class SseServer:
-    """The open streams of one application. `serve` runs a session over a channel until it ends."""
+    """The open streams in one application. `serve` runs a session over a channel until the session
+    ends."""
 
     def __init__(
         self,
@@ -190,7 +191,7 @@ class _SseStream:
         self._receive, self._send, self._endpoint = receive, send, endpoint
         self._keepalive, self._headers = keepalive, headers
         self.deliver: Receive | None = None
-        """The receiver of posted messages; None while the client is not connected."""
+        """The receiver of posted messages, or None while the client is not connected."""
 
     async def listen(self, receive: Receive, drain: Drain) -> None:
         """Send the `endpoint` event, then wait until the client disconnects."""
@@ -209,7 +210,7 @@ class _SseStream:
         await self._send_chunk(event(data, name="message"))
 
     async def close(self) -> None:
-        """End the response, if it has begun and the client is still connected."""
+        """End the response if it has begun and the client is still connected."""
         if self.deliver is not None:
             await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
@@ -300,7 +301,7 @@ async def _get(transport: "HttpTransport", name: str) -> "aiohttp.ClientResponse
 async def _endpoint(
     response: "aiohttp.ClientResponse", events: EventStreamParser, name: str
 ) -> tuple[Any, list[Event]]:
-    """Return the URL for POSTs, and the events that came after it in the same chunk."""
+    """Return the URL for POSTs, and the events that followed it in the same chunk."""
     from .client.http_transport import read_chunks
 
     async for chunk in read_chunks(response):
@@ -365,8 +366,8 @@ class _SseClientStream:
                 self._receive(item.data)
 
     async def write(self, data: bytes) -> None:
-        """Post one message; the adapter sends one at a time. A refusal affects only that message,
-        unless the session is lost."""
+        """Post one message. The adapter sends one message at a time. A rejection affects only that
+        message, unless the session is lost."""
         try:
             async with asyncio.timeout(self._timeout):
                 while True:
@@ -396,8 +397,8 @@ class _SseClientStream:
             )
 
     async def _post(self, data: bytes) -> tuple[int, str, float | None]:
-        """Post the data. Return the status, an explanation, and the seconds to wait before a retry,
-        if any."""
+        """Post the data. Return the status, an explanation, and the number of seconds to wait
+        before a retry, if any."""
         from .client.http_transport import (
             RETRY_AFTER_STATUSES,
             parse_retry_after,
@@ -441,5 +442,5 @@ class _SseClientStream:
             self._receive(LostReply(message.id, error))
 
     async def close(self) -> None:
-        """Close the stream. The server notices and ends the session."""
+        """Close the stream. The server notices the closed stream and ends the session."""
         self._response.close()

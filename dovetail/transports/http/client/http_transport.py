@@ -52,17 +52,17 @@ if TYPE_CHECKING:
 CONNECT_SECONDS = 10.0
 """How long connecting may take, including the TLS handshake."""
 IDLE_SECONDS = 4.0
-"""How long an idle connection is kept. Servers keep theirs longer, so the client does not reuse a
-connection that the server is closing."""
+"""How long an idle connection is kept. Servers keep idle connections longer, so the client does not
+reuse a connection that the server is closing."""
 LARGE_BODY_BYTES = 64 * 1024
-"""Larger bodies are sent in pieces, so that they do not block the event loop."""
+"""Bodies larger than this are sent in pieces, so that they do not block the event loop."""
 PIECE_BYTES = 256 * 1024
 """How much of a compressed body is decompressed at a time."""
 WINDOW_BITS = {"gzip": 31, "x-gzip": 31, "deflate": 15}
-"""How zlib decodes each Content-Encoding."""
+"""The zlib window bits for each Content-Encoding."""
 MAX_REDIRECTS = 5
 UNKNOWN_DISCOVER_STATUSES = {400, 404, 405, 406, 415}
-"""The statuses with which servers refuse `server/discover` if they do not support it."""
+"""The statuses with which servers reject `server/discover` if they do not support it."""
 RETRY_AFTER_STATUSES = {429, 503}
 METHOD_KEEPING_REDIRECTS = (307, 308)
 METHOD_CHANGING_REDIRECTS = (301, 302, 303)
@@ -72,7 +72,7 @@ _VALUE = re.compile(r"[\t\x20-\x7e\x80-\U0010ffff]*")
 
 def check_url(url: str, shown: str | None = None) -> str:
     """Return the URL without its fragment. Raise ConfigError if no request can be sent to it.
-    `shown` is what the error calls the URL."""
+    `shown` is the URL as it appears in the error."""
     shown = shown or shown_url(url)
     try:
         parts = urlsplit(url)
@@ -115,8 +115,8 @@ class HttpTransport:
         """The user's own headers."""
         self.auth = auth
         self.pause: Callable[[bool], None] = lambda paused: None
-        """Called with True when the credentials start handling a refusal, and with False when they
-        stop."""
+        """A function that is called with True when the credentials start handling a rejected
+        request, and with False when they stop."""
         self._limits = limits
         proxy = proxy or proxy_for(url)
         socket_factory = peers.open_socket if peers is not None and proxy is None else None
@@ -174,8 +174,8 @@ class HttpTransport:
 
 
 class HttpReply:
-    """The reply to a request. Leaving its context before the end of the body closes the connection,
-    which the server notices."""
+    """The reply to a request. If its context is left before the end of the body, the connection is
+    closed, which the server notices."""
 
     def __init__(self, response: "aiohttp.ClientResponse", url: str, limit: int) -> None:
         self._response, self.url, self._limit = response, url, limit
@@ -198,7 +198,8 @@ class HttpReply:
 
     @property
     def retry_after(self) -> float | None:
-        """The seconds that a busy server asks the client to wait before another attempt, if any."""
+        """The number of seconds that a busy server asks the client to wait before another attempt,
+        if any."""
         if self.status not in RETRY_AFTER_STATUSES:
             return None
         return parse_retry_after(self.headers.get("Retry-After", ""))
@@ -244,7 +245,8 @@ def read_chunks(response: "aiohttp.ClientResponse") -> AsyncIterator[bytes]:
 
 
 async def _decompress(chunks: AsyncIterator[bytes], encoding: str) -> AsyncIterator[bytes]:
-    """Decompress a body in pieces of at most `PIECE_BYTES`: a few bytes may become gigabytes."""
+    """Decompress a body in pieces of at most `PIECE_BYTES`, because a few bytes may expand to
+    gigabytes."""
     import zlib
 
     from aiohttp import ClientError
@@ -278,8 +280,8 @@ def error_for_status(
     opening: bool,
     user_headers: Iterable[str],
 ) -> DovetailError:
-    """Return the error for a refusal whose body is not the response to the message. `user_headers`
-    are the names of the user's own headers."""
+    """Return the error for a rejected message if the response body is not a JSON-RPC response.
+    `user_headers` are the names of the user's own headers."""
     if reply.status in AUTH_STATUSES:
         return explain_refusal(reply.url, reply.head, user_headers, explanation)
     text = f"{reply.url} {reply.status_text}"
@@ -304,8 +306,8 @@ def error_for_status(
 
 
 def parse_retry_after(value: str) -> float | None:
-    """Return the seconds to wait from a `Retry-After` header; None if it is missing or
-    malformed."""
+    """Return the number of seconds to wait from a `Retry-After` header, or None if the header is
+    missing or malformed."""
     value = value.strip()
     if value.isdigit():
         return float(value)
@@ -364,7 +366,7 @@ def _describe_connect_error(error: Any) -> str:
 
 
 def import_aiohttp(url: str) -> Any:
-    """Import aiohttp. If it is missing, raise a ConfigError that says how to install it."""
+    """Import aiohttp. If it is not installed, raise a ConfigError that says how to install it."""
     try:
         import aiohttp
     except ImportError:
@@ -378,7 +380,7 @@ def response_head(response: "aiohttp.ClientResponse") -> HttpResponse:
 
 
 def release(response: "aiohttp.ClientResponse") -> None:
-    """Release the connection of a response, or close it if the body has not been read."""
+    """Release a response's connection, or close it if the body has not been read."""
     response.release() if response.content.at_eof() else response.close()
 
 
@@ -403,7 +405,7 @@ def _follow_redirect(url: str, shown: str, location: str, has_secrets: bool) -> 
 
 
 def ssl_option(verify: Any) -> ssl.SSLContext | bool:
-    """Return the `ssl=` argument of aiohttp and websockets for `verify=`: True, False, an SSL
+    """Return the `ssl=` argument for aiohttp and websockets. `verify` is True, False, an SSL
     context, or the path of trusted certificates."""
     if verify is True or isinstance(verify, ssl.SSLContext):
         return verify

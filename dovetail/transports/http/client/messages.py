@@ -1,9 +1,9 @@
-"""Messages in a client's transport: the parts that it needs, and the headers that it derives from
+"""The parts of a message that a client's transport needs, and the headers that it derives from
 them.
 
-Only these parts of params and results are decoded; the session above decodes the rest. In the
+The transport decodes only these parts of params and results. The session decodes the rest. In the
 stateless era, each request repeats its version, method, name and some arguments in headers. In the
-handshake era, it names the version and the session that `initialize` established.
+handshake era, each request names the version and the session that `initialize` established.
 """
 
 import logging
@@ -30,7 +30,7 @@ log = logging.getLogger("dovetail.transports")
 JSON, EVENT_STREAM = "application/json", "text/event-stream"
 INITIALIZE = "initialize"
 MAX_TOOLS = 10_000
-"""How many tools' header parameters are remembered."""
+"""The number of tools whose header parameters are remembered."""
 HeaderParams = BoundedDict[str, tuple[HeaderParam, ...]]
 
 
@@ -121,11 +121,11 @@ class RequestHeaders:
         self.session: str | None = None
         self.is_stateless = False
         self.find_method: Callable[[str], Method | None] = METHODS.get
-        """Looks up a method. A client with extensions supports more methods."""
+        """A function that looks up a method. A client with extensions supports more methods."""
         self._params = header_params
 
     def for_session(self) -> dict[str, str]:
-        """Return the headers that all requests of the session have in common."""
+        """Return the headers that all requests in the session have in common."""
         headers = {}
         if self.version:
             headers["MCP-Protocol-Version"] = self.version
@@ -134,7 +134,7 @@ class RequestHeaders:
         return headers
 
     def for_message(self, message: OutgoingMessage) -> dict[str, str]:
-        """Return the headers of the POST that sends a message."""
+        """Return the headers for the POST that sends a message."""
         headers = {"Accept": f"{JSON}, {EVENT_STREAM}", "Content-Type": JSON}
         meta = message.get_param("_meta")
         version = meta.get(PROTOCOL_VERSION) if isinstance(meta, dict) else None
@@ -160,7 +160,7 @@ class RequestHeaders:
 
     def learn_tools(self, tools: list[Tool]) -> list[Tool]:
         """Remember which parameters are sent in headers. Return the tools that can be called,
-        without those whose header parameters are not valid."""
+        excluding tools with invalid header parameters."""
         if not self.is_stateless:
             return tools
         callable_tools: list[Tool] = []

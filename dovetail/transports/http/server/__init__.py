@@ -1,1 +1,1 @@
-"""The server side of HTTP: one endpoint for every era, as a plain ASGI callable."""
+"""The server side of HTTP: one endpoint that supports every era, as a plain ASGI callable."""

@@ -1,4 +1,4 @@
-"""HTTP over ASGI: reading bodies, and sending bodies, refusals and event streams."""
+"""HTTP over ASGI: reading bodies, and sending bodies, errors and event streams."""
 
 import asyncio
 import logging
@@ -34,7 +34,7 @@ EVENTS: Headers = [
 
 
 class RequestRefused(Exception):
-    """The request is refused, and its client gets the error."""
+    """The request is rejected, and its client receives the error."""
 
     def __init__(self, reject: Rejection, id: Any = None, revision: Revision | None = None) -> None:
         super().__init__(reject.error.message)
@@ -44,7 +44,8 @@ class RequestRefused(Exception):
 def refuse(
     error: ProtocolError, id: Any = None, revision: Revision | None = None
 ) -> RequestRefused:
-    """Return the refusal for an error, with the status from the tables in `message_checks.py`."""
+    """Return the RequestRefused for an error, with the status from the tables in
+    `message_checks.py`."""
     stateless = revision is not None and revision.stateless
     return RequestRefused(rejection_for(error, stateless), id, revision)
 
@@ -54,8 +55,8 @@ class ClientGone(Exception):
 
 
 class BodyTimeouts:
-    """A time limit for request bodies. One timer watches all of them: a timer for each request
-    would cost more than reading most bodies."""
+    """A time limit for request bodies. One timer watches all bodies, because a timer for each
+    request would cost more than reading most bodies."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -83,8 +84,8 @@ class BodyTimeouts:
 
 
 async def read_body(receive: Receive, limits: Limits, body_timeouts: BodyTimeouts) -> bytes:
-    """Read the whole body of a request. Raise RequestRefused if it is too long or too slow, or if
-    too many bytes are arriving at once."""
+    """Read the whole body of a request. Raise RequestRefused if the body is too long or too slow,
+    or if too many bytes are arriving at the same time."""
     task = asyncio.current_task()
     assert task is not None
     body_timeouts.begin(task)
@@ -178,7 +179,7 @@ def encode_headers(headers: Mapping[str, str]) -> Headers:
 async def send_response(
     send: Send, response: HttpResponse, headers: Iterable[tuple[bytes, bytes]] = ()
 ) -> None:
-    """Send the response of a guard."""
+    """Send a guard's response."""
     sent = encode_headers(response.headers)
     if response.status != 204:
         sent.append((b"content-length", b"%d" % len(response.body)))
@@ -214,8 +215,8 @@ async def send_stream(
     ids: bool,
     prime: bool,
 ) -> None:
-    """Send the messages of a stream until it ends, until `stop` returns True, or until another
-    reader takes over."""
+    """Send a stream's messages until it ends, until `stop` returns True, or until another reader
+    takes over."""
     reader: asyncio.Future[None] | None = stream.attach(after)
     waiting = reader
     chunks = []

@@ -1,4 +1,4 @@
-"""The MCP endpoint, as plain ASGI: one URL for every era.
+"""The MCP endpoint: a plain ASGI application that serves every era at one URL.
 
     POST    a request (or a notification): checked by `policy.py` and `message_checks.py`,
             answered by the dispatcher
@@ -9,7 +9,7 @@
 The head of a request is checked before its body is read, and its params are decoded once. Each call
 runs in its own task. Most calls finish within one loop iteration and are answered with one JSON
 body, without a queue, a timer or a second task. For other calls, a watcher task notices when the
-client disconnects. In the stateless era, a disconnection cancels the call; in the handshake era,
+client disconnects. In the stateless era, a disconnection cancels the call. In the handshake era,
 the call continues and the client may resume the stream (`event_store.py`).
 """
 
@@ -112,7 +112,7 @@ class EarlyRequest(Struct, eq=False):
 
 
 class Endpoint:
-    """One endpoint, in one event loop."""
+    """An endpoint in one event loop."""
 
     def __init__(
         self,
@@ -140,7 +140,7 @@ class Endpoint:
         }
         """The supported revisions, by the value of the version header."""
         self.default_revision = HEADERLESS if HEADERLESS in dispatcher.service.revisions else None
-        """The revision of a request that has neither a session nor that header."""
+        """The revision of a request that has neither a session nor a version header."""
         self._verbs = {"POST": self._post, "GET": self._get, "DELETE": self._delete}
         self._closing = False
 
@@ -238,9 +238,9 @@ class Endpoint:
     def begin(
         self, headers: Headers, server: str | None, client: str | None, body: bytes
     ) -> EarlyRequest | None:
-        """Start an ordinary request, without ASGI and without waiting. Return None, with no effect,
-        for any other request. If the request fails or does not finish at once, it is passed on in
-        its ASGI scope."""
+        """Start an ordinary request without ASGI and without waiting. For any other request, do
+        nothing and return None. If the request fails or does not finish immediately, it is passed
+        on in its ASGI scope."""
         head = check_head(self.rules, "POST", headers, server)
         if (
             isinstance(head, Rejection)
@@ -282,7 +282,7 @@ class Endpoint:
         return session
 
     def _accept(self, request: Request, post: PostResponse) -> Call | bytes:
-        """Turn a request into a call, or return its response. RequestRefused contains the
+        """Turn a request into a call, or return its response. A RequestRefused error contains the
         status."""
         try:
             outcome = self.dispatcher.accept(request, post)
@@ -307,7 +307,7 @@ class Endpoint:
         self._listening.add(call)
 
     def check_call(self, post: PostResponse, method: Method, params: Any, caller: Caller) -> None:
-        """Raise if the endpoint cannot accept a call."""
+        """Raise an error if the endpoint cannot accept a call."""
         if self._closing:
             raise Overloaded("This server is shutting down")
         name = method.name
@@ -374,7 +374,7 @@ class Endpoint:
             watcher.cancel()
 
     def _reply(self, call: Call | None, data: bytes | None) -> None:
-        """Pass the result of a call to its HTTP response."""
+        """Pass a call's result to its HTTP response."""
         assert call is not None
         post: PostResponse = call.connection
         if call in self._listening:
@@ -385,7 +385,7 @@ class Endpoint:
         post.finish(data)
 
     def _on_disconnect(self, calls: list[Call], post: PostResponse) -> None:
-        """Handle the disconnection of a client, which cancels its calls in the stateless era."""
+        """Handle a client's disconnection, which cancels its calls in the stateless era."""
         post.on_disconnect()
         for call in calls:
             if not call.finished and call.caller.revision.stateless:
@@ -423,7 +423,7 @@ class Endpoint:
                 expiry.cancel()
 
     async def _expire(self, calls: list[Call], post: PostResponse) -> None:
-        """End the subscriptions when the client's access expires, and close the connection. The
+        """End the subscriptions and close the connection when the client's access expires. The
         client resumes other streams with a new token."""
         assert self._gate is not None
         await self._gate.wait_expired(post.identity)
@@ -467,8 +467,8 @@ class Endpoint:
             await send_body(send, b"", 202, cors(self.rules, post.head))
 
     async def _accept_other(self, message: Message, post: PostResponse) -> None:
-        """Accept a notification, or the response to a request of this process or another. Refuse a
-        response that no process waits for."""
+        """Accept a notification, or a response to a request from this process or another. Reject a
+        response for which no process is waiting."""
         if isinstance(message, Notification):
             source = PostResponse(self, post.head, post.session, post.identity)
             source.streams = False  # a notification has no response that could become a stream

@@ -1,12 +1,12 @@
 """Event streams, which keep their messages so that a client can resume a broken stream.
 
 A stream is a bounded list of numbered messages with at most one reader. Senders push messages and
-never wait; the reader proceeds from number to number at its own pace. To resume, a reader passes
-the last number that it has seen. When the limit is reached, the oldest messages are dropped; a
-reader that needs them gets an error.
+never wait. The reader proceeds from number to number at its own pace. To resume, a reader passes
+the last number that it has seen. When the limit is reached, the oldest messages are dropped. A
+reader that needs them receives an error.
 
-An event store finds streams by their id. The in-memory store keeps the streams of this process, for
-a limited time and up to a limited size. A store shared by several machines has the same methods.
+An event store finds streams by their id. The in-memory store keeps this process's streams for a
+limited time and up to a limited size. A store shared by several machines has the same methods.
 https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#resumability-and-redelivery
 """
 
@@ -32,7 +32,7 @@ class EventStream(Struct, eq=False):
     """A stream of messages, and its reader."""
 
     owner: str
-    """The session that the stream belongs to; no other session may read it."""
+    """The session to which the stream belongs. No other session may read it."""
     limit: int
     """The number of bytes to keep."""
     id: str
@@ -44,16 +44,17 @@ class EventStream(Struct, eq=False):
     """The number of bytes that are kept."""
     done: bool = False
     principal: Principal | None = None
-    """Who reads the stream, with the scopes of the token that opened or resumed it."""
+    """The reader of the stream, with the scopes of the token that opened or resumed it."""
     detached_at: float | None = None
-    """When the last reader left; None while there is a reader."""
+    """When the last reader left, or None while the stream has a reader."""
     on_push: "Callable[[EventStream, bytes | None], None] | None" = None
-    """Called with each message, and with None at the end, if the reader is in another process."""
+    """A function that is called with each message, and with None at the end, if the reader is in
+    another process."""
     on_drop: Callable[[], None] | None = None
-    """Called when the stream is dropped before it is finished."""
+    """A function that is called when the stream is dropped before it is finished."""
     on_kept_bytes: "Callable[[EventStream, int], None] | None" = None
-    """Called with the difference when the number of bytes kept for a disconnected client
-    changes."""
+    """A function that is called with the difference when the number of bytes kept for a
+    disconnected client changes."""
     _messages: deque[bytes] = field(default_factory=deque)
     _reader: "asyncio.Future[None] | None" = None
     _room: "asyncio.Future[None] | None" = None
@@ -90,7 +91,8 @@ class EventStream(Struct, eq=False):
             self._changed(None)
 
     def push_numbered(self, number: int, data: bytes) -> None:
-        """Add a message from the original stream in another process, with its number there."""
+        """Add a message from the original stream in another process, with its number in that
+        stream."""
         if self.count == 0:  # earlier messages have not arrived yet
             self.count = number - 1
         if number == self.count + 1:
@@ -99,8 +101,8 @@ class EventStream(Struct, eq=False):
             self.finish()  # a message was lost, so the client must resume the stream
 
     def refill(self, count: int, messages: list[bytes], done: bool) -> None:
-        """Insert the messages of another process, up to number `count`. Keep later messages that
-        have already arrived from there."""
+        """Insert messages from another process, up to number `count`. Keep later messages that have
+        already arrived from that process."""
         lost = self.dropped > count
         later = [] if lost else self.held[count - self.dropped :]
         self._messages = deque([*messages, *later])
@@ -114,8 +116,8 @@ class EventStream(Struct, eq=False):
         return list(self._messages)
 
     def since(self, number: int) -> list[bytes]:
-        """Return the messages after this number. Raise MessagesDropped if some are no longer
-        kept."""
+        """Return the messages after this number. Raise MessagesDropped if some of these messages
+        are no longer kept."""
         if not self.dropped <= number <= self.count:
             raise MessagesDropped
         # A deque is fast at its ends, and readers need the messages at its end.
@@ -132,7 +134,7 @@ class EventStream(Struct, eq=False):
 
     def attach(self, after: int) -> "asyncio.Future[None]":
         """Become the reader of the messages after this number, in place of any other reader. The
-        returned future is done when there is something to read."""
+        returned future is done when a message is available."""
         self.wake()
         alone, self.detached_at = not self.attached, None
         self.sent = after
@@ -142,7 +144,7 @@ class EventStream(Struct, eq=False):
         return self._reader
 
     def next_wait(self, reader: "asyncio.Future[None]") -> "asyncio.Future[None] | None":
-        """Return the next future to wait for; None if another reader has taken over."""
+        """Return the next future to wait for, or None if another reader has taken over."""
         if self._reader is not reader:
             return None
         if reader.done():
@@ -199,7 +201,7 @@ class EventStream(Struct, eq=False):
             self.on_push(self, data)
 
     def wake(self) -> None:
-        """Wake the reader, even if there is no new message."""
+        """Wake the reader, even without a new message."""
         if self._reader is not None and not self._reader.done():
             self._reader.set_result(None)
 
@@ -211,7 +213,7 @@ class EventStore(Protocol):
         """Open a stream for a session. Its id begins with `kind`."""
 
     def keep(self, stream: EventStream) -> None:
-        """Keep a stream that another process has kept until now."""
+        """Keep a stream that another process has kept so far."""
 
     def find(self, owner: str, id: str) -> EventStream | None:
         """Return the session's stream with this id, if it is still kept."""
@@ -225,7 +227,7 @@ class EventStore(Protocol):
 
 class MemoryEventStore:
     """An in-memory event store. It keeps the streams that are in use and, for `Limits.event_life`
-    seconds, those whose reader has left."""
+    seconds, the streams whose reader has left."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -233,7 +235,7 @@ class MemoryEventStore:
         self._owned: dict[str, set[str]] = {}
         """The ids of each session's streams."""
         self._unread: OrderedDict[str, EventStream] = OrderedDict()
-        """Streams without a reader, in the order in which their readers left."""
+        """The streams without a reader, in the order in which their readers left."""
         self._kept_bytes = 0
         """The number of bytes kept for disconnected clients."""
         self._sweeper = Sweeper(limits.event_life / 4, self._sweep)
@@ -248,7 +250,7 @@ class MemoryEventStore:
         return stream
 
     def keep(self, stream: EventStream) -> None:
-        """Keep a stream that another process has kept until now."""
+        """Keep a stream that another process has kept so far."""
         if len(self._streams) >= 2 * self._limits.streams:
             self._make_room()
         stream.detached_at = asyncio.get_running_loop().time()
@@ -295,14 +297,14 @@ class MemoryEventStore:
             pass
 
     def _make_room(self) -> bool:
-        """Drop the stream whose reader left first. Return False if there is none."""
+        """Drop the stream whose reader left first. Return False if no such stream exists."""
         if self._unread:
             self.drop(next(iter(self._unread.values())))
             return True
         return False
 
     def _sweep(self) -> bool:
-        """Drop streams that no client has resumed in time."""
+        """Drop streams that no client has resumed before the timeout."""
         oldest = asyncio.get_running_loop().time() - self._limits.event_life
         while (
             self._unread

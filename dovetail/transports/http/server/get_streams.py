@@ -1,20 +1,23 @@
-"""The streams and polls that clients of the handshake era open with GET, for messages that belong
-to no request.
+"""The streams and polls that handshake-era clients open with GET for messages that do not belong to
+a request.
 
-A session may have several GET streams. Each message is sent only on the newest one, in whichever
-process that is: a process that opens a stream notifies the others, which then send nothing. A GET
-with the id of the last event resumes any stream of its session, even if another process has it.
+A session may have several GET streams. Each message is sent only on the newest stream, regardless
+of its process. A process that opens a stream notifies the others, which then send nothing. A GET
+with the id of the last event resumes any stream in its session, even if another process has that
+stream.
 
-The stream of a call stays where the call runs: that process sends the messages that it has kept and
-forwards later ones. A stream that belongs to no call moves to the new process. Every process gets
-its messages, so the old process drops it. If a message or a process is lost, the stream ends, and
-the client resumes it.
+A call's stream stays in the process that runs the call. That process sends the messages that it has
+kept and forwards later messages. A stream that does not belong to a call moves to the new process.
+Every process receives its messages, so the old process drops it. If a message or a process is lost,
+the stream ends, and the client resumes it.
 
-A poll also carries what a call says and asks, if the client does not accept the call's own stream.
-Those messages wait in the process of the last poll, or of the call if there was none.
+If the client does not accept a call's own stream, a poll also carries the call's notifications and
+questions. These messages wait in the process that received the last poll or, without a poll, in the
+call's process.
 
 One user may have tokens with different scopes. A change is sent on a stream only if the token that
-opened the stream allows it. A token with fewer scopes cannot resume the stream, and gets a new one.
+opened the stream allows it. A token with fewer scopes cannot resume the stream and receives a new
+one.
 """
 
 import asyncio
@@ -53,13 +56,13 @@ log = logging.getLogger("dovetail.http")
 
 Wait: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 STANDALONE, POLL = "g", "p"
-"""The first letters of the ids of streams and of polls."""
+"""The prefixes of stream ids and poll ids."""
 HANDOVER_SECONDS = 10.0
 """How long another process may take to hand over a stream, which may be large."""
 
 
 class GetStreams:
-    """The GET streams of one endpoint."""
+    """The GET streams at one endpoint."""
 
     def __init__(
         self,
@@ -75,9 +78,9 @@ class GetStreams:
         self._sessions: dict[str, HttpSession] = {}
         """The sessions that have a GET stream in this process, by key."""
         self._borrowed: dict[str, EventStream] = {}
-        """Streams of other processes that are read in this process, by id."""
+        """The streams from other processes that are read in this process, by id."""
         self.open = 0
-        """The number of open event streams of the whole endpoint."""
+        """The number of open event streams at the whole endpoint."""
         self._closing = False
         bus.on("stream/newest", self._on_newest)
         bus.on("stream/resume", self._on_resume)
@@ -133,8 +136,8 @@ class GetStreams:
     def _start_pinging(
         self, session: HttpSession, stream: EventStream, watcher: "asyncio.Task[None]"
     ) -> "asyncio.Task[None] | None":
-        """Ping the client at regular intervals. If it does not answer, end the watcher, and with it
-        the stream."""
+        """Ping the client at regular intervals. If the client does not answer, end the watcher and
+        thereby the stream."""
         interval = self._ping_interval
         if interval is None or not session.caller.revision.pings:
             return None
@@ -169,7 +172,8 @@ class GetStreams:
         receive: Receive,
         send: Send,
     ) -> None:
-        """Answer a GET with all waiting messages. If there are none, wait for the first."""
+        """Answer a GET with all waiting messages. If no message is waiting, wait for the first
+        one."""
         self.enter(session)
         stream = self._poll_stream(session)
         if not _may_resume(stream, _scopes(principal)):
@@ -198,14 +202,15 @@ class GetStreams:
             self.leave(session)
 
     def replaces_stream(self, session: HttpSession, head: RequestHead) -> bool:
-        """Return whether the messages of a call wait for a poll, because its client polls or does
-        not accept a stream."""
+        """Return whether a call's messages wait for a poll, because its client polls or does not
+        accept a stream."""
         return head.json and (
             not head.streams or any(one.id.startswith(POLL) for one in session.get_streams)
         )
 
     def send_by_poll(self, session: HttpSession, data: bytes) -> None:
-        """Keep a message of a call for the session's next poll, in whichever process it polls."""
+        """Keep a call's message for the session's next poll, regardless of the process that
+        receives the poll."""
         if session.has_remote_stream:
             self._bus.publish("poll/messages", (session.key, [data]))
         else:
@@ -222,7 +227,7 @@ class GetStreams:
         return stream
 
     def _on_poll_missed(self, session: HttpSession) -> None:
-        """End the calls whose questions no poll has fetched in time."""
+        """End the calls whose questions no poll has fetched before the timeout."""
         for call in list(session.open_calls.values()):
             if call.open_questions and call.connection.polls:
                 text = (
@@ -231,7 +236,7 @@ class GetStreams:
                 self._dispatcher.abort(call, InvalidRequest(text))
 
     def enter(self, session: HttpSession | None) -> None:
-        """Count one more stream. Raise RequestRefused if there are too many."""
+        """Count one more stream. Raise RequestRefused if too many streams are open."""
         if self._closing:
             raise refuse(Overloaded("This server is shutting down"))
         if self.open >= self._limits.streams:
@@ -296,7 +301,8 @@ class GetStreams:
         self._bus.publish("stream/newest", (session.key, session.newest_stream_at, stream.id))
 
     def _held(self, session: HttpSession) -> tuple[EventStream, ...]:
-        """Return the session's streams, without those that their client has not resumed in time."""
+        """Return the session's streams, except those that the client has not resumed before the
+        timeout."""
         session.get_streams = tuple(
             one for one in session.get_streams if self._events.find(session.key, one.id)
         )
@@ -318,7 +324,7 @@ class GetStreams:
     # change notifications
 
     def notify(self, method: str, params: Params) -> None:
-        """Send a notification to each session that has a stream, only on the newest one."""
+        """Send a notification to each session that has a stream, only on its newest stream."""
         encoded: dict[Revision, bytes | None] = {}
         for session in list(self._sessions.values()):
             if not self._held(session):
@@ -345,7 +351,8 @@ class GetStreams:
         self._events.end(key)
 
     def close(self) -> None:
-        """End all GET streams, including those of other processes that are read here."""
+        """End all GET streams, including streams from other processes that are read in this
+        process."""
         self._closing = True
         for session in list(self._sessions.values()):
             for stream in session.get_streams:
@@ -356,7 +363,7 @@ class GetStreams:
     # other processes
 
     def on_bus_lost(self) -> None:
-        """Handle the loss of the bus. Other processes may be gone, including those whose
+        """Handle the loss of the bus. Other processes may have exited, including processes whose
         streams are read here or that had a session's newest stream."""
         for stream in self._borrowed.values():
             stream.finish()
@@ -381,7 +388,7 @@ class GetStreams:
             self._bus.publish("stream/newest", (key, ours, ""))
 
     def _hand_over_poll(self, session: HttpSession) -> None:
-        """Pass the messages that wait for a poll to the process that has it."""
+        """Pass the messages that are waiting for a poll to the process that received the poll."""
         for stream in session.get_streams:
             if stream.id.startswith(POLL) and stream.held:
                 self._bus.publish("poll/messages", (session.key, stream.held))
@@ -397,7 +404,7 @@ class GetStreams:
     async def _borrow(
         self, session: HttpSession, id: str, after: int, scopes: list[str]
     ) -> EventStream | None:
-        """Take over a stream from another process to read it here."""
+        """Take over a stream from another process to read it in this process."""
         if self._bus.alone:
             return None
         stream, held = EventStream(session.key, self._limits.events, id), None
@@ -453,5 +460,6 @@ def _scopes(principal: Principal | None) -> list[str]:
 
 
 def _may_resume(stream: EventStream, scopes: list[str]) -> bool:
-    """Return whether a token with these scopes may read what was kept for the stream's reader."""
+    """Return whether a token with these scopes may read the messages that were kept for the
+    stream's reader."""
     return set(_scopes(stream.principal)).issubset(scopes)

@@ -1,9 +1,9 @@
-"""The ladder: tables of checks that decide which HTTP requests are accepted, and which errors the
-others get. No I/O, and no state except a small cache.
+"""The ladder: tables of checks that decide which HTTP requests are accepted, and which errors
+answer the others. This module performs no I/O and has no state except a small cache.
 
-The rows of a table are checked from the top. The first check that fails ends the request, with the
-status and error of its row. The error message says what was sent and what to change. The head of a
-request is checked before its body is read:
+The rows of a table are checked from the top. The first check that fails ends the request with the
+status and error in its row. The error message quotes the invalid value and says what to change. The
+head of a request is checked before its body is read:
 
     HEAD          status
     origin        403  InvalidRequest      from a web page of another origin  -> origins=[…]
@@ -17,11 +17,11 @@ request is checked before its body is read:
     encoding      415  InvalidRequest      a POST is compressed
     accept        406  InvalidRequest      POST: neither JSON nor events; GET: no events
 
-Then the message is checked with the tables of `message_checks.py`.
+Then the message is checked with the tables in `message_checks.py`.
 
 Most clients send the same headers with every request, so each accepted head is remembered as a
 whole. Checking it again takes 1 µs instead of 12 µs. If only the session, the length, or the method
-and name differ, only these are checked, which takes 5 µs.
+and name differ, only these parts are checked, which takes 5 µs.
 """
 
 import re
@@ -61,18 +61,18 @@ from ..headers import spell_header
 Headers: TypeAlias = Iterable[tuple[bytes, bytes]]
 JSON, EVENTS = "application/json", "text/event-stream"
 BODY_LIMITS: Final = "Limits.http_body or Limits.incoming"
-"""The limits that a body may exceed, for messages. The smaller one applies."""
+"""The names of the limits for a body, for use in messages. The smaller limit applies."""
 STATELESS_VERSIONS: Final = frozenset(one.version for one in OFFICIAL if one.stateless)
 MAX_REMEMBERED_HEADS, MAX_REMEMBERED_BYTES = 256, 4096
-"""How many heads are remembered, and the maximum size of each, in bytes."""
+"""The number of heads that are remembered, and the maximum size of each in bytes."""
 
 
 # settings and types
 
 
 class Policy:
-    """The settings of one endpoint. `hosts` and `origins` are allowed by the configuration; `bound`
-    contains the server's own names."""
+    """The settings for one endpoint. `hosts` and `origins` are allowed by the configuration, and
+    `bound` contains the server's own names."""
 
     def __init__(
         self,
@@ -102,7 +102,8 @@ class Policy:
         self.known: BoundedDict[tuple[object, ...], tuple[bool, bool]] = BoundedDict(
             MAX_REMEMBERED_HEADS
         )
-        """What those heads accept, by the parts that rarely differ between requests."""
+        """The content types that those heads accept, by the parts that rarely differ between
+        requests."""
 
 
 class RequestHead(Struct, frozen=True, gc=False):
@@ -118,13 +119,13 @@ class RequestHead(Struct, frozen=True, gc=False):
     """Whether the client accepts an event stream."""
     version: str | None
     session: str | None
-    """The session id; None in the stateless era, which has no sessions."""
+    """The session id, or None in the stateless era, which has no sessions."""
     last_event_id: str | None
     repeated: tuple[bytes, ...] = ()
 
 
 class Rejection(Struct, frozen=True):
-    """The refusal of a request."""
+    """The rejection of a request."""
 
     status: int
     error: ProtocolError
@@ -132,7 +133,7 @@ class Rejection(Struct, frozen=True):
 
 
 class Rung(Struct, frozen=True):
-    """A row of the ladder. `check` returns a description of the problem, or None."""
+    """A row in the ladder. `check` returns a description of the problem, or None."""
 
     name: str
     status: int
@@ -141,12 +142,12 @@ class Rung(Struct, frozen=True):
     requests_only: bool = False
     """Whether the row applies only to requests, not to notifications."""
     every_request: bool = False
-    """Whether the row checks headers that differ from one request to the next."""
+    """Whether the row checks headers that can differ between requests."""
     parameter: str | None = None
-    """The parameter that it checks, if it is not a header."""
+    """The parameter that the row checks, if it is not a header."""
 
     def reject(self, policy: Policy, head: RequestHead, problem: str) -> Rejection:
-        """Return the refusal that this row defines."""
+        """Return the rejection that this row defines."""
         data: Any = None
         if self.parameter is not None:
             data = {"parameter": self.parameter, "error": problem}
@@ -221,7 +222,7 @@ def cors(policy: Policy, head: RequestHead) -> list[tuple[bytes, bytes]]:
 
 def _merge(headers: Headers) -> tuple[dict[bytes, bytes], tuple[bytes, ...]]:
     """Join headers that were sent several times. Return all headers, and the names of repeated
-    ones."""
+    headers."""
     lists: dict[bytes, list[bytes]] = {}
     for name, value in headers:
         lists.setdefault(name, []).append(value)
@@ -303,7 +304,7 @@ def _is_allowed_host(policy: Policy, name: str, server: str | None) -> bool:
 def is_own_host(policy: Policy, value: bytes, server: Sequence[Any] | None) -> bool:
     """Return whether a Host certainly refers to this server.
 
-    Either its full name is configured, and its port is that of a proxy or of this server; or it is
+    Either its full name is configured and its port belongs to a proxy or to this server, or it is
     the address and port at which the request arrived.
     """
     host = parse_host(value)
@@ -324,7 +325,7 @@ def _matches_wildcard(policy: Policy, name: str) -> bool:
 
 
 def _is_this_machine(name: str) -> bool:
-    """Return whether a browser resolves a name to this machine without asking DNS."""
+    """Return whether a browser resolves a name to this machine without using DNS."""
     return is_loopback(name) or is_localhost_name(name)
 
 

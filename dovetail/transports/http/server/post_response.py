@@ -1,11 +1,10 @@
 """The response to one POST.
 
-The notifications and the result of a call are sent in the response to its POST. (If the client
-polls, it gets the notifications in a poll.) Until something has
-been sent, the response can be one JSON body. It becomes an event stream with the first
-notification, or when the call has run for `Limits.stream_after` seconds. In the handshake era, the
-stream belongs to the session and outlives its connection. In the stateless era, it ends with the
-connection and cannot be resumed.
+The notifications and the result of a call are sent in the response to its POST. If the client
+polls, it receives the notifications in a poll instead. Until something has been sent, the response
+can be one JSON body. It becomes an event stream with the first notification, or when the call has
+run for `Limits.stream_after` seconds. In the handshake era, the stream belongs to the session and
+outlives its connection. In the stateless era, it ends with the connection and cannot be resumed.
 """
 
 import asyncio
@@ -57,7 +56,7 @@ class PostResponse:
             and session is not None
             and endpoint.get_streams.replaces_stream(session, head)
         )
-        """Whether the client polls for the messages of its calls."""
+        """Whether the client polls for its calls' messages."""
         self.streams = head.streams and not endpoint.json_only and not self.polls
         """Whether the response may become an event stream."""
         self.session = session
@@ -67,7 +66,7 @@ class PostResponse:
         self._events: EventStore | None = None
         if session is None:
             self.revision = endpoint.revisions.get(head.version or "")
-            """The revision that is used to encode a refusal."""
+            """The revision used to encode an error."""
             self.header_revision = (
                 endpoint.default_revision if head.version is None else self.revision
             )
@@ -94,11 +93,11 @@ class PostResponse:
 
     @property
     def max_notifications(self) -> int:
-        """How many handlers of extension notifications may run at once."""
+        """The maximum number of handlers for extension notifications that run at the same time."""
         return self.limits.calls
 
     def check_headers(self, name: str, method: Method | None, params: Any, request: bool) -> None:
-        """Raise if the headers do not match the message."""
+        """Raise an error if the headers do not match the message."""
         named = "" if method is None or not request else method.named
         rejected = check_message(
             self._endpoint.rules, self.head, name, params, named, request=request
@@ -107,11 +106,11 @@ class PostResponse:
             raise RequestRefused(rejected)
 
     def check_call(self, method: Method, params: Any, caller: Caller) -> None:
-        """Raise if the endpoint cannot accept a call."""
+        """Raise an error if the endpoint cannot accept a call."""
         self._endpoint.check_call(self, method, params, caller)
 
     def initialize(self, request: Request) -> bytes:
-        """Open a session, if the endpoint supports sessions."""
+        """Open a session if the endpoint supports sessions."""
         if self.batch:
             raise InvalidRequest("initialize must not be part of a batch")
         sessions = self._endpoint.sessions
@@ -136,12 +135,13 @@ class PostResponse:
         )
 
     def cancel_request(self, id: Id | None, reason: str | None) -> None:
-        """Cancel a call of this session, in this process or another."""
+        """Cancel a call in this session, in this process or another."""
         if self.session is not None and self._endpoint.sessions is not None:
             self._endpoint.sessions.cancel_request(self.session, id)
 
     def on_progress(self, params: ProgressParams) -> None:
-        """Do nothing: requests to the client have no deadline that progress could extend."""
+        """Do nothing, because requests to the client have no deadline that progress could
+        extend."""
 
     def on_roots_changed(self) -> None:
         """Drop the cached roots of the client in every process."""
@@ -149,19 +149,20 @@ class PostResponse:
             self._endpoint.sessions.roots_changed(self.session)
 
     def on_initialized(self) -> None:
-        """Start sending requests. A session gets notifications once it opens a stream."""
+        """Start sending requests. A session receives notifications after it opens a stream."""
         if self.session is not None and self._endpoint.sessions is not None:
             self._endpoint.sessions.on_initialized(self.session)
 
     @property
     def initialized(self) -> asyncio.Event | None:
-        """Set when the server may send requests; None if this process did not open the session."""
+        """An event that is set when the server may send requests, or None if this process did not
+        open the session."""
         if self.session is None or self._endpoint.sessions is None:
             return None
         return self._endpoint.sessions.uninitialized.get(self.session.key)
 
     def on_exit(self) -> None:
-        """End the session, as the `exit` message of the draft dialect requests."""
+        """End the session, as the draft dialect's `exit` message requests."""
         if self.session is not None and self._endpoint.sessions is not None:
             self._endpoint.sessions.end(self.session)
 
@@ -199,7 +200,7 @@ class PostResponse:
         return self.polls or (self.streams and (self.stream is not None or not self.gone))
 
     def _send(self, data: bytes) -> None:
-        """Send a message of a call, on the stream of the response or in a poll."""
+        """Send a call's message, on the response's stream or in a poll."""
         if self.polls and self.session is not None:
             self._endpoint.get_streams.send_by_poll(self.session, data)
         else:
@@ -217,8 +218,8 @@ class PostResponse:
         return self._dispatcher.service.redact
 
     async def ask(self, call: Call, method: Method, params: Any) -> Any:
-        """Send a request to the client on the stream of the call, or in a poll. The response
-        arrives in another POST, in any process."""
+        """Send a request to the client on the call's stream, or in a poll. The response arrives in
+        another POST, in any process."""
         session = self.session
         if session is None or not self._can_send:
             raise CannotAsk(
@@ -250,7 +251,7 @@ class PostResponse:
             await self.stream.drain()
 
     def close_stream(self, call: Call) -> None:
-        """Close the connection, if the client can resume the stream."""
+        """Close the connection if the client can resume the stream."""
         if not self.streams or not self.resumable or call.finished:
             return
         if not self.primes and (self.stream is None or self.stream.count == 0):
@@ -279,7 +280,7 @@ class PostResponse:
         return self.stream
 
     def overdue(self) -> None:
-        """Turn a slow response into a stream, if the client accepts one."""
+        """Turn a slow response into a stream if the client accepts streams."""
         if self.streams and not self.gone:
             self.begin()
             self._wake()
@@ -293,8 +294,8 @@ class PostResponse:
         self._wake()
 
     def _dropped(self) -> None:
-        """Cancel the calls that wait for an answer on this stream, which the client has not
-        resumed."""
+        """Cancel the calls that are waiting for an answer on this stream, because the client has
+        not resumed it."""
         for call in list(self.session.open_calls.values()) if self.session is not None else ():
             if call.connection is self and call.open_questions:
                 self._dispatcher.cancel(call)

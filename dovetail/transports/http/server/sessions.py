@@ -1,11 +1,12 @@
 """Sessions without a store: a session id is a sealed token that contains the whole session.
 
-Any process that has the keys can serve any request of a session, and opening a session costs the
-server no memory. Sessions in use are cached, so each token is opened only once. A session
-ends when its token expires, when it has been idle for too long, or by DELETE. The latter two leave
-a tombstone in this process and on the bus. The tombstone of a DELETE is kept until the token has
-expired, so that nobody can use a session that its client has ended. A request with an ended or
-unknown session gets 404, and the client then opens a new session.
+Any process that has the keys can serve any request in a session, and opening a session does not use
+any memory on the server. Sessions in use are cached, so each token is opened only once. A session
+ends when its token expires, when it has been idle for too long, or when the client sends a DELETE.
+An idle timeout and a DELETE leave a tombstone in this process and on the bus. The tombstone of a
+DELETE is kept until the token has expired, so that nobody can use a session that its client has
+ended. A request with an ended or unknown session is answered with 404, and the client then opens a
+new session.
 https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#session-management
 """
 
@@ -37,9 +38,9 @@ if TYPE_CHECKING:
 PURPOSE = "session"
 ENDED = "ended"
 MAX_ID_BYTES = 2048
-"""Some proxies do not accept longer headers."""
+"""The maximum length of a session id, because some proxies do not accept longer headers."""
 MAX_UNINITIALIZED = 10_000
-"""The number of sessions whose `notifications/initialized` this process waits for."""
+"""The maximum number of sessions whose `notifications/initialized` this process waits for."""
 RECENT_SECONDS = 1.0
 """A session used within this time keeps its place in the order of use."""
 
@@ -70,17 +71,17 @@ class HttpSession(msgspec.Struct, eq=False):
     open_requests: "dict[Id, asyncio.Future[Response | ErrorResponse]]" = {}
     """The requests to the client that have no response yet."""
     get_streams: tuple[EventStream, ...] = ()
-    """Streams for messages that belong to no request, newest last. All messages are sent on the
-    newest stream that has a reader."""
+    """The streams for messages that do not belong to a request, newest last. All messages are sent
+    on the newest stream that has a reader."""
     stream_count: int = 0
     """The number of open streams."""
     newest_stream_at: float = 0.0
-    """When the newest GET stream in this process was opened; 0 if none has a reader."""
+    """When the newest GET stream in this process was opened, or 0 if no stream has a reader."""
     has_remote_stream: bool = False
     """Whether another process has the newest GET stream."""
 
     def on_response(self, message: Response | ErrorResponse) -> bool:
-        """Handle a response. Return whether it answers a request of this process."""
+        """Handle a response. Return whether it answers a request from this process."""
         future = None if message.id is None else self.open_requests.get(message.id)
         if future is None or future.done():
             return False
@@ -94,7 +95,7 @@ class HttpSession(msgspec.Struct, eq=False):
 
 
 class SessionTable:
-    """All sessions. Only those in use take up memory."""
+    """All sessions. Only sessions in use take up memory."""
 
     def __init__(
         self,
@@ -107,15 +108,15 @@ class SessionTable:
         self._dispatcher, self._keys, self._limits = dispatcher, keys, limits
         self._bus, self._on_end = bus, on_end
         self._bound = dispatcher.service.info.name.encode()
-        """The name of this server: other servers in the same program share its keys, but not its
+        """The name of this server. Other servers in the same program share its keys but not its
         sessions."""
         self._open: dict[str, HttpSession] = {}
-        """Sessions by id, the most recently used last."""
+        """The sessions by id, most recently used last."""
         self._by_key: dict[str, HttpSession] = {}
         self._tombstones: dict[str, float] = {}
         """When each ended session may be forgotten (`time.monotonic()`)."""
         self._idle_ended: dict[str, None] = {}
-        """The tombstones of idle sessions, which make room for others."""
+        """The tombstones of idle sessions, which are removed to make room for others."""
         self.uninitialized = BoundedDict[str, asyncio.Event](MAX_UNINITIALIZED)
         """The sessions that this process opened and that have not sent `notifications/initialized`
         yet, by key."""
@@ -135,8 +136,8 @@ class SessionTable:
         self._on_message("session/response", _on_remote_response)
 
     def _on_message(self, topic: str, handle: Callable[..., Any]) -> None:
-        """Register a handler for other processes' messages about sessions that are known here, too.
-        A payload consists of a session key and the remaining arguments of `handle`."""
+        """Register a handler for other processes' messages about sessions that this process also
+        has. A payload consists of a session key and the remaining arguments of `handle`."""
 
         def receive(payload: Any) -> Any:
             key, *rest = payload
@@ -183,8 +184,8 @@ class SessionTable:
         return event is not None
 
     def find(self, id: str, principal: Principal | None = None) -> HttpSession | None:
-        """Return the session with this id; None if it is forged, expired, ended or another
-        user's."""
+        """Return the session with this id, or None if it is forged, expired, ended or owned by
+        another user."""
         now = time.monotonic()
         session = self._open.get(id)
         if (
@@ -220,7 +221,8 @@ class SessionTable:
             self._bus.publish("session/used", (session.key,))
 
     def end(self, session: HttpSession) -> None:
-        """End a session, in all processes. Raise Overloaded if this process cannot remember it."""
+        """End a session in all processes. Raise Overloaded if this process cannot remember that it
+        has ended."""
         if not self._make_room():
             raise Overloaded(
                 "The session cannot be ended now: the server already remembers "
@@ -298,7 +300,7 @@ class SessionTable:
         self._by_key.pop(session.key, None)
 
     def _bury(self, key: str) -> None:
-        """End a session in this process, and remember that until its token has expired."""
+        """End a session in this process, and remember its end until its token has expired."""
         session, life = self._by_key.get(key), self._limits.session_life
         if session is not None:  # its token may be from a process with another limit
             life = max(life, session.expires - time.time())
@@ -314,7 +316,8 @@ class SessionTable:
             self._drop(key)  # the client may come back, as after a restart
 
     def _make_room(self) -> bool:
-        """Return whether there is room for a tombstone, if need be instead of an idle session's."""
+        """Return whether there is room for a tombstone. If necessary, it replaces an idle session's
+        tombstone."""
         if len(self._tombstones) < self._limits.tombstones:
             return True
         oldest = next(iter(self._idle_ended), None)
@@ -359,17 +362,17 @@ class SessionTable:
     # other processes
 
     def roots_changed(self, session: HttpSession) -> None:
-        """Drop the cached roots of a session in all processes."""
+        """Drop a session's cached roots in all processes."""
         session.caller.invalidate_roots()
         self._bus.publish("session/roots", (session.key,))
 
     def _on_url_elicitation(self, key: str, id: str) -> None:
-        """Share the id of a URL elicitation: any process may learn that the user has finished
-        it."""
+        """Share the id of a URL elicitation, because any process may learn that the user has
+        finished it."""
         self._bus.publish("session/elicitation", (key, id))
 
     def cancel_request(self, session: HttpSession, id: Id | None) -> None:
-        """Cancel a call of a session, which may run in another process."""
+        """Cancel a session's call, which may be running in another process."""
         if not self._cancel(session, id):
             self._bus.publish("session/cancel", (session.key, id))
 
@@ -382,21 +385,22 @@ class SessionTable:
     async def deliver_response(
         self, session: HttpSession, message: Response | ErrorResponse
     ) -> bool:
-        """Deliver a response to the process that waits for it. Return False if there is none."""
+        """Deliver a response to the process that is waiting for it. Return False if no process is
+        waiting."""
         return session.on_response(message) or bool(
             await self._bus.ask("session/response", (session.key, encode(message)))
         )
 
     def on_bus_lost(self) -> None:
-        """Handle the loss of the bus: messages from other processes may be missing, so ask them
-        again and drop the cached roots."""
+        """Handle the loss of the bus. Messages from other processes may be missing, so ask those
+        processes again and drop the cached roots."""
         for session in self._by_key.values():
             session.is_synced = self._bus.alone
             session.caller.invalidate_roots()
 
     async def sync(self, session: HttpSession) -> bool:
-        """Ask the other processes about a session that is new to this one. Return False if it has
-        ended."""
+        """Ask the other processes about a session that is new to this process. Return False if the
+        session has ended."""
         session.is_synced = True
         known = await self._bus.ask("session/sync", session.key)
         if known == ENDED:
