@@ -10,9 +10,9 @@ A server may also require its own nonce in each proof, so that proofs cannot be 
 This server's nonce is the sealed current time. Every process with the same keys recognises the
 nonce, which is replaced after half of the `Checker`'s `window`.
 
-A client generates its key when it is first needed. It stores the latest nonce from each origin
-(https://www.rfc-editor.org/rfc/rfc9449#section-8.2). A request that was refused only because it
-lacked a nonce is sent one more time, with a new proof.
+A client generates its key when it is first needed. The client stores the latest nonce from each
+origin (https://www.rfc-editor.org/rfc/rfc9449#section-8.2). A request that was refused only because
+it lacked a nonce is sent one more time, with a new proof.
 """
 
 import threading

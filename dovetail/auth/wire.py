@@ -6,12 +6,12 @@ sent as strings. Only required fields must be valid. Writing is strict: fields w
 omitted, and all other fields have the names that the RFC defines. Structs that hold secrets do not
 show them in their `repr`.
 
-**The header** states what a server requires of a request. It may contain several challenges, each
-with several parameters, all separated by commas. A word followed by `=` is a parameter; any other
-word begins the next challenge: https://www.rfc-editor.org/rfc/rfc9110#section-11.6.1. The parser
-splits the header with one regular expression and stops at the first part that does not match, but
-keeps the parts before it. Unquoted values end at the next comma, because many servers do not quote
-URLs.
+**The header** states what a server requires of a request. The header may contain several
+challenges, each with several parameters, all separated by commas. A word followed by `=` is a
+parameter; any other word begins the next challenge:
+https://www.rfc-editor.org/rfc/rfc9110#section-11.6.1. The parser splits the header with one regular
+expression and stops at the first part that does not match, but keeps the parts before it. Unquoted
+values end at the next comma, because many servers do not quote URLs.
 """
 
 import re

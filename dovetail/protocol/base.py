@@ -4,8 +4,8 @@
 and wire names are camelCase. An optional field is `X | None = None`, and None is omitted on the
 wire. Some peers send nulls, which decode to None.
 
-`Open` is an object that peers may extend (annotations, capabilities). It is a dict in wire form, so
-that nothing is lost, with typed attributes for the known keys.
+`Open` is an object that peers may extend (annotations, capabilities). An `Open` object is a dict in
+wire form, so that nothing is lost, with typed attributes for the known keys.
 `Annotations(last_modified="…")["lastModified"]` is the same value as its `.last_modified`.
 
 This module also defines the `_meta` keys that the protocol itself uses.
@@ -155,13 +155,14 @@ class Icon(Wire):
 
 
 class Implementation(Wire, kw_only=True):
-    """The name and version that a client or server reports about itself. Do not trust them.
+    """The name and version that a client or server reports about itself. Do not trust this
+    information.
 
     Attributes:
         name: The name for programs.
         version: The version of the program, not of the protocol.
         title: The name for people, shown instead of `name`.
-        description: What the program does.
+        description: A description of the program.
         website_url: The URL of a page with more information.
         icons: The pictures that a user interface may show.
     """

@@ -34,7 +34,7 @@ class ListRootsResult(Result, kw_only=True):
     """All current roots.
 
     Attributes:
-        roots: The roots.
+        roots: The roots that the client exposes.
     """
 
     roots: list[Root]

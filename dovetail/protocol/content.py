@@ -153,7 +153,7 @@ class EmbeddedResource(Wire, tag_field="type", tag="resource"):
     """A resource together with its contents.
 
     Attributes:
-        resource: The contents.
+        resource: The contents of the resource.
         annotations: Hints about the content's audience, priority and age.
         meta: Extra data for clients, servers and extensions (`_meta` on the wire).
     """

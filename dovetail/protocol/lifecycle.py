@@ -164,7 +164,7 @@ class CancelledParams(Params, kw_only=True):
 
     Attributes:
         request_id: The id of the request.
-        reason: The reason, for logs.
+        reason: The reason for the cancellation, for logs.
     """
 
     request_id: int | str | None = None
@@ -194,7 +194,7 @@ class InputRequired(Struct, frozen=True, eq=False):
 
     Attributes:
         requests: The questions by key: ElicitParams, CreateMessageParams, or None for the roots.
-        state: Any string, which is returned to you unchanged. Clients cannot read it.
+        state: Any string, which clients cannot read and which is returned to you unchanged.
     """
 
     requests: dict[str, Params | None] = {}

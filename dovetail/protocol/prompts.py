@@ -54,7 +54,7 @@ class ListPromptsResult(CacheHints, kw_only=True):
     """One page of prompts.
 
     Attributes:
-        prompts: The prompts.
+        prompts: The prompts on this page.
         next_cursor: The `cursor` for the next page, or None on the last page.
     """
 
@@ -108,7 +108,7 @@ class GetPromptResult(Result, kw_only=True):
 
     Attributes:
         messages: The messages for the model.
-        description: What the prompt is for.
+        description: The purpose of the prompt.
     """
 
     messages: list[Message]

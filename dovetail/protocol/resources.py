@@ -63,7 +63,7 @@ class ListResourcesResult(CacheHints, kw_only=True):
     """One page of resources.
 
     Attributes:
-        resources: The resources.
+        resources: The resources on this page.
         next_cursor: The `cursor` for the next page, or None on the last page.
     """
 
@@ -75,7 +75,7 @@ class ListResourceTemplatesResult(CacheHints, kw_only=True):
     """One page of resource templates.
 
     Attributes:
-        resource_templates: The templates.
+        resource_templates: The templates on this page.
         next_cursor: The `cursor` for the next page, or None on the last page.
     """
 

@@ -1,11 +1,11 @@
 """Tasks: work that outlives the call that started it.
 
-There are two forms. The extension form (`Task`, `DetailedTask`) is flat, has `ttlMs` and
+Tasks have two forms. The extension form (`Task`, `DetailedTask`) is flat, has `ttlMs` and
 `pollIntervalMs`, and includes the questions or the outcome in the task itself. The core form in one
-handshake revision (`CoreTask`) has `ttl` and `pollInterval`, and nests a new task in its result. It
-returns the outcome with `tasks/result`, and lets either side run tasks. The fields of a task are
-repeated for each place where a task appears (a list, a result, a notification). The other fields
-differ, and a msgspec struct can have only one base with fields.
+handshake revision (`CoreTask`) has `ttl` and `pollInterval`, and nests a new task in its result.
+The core form returns the outcome with `tasks/result`, and lets either side run tasks. The fields of
+a task are repeated for each place where a task appears (a list, a result, a notification). The
+other fields differ, and a msgspec struct can have only one base with fields.
 https://modelcontextprotocol.io/seps/2663-tasks-extension
 https://modelcontextprotocol.io/specification/2025-11-25/basic/utilities/tasks
 """
@@ -171,7 +171,7 @@ class ListTasksResult(Result, kw_only=True):
     """One page of the caller's tasks.
 
     Attributes:
-        tasks: The tasks.
+        tasks: The tasks on this page.
         next_cursor: The `cursor` for the next page, or None on the last page.
     """
 

@@ -70,7 +70,7 @@ class ListToolsResult(CacheHints, kw_only=True):
     """One page of tools.
 
     Attributes:
-        tools: The tools.
+        tools: The tools on this page.
         next_cursor: The `cursor` for the next page, or None on the last page.
     """
 

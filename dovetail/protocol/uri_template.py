@@ -4,7 +4,7 @@ template.
 Expansion follows the RFC exactly. Each operator is one row in a table.
 https://www.rfc-editor.org/rfc/rfc6570
 
-The RFC does not define matching. This module applies these rules:
+The RFC does not define matching, so this module applies these rules:
 
 - One expression is the pivot: the last one that may match several segments (`{+path}`,
   `{/segments*}`), or else the first one. The part before the pivot is matched from the left, and
@@ -485,8 +485,8 @@ def _group(slot: _Slot, ahead: list[str] | None, mirrored: bool, end: str) -> st
 
 
 def _normal(uri: str) -> str:
-    """Percent-encode every character of a URI that requires it, in capitals, so that each % begins
-    a triplet."""
+    """Percent-encode, in capitals, every character in a URI that must be encoded, so that each %
+    begins a triplet."""
     text = _encode(uri, reserved=True)
     return _TRIPLET.sub(lambda triplet: triplet[0].upper(), text) if "%" in text else text
 

@@ -145,7 +145,7 @@ class ListenParams(Params, kw_only=True):
     """A request to open a notification stream, or the acknowledgement that lists its notifications.
 
     Attributes:
-        notifications: The changes.
+        notifications: The changes to report.
     """
 
     notifications: SubscriptionFilter

@@ -1,10 +1,9 @@
-"""The "detailed draft", a dialect that some early servers and clients speak. Its `initialize`
-request contains `mcpVersion`, and the answer contains `serverCapabilities`.
-
-It has the first revision's tools and resources, with other names and shapes. Lists are bare arrays.
-A tool call is `tools/invoke` and returns `{status, output}`. Progress notifications contain the
-request id and a percentage. Resource changes are sent without a subscription. A session ends with
-`shutdown` and `exit`. Each row below is one method as this dialect spells it.
+"""The "detailed draft", a dialect that some early servers and clients speak. The dialect's
+`initialize` request contains `mcpVersion`, and the answer contains `serverCapabilities`. The
+dialect has the first revision's tools and resources, with other names and shapes. Lists are bare
+arrays. A tool call is `tools/invoke` and returns `{status, output}`. Progress notifications contain
+the request id and a percentage. Resource changes are sent without a subscription. A session ends
+with `shutdown` and `exit`. Each row below is one method as this dialect spells it.
 """
 
 from typing import Any

@@ -191,8 +191,8 @@ class App:
 
 
 class LoopLifespan:
-    """The server's lifespan in one event loop. It runs in a separate task, because the request that
-    started it may be cancelled.
+    """The server's lifespan in one event loop. The lifespan runs in a separate task, because the
+    request that started it may be cancelled.
     """
 
     def __init__(self, app: App) -> None:

@@ -2,8 +2,8 @@
 
     server.run("http", metrics="/metrics")
 
-`Metrics` observes calls, counts in plain dictionaries, and writes the text only on request. It
-shares its instruments with OpenTelemetry (`connection/instrumentation.py`) and uses their
+`Metrics` observes calls, counts in plain dictionaries, and writes the text only on request.
+`Metrics` shares its instruments with OpenTelemetry (`connection/instrumentation.py`) and uses their
 Prometheus names (`mcp_server_operation_duration_seconds`), so one dashboard works for both. The
 number of series is bounded regardless of what callers send, because labels are limited to existing
 methods, tools that have answered, and defined codes. Series above the limit are counted as

@@ -53,8 +53,8 @@ class ServeOptions(Struct, frozen=True, kw_only=True):
     metrics: str | None = None
     """The path of the Prometheus metrics (default: no metrics)."""
     metrics_auth: str | bool | None = None
-    """The scope that callers need to read the metrics, or False to let anyone read them. It is
-    required if the server has `auth=`, because the metrics cover all callers."""
+    """The scope that callers need to read the metrics, or False to let anyone read them. This
+    option is required if the server has `auth=`, because the metrics cover all callers."""
     hosts: Sequence[str] = ()
     """The accepted values of the Host header, in addition to the bind address and localhost. "*"
     accepts all values."""
@@ -62,7 +62,7 @@ class ServeOptions(Struct, frozen=True, kw_only=True):
     """The origins of web pages that may call the server and read its responses (CORS). "*" accepts
     all origins."""
     public_url: str | None = None
-    """The URL at which clients reach the server. Its host and origin are accepted."""
+    """The URL at which clients reach the server. The host and origin of this URL are accepted."""
     trusted_proxies: Sequence[str] = ()
     """The addresses and networks of proxies whose `Forwarded` or `X-Forwarded-For` header is
     trusted to contain the client's address, for rate limits, audit records and logins (default:
@@ -85,7 +85,8 @@ class ServeOptions(Struct, frozen=True, kw_only=True):
     bus: Callable[[], Awaitable[Bus]] | None = None
     """The bus between the processes of one server (default: the bus of `run(workers=…)`)."""
     routes: Callable[[Any, Any, Any], Awaitable[None]] | None = None
-    """Your own ASGI application for all other paths. It receives no lifespan events."""
+    """Your own ASGI application for all other paths. The application receives no lifespan
+    events."""
     bound: Sequence[str] = ()
 
     @classmethod
@@ -169,5 +170,5 @@ def _rename_beside(options: dict[str, Any]) -> None:
     if "beside" in options:
         if "routes" in options:
             raise ConfigError("beside= is the former name of routes=; use only routes=")
-        warnings.warn("beside= is now called routes=", DeprecationWarning, stacklevel=4)
+        warnings.warn("beside= has been renamed to routes=", DeprecationWarning, stacklevel=4)
         options["routes"] = options.pop("beside")

@@ -12,12 +12,12 @@ with HTTP/1.1. When a connection is lost, every request on that connection is no
 last one.
 
 The most common request arrives complete, in one piece and alone on its connection, and is answered
-with one JSON body after one iteration of the event loop. It does not need ASGI's task that waits
-for a body, or any further events. Such a request is therefore held back from uvicorn until it is
-complete, and the application starts it directly (`App.begin`). If the call finishes in the next
-iteration, the response is written in one piece. Any other request is handed over to uvicorn as soon
-as it is recognized, as if it had just arrived. Work that has already started is passed on in the
-request's scope. `python -m bench.costs` measured 36 µs of CPU time per call instead of 59.
+with one JSON body after one iteration of the event loop. Such a request does not need ASGI's task
+that waits for a body, or any further events. The request is therefore held back from uvicorn until
+it is complete, and the application starts it directly (`App.begin`). If the call finishes in the
+next iteration, the response is written in one piece. Any other request is handed over to uvicorn as
+soon as it is recognized, as if it had just arrived. Work that has already started is passed on in
+the request's scope. `python -m bench.costs` measured 36 µs of CPU time per call instead of 59.
 """
 
 import asyncio
@@ -87,7 +87,7 @@ class UvicornProtocol(HttpToolsProtocol):
     in_head = in_request = False
     """Whether a head, or a request, has started to arrive but is not complete."""
     ignores_upgrade = False
-    """Whether the request asks for another protocol, which this server does not support."""
+    """Whether the request asks to upgrade to a protocol that this server does not support."""
     cycles: tuple[Any, ...] = ()
     """The requests on this connection that uvicorn has not finished."""
     is_half_closed = False
@@ -190,7 +190,8 @@ class UvicornProtocol(HttpToolsProtocol):
             return
         headers, name = self.headers, name.lower()
         if len(headers) >= MAX_HEADERS:
-            raise ValueError(f"more than {MAX_HEADERS} headers")  # answered with 400
+            # answered with 400
+            raise ValueError(f"the request has more than {MAX_HEADERS} headers")
         if name == b"expect":
             self.expect_100_continue = value.lower() == b"100-continue"
         headers.append((name, value))

@@ -1,17 +1,17 @@
 """Several processes that serve one port, and the parent that supervises them.
 
-After forking, the parent only waits, in plain blocking code without threads or an event loop. It
-can therefore fork again at any time, and a new child starts from the same clean state as the first.
-The parent's children are the workers, which accept connections from the sockets that they
+After forking, the parent only waits, in plain blocking code without threads or an event loop. The
+parent can therefore fork again at any time, and a new child starts from the same clean state as the
+first. The parent's children are the workers, which accept connections from the sockets that they
 inherited, and the hub of their bus. If the hub dies, a new hub takes over its listening socket, to
 which the workers are already reconnecting.
 
-    SIGCHLD             a child that died is restarted after a growing pause; if one dies early too
-                        often, everything ends
-    SIGTERM, SIGINT     the workers get SIGTERM and `grace` seconds, then SIGKILL; a second signal
-                        cuts the wait short
-    the parent died     every child reads a pipe whose other end only the parent holds, and stops
-                        when it is closed
+    SIGCHLD             the parent restarts the child that died, after a growing pause; if a child
+                        dies early too often, the parent stops all of them
+    SIGTERM, SIGINT     the parent sends SIGTERM to the workers, waits `grace` seconds, and sends
+                        SIGKILL; a second signal ends the wait
+    parent's death      every child reads a pipe whose other end only the parent holds, and stops
+                        when the pipe is closed
 
 Children leave the terminal's process group, so that Ctrl-C reaches them only through the parent. If
 no key for sealing tokens is configured, the children share a random key that is generated before

@@ -69,7 +69,7 @@ async def test_where_a_guard_has_to_look_first_a_body_is_bounded_as_any_other() 
 
 async def test_the_former_name_of_the_option_still_works_with_a_warning() -> None:
     server = Stage().server
-    with pytest.warns(DeprecationWarning, match="beside= is now called routes="):
+    with pytest.warns(DeprecationWarning, match="beside= has been renamed to routes="):
         app = server.asgi("/mcp", beside=PAGES)
     assert app.options.routes is PAGES
     with pytest.raises(ConfigError, match="use only routes="):

@@ -132,7 +132,7 @@ class LoopbackBrowser:
             await visit.close()
 
     async def _listen(self, visit: "_LoopbackVisit") -> asyncio.Server:
-        """Listen on the chosen port once it is free. Without a chosen port, listen on the default
+        """Listen on the chosen port once it is free. If no port was chosen, listen on the default
         port, for which clients are registered, or else on any free port."""
         waited = 0.0
         while True:

@@ -1,9 +1,9 @@
 """Credentials for clients: `Client(url, auth=…)`.
 
-    OAuth               a user logs in once, in a browser; everything else is automatic
-    ClientCredentials   a program acts on its own behalf, with a secret or a private key
-    EnterpriseManaged   a user's existing login at their enterprise is used
-    WorkloadIdentity    a program is identified by its platform
+    OAuth               a user's login, once in a browser and then automatic
+    ClientCredentials   a program's own secret or private key
+    EnterpriseManaged   a user's existing enterprise login
+    WorkloadIdentity    a program's identity, asserted by its platform
     BearerToken         a token that was obtained elsewhere
 
 These classes hold settings. `bind` returns the credentials for one server (`bound_credentials.py`).

@@ -1,13 +1,13 @@
 """Discovery of a server's authorization server, and of this client's id at that authorization
 server.
 
-The functions here are generators that do no I/O: they yield an `HttpRequest` and receive the
-`HttpResponse`.
+The functions in this module are generators that do no I/O. They yield an `HttpRequest` and receive
+the `HttpResponse`.
 
-    the server's metadata    the `resource_metadata` of its challenge, or else
+    the server's metadata    the `resource_metadata` in its challenge, or else
                              /.well-known/oauth-protected-resource/path, or else the same URL
                              without the path
-    the issuer               the first one in the metadata that supports the required features
+    the issuer               the first issuer in the metadata that supports the required features
     the issuer's metadata    RFC 8414 with the issuer's path inserted, then OpenID Connect with the
                              path inserted, then with the path appended
 
@@ -15,14 +15,14 @@ Discovery fails if the metadata of a server is for another resource, or the meta
 for another issuer: https://www.rfc-editor.org/rfc/rfc9728#section-3.3,
 https://www.rfc-editor.org/rfc/rfc8414#section-3.3.
 
-A server without metadata is assumed to use the first revision with authorization. Its authorization
-server has metadata at the same origin, or else three default endpoints. A server that cannot be
-*reached* is not assumed to use that revision.
+A server without metadata is assumed to use the first revision with authorization. Such a server's
+authorization server has metadata at the same origin, or else three default endpoints. A server that
+cannot be *reached* is not assumed to use that revision.
 
 The client gets its id from one of these sources, in the order that the specification prefers:
 
-    given        the user registered the client in advance; the id is valid at one issuer only
-    document     the id is the URL of a document about the client, if the issuer supports that
+    given        the user registered the client in advance, at one issuer
+    document     the id is the URL of a document about the client, if the issuer supports this
     registered   the client registers itself (RFC 7591), and stores the registration
 
 https://modelcontextprotocol.io/specification/2026-07-28/basic/authorization/client-registration

@@ -1,9 +1,9 @@
 """The client's authorization flow, without I/O.
 
-`acquire_tokens` and `refresh_tokens` are generators. They yield an `HttpRequest` and receive its
-`HttpResponse`, or they yield an `OpenPage` for the user to visit and receive the parameters of the
-redirect. Errors are thrown into the generator. `run_flow` drives a generator; tests can do so
-without I/O.
+`acquire_tokens` and `refresh_tokens` are generators. Each of them yields an `HttpRequest` and
+receives its `HttpResponse`, or yields an `OpenPage` for the user to visit and receives the
+parameters of the redirect. Errors are thrown into the generator. `run_flow` drives a generator, and
+tests can drive one without I/O.
 
     acquire_tokens   discovery -> registration -> a grant (by default the authorization code with
                      PKCE) -> TokenSet
@@ -168,10 +168,10 @@ def choose_scopes(
 ) -> tuple[str, ...]:
     """Return the scopes to request.
 
-    These are the scopes in the options, those that were requested before, and those in the
-    challenge. If there are none, the scopes in the server's metadata are used. The result may be
-    empty. If a `person` logs in, `offline_access` is added if the server supports it, so that they
-    do not have to log in again soon.
+    The result contains the scopes in the options, those that were requested before, and those in
+    the challenge. If there are none, the scopes in the server's metadata are used. The result may
+    be empty. If a `person` logs in, `offline_access` is added if the server supports it, so that
+    they do not have to log in again soon.
     """
     tokens = record.tokens
     before = tokens.requested_scopes if tokens is not None else record.requested_scopes

@@ -1,7 +1,7 @@
-"""Requests to a token endpoint: the form, the authentication of the client, and the response.
+"""Requests to a token endpoint, with the form, the client's authentication, and the response.
 
 `request_token` sends one token request. Like the rest of the flow, it is a generator that does no
-I/O: it yields requests and receives the responses. It returns the server's `TokenReply` or
+I/O: it yields requests and receives the responses. The result is the server's `TokenReply` or
 `ErrorReply`. If the server fails temporarily, which says nothing about the credentials, it raises
 ConnectFailed.
 

@@ -14,14 +14,14 @@ is ever sent to another. Times are absolute, so they stay correct after a restar
 
 The keychain holds only the key, because some keychains cannot list their entries, and some refuse
 values longer than a few tokens. A key in a second file protects the logins if only one of the two
-files leaks, for example in a backup. It does not protect the logins from programs that run as the
-same user.
+files leaks, for example in a backup. A key file does not protect the logins from programs that run
+as the same user.
 
-**Writing** reads, changes and replaces the file. It runs in a thread and holds a lock that all
-processes share. The file is replaced atomically, so reading needs no lock. A file that cannot be
-decrypted is treated as empty, and the next write renames it.
+**Writing** reads, changes and replaces the file. This work is done in a thread, under a lock that
+all processes share. The file is replaced atomically, so reading needs no lock. A file that cannot
+be decrypted is treated as empty, and the next write renames it.
 
-**Locks** are polled, because a thread that waits for a lock cannot be cancelled. They are the
+**Locks** are polled, because a thread that waits for a lock cannot be cancelled. These are the
 operating system's file locks, so they are released when the process ends, even if it crashes.
 """
 
@@ -335,7 +335,7 @@ class FileStore:
             key: The URL of a server, with an optional suffix.
 
         Raises:
-            ConfigError: The file cannot be encrypted or written. It is raised at this point so that
+            ConfigError: The file cannot be encrypted or written. This check is made first so that
                 the user learns about the problem before logging in.
             TimedOut: The lock was not released within 600 seconds.
         """
@@ -400,7 +400,7 @@ class FileStore:
 
     def _require_encryption(self, ring: KeyRing) -> None:
         if not ring.encrypts:
-            raise missing_extra(f"{self._path}: storing a login", "auth")
+            raise missing_extra(f"Storing a login in {self._path}", "auth")
 
     def _secret(self) -> bytes | None:
         return self._read_private(self._with_suffix(".key"))
@@ -568,7 +568,9 @@ def _require_private(number: int, path: Path) -> None:
     if found.st_uid != os.geteuid():
         raise ConfigError(f"{path} belongs to another user. Remove it, or run as that user.")
     if found.st_mode & OTHERS_MODE:
-        log.warning("%s was accessible to other users. Its permissions have been restricted.", path)
+        log.warning(
+            "%s was accessible to other users, so its permissions have been restricted", path
+        )
         os.fchmod(number, 0o600)
 
 

@@ -1,9 +1,9 @@
 """The embedded authorization server: `Server(auth=Provider(…))`.
 
-    provider.py                 Provider: the guard, its routes, its metadata
-    authorization_endpoint.py   for browsers: login, consent, redirect to the client
-    pages.py                    the HTML of these pages
-    token_endpoint.py           for clients: token and revocation endpoints
+    provider.py                 Provider: the guard, its routes and its metadata
+    authorization_endpoint.py   for browsers: login, consent, and the redirect to the client
+    pages.py                    the HTML for these pages
+    token_endpoint.py           for clients: the token and revocation endpoints
     grants.py                   codes, access tokens, refresh tokens, and revocation
     clients.py                  clients (configured, registered as in RFC 7591, or described by a
                                 document at their URL) and their redirect URIs

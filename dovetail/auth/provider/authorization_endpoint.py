@@ -1,14 +1,14 @@
 """The endpoints for browsers: the authorization endpoint, and the callback from an upstream
 provider.
 
-The client's request is not stored. It stays in the URL's query, and is parsed and checked again at
-each step. Only the login is stored, and a random cookie identifies its session.
+The client's request is not stored. The request stays in the URL's query, and is parsed and checked
+again at each step. Only the login is stored, and a random cookie identifies its session.
 
     GET  authorize?…   shows the login page or the consent page, or redirects to the client
     POST authorize?…   action = login | approve | deny | switch, with a CSRF token for this browser
                        and this request
-    GET  callback?…    the return from the upstream; `state` is valid once, and only in the browser
-                       that was sent there
+    GET  callback?…    handles the return from the upstream provider; `state` is valid once, and
+                       only in the browser that was sent there
 
 The order of the checks is essential for security: first the client, then the redirect URI. Until
 both have been checked, every error is shown as a page. After that, errors are sent to the client.

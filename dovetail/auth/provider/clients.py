@@ -6,8 +6,8 @@ URL.
 2. *Described*: the client id is an https URL, and the document at that URL describes the client:
    https://datatracker.ietf.org/doc/html/draft-ietf-oauth-client-id-metadata-document-00
 3. *Registered*: the client registered itself (RFC 7591). Anyone may register, so a registration
-   does not prove an identity. It is deleted if no user consents to the client within a day, or if
-   it is not used for 90 days.
+   does not prove an identity. A registration is deleted if no user consents to the client within a
+   day, or if the client is not used for 90 days.
 
 A client authenticates at the token endpoint with the method that it registered (`auth_method`):
 none, a secret, or a signed assertion.
@@ -74,7 +74,7 @@ LOCAL_DOCUMENT_URL = re.compile(rf"http://({LOOPBACK_SPELLINGS})(:[0-9]{{1,5}})?
 
 
 def is_allowed_redirect(uri: str, schemes: Collection[str] = ()) -> bool:
-    """Return whether a client may register this URI. It must use https, http on the user's own
+    """Return whether a client may register this URI. The URI must use https, http on the user's own
     machine, or one of these schemes."""
     if not _is_unambiguous(uri):
         return False

@@ -9,14 +9,14 @@ clears the count for the user, but not for the address. Otherwise, anyone with a
 guess other users' passwords. A user who has logged in from an address before is exempt from the
 limit for that address, so that a neighbor who guesses passwords does not lock them out.
 
-Hashing is slow by design. It runs in separate threads with a short queue, so that password guessing
-does not delay other requests.
+Hashing is slow by design. Hashes are computed in separate threads with a short queue, so that
+password guessing does not delay other requests.
 
-**Upstream**: this server is an ordinary client of the upstream provider. It uses discovery, PKCE,
-`state` and `nonce`, and verifies the ID token (signature, issuer, audience, time, nonce). The
-result is a `Login`, which holds the user, and a refresh token to check from time to time whether
-the login is still valid. The upstream provider's tokens are used only for this check, and never
-leave this server.
+**Upstream**: this server is an ordinary client of the upstream provider. This server uses
+discovery, PKCE, `state` and `nonce`, and verifies the ID token (signature, issuer, audience, time,
+nonce). The result is a `Login`, which holds the user, and a refresh token to check from time to
+time whether the login is still valid. The upstream provider's tokens are used only for this check,
+and never leave this server.
 
 Users must consent to the client on *this* server before they are sent to the upstream provider. The
 upstream provider knows only this server, and might not ask its users again. Without this consent,
@@ -79,8 +79,8 @@ def hash_password(password: str) -> str:
     """Return the hash of a password, for `Provider(users={"ada": …})`.
 
     Args:
-        password: The password. It should have at most 1,024 characters, because a login ignores any
-            further characters.
+        password: The password. A password should have at most 1,024 characters, because a login
+            ignores any further characters.
 
     Returns:
         `scrypt$cost$block$parallel$salt$hash`. Each call uses a new salt.
@@ -360,7 +360,7 @@ class Upstream:
     def _to_login(self, claims: dict[str, Any], reply: TokenReply, renewable: bool) -> Login:
         user = self._user(claims)
         if user is None:
-            raise LoginEnded("this account may not use this server")
+            raise LoginEnded("this account is not allowed to use this server")
         visible = {name: claims[name] for name in CLAIMS if name in claims}
         return Login(user, visible, reply.refresh_token, self._end_of(reply, renewable))
 

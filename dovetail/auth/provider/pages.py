@@ -1,4 +1,5 @@
-"""The login, consent and error pages. They are plain HTML, without scripts or external resources.
+"""The login, consent and error pages. The pages are plain HTML, without scripts or external
+resources.
 
 All external text is escaped, and each page has a strict content security policy as a second
 defence. Browsers also apply `form-action` to the redirects that follow a form, so the policy
@@ -84,7 +85,7 @@ CHECK = f'{_SVG}<path d="M5 12.5l4.5 4.5L19 7.5"/></svg>'
 
 
 class ConsentDetails(Struct, frozen=True):
-    """The details about a client that a user needs in order to give or deny consent."""
+    """The details about a client that a user needs in order to allow or deny it."""
 
     server: str
     client: str

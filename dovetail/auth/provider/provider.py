@@ -1,11 +1,11 @@
 """An authorization server inside the server that it protects: `Server(auth=Provider(users={"ada":
 hash_password("…")}))`.
 
-Its URLs start with `PublicUrl.base`, which is also its issuer. It implements OAuth 2.1 as MCP
-requires: authorization codes with PKCE, rotating refresh tokens, and client credentials for
-configured clients. It also implements metadata (RFC 8414), registration (RFC 7591 and client
-documents), revocation (RFC 7009), resource indicators (RFC 8707), issuer identification (RFC 9207)
-and DPoP (RFC 9449).
+The authorization server's URLs start with `PublicUrl.base`, which is also its issuer. The provider
+implements OAuth 2.1 as MCP requires: authorization codes with PKCE, rotating refresh tokens, and
+client credentials for configured clients. The provider also implements metadata (RFC 8414),
+registration (RFC 7591 and client documents), revocation (RFC 7009), resource indicators (RFC 8707),
+issuer identification (RFC 9207) and DPoP (RFC 9449).
 
 Access tokens are random, and stored under their digest. Deleting a token immediately revokes it in
 all processes. The `Bearer` guard checks these tokens in the same way as tokens from other

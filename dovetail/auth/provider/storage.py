@@ -101,8 +101,8 @@ class Storage(Protocol):
         """
 
     async def take(self, key: str) -> bytes | None:
-        """Delete a row and return its data. If several callers do this concurrently, only one of
-        them receives the data.
+        """Delete a row and return its data. If several callers take the row concurrently, only one
+        of them receives the data.
 
         Args:
             key: The key of the row.
@@ -205,8 +205,8 @@ class SqliteStorage:
             return self._do(statement, (new, expires, key, old, self._now())).rowcount == 1
 
     async def take(self, key: str) -> bytes | None:
-        """Delete a row and return its data. If several callers do this concurrently, only one of
-        them receives the data.
+        """Delete a row and return its data. If several callers take the row concurrently, only one
+        of them receives the data.
 
         Args:
             key: The key of the row.

@@ -1,8 +1,8 @@
 """The endpoints for programs: the token and revocation endpoints.
 
 A client authenticates and presents a code, a refresh token, or nothing else (`client_credentials`).
-It receives an access token that is valid only for this server. If the request has a DPoP proof, the
-token is bound to the key that signed the proof.
+The client receives an access token that is valid only for this server. If the request has a DPoP
+proof, the token is bound to the key that signed the proof.
 
 If users log in at an upstream provider, each refresh first uses the upstream provider's refresh
 token. If the upstream provider reports that the login has ended, the grant also ends. Between

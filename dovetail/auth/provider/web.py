@@ -1,8 +1,8 @@
 """Form parsing, responses, rate limits, and documents from other servers.
 
-`OAuthError` is the exception for every refused request. It has the error code of the relevant RFC
-(6749, 7009, 7591, 8707, 9449) and a description. Depending on the endpoint, the error is sent as
-JSON for a client, a page for a person, or redirect parameters.
+`OAuthError` is the exception for every refused request. The exception has an error code from the
+relevant RFC (6749, 7009, 7591, 8707, 9449) and a description. Depending on the endpoint, the error
+is sent as JSON for a client, a page for a person, or redirect parameters.
 
 `DocumentCache` holds JSON documents from other servers: a client's metadata and keys, and the
 metadata of an OpenID provider. A document is cached for as long as its server allows (default: ten
@@ -46,7 +46,7 @@ NO_CACHE = re.compile(r"\bno-(store|cache)\b", re.IGNORECASE)
 
 
 class ProviderRequest(HttpRequest, kw_only=True):
-    """A request to one of the provider's endpoints. Its address is a network, which rate limits
+    """A request to one of the provider's endpoints. The address is a network, which rate limits
     treat as one caller."""
 
     issuer: str
@@ -136,7 +136,7 @@ def with_query(url: str, parameters: Mapping[str, str]) -> str:
 
 class AttemptLimiter:
     """A rate limit for each caller, which allows `burst` attempts at once and then one attempt
-    every `seconds`. It remembers the last ten thousand callers.
+    every `seconds`. The limiter remembers the last ten thousand callers.
     """
 
     def __init__(self, burst: int, seconds: float, now: Callable[[], float]) -> None:
@@ -171,7 +171,7 @@ class AttemptLimiter:
         if wait > 0:
             raise OAuthError(
                 "temporarily_unavailable",
-                "too many requests came from this address",
+                "there have been too many requests from this address",
                 429,
                 {"retry-after": str(int(wait) + 1)},
             )
@@ -239,8 +239,8 @@ class DocumentCache:
 
 
 def parse_object(body: bytes) -> dict[str, Any]:
-    """Return the JSON object in these bytes. Raises DocumentUnavailable if they contain anything
-    else."""
+    """Return the JSON object in these bytes. Raises DocumentUnavailable if the bytes contain
+    anything else."""
     document = decode_object(body)
     if document is None:
         raise DocumentUnavailable("the document is not a JSON object")

@@ -1,7 +1,7 @@
 """Guards for servers, which admit callers with a valid access token or API key, and tell other
 callers how to get one.
 
-`Bearer` accepts access tokens. It refuses all other requests as OAuth and MCP require:
+`Bearer` accepts access tokens, and refuses all other requests as OAuth and MCP require:
 
     no token                                     401   Bearer resource_metadata="…", scope="…"
     token refused                                401   … error="invalid_token"
@@ -12,12 +12,13 @@ callers how to get one.
 
 The metadata (RFC 9728) names the authorization servers that issue tokens for this server. The RFC
 defines its URL as a well-known path at the root of the origin, followed by the path of the
-endpoint. A server that is mounted under a path receives only requests for that path. Its metadata
-is therefore also available under that path, and the challenge contains the URL that is reachable.
+endpoint. A server that is mounted under a path receives only requests for that path. The server's
+metadata is therefore also available under that path, and the challenge contains the URL that is
+reachable.
 
-A token is checked by a verifier (`verifiers.py`). The result is cached under the digest of the
-token, so the next request needs only one lookup. A token that is bound to a key also needs a proof
-(`dpop.py`) with each request.
+A verifier (`verifiers.py`) checks each token. The result is cached under the digest of the
+token, so the next request needs only one lookup. A token that is bound to a key also requires a
+proof (`dpop.py`) with each request.
 https://modelcontextprotocol.io/specification/2026-07-28/basic/authorization
 
 `ApiKeys` accepts API keys and does not use OAuth. Keys are looked up by their digest, so the
@@ -129,7 +130,7 @@ class Bearer:
     async def recheck(
         self, request: HttpRequest, public_url: PublicUrl
     ) -> Principal | HttpResponse:
-        """Check an admitted request again while it is still being answered. Its DPoP proof is not
+        """Check an admitted request again while it is still being answered. The DPoP proof is not
         checked, because a proof is valid only once.
 
         Args:

@@ -1,8 +1,8 @@
 """Verifiers, which turn an access token into a `Principal` or refuse it.
 
-A verifier is any `async (token, public_url) -> Principal | None`. It may have two attributes:
-`issuer` is the only issuer whose tokens the verifier receives, and `keeps` is how many seconds its
-result may be cached (default: 0). Tokens are compared and stored only as digests that are keyed
+A verifier is any `async (token, public_url) -> Principal | None`. A verifier may have two
+attributes: `issuer` is the only issuer whose tokens it receives, and `keeps` is how many seconds
+its result may be cached (default: 0). Tokens are compared and stored only as digests that are keyed
 with this process's random key, so timing and memory do not reveal them.
 
     static_tokens   tokens that are known in advance
@@ -51,8 +51,8 @@ Verifier: TypeAlias = Callable[[str, PublicUrl], Awaitable[Principal | None]]
 """Returns the owner of an access token that was sent to a server, or None if the token is not
 valid. May raise TokenRefused with a reason for the caller."""
 FAR_FUTURE = 1e15
-"""A time later than any other. It replaces a claim with a thousand digits, which is too large for a
-float."""
+"""A time later than any other. This time replaces a claim with a thousand digits, which is too
+large for a float."""
 MAX_REMEMBERED_REFUSALS = 1_000
 MAX_CONCURRENT_REQUESTS = 64
 """The maximum number of concurrent introspection requests."""
