@@ -78,8 +78,8 @@ def load_private_key(pem: str | bytes, algorithm: str) -> Any:
         key = None
     if key is None or not key.is_private:
         raise ConfigError(
-            f"private_key is not a private key for {algorithm}. Pass it as PEM, with its BEGIN "
-            "and END lines."
+            f"private_key is not a private key for {algorithm}. Pass the key as PEM, with its "
+            "BEGIN and END lines."
         )
     return key
 

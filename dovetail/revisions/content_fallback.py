@@ -144,7 +144,7 @@ def _untitled_field(field: dict[str, Any]) -> dict[str, Any]:
     if items := field.get("items"):
         # The user types the choices as text; the server splits it.
         values = items.get("enum") or [one["const"] for one in items["anyOf"]]
-        advice = f"Any of these, separated by commas: {', '.join(values)}"
+        advice = f"Choose any of these, separated by commas: {', '.join(values)}"
         return old | {
             "type": "string",
             "description": f"{old.get('description', '')} {advice}".strip(),

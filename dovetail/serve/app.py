@@ -283,7 +283,7 @@ class LoopState:
             if app.ring.origin == "process" and bus.alone and _is_foreign_worker():
                 log.warning(
                     "The workers do not share a key for session ids. Set DOVETAIL_KEYS to the "
-                    "same value in all of them"
+                    "same value for all workers"
                 )
             self.sessions = SessionTable(
                 self.dispatcher, app.ring, limits, bus, self.get_streams.ended

@@ -105,8 +105,9 @@ def _explain_terminal(name: str) -> None:
     if os.path.exists(script) and " " not in script:
         script = min(script, os.path.relpath(script), key=len)
     print(
-        f"{escape_unsafe(name)} is waiting for an MCP client on stdin. Press Ctrl-C to stop it.\n"
-        f"To try it, run: dovetail inspect {escape_unsafe(script)}",
+        f"{escape_unsafe(name)} is waiting for an MCP client on stdin. Press Ctrl-C to stop "
+        "the server.\n"
+        f"To try the server, run: dovetail inspect {escape_unsafe(script)}",
         file=sys.stderr,
         flush=True,
     )

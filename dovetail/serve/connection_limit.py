@@ -62,11 +62,12 @@ class ConnectionLimit:
         return True
 
     def _log_files(self) -> None:
-        limit = f"limit of {self._files}" if self._files else "system's limit on"
-        self._log(
-            f"the {limit} file descriptors is almost reached. Raise it with `ulimit -n`, or "
-            "lower Limits.connections"
+        reason = (
+            f"the process has almost reached its limit of {self._files} file descriptors"
+            if self._files
+            else "the system has almost run out of file descriptors"
         )
+        self._log(f"{reason}. Raise the limit with `ulimit -n`, or lower Limits.connections")
 
     def _log(self, reason: str) -> None:
         now = time.monotonic()

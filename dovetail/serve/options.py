@@ -169,6 +169,6 @@ def _path(value: str | bool, default: str) -> str | None:
 def _rename_beside(options: dict[str, Any]) -> None:
     if "beside" in options:
         if "routes" in options:
-            raise ConfigError("beside= is the former name of routes=; use only routes=")
+            raise ConfigError("beside= has been renamed to routes=; pass only routes=")
         warnings.warn("beside= has been renamed to routes=", DeprecationWarning, stacklevel=4)
         options["routes"] = options.pop("beside")

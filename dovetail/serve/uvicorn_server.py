@@ -504,7 +504,7 @@ def make_server(app: App, tls: Mapping[str, str | None]) -> HttpServer:
         )
         config.load()
     except (OSError, ValueError) as error:
-        raise ConfigError(f"Cannot set up HTTP: {error}") from None
+        raise ConfigError(f"Cannot start the HTTP server: {error}") from None
     return HttpServer(config, app, protocol)
 
 

@@ -160,8 +160,8 @@ class Supervisor:
             for child in children:
                 if child.early_deaths >= MAX_EARLY_DEATHS:
                     log.error(
-                        "Giving up: %s died %d times in a row within %g s of starting. Its "
-                        "last messages are above.",
+                        "Giving up: %s died %d times in a row within %g s of starting. See "
+                        "its last messages above.",
                         child.name,
                         child.early_deaths,
                         EARLY_DEATH_SECONDS,

@@ -157,7 +157,7 @@ async def test_the_consent_page_shows_client_host_redirect_scopes_and_user() -> 
     ):
         assert part in shown
     assert "Change your notes" not in shown
-    assert "Allow it only if" not in shown
+    assert "Allow this client only if" not in shown
 
 
 @pytest.mark.requirement("provider-loopback-warning")

@@ -425,9 +425,9 @@ def test_stdio_at_a_terminal_says_how_to_try_it(
     written = os.read(ours, 65536).decode()
     os.close(theirs)
     os.close(ours)
-    waiting = "here is waiting for an MCP client on stdin. Press Ctrl-C to stop it."
+    waiting = "here is waiting for an MCP client on stdin. Press Ctrl-C to stop the server."
     assert (waiting in written) == shown
-    assert ("To try it, run: dovetail inspect here.py\r\n" in written) == shown
+    assert ("To try the server, run: dovetail inspect here.py\r\n" in written) == shown
 
 
 @pytest.mark.parametrize(

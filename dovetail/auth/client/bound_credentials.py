@@ -251,7 +251,7 @@ class BoundCredentials:
             in_vain = in_vain + 1 if set(required.scopes) <= set(before) else 0
         self._steps_in_a_row += self._last_step != self._generation
         generation = self._last_step = self._generation
-        scopes = one_line(" ".join(required.scopes)) or "more than was granted"
+        scopes = one_line(" ".join(required.scopes)) or "the server does not name them"
         self._step_ups[operation] = generation, in_vain
         if in_vain >= MAX_STEPS_PER_OPERATION or self._steps_in_a_row > MAX_STEPS_IN_A_ROW:
             raise Unauthorized(

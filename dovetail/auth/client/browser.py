@@ -207,8 +207,8 @@ class _LoopbackVisit:
                 return
         if _read_lines(self._pasted, cleanup):
             self._tell(
-                "If your browser is on another machine, copy the URL of the page it ends on, "
-                "paste it here, and press Enter."
+                "If your browser is on another machine, copy the URL of the final page from "
+                "its address bar, paste it here, and press Enter."
             )
 
     def _pasted(self, line: str) -> None:

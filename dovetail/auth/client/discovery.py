@@ -294,8 +294,8 @@ def issuer_chooser(options: FlowOptions, record: ServerRecord) -> ChooseIssuers:
         if known_issuer not in issuers:
             raise Unauthorized(
                 f"The client_id was issued by {known_issuer}, but the server now uses "
-                f"{one_line(', '.join(issuers))}. If that is correct, pass a client_id from "
-                "that issuer, and the issuer itself."
+                f"{one_line(', '.join(issuers))}. If that is correct, pass the client_id= and "
+                "issuer= of the new authorization server."
             )
         return (known_issuer,)
 
@@ -400,7 +400,8 @@ def _register(
     )
     if answer.status == 429 or answer.status >= 500:
         raise ConnectFailed(
-            f"{endpoint}: HTTP {answer.status} from the registration endpoint. Try again later."
+            f"{endpoint}: the registration endpoint answered with HTTP {answer.status}. Try "
+            "again later."
         )
     information = (
         read_document(answer.body, ClientInformation) if answer.status in (200, 201) else None

@@ -201,7 +201,7 @@ def _exchange_id_token(
     if isinstance(reply, ErrorReply):
         raise Unauthorized(
             f"{endpoint}: the identity provider refused the token exchange ({reply.text}). "
-            "Log in there again, or contact its operator."
+            "Log in to the identity provider again, or contact its operator."
         )
     if reply.issued_token_type != ID_JAG:
         raise Unauthorized(

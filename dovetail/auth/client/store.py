@@ -464,8 +464,7 @@ class FileStore:
         elif found.st_uid != os.geteuid() or found.st_mode & WRITERS_MODE:
             raise ConfigError(
                 f"{folder}: other users can write to this folder, so logins are not stored in "
-                "it. Run "
-                "chmod 700 on it, or use another folder."
+                "it. Run chmod 700 on the folder, or use another one."
             )
 
     @contextmanager
@@ -518,8 +517,8 @@ class KeychainStore(FileStore):
             return question()
         except Exception as error:  # each keychain raises its own errors
             raise ConfigError(
-                f"The keychain refused access ({type(error).__name__}). Unlock it, or use "
-                "FileStore()."
+                f"The keychain refused access ({type(error).__name__}). Unlock the keychain, "
+                "or use FileStore()."
             ) from None
 
 
@@ -566,7 +565,7 @@ def _require_private(number: int, path: Path) -> None:
         return
     found = os.fstat(number)
     if found.st_uid != os.geteuid():
-        raise ConfigError(f"{path} belongs to another user. Remove it, or run as that user.")
+        raise ConfigError(f"{path} belongs to another user. Remove the file, or run as that user.")
     if found.st_mode & OTHERS_MODE:
         log.warning(
             "%s was accessible to other users, so its permissions have been restricted", path

@@ -396,7 +396,7 @@ def _warning(client: OAuthClient, uri: str) -> str:
         problem = "Nobody has verified this client or its name."
     else:
         return ""
-    return f"{problem} Allow it only if you have just started it yourself."
+    return f"{problem} Allow this client only if you have just started it yourself."
 
 
 def _redirect(url: str) -> HttpResponse:

@@ -115,7 +115,9 @@ class GrantStore(Struct, frozen=True, eq=False, kw_only=True):
         id = secret.partition(".")[0]
         row = await self.storage.get(row_key("grant", issuer, id))
         if row is None:
-            raise _invalid_grant("the grant expired, was revoked or already used, or never existed")
+            raise _invalid_grant(
+                "the grant expired, was revoked, was already used, or never existed"
+            )
         grant = msgspec.json.decode(row, type=Grant)
         if grant.client != client:
             await self.end(issuer, id)
@@ -281,7 +283,7 @@ def narrow_scopes(
     wanted = dict.fromkeys((requested or "").split())
     wanted.pop("offline_access", None)
     if not set(wanted) <= set(expand_scopes(granted, implies)):
-        raise OAuthError("invalid_scope", "the requested scopes exceed those that were granted")
+        raise OAuthError("invalid_scope", "the requested scopes exceed the granted scopes")
     return tuple(wanted) or granted
 
 

@@ -364,7 +364,8 @@ def jwt(
     unknown = [name for name in algorithms if name not in jose.ALGORITHMS]
     if unknown or isinstance(algorithms, str) or not algorithms:
         raise ConfigError(
-            f"jwt(algorithms={algorithms!r}): pass a list with any of {', '.join(jose.ALGORITHMS)}"
+            f"jwt(algorithms={algorithms!r}): pass a list with one or more of "
+            f"{', '.join(jose.ALGORITHMS)}"
         )
     for url in (issuer, jwks_uri or issuer):
         if not is_confidential(url):
