@@ -184,8 +184,8 @@ LOG_LEVEL = PREFIX + "logLevel"
 SUBSCRIPTION_ID = PREFIX + "subscriptionId"
 PROGRESS_TOKEN = "progressToken"
 TRACE_CONTEXT = ("traceparent", "tracestate", "baggage")
-"""The keys for the W3C trace context. Apart from the progress token, they are the only keys without
-a prefix."""
+"""The keys for the W3C trace context. Apart from the progress token, these are the only keys
+without a prefix."""
 
 
 class CacheHints(Result, kw_only=True):

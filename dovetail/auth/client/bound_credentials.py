@@ -46,9 +46,10 @@ from .store import ServerRecord, Store, TokenSet, read_record
 log = logging.getLogger("dovetail.auth")
 R = TypeVar("R")
 MAX_STEPS_PER_OPERATION = 2
-"""How many times more scopes are requested for one operation, not counting the first login."""
+"""How many times additional scopes are requested for one operation, not counting the first
+login."""
 MAX_STEPS_IN_A_ROW = 4
-"""How many times in a row more scopes are requested, for any operation, without a successful
+"""How many times in a row additional scopes are requested, for any operation, without a successful
 request."""
 MAX_OPERATIONS = 64
 MAX_NONCES_IN_A_ROW = 8
@@ -251,7 +252,7 @@ class BoundCredentials:
             in_vain = in_vain + 1 if set(required.scopes) <= set(before) else 0
         self._steps_in_a_row += self._last_step != self._generation
         generation = self._last_step = self._generation
-        scopes = one_line(" ".join(required.scopes)) or "the server does not name them"
+        scopes = one_line(" ".join(required.scopes)) or "(not named by the server)"
         self._step_ups[operation] = generation, in_vain
         if in_vain >= MAX_STEPS_PER_OPERATION or self._steps_in_a_row > MAX_STEPS_IN_A_ROW:
             raise Unauthorized(

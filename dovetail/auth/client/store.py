@@ -194,7 +194,7 @@ class Store(Protocol):
         """
 
     async def delete(self, key: str) -> None:
-        """Delete the data stored under a key, if there is any.
+        """Delete any data stored under a key.
 
         Args:
             key: The URL of a server.
@@ -238,7 +238,7 @@ class MemoryStore:
         self._data[key] = data
 
     async def delete(self, key: str) -> None:
-        """Delete the data stored under a key, if there is any.
+        """Delete any data stored under a key.
 
         Args:
             key: The URL of a server.
@@ -310,7 +310,7 @@ class FileStore:
         await asyncio.to_thread(self._change, lambda rows: rows | {key: data})
 
     async def delete(self, key: str) -> None:
-        """Delete the data stored under a key, if there is any.
+        """Delete any data stored under a key.
 
         Args:
             key: The URL of a server.
