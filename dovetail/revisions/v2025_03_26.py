@@ -1,5 +1,5 @@
-"""2025-03-26: batching, audio, tool annotations, the completions capability, messages in progress
-notifications.
+"""2025-03-26: batching, audio, tool annotations, the completions capability, and messages in
+progress notifications.
 
 https://modelcontextprotocol.io/specification/2025-03-26/changelog
 """

@@ -1,5 +1,5 @@
-"""2025-06-18: structured output, elicitation, resource links, titles, `_meta` on most types; no
-batching.
+"""2025-06-18: structured output, elicitation, resource links, titles, and `_meta` on most types,
+but no batching.
 
 https://modelcontextprotocol.io/specification/2025-06-18/changelog
 """

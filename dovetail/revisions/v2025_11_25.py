@@ -1,4 +1,4 @@
-"""2025-11-25: icons, URL elicitation, tools in sampling, experimental tasks. The last handshake
+"""2025-11-25: icons, URL elicitation, tools in sampling, and experimental tasks. The last handshake
 revision.
 
 https://modelcontextprotocol.io/specification/2025-11-25/changelog

@@ -15,9 +15,9 @@ Discovery fails if the metadata of a server is for another resource, or the meta
 for another issuer: https://www.rfc-editor.org/rfc/rfc9728#section-3.3,
 https://www.rfc-editor.org/rfc/rfc8414#section-3.3.
 
-A server without metadata is assumed to use the first revision with authorization. Such a server's
-authorization server has metadata at the same origin, or else three default endpoints. A server that
-cannot be *reached* is not assumed to use that revision.
+A server without metadata is assumed to use the first revision with authorization. In that revision,
+the authorization server publishes metadata at the same origin, or else has three default endpoints.
+A server that cannot be *reached* is not assumed to use that revision.
 
 The client gets its id from one of these sources, in the order that the specification prefers:
 
