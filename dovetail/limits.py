@@ -176,8 +176,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     (default: 10,000, or fewer if the process may not open that many files). Further connections are
     refused."""
     stream_after: float = 2.0
-    """Time that a call may run before its reply becomes an event stream, so that keep-alives can be
-    sent, in seconds (default: 2)."""
+    """Time in seconds that a call may run before its reply becomes an event stream, so that
+    keep-alives can be sent (default: 2)."""
     keepalive: float = 15.0
     """Time between the comments that keep a quiet event stream open, in seconds (default: 15)."""
     body_timeout: float = 30.0
@@ -211,7 +211,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     tombstones: int = 100_000
     """Maximum number of ended sessions that one process remembers, so that they stay ended
     (default: 100,000). Beyond this, sessions that ended because they were idle are forgotten. If
-    there are none, DELETE is rejected."""
+    there are no such sessions, DELETE is rejected."""
     retry: float = 1.0
     """Time that a client is told to wait before it resumes an event stream, in seconds (default:
     1)."""

@@ -21,9 +21,9 @@ keeps strangers from pointing us at the local network. In case of doubt, `is_loo
     evil-localhost              no           no          an ordinary name
     example.com, 8.8.8.8        no           no          its address is checked when connecting
 
-Browsers never ask DNS for `*.localhost`, so a server that checks a Host or Origin header accepts
-those names too: see `is_localhost_name`. The redirect URIs of native apps are compared as text and
-may only use the spellings in `LOOPBACK_SPELLINGS` (RFC 8252, section 7.3).
+Browsers never ask DNS for `*.localhost`, so a server that checks a Host or Origin header also
+accepts those names (see `is_localhost_name`). The redirect URIs of native apps are compared as text
+and may only use the spellings in `LOOPBACK_SPELLINGS` (RFC 8252, section 7.3).
 
 A URL is opened in a browser only if `why_not_openable` finds no problem: it must use http or https,
 have a host, and contain no hidden or ambiguous characters. The dialog that asks the user decides on

@@ -108,7 +108,7 @@ class Principal(Struct, frozen=True):
     scopes: tuple[str, ...] = ()
     """The scopes that were granted."""
     claims: Mapping[str, Any] = {}
-    """The claims of the token, as verified."""
+    """The verified claims of the token."""
     expires: float | None = None
     """When the token expires, in seconds since the epoch (`time.time()`), or None if it never
     expires."""
@@ -121,8 +121,8 @@ MAX_TASK_IDS = 256
 
 
 class Caller(Struct, eq=False):
-    """The other side of a call: its revision, its capabilities, and its identity. A session has one
-    caller. In the stateless era, each request has one."""
+    """The other side of a call: its revision, its capabilities, and its identity. Each session has
+    one caller. In the stateless era, each request has its own caller."""
 
     revision: Revision
     """The protocol revision that the caller uses."""
@@ -210,7 +210,7 @@ class Call(Struct, eq=False):
     """The code of the error with which the call was answered."""
     protocol_handler: "CallHandler | None" = None
     """The handler for methods that belong to the protocol itself (subscriptions, log levels). The
-    server passes calls to these methods on to it."""
+    server forwards calls to these methods to this handler."""
     principal: Principal | None = None
     """Who sent this request. Each request in a session may carry a different token."""
     address: str | None = None

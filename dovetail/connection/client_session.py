@@ -1,10 +1,10 @@
 """The client's side of a session: opening it, typed requests, and messages from the server.
 
 Opening a session determines the server's era. The probe is `server/discover`: a result or a version
-error means stateless; *any* other error, whatever its code, means that the server expects
+error means stateless; *any* other error, regardless of its code, means that the server expects
 `initialize`.
 
-**Silence** decides nothing, because the server may still be starting. After `probe_timeout` the
+**Silence** decides nothing, because the server may still be starting. After `probe_timeout`, the
 client sends `initialize` on the same channel and waits for both answers. The probe's result wins if
 it arrives before the answer to `initialize` or shortly after it, because a server that reads both
 requests together may answer them in any order. If the server dies, the caller restarts it and sends
@@ -198,8 +198,8 @@ class ClientSession:
                 return found
             self.era_is_known = False
             log.warning(
-                "%s answered initialize, but not server/discover. If it never does, set "
-                'revision="handshake" to save the wait.',
+                "%s answered initialize, but not server/discover. If it never answers "
+                'server/discover, set revision="handshake" to avoid the delay.',
                 self.connection.peer,
             )
             return result
@@ -395,7 +395,7 @@ class ClientSession:
             return decode(raw, type_)
         except msgspec.MsgspecError as problem:
             raise InvalidRequest(
-                f"The {kind!r} answer to {method.name} is malformed: {problem}"
+                f"The answer to {method.name} (type {kind!r}) is malformed: {problem}"
             ) from None
 
     def _check(self, method: Method, revision: Revision) -> None:
@@ -500,7 +500,7 @@ class ClientSession:
         revision = self.revision
         method = self._method(notification.method)
         if method is None or method.result is not None:
-            log.debug("Ignored the unknown notification %s", notification.method)
+            log.debug("Ignored an unknown notification: %s", notification.method)
             return
         params = (
             decode(notification.params, method.params)

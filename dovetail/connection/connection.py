@@ -82,7 +82,8 @@ class MessageHandler(Protocol):
         """The agreed revision, or None before the handshake."""
 
     def on_request(self, request: Request) -> Call | bytes:
-        """Turn a request into a call, or return its reply. Raise ProtocolError to refuse it."""
+        """Turn a request into a call, or return its reply. Raise ProtocolError to reject the
+        request."""
 
     def start(self, call: Call, reply: Reply) -> None:
         """Answer a call in its own task."""
@@ -440,7 +441,8 @@ class Connection:
 
 
 class PeerError(DovetailError):
-    """An error in the peer's reply. The caller, which knows the method, translates it."""
+    """An error in the peer's reply. The code that sent the request translates it, because it knows
+    the method."""
 
     def __init__(self, code: int, message: str, data: Any) -> None:
         super().__init__(message)
@@ -457,7 +459,7 @@ def _closed(reason: Exception | None, *, sent: bool = True) -> Exception:
         return ConnectionClosed("The connection is closed", sent=sent)
     if isinstance(reason, ConnectionClosed):
         return ConnectionClosed(str(reason), sent=sent)
-    text = f"The connection broke: {str(reason) or type(reason).__name__}"
+    text = f"The connection was lost: {str(reason) or type(reason).__name__}"
     return ConnectionClosed(text, sent=sent)
 
 

@@ -81,7 +81,7 @@ class MessageSource(Protocol):
     """
 
     revision: Revision | None
-    """The revision in which to encode a refusal. The dispatcher sets it when a message names a
+    """The revision used to encode an error. The dispatcher sets it when a message names a
     revision."""
 
     @property
@@ -292,8 +292,8 @@ class Dispatcher:
         return caller, self.encoder.encode_result(request.id, lowered)
 
     async def answer(self, call: Call) -> Any:
-        """Answer a call with the server's handler. In the stateless era, name the server in the
-        result."""
+        """Answer a call with the server's handler. In the stateless era, add the server's name to
+        the result."""
         handle = self.service.answer
         if self.round_trips.applies_to(call):
             result = await self.round_trips.answer(call, handle)
@@ -384,7 +384,7 @@ class Dispatcher:
         if source.check_headers is not None:
             source.check_headers(name, row, params, False)
         if row is None or row.result is not None:
-            log.debug("Ignored the unknown notification %s", name)
+            log.debug("Ignored an unknown notification: %s", name)
         elif caller is not None and caller.is_shut_down and row.name != "exit":
             log.debug("Ignored %s after shutdown", name)
         elif METHODS.get(row.name) is not row:

@@ -61,7 +61,7 @@ class ResultKind(Struct, frozen=True, eq=False):
     """An additional kind of result (`resultType`) on the client's side."""
 
     type: type[Result]
-    """The type that the result is decoded into."""
+    """The type into which the result is decoded."""
     finish: Finish
     """The function that converts it into the result for the caller."""
     of: tuple[str, ...] = ()
@@ -145,7 +145,7 @@ class Extensions:
             if other.id == extension.id:
                 raise ConfigError(
                     f"The extension {extension.id} was added twice; a server adds the tasks, "
-                    "skills and apps extensions itself"
+                    "skills and apps extensions automatically"
                 )
             for kind in sorted(other.kinds.keys() & extension.kinds.keys()):
                 raise ConfigError(

@@ -1,6 +1,6 @@
 """Opening a session in the handshake era: `initialize`, its answer and `notifications/initialized`.
 
-The functions here neither wait nor send messages.
+The functions in this module neither wait nor send messages.
 https://modelcontextprotocol.io/specification/2025-11-25/basic/lifecycle
 """
 

@@ -319,7 +319,7 @@ class Journal(Struct, array_like=True):
     request_digest: bytes
     """A digest that binds the journal to its caller and request."""
     open_questions: dict[str, tuple[str, dict[str, Any] | None]]
-    """The open questions by key: the method of each, and the form that its answer must match."""
+    """The open questions by key, each with its method and the form that its answer must match."""
     answers: dict[str, bytes]
     once_results: dict[str, bytes]
     request_state: str | None = None

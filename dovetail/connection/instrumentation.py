@@ -108,7 +108,7 @@ class CallFailure(Struct, frozen=True):
     """Why a call failed."""
 
     type: str | None
-    """The type of failure; None for a caller's mistake."""
+    """The type of failure, or None for a caller's mistake."""
     code: int | None = None
     """The code of the error that was sent or received."""
     message: str | None = None

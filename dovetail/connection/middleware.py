@@ -41,7 +41,7 @@ class Observer:
             method: The method that was requested.
             params: Its params.
             caller: Who requested it.
-            error: The refusal.
+            error: The error with which it was rejected.
         """
 
     def session_ended(

@@ -262,7 +262,7 @@ class MultiRoundTrip:
         if request_state is not None and run.call.once_results and not replayable:
             raise InternalError(
                 f"{call.name}: calling ctx.once before returning InputRequired requires "
-                "`cryptography`, which encrypts its result"
+                "`cryptography` to encrypt the result"
             )
         answers = run.answers if replayable and request_state is None else {}
         once_results = {

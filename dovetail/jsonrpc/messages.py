@@ -7,7 +7,7 @@ once, directly into the method's type.
 Incoming: msgspec makes one pass over the envelope and leaves params and result raw. For any input,
 the outcome is a message, a batch, or `Malformed` with the ErrorResponse to send back; no other
 exception is raised. msgspec skips raw parts without checking their UTF-8, so input that is not
-plain ASCII is first checked as a whole, at memory speed. msgspec's recursion guard bounds the
+plain ASCII is first checked as a whole, at memory speed. msgspec's recursion guard limits the
 depth, including raw parts.
 
 Outgoing: msgspec encodes in one pass. Callers handle values that cannot be encoded

@@ -352,10 +352,10 @@ def _explain_failure(
     if os.path.dirname(name):
         found, where = (
             shutil.which(os.path.join(cwd or "", name)),
-            f"looked for in {str(cwd or os.getcwd())!r}",
+            f"searched for in {str(cwd or os.getcwd())!r}",
         )
     else:
-        found, where = shutil.which(name, path=path), f"looked up in PATH={path}"
+        found, where = shutil.which(name, path=path), f"searched for in PATH={path}"
     if found:
         return (
             f"the interpreter in the first line of {found!r} does not exist. Install it, "

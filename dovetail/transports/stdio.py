@@ -52,7 +52,8 @@ class StdioChannel:
         self._ended: OnClose
         kind = os.fstat(self._in.fileno()).st_mode
         self.endless = not stat.S_ISREG(kind)
-        """False if stdin is a file, whose end does not mean that the client has disconnected."""
+        """Whether the end of stdin means that the client has disconnected. It is False if stdin is
+        a file."""
         self._polled = system.pollable(self._in.fileno())
 
     def start(self, receive: Receive, ended: OnClose) -> None:
@@ -142,7 +143,7 @@ class StdioChannel:
     def _lost(self) -> None:
         if self._stop is not None:
             self._stop()
-        self._end(BrokenPipeError("The client closed the server's output"))
+        self._end(BrokenPipeError("The client closed the server's output stream"))
 
     def _end(self, reason: Exception | None) -> None:
         if not self._has_ended:

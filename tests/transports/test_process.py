@@ -821,13 +821,13 @@ def script(path: Path, text: str, mode: int = 0o755) -> str:
 def test_a_program_that_is_not_installed_is_named_with_the_path_that_was_searched() -> None:
     assert refusal("no-such-server", "--x", env={"PATH": "/bin:/opt"}) == (
         "Could not start `no-such-server --x`: no such file or directory ('no-such-server' "
-        "was looked up in "
+        "was searched for in "
         "PATH=/bin:/opt). Install it, or use its full path."
     )
 
 
 def test_a_relative_program_is_named_with_the_directory_it_was_sought_in(tmp_path: Path) -> None:
-    assert f"('./server' was looked for in '{tmp_path}')" in refusal("./server", cwd=tmp_path)
+    assert f"('./server' was searched for in '{tmp_path}')" in refusal("./server", cwd=tmp_path)
 
 
 def test_a_working_directory_that_does_not_exist_is_named(tmp_path: Path) -> None:

@@ -286,7 +286,7 @@ async def _get(transport: "HttpTransport", name: str) -> "aiohttp.ClientResponse
         if location is None or not 300 < response.status < 400:
             break
         target = _resolve_same_origin(
-            target, location, f"{name}: HTTP {response.status} redirects to"
+            target, location, f"{name}: refused an HTTP {response.status} redirect to"
         )
     if response.status in AUTH_STATUSES:
         raise explain_refusal(name, response_head(response), transport.headers)
@@ -310,7 +310,7 @@ async def _endpoint(
             if item.name == "endpoint":
                 address = item.data.decode(errors="replace") if isinstance(item.data, bytes) else ""
                 return _resolve_same_origin(
-                    response.url, address, f"{name}: the endpoint for messages is"
+                    response.url, address, f"{name}: rejected the message endpoint"
                 ), arrived[index + 1 :]
     raise ConnectFailed(f"{name}: the event stream ended before its `endpoint` event")
 
@@ -377,7 +377,7 @@ class _SseClientStream:
                     await asyncio.sleep(pause)
         except TimeoutError:
             raise ConnectionClosed(
-                f"{self._name}: a message was not accepted within {self._timeout:g} s"
+                f"{self._name}: the server did not accept a message within {self._timeout:g} s"
             ) from None
         except ConnectionClosed:
             raise
@@ -392,7 +392,7 @@ class _SseClientStream:
             self._report_lost(
                 data,
                 ERRORS_BY_STATUS.get(status, InternalError)(
-                    f"{self._name}: the server refused a message: {outcome}"
+                    f"{self._name}: the server rejected a message: {outcome}"
                 ),
             )
 

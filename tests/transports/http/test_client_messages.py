@@ -827,7 +827,7 @@ async def test_a_redirect_that_would_lose_the_message_is_not_followed() -> None:
         await asked.answer(302, headers={"Location": "/login"})
 
     async with Scripted(script) as server:
-        with pytest.raises(ConnectFailed, match=r"redirects to /login with 302"):
+        with pytest.raises(ConnectFailed, match=r"redirects to /login with status 302"):
             await Client(server.url).connect()
         assert len(server.asked) == 1
 

@@ -729,7 +729,7 @@ async def test_a_message_that_is_never_taken_ends_the_conversation() -> None:
         ),
         (
             web.Response(status=302, headers={"Location": "http://evil.example/sse"}),
-            "HTTP 302 redirects to 'http://evil",
+            "refused an HTTP 302 redirect to 'http://evil",
         ),
         (web.Response(status=302, headers={"Location": "/sse"}), "got HTTP 302"),
     ],

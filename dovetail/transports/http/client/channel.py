@@ -8,7 +8,7 @@ event stream, is passed to `receive`. The eras differ as follows:
     handshake   `initialize` is sent first and alone; its response contains the version and the
                 session of all later requests. The server's own messages arrive on a separate
                 stream (GET). A broken stream is resumed from its last event.
-    HTTP+SSE    A server of the first revision is recognised by its refusal of `initialize`. From
+    HTTP+SSE    A server of the first revision is recognised by its rejection of `initialize`. From
                 then on, `sse.py` handles the session.
 
 **A request without a response** fails immediately (`LostReply`). The error says whether the request
@@ -16,9 +16,9 @@ may have arrived (`sent`). If nothing more can arrive, because the server is unr
 ended the session, the channel ends and its owner opens another. Requests in flight then have a
 moment to finish or fail.
 
-**Refusals** become errors according to their status (`error_for_status`). A body that is a JSON-RPC
-error is passed on, unless the status shows that the server did not examine the message (401, 403,
-429 and 5xx during the handshake). Such a response says nothing about the server's era.
+**Rejected messages** become errors according to their status (`error_for_status`). A body that is a
+JSON-RPC error is passed on, unless the status shows that the server did not examine the message
+(401, 403, 429 and 5xx during the handshake). Such a response says nothing about the server's era.
 """
 
 import asyncio
@@ -89,7 +89,7 @@ CLOSE_SECONDS = 2.0
 RETRY_SECONDS = 1.0
 """How long to wait before resuming a broken stream, if the server does not specify a time."""
 MIN_RETRY_SECONDS = 0.01
-"""The minimum wait before resuming a stream, even if the server specifies a shorter one."""
+"""The minimum wait before resuming a stream, even if the server specifies a shorter wait."""
 MAX_RETRY_SECONDS = 30.0
 MAX_ATTEMPTS = 10
 """The maximum number of consecutive failed attempts."""

@@ -227,8 +227,8 @@ class HttpReply:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     async def events(self, take: Callable[[Event], bool]) -> None:
-        """Pass the events of the body to `take` as they arrive, until it returns True or the body
-        ends."""
+        """Pass the events in the body to `take` as they arrive, until `take` returns True or the
+        body ends."""
         events = EventStreamParser(self._limit)
         with translate_errors(self.url):
             async for chunk in read_chunks(self._response):

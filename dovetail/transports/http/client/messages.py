@@ -179,6 +179,6 @@ class RequestHeaders:
         self.session = reply.headers.get("Mcp-Session-Id")
         if self.session is not None and not re.fullmatch(r"[\x21-\x7e]+", self.session):
             log.warning(
-                "%s: ignoring the session id, because it contains invalid characters", reply.url
+                "%s: ignoring the session id because it contains invalid characters", reply.url
             )
             self.session = None

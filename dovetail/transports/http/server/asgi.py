@@ -243,7 +243,7 @@ async def send_stream(
                 chunks.append(COMMENT)
             waiting = stream.next_wait(waiting)
     except MessagesDropped:
-        log.warning("Closing the stream of a client that reads too slowly")
+        log.warning("Closing an event stream: its client reads too slowly")
     finally:
         stream.detach(reader)
     await send({"type": "http.response.body", "body": b"", "more_body": False})

@@ -364,7 +364,7 @@ class GetStreams:
 
     def on_bus_lost(self) -> None:
         """Handle the loss of the bus. Other processes may have exited, including processes whose
-        streams are read here or that had a session's newest stream."""
+        streams this process reads or that had a session's newest stream."""
         for stream in self._borrowed.values():
             stream.finish()
         for key in list(self._sessions):
