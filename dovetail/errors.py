@@ -3,7 +3,7 @@
     DovetailError
     ├── ProtocolError            a JSON-RPC error: code, message, data
     │   ├── ParseError           -32700  the bytes are not JSON
-    │   ├── InvalidRequest       -32600  the JSON is not a valid message here
+    │   ├── InvalidRequest       -32600  the JSON is not a valid message
     │   ├── MethodNotFound       -32601  this side has no such method
     │   ├── InvalidParams        -32602  the params of the method are not valid
     │   │   └── NotFound                 the object that the params name does not exist

@@ -9,10 +9,10 @@ value in a file and leave every other byte unchanged:
     text[node.start : node.end]                     # the value as it is written
 
     replace   splice the new text in at [start, end)
-    delete    remove from `entry` to the `entry` of the next sibling; for the last one, from the
-              `comma` of the one before (if it had one of its own, that comma takes its place)
-    insert    splice in after the last child, or after the bracket that opens the parent. The
-              white space between that bracket and the first child shows how entries are indented
+    delete    remove from `entry` to the `entry` of the next sibling. For the last entry, remove
+              from the previous entry's `comma`; if the last entry has its own comma, keep that comma
+    insert    splice the new text in after the last child, or after the parent's opening bracket.
+              The white space between that bracket and the first child shows the indentation
 
 JSONC adds the following to JSON: `//` and `/* */` comments wherever white space is allowed, a comma
 after the last entry, and a byte order mark. If a key occurs twice, the last occurrence counts, as

@@ -186,11 +186,11 @@ class Call(Struct, eq=False):
     on."""
 
     id: Id
-    """The id of the request, as the client chose it."""
+    """The request id that the client chose."""
     method: Method
     """The method of the request."""
     params: Any
-    """The params, as the method's type."""
+    """The params, decoded into the method's type."""
     caller: Caller
     """The other side."""
     connection: Any

@@ -5,11 +5,11 @@ directory that only this user can enter, and each process joins it as a member (
 consists of a four-byte length and the MessagePack encoding of these fields:
 
     kind      topic    payload   number
-    PUBLISH   a topic  anything  0             the hub sends it to all other members
-    ASK       a topic  anything  of the asker  the hub sends it to all other members, with a number
-                                               of its own
-    ANSWER    ""       or nil    of the hub    the hub sends the asker the first answer that is not
-                                               nil; if all are nil, the last
+    PUBLISH   a topic  anything  0            the hub sends it to all other members
+    ASK       a topic  anything  the asker's  the hub sends it to all other members, with the hub's
+                                              own number
+    ANSWER    ""       or nil    the hub's    the hub sends the asker the first answer that is not
+                                              nil, or the last answer if all are nil
 
 The hub does not read payloads. It counts the members that have yet to answer. So if no member has
 an answer, the asker waits only for the slowest member, not until the deadline. A member that leaves

@@ -339,7 +339,8 @@ class Connection:
         self._fail(pending, TimedOut(f"{pending.method.name}: no answer within {allowed:g} s"))
 
     def time_left(self, id: Id) -> float | None:
-        """Return the seconds left until a request times out, or None if it has no deadline."""
+        """Return the number of seconds left until a request times out, or None if it has no
+        deadline."""
         pending = self._pending.get(id)
         if pending is None or pending.timer is None:
             return None

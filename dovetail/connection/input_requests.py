@@ -176,7 +176,7 @@ async def ask_over_back_channel(call: Call, method: str, params: Any) -> Raw:
 
 async def _wait_initialized(initialized: asyncio.Event, method: str) -> None:
     """Wait until the client has sent `notifications/initialized`, as a server must before it sends
-    requests. After a timeout, the client is asked even if it has not sent it."""
+    requests. After a timeout, the server sends its requests anyway."""
     try:
         async with asyncio.timeout(INITIALIZED_SECONDS):
             await initialized.wait()
@@ -278,8 +278,8 @@ def decode_answer(raw: Raw | bytes, method: str) -> Any:
 # suspended calls
 
 RequestKey = tuple[Any, ...]
-"""The identity of the caller and of the request as received: middleware may change the request
-later."""
+"""The identity of the caller and of the request as received, because middleware may change the
+request later."""
 encode_sorted = msgspec.json.Encoder(order="sorted").encode
 
 

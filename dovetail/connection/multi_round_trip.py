@@ -8,10 +8,10 @@ together in one reply. The reply's state carries the sealed *journal*: all answe
 result of each `once`. When the client sends the request again with the answers, there are two
 cases:
 
-    the suspended call is here   it continues, on behalf of the new request
-    it is not                    (it is in another process, or was evicted) the handler is run again
-                                 from the start; the journal answers each question that was asked
-                                 before, until the handler asks a new question
+    the suspended call is in this process   it continues on behalf of the new request
+    it is in another process or evicted     the handler is run again from the start; the journal
+                                            answers each question that was asked before, until the
+                                            handler asks a new question
 
 A question is identified by its key: an explicit key, or a digest of its content. Its position
 cannot identify it, because the order of concurrent questions changes from run to run. Without
