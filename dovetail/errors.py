@@ -41,7 +41,7 @@ from typing import Any, Literal, NamedTuple
 LOCAL: Literal["local"] = "local"
 REMOTE: Literal["remote"] = "remote"
 DISTRIBUTION = "dovetail-mcp"
-"""The name to install; the import name is `dovetail`."""
+"""The name of the distribution. The import name is `dovetail`."""
 
 
 class DovetailError(Exception):
@@ -61,7 +61,7 @@ class ProtocolError(DovetailError):
             `InvalidParams("no such prompt")`. An error whose code is not an integer is logged and
             sent as -32603.
         message: What happened (default: the first line of the class's docstring).
-        data: Details for the other side; any JSON value.
+        data: Details for the other side, as any JSON value.
     """
 
     code = -32603

@@ -10,7 +10,7 @@ value in a file and leave every other byte unchanged:
 
     replace   splice the new text in at [start, end)
     delete    remove from `entry` to the `entry` of the next sibling. For the last entry, remove
-              from the previous entry's `comma`; if the last entry has its own comma, keep that comma
+              from the previous entry's `comma`, but keep the last entry's own comma if it has one
     insert    splice the new text in after the last child, or after the parent's opening bracket.
               The white space between that bracket and the first child shows the indentation
 

@@ -485,7 +485,7 @@ class PublicUrl(Struct, frozen=True, eq=False):
 
 
 class RequestIdentity(Struct, frozen=True, eq=False):
-    """Who sent a request, as far as the network and the guard can tell."""
+    """The sender of a request, as identified by the network and the guard."""
 
     address: str | None = None
     """The network address of the client."""

@@ -81,7 +81,7 @@ _payload = Decoder().decode
 
 
 class NoBus:
-    """The bus of a server with one process."""
+    """The bus for a server with one process."""
 
     alone = True
 
@@ -290,7 +290,7 @@ class LocalBus:
         self._connection: BusConnection | None = None
         self._lost = asyncio.Event()
         self.tried = asyncio.Event()
-        """Set after the first attempt to reach the hub."""
+        """An event that is set after the first attempt to reach the hub."""
         self._reconnecting = asyncio.create_task(self._stay_connected())
 
     def on(self, topic: str, handler: Handler) -> None:

@@ -132,7 +132,7 @@ class Connection:
         of them."""
         self._ids = count(1)
         self.closed: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
-        """Done when the channel has closed; the result is the reason."""
+        """A future that is done when the channel has closed. Its result is the reason."""
         self._loop = asyncio.get_running_loop()
         self._idle: asyncio.Event | None = None
         self._pauses, self._paused_at = 0, 0.0

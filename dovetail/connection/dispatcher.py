@@ -138,7 +138,7 @@ class MessageSource(Protocol):
 
 
 class Dispatcher:
-    """The dispatcher of one server in one event loop. It accepts messages and sends
+    """The dispatcher for one server in one event loop. It accepts messages and sends
     notifications."""
 
     def __init__(

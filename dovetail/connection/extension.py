@@ -65,7 +65,7 @@ class ResultKind(Struct, frozen=True, eq=False):
     finish: Finish
     """The function that converts it into the result for the caller."""
     of: tuple[str, ...] = ()
-    """The methods that may return this kind of result; empty for all methods."""
+    """The methods that may return this kind of result. If it is empty, all methods may."""
 
 
 class Extension(Struct, frozen=True, kw_only=True, eq=False):

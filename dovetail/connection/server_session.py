@@ -67,7 +67,8 @@ class ServerSession:
         messages."""
         self._initialized_at: float | None = None
         self.initialized: asyncio.Event | None = None
-        """Set when the server may send requests to the session that `initialize` opened."""
+        """An event that is set when the server may send requests to the session that `initialize`
+        opened."""
         self.dispatcher = Dispatcher(service, state, connection.encoder, self._notify_caller, ring)
         self.start = self.dispatcher.start
         self.cancel_request = connection.cancel

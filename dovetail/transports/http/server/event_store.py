@@ -207,7 +207,7 @@ class EventStream(Struct, eq=False):
 
 
 class EventStore(Protocol):
-    """A store that finds the streams of sessions, so that clients can resume them."""
+    """A store that finds a session's streams, so that clients can resume them."""
 
     def open(self, owner: str, kind: str = "") -> EventStream:
         """Open a stream for a session. Its id begins with `kind`."""

@@ -209,12 +209,12 @@ class PostResponse:
 
     @property
     def limits(self) -> Limits:
-        """The limits of the server."""
+        """The server's limits."""
         return self._dispatcher.service.limits
 
     @property
     def redact(self) -> Redact | None:
-        """The redaction rule of the server."""
+        """The server's redaction rule."""
         return self._dispatcher.service.redact
 
     async def ask(self, call: Call, method: Method, params: Any) -> Any:

@@ -238,7 +238,7 @@ class SessionTable:
         )
 
     def share(self, session: HttpSession, call: Call) -> None:
-        """Share a changed setting of a session with the other processes."""
+        """Share a session's changed setting with the other processes."""
         method, caller = call.method.name, session.caller
         if method == "logging/setLevel":
             now = session.log_level_set_at = time.time()
