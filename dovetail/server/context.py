@@ -1,8 +1,8 @@
 """The call that a handler is answering, and the actions that the handler can take during the call.
 
-Request it by annotation: `async def forecast(city: str, ctx: Context)`. The parameter may have any
-name, and the model never sees it. `ctx.info(…)` and `ctx.progress(…)` send immediately and may be
-called from worker threads. Await their result to wait for a client that reads slowly.
+Request the context with an annotation: `async def forecast(city: str, ctx: Context)`. The parameter
+may have any name, and the model never sees it. `ctx.info(…)` and `ctx.progress(…)` send immediately
+and may be called from worker threads. Await their result to wait for a client that reads slowly.
 
 A handler can ask the user (with a form or a web page), ask the model, and request the roots.
 
@@ -71,7 +71,7 @@ T = TypeVar("T")
 
 
 class Flush(Struct, eq=False):
-    """The result of sending. Await it to wait until the output buffer has room; this is
+    """The result of sending a message. Await it to wait until the output buffer has room; this is
     optional."""
 
     call: Call

@@ -1,5 +1,5 @@
-"""The part of a server that answers requests: its components, the access to them, and one handler
-per method.
+"""The part of a server that answers requests: its components, access control, and one handler per
+method.
 
 This half of a server is the interface for the layers below (`ports.Service`); the other half,
 `server.py`, is the interface for users. This half holds nothing that is bound to an event loop.

@@ -16,8 +16,8 @@ answer and reaps the child. The event loop only awaits the thread.
 
 **Termination.** A cancellation or a timeout ends the wait and kills the child's process group. When
 the child exits normally, its group is also killed, so that no process that a tool starts outlives
-the call. The id of a group may be reused once its leader is reaped, so killing and reaping exclude
-each other. (On Windows, only the child is killed.)
+the call. The id of a group may be reused once its leader is reaped, so killing and reaping are
+mutually exclusive. (On Windows, only the child is killed.)
 
 **Pipes.** Before any user code runs, the child moves its two pipes to other descriptors: stdin
 becomes empty, and stdout is redirected to stderr. The job's pipe stays open as a leash: if its

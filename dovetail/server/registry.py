@@ -5,11 +5,11 @@ A table is replaced, never changed in place, so readers hold a consistent snapsh
 Each snapshot carries a cache for data that is derived from it (encoded pages of the list, for
 example), so a change also drops the cache.
 
-**Scopes.** A component with `scopes=` is for callers whose token has all its scopes. Other callers
-do not see it in lists and are not notified of its changes. If they request the component by name,
-the error names the scopes, so that a client can request them. Without authentication, all
-components may be used. (On stdio, the caller is the user who runs the process.) Scopes that imply
-other scopes are resolved by the guard when the caller is admitted.
+**Scopes.** A component with `scopes=` is available only to callers whose token has all of the
+scopes. Other callers do not see it in lists and are not notified of its changes. If they request
+the component by name, the error names the scopes, so that a client can request them. Without
+authentication, all components may be used. (On stdio, the caller is the user who runs the process.)
+Scopes that imply other scopes are resolved by the guard when the caller is admitted.
 
 **Pages.** A cursor is a position *by name*: the name of the last item on the previous page. If a
 page size is set, lists are sorted by name, so a cursor stays valid in other processes and when

@@ -3,7 +3,7 @@
 A call to a tool that may run as a task (`TaskSupport`) becomes a task if the caller supports tasks.
 The extension form is used if the caller declared the extension, and the core form if the call
 itself asks for a task. The record is stored before the call is answered with the task. Then the
-tool runs as the same function, with the same context (`RunningTask`). In the extension form, a tool
+tool's function runs as usual, with the same context (`RunningTask`). In the extension form, a tool
 that detaches itself runs as a plain call, with all its features, until it detaches. Its previous
 answers and `ctx.once` results are transferred to the task. In the core form, a caller that asks for
 a task always receives a task.
@@ -271,7 +271,7 @@ class ServerTasks:
         return get_outcome(record, call.revision)
 
     async def _ask(self, call: Call, record: TaskRecord, key: str) -> None:
-        """Ask the client that waits for a task's result a question from the task."""
+        """Send a task's question to the client that waits for the result."""
         name, raw = record.questions[key]
         params = decode(raw, QUESTIONS[name].params)
         params.meta = {**(params.meta or {}), RELATED_TASK: {"taskId": record.id}}

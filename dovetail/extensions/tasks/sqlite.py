@@ -151,8 +151,8 @@ class SqliteStore(TaskStore):
     Several processes may share the file. Each server needs its own `SqliteStore` object.
 
     Args:
-        path: The file. It is created if it does not exist, readable only by its owner. Files named
-            `PATH-….lock` appear next to it while processes run tasks.
+        path: The path of the file. The file is created if it does not exist, and only its owner can
+            read it. Files named `PATH-….lock` appear next to it while processes run tasks.
     """
 
     shared = True

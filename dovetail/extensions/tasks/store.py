@@ -11,10 +11,10 @@ runs each task. It also carries task messages: answers and cancellations for a t
 another process. A message is addressed to the task, so the process that runs the task finds the
 message even if it took over the task after a crash.
 
-Expired tasks are never returned. Stores are bounded in tasks and in bytes (`Limits.tasks`,
-`tasks_each`, `task_bytes`). If a store is full, the oldest finished tasks of anonymous callers are
-deleted early, because nobody is accountable for them. Otherwise, new tasks are refused, so that
-every accepted task is kept for as long as promised.
+Expired tasks are never returned. The number of tasks in a store and their total size are limited
+(`Limits.tasks`, `tasks_each`, `task_bytes`). If a store is full, the oldest finished tasks of
+anonymous callers are deleted early, because nobody is accountable for them. Otherwise, new tasks
+are refused, so that every accepted task is kept for as long as promised.
 """
 
 import os
@@ -146,7 +146,7 @@ class TaskStore(Protocol):
         Raises:
             Overloaded: There are too many tasks.
             TooLarge: There is not enough room for the record.
-            TaskStoreBroken: The store can no longer be used. Any method may raise this.
+            TaskStoreBroken: The store can no longer be used. Any method may raise this error.
         """
 
     async def get(self, id: str) -> TaskRecord | None:
