@@ -395,7 +395,7 @@ async def test_a_keychain_that_refuses_is_said_without_what_it_said(
     await store.save(HERE, b"token")
     keychain.locked = True
     with pytest.raises(
-        ConfigError, match=r"The keychain refused access \(RuntimeError\)\. Unlock it"
+        ConfigError, match=r"The keychain refused access \(RuntimeError\)\. Unlock the keychain"
     ) as refused:
         await store.load(HERE)
     assert "hunter2" not in str(refused.value)

@@ -864,7 +864,7 @@ def test_connections_above_the_limit_are_refused_and_it_is_logged_once(kind: str
                 assert (status, headers["retry-after"]) == (503, "1")
                 assert refused.ended()
         assert program.said().count("Refusing new connections") == 1
-        assert "20 are open (Limits.connections)" in program.said()
+        assert "20 connections are open (Limits.connections)" in program.said()
         held.pop().close()
         until(lambda: is_served(program), "there is room again")
         for connection in held:

@@ -72,5 +72,5 @@ async def test_the_former_name_of_the_option_still_works_with_a_warning() -> Non
     with pytest.warns(DeprecationWarning, match="beside= has been renamed to routes="):
         app = server.asgi("/mcp", beside=PAGES)
     assert app.options.routes is PAGES
-    with pytest.raises(ConfigError, match="use only routes="):
+    with pytest.raises(ConfigError, match="pass only routes="):
         server.asgi("/mcp", beside=PAGES, routes=PAGES)
