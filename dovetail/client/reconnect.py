@@ -269,7 +269,7 @@ class Connector:
             return False
         if isinstance(problem, ConnectFailed) and not problem.transient:
             return False
-        if (wait := _retry_after(problem)) is not None:  # the same as in an HttpChannel
+        if (wait := _retry_after(problem)) is not None:
             return wait <= self.limits.probe_timeout / 2 and self._losses <= self.limits.restarts
         awaited = self._was_connected and self.target.is_remote and self._waiting > 0
         return awaited or (reopening and self._losses <= self.limits.restarts)
@@ -300,7 +300,7 @@ class Connector:
         encoder = MessageEncoder(self.limits.outgoing)
         connection = Connection(channel, self.limits, encoder, self.target.name)
         if hasattr(channel, "set_deadlines"):
-            channel.set_deadlines(connection.pause_deadlines, connection.time_left)
+            channel.set_deadlines(connection.pause_deadlines)
         if hasattr(channel, "set_methods"):
             channel.set_methods(partial(self.extensions.find_method, revision=None))
         session = ClientSession(

@@ -224,13 +224,12 @@ class Requester:
                 continue
             except Overloaded as problem:
                 # The server has not processed it, so even a tool call is safe to send again.
-                wait = problem.retry_after
-                left = deadline - monotonic()
-                if wait is None or wait >= left:
-                    raise
                 pauses += 1
-                await asyncio.sleep(min(max(wait, backoff(pauses)), left))
-                left = round(deadline - monotonic(), 3)
+                pause = max(problem.retry_after or 0.0, backoff(pauses))
+                left = round(deadline - monotonic() - pause, 3)
+                if problem.retry_after is None or left <= 0:
+                    raise
+                await asyncio.sleep(pause)
                 continue
             except (InvalidParams, MethodNotFound):
                 self._cache.drop_stale_lists(method)

@@ -338,16 +338,6 @@ class Connection:
         )
         self._fail(pending, TimedOut(f"{pending.method.name}: no answer within {allowed:g} s"))
 
-    def time_left(self, id: Id) -> float | None:
-        """Return the number of seconds left until a request times out, or None if it has no
-        deadline."""
-        pending = self._pending.get(id)
-        if pending is None or pending.timer is None:
-            return None
-        if pending.seconds_left is not None:
-            return pending.seconds_left
-        return max(0.0, pending.timer.when() - self._loop.time())
-
     def pause_deadlines(self, paused: bool) -> None:
         """Pause the deadlines of our requests while the peer waits for us, or resume the
         deadlines."""

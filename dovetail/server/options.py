@@ -41,7 +41,7 @@ class CommonToolOptions(ComponentOptions, total=False):
     schema: dict[str, Any] | None
     output_schema: dict[str, Any] | None
     timeout: float | None
-    isolate: Literal["process"] | Sequence[str] | None
+    isolate: Literal["process"] | list[str] | tuple[str, ...] | None
     resumable: bool
     ui: str | None
     visibility: Sequence[str] | str | None

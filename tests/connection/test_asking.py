@@ -320,7 +320,7 @@ async def refused(
         -32602,
         REFUSAL,
     )
-    assert refusal.value.data is None
+    assert refusal.value.data == {"parameter": "requestState", "error": str(refusal.value)}
     [record] = caplog.records
     return record.getMessage()
 

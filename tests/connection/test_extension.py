@@ -589,8 +589,10 @@ async def test_no_more_notifications_are_heard_at_once_than_requests_may_be_in_f
             go.clear()
         go.set()
     warned = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert [text.partition(": ")[2] for text in warned] == [
-        "rejected a notifications/x/told: 5 notifications are already being handled; the limit is 5"
+    peer = "the client" if side == "server" else "MemoryChannel"
+    assert warned == [
+        f"{peer}: rejected a notifications/x/told: 5 notifications are already being handled; "
+        "the limit is 5"
     ], "and once only"
 
 

@@ -11,7 +11,8 @@ import pytest
 from dovetail.errors import DISTRIBUTION, install_command, missing_extra
 from tests.docs.pages import ROOT
 
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+PROJECT = PYPROJECT["project"]
 FOLDERS = (".ci", ".github", "bench", "docs", "dovetail", "examples", "scripts", "tests")
 SUFFIXES = {"", ".cfg", ".html", ".md", ".py", ".sh", ".toml", ".txt", ".yaml", ".yml"}
 """A Dockerfile and `.ci/run` have none."""
@@ -103,3 +104,7 @@ def test_no_hint_is_written_by_hand() -> None:
         and "\n" not in node.value  # a docstring
     ]
     assert by_hand == []
+
+
+def test_the_wheel_installs_one_package_and_nothing_beside_it() -> None:
+    assert PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"] == ["dovetail"]

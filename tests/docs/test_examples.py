@@ -299,7 +299,7 @@ def test_a_newcomer_logs_in_to_the_notes_and_writes_one(notes: str, home: dict[s
     )
     said = log_in(home, notes, "--scope", "notes:write", username="ada", password="engine")
     assert said.startswith(
-        f"Logged in to {notes}\nissuer   {notes.removesuffix('/mcp')}\nclient   "
+        f"Logged in to {notes}\nuser     ada\nissuer   {notes.removesuffix('/mcp')}\nclient   "
     )
     assert dovetail(home, "call", notes, "add", "text=Call Charles") == "Noted. You have 1."
     assert dovetail(home, "call", notes, "show", "--revision", "handshake") == '["Call Charles"]'

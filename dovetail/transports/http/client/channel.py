@@ -24,7 +24,6 @@ JSON-RPC error is passed on, unless the status shows that the server did not exa
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from math import inf
 from typing import Any
 
 from ....aio import TaskSet, backoff
@@ -130,7 +129,7 @@ class HttpChannel:
         """Requests made while the channel is ending. They are never sent, and fail when the channel
         has ended."""
         self._sse: Channel | None = None
-        self._time_left: Callable[[Id], float | None] = lambda id: None
+        self._tried_sse = False
         self._closed = False
         self._refused_initialized: bytes | None = None
         """The last handshake message, if the server rejected it because the user must log in. It is
@@ -171,13 +170,9 @@ class HttpChannel:
         if message.method in HANDSHAKE:
             self._handshake = task
 
-    def set_deadlines(
-        self, pause: Callable[[bool], None], time_left: Callable[[Id], float | None]
-    ) -> None:
-        """Set the deadline callbacks. `pause` is called when the credentials start and stop
-        handling a rejected request. `time_left` returns the number of seconds that a request has
-        left."""
-        self._transport.pause, self._time_left = pause, time_left
+    def set_deadlines(self, pause: Callable[[bool], None]) -> None:
+        """Call `pause` when the credentials start and stop handling a refusal."""
+        self._transport.pause = pause
 
     def set_methods(self, find: Callable[[str], Method | None]) -> None:
         """Set the function that looks up a method. A client with extensions supports more
@@ -245,21 +240,17 @@ class HttpChannel:
                 self._cancel(message.get_param("requestId"))
 
     async def _post(self, message: OutgoingMessage, data: bytes) -> None:
-        for attempt in range(MAX_ATTEMPTS):
+        """Send a message. A busy server may postpone notifications and responses; a request fails,
+        and the client sends it again within its timeout."""
+        attempts = MAX_ATTEMPTS if message.request_id is None else 1
+        for attempt in range(attempts):
             headers = self._headers.for_message(message)
             async with await self._transport.request("POST", headers, data) as reply:
-                pause = reply.retry_after if attempt + 1 < MAX_ATTEMPTS else None
-                if pause is None or pause > self._max_pause(message):
+                pause = reply.retry_after if attempt + 1 < attempts else None
+                if pause is None:
                     await self._handle_reply(message, data, reply)
                     return
             await asyncio.sleep(min(pause, self._limits.timeout_max))
-
-    def _max_pause(self, message: OutgoingMessage) -> float:
-        """Return how long a busy server may postpone a message. If the server asks for more time,
-        the message fails immediately."""
-        left = None if message.request_id is None else self._time_left(message.request_id)
-        opening = self._limits.probe_timeout / 2 if self._is_opening(message) else inf
-        return min(opening, inf if left is None else left)
 
     # responses
 
@@ -392,7 +383,7 @@ class HttpChannel:
         if reply.status == 404 and self._headers.session is not None and not is_stateless_error:
             raise _session_lost(reply)
         could_be_sse = message.method == INITIALIZE and reply.status in SSE_SERVER_STATUSES
-        if opening and could_be_sse and not is_stateless_error:
+        if opening and could_be_sse and not is_stateless_error and not self._tried_sse:
             timeout = self._limits.probe_timeout if error else self._limits.timeout
             if await self._try_sse(message, data, timeout):
                 return
@@ -483,6 +474,7 @@ class HttpChannel:
         works."""
         from ..sse import connect_sse
 
+        self._tried_sse = True
         try:
             sse = await connect_sse(self._transport, self._limits, timeout)
         except Unauthorized:
