@@ -96,8 +96,8 @@ def test_on_a_terminal_the_only_escape_sequences_are_ours(
     code, screen, _ = on_screen(verb[0], scripted(*ANSWERS), *verb[1:], screen="both")
     assert code == 0
     assert "\x1b[1m" in screen or verb[0] in ("call", "read")
-    # Of ours there are styles, and the returns with which the bar is drawn and wiped. With rich, the
-    # bar is drawn with other characters.
+    # Of ours there are styles, and the returns with which the bar is drawn and wiped. With rich,
+    # other characters draw the bar.
     screen = re.sub(r"\x1b\[\d{1,2}m", "", screen)
     assert dangers(re.sub(r"\r[█░━╺╸]+ +50%  a\\x1b|\r +\r", "", screen)) == set()
 
