@@ -888,4 +888,4 @@ def test_a_server_that_may_open_few_files_keeps_some_and_logs_one_line(loop: str
         lines = [line for line in program.said().splitlines() if "Serving" not in line]
         assert len(lines) == 1, lines
         assert "limit of 128 file descriptors" in program.said()
-        assert program.terminate() == 0
+        assert program.terminate() == 0, program.said()
