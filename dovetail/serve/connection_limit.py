@@ -53,15 +53,10 @@ class ConnectionLimit:
         return False
 
     def on_loop_error(self, context: dict[str, Any]) -> bool:
-<<<<<<< HEAD
         """Handle an error that the event loop reports. Returns False for errors of any other kind.
         Without this handler, asyncio logs a traceback for each connection that it cannot accept."""
-=======
-        """Handle an error that the event loop reports. Return False if it is about something
-        else. asyncio reports each connection that it cannot accept with a traceback."""
         if "._start_serving(" in context.get("message", ""):
             return True  # asyncio wanted to accept again, but the server has stopped
->>>>>>> 70cd181 (A server that stops while it is out of file descriptors stops in time: asyncio reports each of 2,048 attempts)
         error = context.get("exception")
         if "socket" not in context or getattr(error, "errno", None) not in _OUT_OF_FILES:
             return False

@@ -467,12 +467,7 @@ class HttpServer(uvicorn.Server):
             self._error_handler(loop, context)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-<<<<<<< HEAD
         """End the streams, and with them the connections, and then everything else."""
-        asyncio.get_running_loop().set_exception_handler(self._error_handler)
-=======
-        """End the streams, and thereby the connections, then everything else."""
->>>>>>> 70cd181 (A server that stops while it is out of file descriptors stops in time: asyncio reports each of 2,048 attempts)
         closing = asyncio.create_task(self._app.close())
         await super().shutdown(sockets)
         await closing
