@@ -1,4 +1,4 @@
-"""`python -m dovetail` is the `dovetail` command."""
+"""`python -m dovetail` runs the `dovetail` command."""
 
 import sys
 

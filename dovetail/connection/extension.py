@@ -63,7 +63,7 @@ class ResultKind(Struct, frozen=True, eq=False):
     type: type[Result]
     """The type into which the result is decoded."""
     finish: Finish
-    """The function that converts it into the result for the caller."""
+    """The function that converts this kind of result into the result for the caller."""
     of: tuple[str, ...] = ()
     """The methods that may return this kind of result. If it is empty, all methods may."""
 
@@ -76,7 +76,7 @@ class Extension(Struct, frozen=True, kw_only=True, eq=False):
     settings: Mapping[str, Any] = {}
     """The settings that this side declares."""
     methods: Sequence[Method] = ()
-    """Its requests and notifications, in both directions."""
+    """The extension's requests and notifications, in both directions."""
     handlers: Mapping[str, CallHandler] = {}
     """The functions that handle requests and notifications from the other side, by method."""
     around: Mapping[str, Middleware] = {}

@@ -711,7 +711,8 @@ async def test_a_message_that_is_never_taken_ends_the_conversation() -> None:
         ear = Ear(channel)
         channel.send(REQUEST)
         end = await ear.end
-        assert isinstance(end, ConnectionClosed) and "did not accept a message within 0.3 s" in str(end)
+        assert isinstance(end, ConnectionClosed)
+        assert "did not accept a message within 0.3 s" in str(end)
         await channel.close()
         server.stop.set()
 
