@@ -62,7 +62,8 @@ ROWS = [
         "ms",
         programs.alone,
         programs.imported,
-        "the run time of an interpreter that imports it, minus that of one that imports nothing",
+        "the run time of an interpreter that imports the class, minus the run time of one that "
+        "imports nothing",
         THREE,
         (Goal(SDK, 10),),
     ),
@@ -83,7 +84,7 @@ ROWS = [
         "s",
         programs.alone,
         stdio.first_answer,
-        "from the start of the process to the answer to `initialize`",
+        "the time from the start of the process to the answer to `initialize`",
         goals=(Goal(SDK, 6),),
         rounds=8,
     ),
@@ -93,7 +94,7 @@ ROWS = [
         PER_SECOND,
         _one,
         stdio.in_turn,
-        "each call is sent when the previous one has been answered",
+        "each call is sent after the previous call has been answered",
         goals=(Goal(SDK, 15),),
     ),
     Row(
@@ -121,8 +122,8 @@ ROWS = [
         PER_SECOND,
         _more,
         stdio.progress,
-        "calls that each send 1,000 notifications (Dovetail runs with `progress_interval=0`; by "
-        "default it sends one every 20 ms)",
+        "each call sends 1,000 notifications (Dovetail runs with `progress_interval=0`; by "
+        "default, it sends one every 20 ms)",
     ),
     Row(
         "stdio_mib",
@@ -130,7 +131,7 @@ ROWS = [
         PER_SECOND,
         _more,
         stdio.echo,
-        "a tool returns its argument, as text and as structured content",
+        "the tool returns its argument as text and as structured content",
     ),
     Row(
         "tools_10",
@@ -154,7 +155,7 @@ ROWS = [
         PER_SECOND,
         _thousand,
         stdio.lists,
-        "on stdio, one request at a time; the floor encodes each list again",
+        "on stdio, one request at a time; the floor encodes the list for each request",
     ),
     Row(
         "tools_10000",
@@ -179,7 +180,7 @@ ROWS = [
             PER_SECOND,
             _web,
             take(n),
-            "each connection sends a call when the previous one has been answered",
+            "each connection sends a call after the previous call has been answered",
             goals=tuple(goals),
         )
         for era, take, ours in (
@@ -194,7 +195,7 @@ ROWS = [
         PER_SECOND,
         _web_more,
         web.progress,
-        "calls in the handshake era that each send 1,000 notifications in an event stream",
+        "each call, in the handshake era, sends 1,000 notifications in an event stream",
     ),
     Row(
         "http_mib",
@@ -202,7 +203,7 @@ ROWS = [
         PER_SECOND,
         _web_more,
         web.echo,
-        "the same tool as on stdio",
+        "the tool is the same as on stdio",
     ),
     Row(
         "session_memory",
@@ -210,8 +211,8 @@ ROWS = [
         "KiB",
         _web_sessions,
         web.session_memory,
-        "10,000 handshake-era sessions are opened and left idle (FastMCP is not measured, because "
-        "it would take minutes)",
+        "10,000 handshake-era sessions are opened and left idle (FastMCP is not measured because "
+        "the measurement would take minutes)",
         [OURS, SDK],
         (Goal(None, 4),),
         1,
@@ -222,7 +223,7 @@ ROWS = [
         PER_SECOND,
         _web_sessions,
         web.many_sessions,
-        "32 connections send each call in a different session",
+        "32 connections send calls, each in a different session",
         [OURS, SDK],
     ),
     Row(
@@ -240,7 +241,7 @@ ROWS = [
         PER_SECOND,
         _memory,
         _AT_ONCE,
-        "in one process, from 64 tasks; the floor is not measured, because it never waits",
+        "in one process, from 64 tasks; the floor is not measured because it never waits",
         THREE,
     ),
     Row(
@@ -249,7 +250,7 @@ ROWS = [
         PER_SECOND,
         _client,
         _IN_TURN,
-        "the floor is the server",
+        "the client calls the floor's server",
         THREE,
     ),
     Row(
@@ -258,7 +259,7 @@ ROWS = [
         PER_SECOND,
         _client,
         _AT_ONCE,
-        "the floor is the server",
+        "the client calls the floor's server",
         THREE,
     ),
     Row(
@@ -278,7 +279,7 @@ ROWS = [
         PER_SECOND,
         _web_client,
         _IN_TURN,
-        "the floor is the server",
+        "the client calls the floor's server",
         THREE,
     ),
     Row(
@@ -287,7 +288,7 @@ ROWS = [
         PER_SECOND,
         _web_client,
         _AT_ONCE,
-        "the floor is the server",
+        "the client calls the floor's server",
         THREE,
     ),
 ]
