@@ -140,7 +140,7 @@ async def test_what_the_handshake_era_lacks_is_not_there_whoever_asks(meet: Exte
         if meet.stateless:
             assert isinstance(await client.request("greetings/later"), extended.EmptyResult)
         else:
-            with pytest.raises(MethodNotFound, match="no method 'greetings/later'"):
+            with pytest.raises(MethodNotFound, match="method 'greetings/later' is not supported"):
                 await client.request("greetings/later")
 
 

@@ -113,7 +113,7 @@ async def test_a_result_over_the_limit_is_an_error_with_both_sizes(in_memory: Ta
         return "x" * 2000
 
     async with in_memory(server) as client:
-        with pytest.raises(ProtocolError, match=r"bytes; the limit is 1000") as caught:
+        with pytest.raises(ProtocolError, match=r"bytes long; the limit is 1000") as caught:
             await client.call_tool("big")
         assert not -32768 <= caught.value.code <= -32000
         await client.ping()

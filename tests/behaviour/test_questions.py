@@ -216,7 +216,7 @@ async def test_a_form_that_a_handler_gives_by_itself_is_held_to_the_rules(
         asking(returning(k=ElicitParams(message=message, requested_schema=schema)))
     ) as peer:
         reply = await reply_of(peer, revision)
-    assert "cannot ask 'k'" in refusal(reply)
+    assert "cannot ask the question 'k'" in refusal(reply)
 
 
 @pytest.mark.requirement("elicitation-no-secrets")

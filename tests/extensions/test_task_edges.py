@@ -129,7 +129,7 @@ async def test_a_question_that_is_refused_takes_the_others_back_and_is_told_as_t
             withdrawn.set()
 
     async with Client(server, revision=CORE, on_elicit=answer) as client:
-        with pytest.raises(ToolError, match="refused"):
+        with pytest.raises(ToolError, match="rejected"):
             await client.call_tool("explicit")
         await withdrawn.wait()
 

@@ -481,7 +481,7 @@ async def test_who_said_that_it_cannot_be_asked_is_not() -> None:
 async def test_a_client_that_refuses_a_question_tells_the_tool() -> None:
     async with Client(Site().server, revision=CORE, on_elicit=lambda request: 1 / 0) as client:
         handle = await client.start_tool("ask")
-        with pytest.raises(ToolError, match="refused"):
+        with pytest.raises(ToolError, match="rejected"):
             await handle.result()
 
 
