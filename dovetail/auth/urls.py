@@ -67,7 +67,8 @@ def origin(url: str) -> str:
 
 
 def canonical_url(url: str) -> str:
-    """Return the URL that identifies a server, without a query, a fragment or a bare slash."""
+    """Return the URL that identifies a server, without its query, its fragment, or a path that is
+    only a slash."""
     parts = _split(url)
     return "" if parts is None else origin(url) + (parts.path if parts.path != "/" else "")
 

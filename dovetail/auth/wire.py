@@ -213,7 +213,7 @@ class AccessRequirements(Struct, frozen=True):
     error: str = ""
     description: str = ""
     schemes: frozenset[str] = frozenset()
-    """The schemes in the challenges that OAuth supports: `bearer`, `dpop` or both."""
+    """The OAuth schemes in the challenges: `bearer`, `dpop` or both."""
     api_key: str = ""
     """The header for an API key, if the server does not accept tokens."""
 

@@ -118,7 +118,7 @@ class Skill:
     Args:
         client: The client that reads the files.
         entry: The entry that all files are verified against.
-        limits: The client's limits; `skill_bytes` bounds all files of the skill together.
+        limits: The client's limits; `skill_bytes` limits the total size of the skill's files.
     """
 
     def __init__(self, client: "Client", entry: SkillEntry, limits: Limits) -> None:

@@ -141,7 +141,7 @@ READ_DIRECTORY = Method(
 METHODS = (LIST, GET, READ_DIRECTORY)
 
 CLIENT = Extension(id=ID, methods=METHODS, silent=True)
-"""The client's side of the extension. Only servers declare the skills extension; any client may
+"""The client side of the extension. Only servers declare the skills extension; any client may
 request skills."""
 
 

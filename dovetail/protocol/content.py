@@ -1,6 +1,6 @@
 """Content blocks: text, images, audio, links, embedded resources, and the tool blocks for sampling.
 
-Images, audio and blobs contain base64, as on the wire. An unknown kind of content is decoded as
+Images, audio and blobs are base64-encoded, as on the wire. An unknown kind of content is decoded as
 `OtherContent`, with all of its fields.
 """
 

@@ -95,6 +95,6 @@ def _header_param(node: dict[str, Any], path: tuple[str, ...], straight: bool) -
 
 
 def _display(path: tuple[str, ...]) -> str:
-    """Return a path for an error message, shortened because a foreign schema may use names of any
-    length."""
+    """Return a path for an error message, shortened because schemas from other programs may contain
+    names of any length."""
     return repr(".".join(path)[:100] or "inputSchema")

@@ -34,7 +34,7 @@ class Prompt(Wire):
     """A prompt, as it appears in a list.
 
     Attributes:
-        name: The name for getting the prompt.
+        name: The name that clients use to get the prompt.
         title: The name for people, shown instead of `name`.
         description: A description in a sentence or two, for the model or the user.
         arguments: The arguments that the prompt accepts.

@@ -13,7 +13,7 @@ class Resource(Wire):
     """A resource, as it appears in a list.
 
     Attributes:
-        uri: The URI for reading the resource.
+        uri: The URI that clients use to read the resource.
         name: The name for programs.
         title: The name for people, shown instead of `name`.
         description: A description in a sentence or two, for the model or the user.

@@ -202,7 +202,7 @@ class TaskStatusParams(Params, kw_only=True):
 
 
 def related_task_meta(params: Params | None) -> Meta | None:
-    """Return the `_meta` that marks another message as part of the same task as these params, or
-    None if they belong to no task."""
+    """Return the `_meta` that links another message to the task that these params belong to, or
+    None if they do not belong to a task."""
     meta = None if params is None else params.meta
     return {RELATED_TASK: meta[RELATED_TASK]} if meta is not None and RELATED_TASK in meta else None

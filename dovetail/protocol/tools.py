@@ -44,7 +44,7 @@ class Tool(Wire):
     """A tool, as it appears in a list.
 
     Attributes:
-        name: The name for calling the tool.
+        name: The name that clients use to call the tool.
         input_schema: The JSON Schema of the arguments.
         title: The name for people, shown instead of `name`.
         description: A description in a sentence or two, for the model or the user.

@@ -334,8 +334,8 @@ def _cut(operator: _Operator, variable: _Variable, value: Any) -> str:
 
 
 def _encode(text: str, reserved: bool) -> str:
-    """Percent-encode all but unreserved characters. `reserved` also keeps reserved characters and
-    triplets."""
+    """Percent-encode all characters except unreserved ones. `reserved` also keeps reserved
+    characters and triplets."""
     from urllib.parse import quote
 
     try:
@@ -369,7 +369,7 @@ class _Slot(Struct, frozen=True):
 
 
 _OPEN, _CLOSE = 1, -1
-"""The brackets around optional parts. In reversed text, each bracket becomes the other."""
+"""The brackets around optional parts. In reversed text, the two brackets are swapped."""
 _Token: TypeAlias = str | int | _Slot
 _Found: TypeAlias = tuple[_Variable, Value | None]
 
@@ -381,8 +381,8 @@ def _pivot(parts: list[_Part]) -> int:
 
 
 def _tokens(parts: list[_Part]) -> list[_Token]:
-    """Return literals, slots and brackets: `{/a,b}` becomes `[ / a [ / b ] ]`, because b only
-    follows a."""
+    """Return literals, slots and brackets: `{/a,b}` becomes `[ / a [ / b ] ]`, because b can appear
+    only after a."""
     tokens: list[_Token] = []
     for part in parts:
         if isinstance(part, str):
@@ -469,7 +469,8 @@ def _ahead(tokens: list[_Token], at: int) -> list[str] | None:
 
 def _group(slot: _Slot, ahead: list[str] | None, mirrored: bool, end: str) -> str:
     """Return an atomic group that matches characters and triplets until one of the next literals
-    begins. (Possessive quantifiers, which mean the same, fail in Python 3.11.0 to 3.11.2.)"""
+    begins. (Possessive quantifiers would have the same effect, but are broken in Python 3.11.0 to
+    3.11.2.)"""
     one = f"(?:..%|{slot.characters})" if mirrored else f"(?:%..|{slot.characters})"
     named = slot.operator.named
     if ahead is None and not named:
@@ -524,8 +525,8 @@ def _query_values(expressions: list[_Expression], pairs: list[str]) -> list[_Fou
 
 
 def _agreed(found: list[_Found]) -> dict[str, Value] | None:
-    """Return the values by name, or None if a value is refused, exceeds its prefix, or occurs twice
-    with different contents."""
+    """Return the values by name, or None if a value is refused, is longer than its prefix, or
+    occurs twice with different contents."""
     agreed: dict[str, Value] = {}
     for variable, value in sorted(found, key=lambda item: item[0].prefix is not None):
         known = agreed.get(variable.name, value)[: variable.prefix] if value is not None else None

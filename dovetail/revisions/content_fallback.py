@@ -1,4 +1,4 @@
-"""Replace content that a revision does not support with the closest kind that it does, losing as
+"""Replace content that a revision does not support with the closest supported kind, losing as
 little as possible."""
 
 from typing import Any

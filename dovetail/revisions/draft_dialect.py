@@ -79,8 +79,8 @@ _UNKNOWN = (
     "roots/list",
     "notifications/roots/list_changed",
 )
-"""The methods in the first revision that this dialect does not have: messages that a server would
-send, and the requests that only serve to receive them."""
+"""The methods in the first revision that this dialect does not have: subscriptions, log messages,
+sampling, roots, and most change notifications."""
 
 
 def _as(value: Any, type_: Any) -> Any:

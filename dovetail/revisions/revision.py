@@ -100,8 +100,8 @@ class Revision(Struct, frozen=True, eq=False, kw_only=True):
     _steps: dict[type, Conversion | None] = {}
 
     def lower(self, value: Any) -> Any:
-        """Return `value` in this revision's form, as the same object if nothing changes, or else as
-        a copy."""
+        """Return `value` in this revision's form: the same object if nothing changes, otherwise a
+        copy."""
         kind = type(value)
         try:
             step = self._steps[kind]

@@ -138,7 +138,7 @@ def top_package(cls: Any) -> str:
 
 
 def is_pydantic(thing: Any) -> bool:
-    """Whether pydantic must handle this type or this annotation."""
+    """Return whether pydantic must handle this type or this annotation."""
     return "pydantic" in sys.modules and (
         hasattr(thing, "__get_pydantic_core_schema__")
         or hasattr(thing, "__pydantic_validator__")
@@ -147,5 +147,5 @@ def is_pydantic(thing: Any) -> bool:
 
 
 def type_name(hint: Any) -> str:
-    """Return a type in the notation that a person would use."""
+    """Return a type as a person would write it."""
     return hint.__qualname__ if isinstance(hint, type) and not get_args(hint) else str(hint)

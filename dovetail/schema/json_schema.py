@@ -167,7 +167,7 @@ def resolve_ref(node: Schema, defs: Defs) -> Schema:
 
 
 def accepts_string(schema: Schema, defs: Defs) -> bool:
-    """Whether the schema can accept a JSON string."""
+    """Return whether the schema can accept a JSON string."""
     schema = resolve_ref(schema, defs)
     if options := schema.get("anyOf") or schema.get("oneOf"):
         return any(accepts_string(option, defs) for option in options)

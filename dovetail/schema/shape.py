@@ -1,7 +1,7 @@
 """`Shape`: a compiled Python type.
 
 A shape uses one of two engines with the same interface: `MsgspecEngine`, or `PydanticEngine` if the
-walk over the type met a pydantic type. A value that fits is decoded by the engine alone.
+walk over the type found a pydantic type. A value that fits is decoded by the engine alone.
 
 Other readings of the value are tried only if decoding fails. For example, 3.0 is an integer to JSON
 Schema and to models, but not to msgspec. If the caller allows it, a string may also contain a
@@ -53,7 +53,8 @@ class TypeMismatch(ValueError):
 class Shape:
     """A compiled type.
 
-    `native` is the type for a msgspec decoder: `Raw` if the value is decoded here, later.
+    `native` is the type to pass to a msgspec decoder. It is `Raw` if the value is decoded later, by
+    this class.
     """
 
     def __init__(self, annotation: Any) -> None:
@@ -245,7 +246,7 @@ def _engine(hint: Any) -> MsgspecEngine | PydanticEngine:
 
 
 def _readings(value: Any, strings: bool) -> Iterator[tuple[Any, bool]]:
-    """Yield the readings of a value, likeliest first, and whether each reading is strict."""
+    """Yield the readings of a value, most likely first, and whether each reading is strict."""
     yield value, True
     if not isinstance(value, str):
         yield _integral(value), True
@@ -261,7 +262,8 @@ def _readings(value: Any, strings: bool) -> Iterator[tuple[Any, bool]]:
 
 
 def _integral(value: Any) -> Any:
-    """Return the value with whole floats as integers (3.0 as 3), as far as floats are exact."""
+    """Return the value with whole floats as integers (3.0 as 3), within the range in which floats
+    are exact."""
     if isinstance(value, float):
         return int(value) if value.is_integer() and abs(value) <= 2**53 else value
     if isinstance(value, list):

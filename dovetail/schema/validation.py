@@ -5,16 +5,16 @@ schema is surveyed first, as a graph whose edges are subschemas and references:
 
 - Its nesting, its number of subschemas, and the *work* that it causes for one value must be
   bounded. Twenty definitions that each refer to the next one twice cause a million checks of the
-  same value, so work is counted with references followed. A circular reference counts once, because
-  the engine remembers the schemas that it has visited. A circular reference that applies to the
-  same value (`{"$ref": "#"}`) is meaningless and is refused.
-- It must be complete, because references to other documents are never fetched.
+  same value, so references are followed when the work is counted. A circular reference counts once,
+  because the engine remembers the schemas that it has visited. A circular reference that applies to
+  the same value (`{"$ref": "#"}`) is meaningless and is refused.
+- It must be complete, because other documents are never fetched.
 
 The engine decides whether a value is valid in time that is linear in the size of the value. But the
 engine recurses into the value, and a stack overflow would end the process. So if the schema is
 recursive, the depth of the value is checked first. Explaining a failure can be very expensive:
-gigabytes of errors for a long list, exponential time for a recursive schema with alternatives. So
-the engine is asked for reasons only if finding them is cheap.
+gigabytes of errors for a long list, or exponential time for a recursive schema with alternatives.
+So the engine is asked for reasons only if finding them is cheap.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -99,7 +99,8 @@ class _Cost(Struct, frozen=True):
     """How many times the schema refers back to itself; if more than once, the cost of finding
     reasons is exponential in the depth."""
     first: float
-    """The total cost of all reasons up to which finding the first reason is cheap."""
+    """Finding the first reason is cheap if the total cost of all reasons does not exceed this
+    value."""
     deepest: int | None
     """How many levels a value may have if the schema is recursive."""
     patterns: int
@@ -218,8 +219,8 @@ class _SchemaSurvey:
         self.anchors: dict[tuple[int, str], list[Any]] = {}
         """Subschemas by root and name."""
         self.weights: dict[int, tuple[int, int, bool]] = {}
-        """The work of each subschema, its references back to itself, and whether it applies to any
-        number of parts."""
+        """For each subschema, the work that it causes, the number of its references back to itself,
+        and whether it applies to any number of parts."""
         self.same: dict[int, list[int]] = {}
         """Edges to subschemas that check the same value."""
         self.path: set[int] = set()
@@ -407,8 +408,8 @@ def _inside(keyword: str, node: dict[str, Any]) -> list[tuple[Any, Any]]:
 
 
 _Place: TypeAlias = tuple[Any, Any]
-"""The enclosing place and the last step. A place is formatted only if needed, because names may be
-long."""
+"""A place in a schema, as its enclosing place and the last step to it. A place is formatted only if
+needed, because names may be long."""
 
 
 def _pointer(place: _Place | None) -> str:
@@ -437,8 +438,8 @@ def _levels(value: Any) -> Iterator[list[Any]]:
 
 
 def _reasons(error: Any) -> list[tuple[list[str | int], str]]:
-    """Turn an error into paths and sentences. If no alternative fits, explain the likeliest
-    alternative."""
+    """Turn an error into paths and sentences. If no alternative fits, explain why the most likely
+    one does not."""
     branches = getattr(error.kind, "context", None)
     if branches and all(branches):
         exclusions = [
@@ -491,8 +492,8 @@ _DETAIL_KEYWORDS: dict[str, Callable[[Any], list[str]]] = {
 
 
 def _adds_detail(inner: Any, error: Any) -> bool:
-    """Whether this error shows that the alternative is meant for other values, by their type or by
-    a constant such as "kind"."""
+    """Return whether this error shows, by a type or a constant such as "kind", that the alternative
+    is meant for other values."""
     down = len(inner.instance_path) - len(error.instance_path)
     return inner.kind.name in _DETAIL_KEYWORDS and down <= (inner.kind.name == "const")
 

@@ -97,8 +97,8 @@ def run_stdio(service: Service, lifespan: Lifespan, quiet: bool = False) -> None
 
 
 def _explain_terminal(name: str) -> None:
-    """Tell the user that the server is waiting for a client, if stdin is a terminal, which means
-    that no client started it."""
+    """If stdin is a terminal, tell the user that the server is waiting for a client, because no
+    client started it."""
     if not (sys.stdin and sys.stdin.isatty() and sys.stderr and sys.stderr.isatty()):
         return
     script = sys.argv[0] if sys.argv[0].endswith(".py") else "server.py"

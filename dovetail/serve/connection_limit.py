@@ -28,7 +28,8 @@ _OUT_OF_FILES = (errno.EMFILE, errno.ENFILE)
 
 
 class ConnectionLimit:
-    """The limit on the connections to one process. Reaching it is logged."""
+    """The limit on the connections to one process. A message is logged when the limit is
+    reached."""
 
     def __init__(self, limits: Limits) -> None:
         self._maximum = limits.connections
@@ -53,8 +54,9 @@ class ConnectionLimit:
         return False
 
     def on_loop_error(self, context: dict[str, Any]) -> bool:
-        """Handle an error that the event loop reports. Returns False for errors of any other kind.
-        Without this handler, asyncio logs a traceback for each connection that it cannot accept."""
+        """Handle an error that the event loop reports while it accepts connections. Returns False
+        for any other error. Without this handler, asyncio logs a traceback for each connection that
+        it cannot accept."""
         if "._start_serving(" in context.get("message", ""):
             return True  # asyncio wanted to accept again, but the server has stopped
         error = context.get("exception")

@@ -1,4 +1,4 @@
-"""A server that listens on a port, where uvicorn runs the application in one or more processes.
+"""A server that listens on a port and runs the application with uvicorn, in one or more processes.
 
 All options are checked and the port is opened before anything else starts. `uvicorn_server.py`
 holds our changes to uvicorn, and `workers.py` runs several processes.

@@ -95,8 +95,8 @@ class Routes:
     async def _send_page(
         self, state: "LoopState", path: str, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        """Let the guard answer, or else your application. Only the Host header is checked, because
-        browsers visit these pages and any origin may read them.
+        """Let the guard answer or, if it has no page at this path, your application. Only the Host
+        header is checked, because browsers visit these pages and any origin may read them.
         """
         head = self._check_head(scope, b"host")
         if isinstance(head, Rejection):

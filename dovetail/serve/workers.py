@@ -39,7 +39,7 @@ from ..errors import ConfigError
 from .metrics import WORKER_VARIABLE
 
 EARLY_DEATH_SECONDS = 5.0
-"""A process that ends within this many seconds of starting counts as an early death."""
+"""A process that ends within this many seconds of starting counts as having died early."""
 MAX_EARLY_DEATHS = 5
 """How many early deaths in a row make the server give up."""
 RESTART_PAUSE_SECONDS = 0.05
@@ -136,7 +136,7 @@ class ChildProcess(Struct, eq=False):
 
 
 class Supervisor:
-    """The parent's side, which starts children, waits for signals and stops children."""
+    """The parent process, which starts children, waits for signals, and stops the children."""
 
     def __init__(self, grace: float) -> None:
         self._grace = grace
@@ -252,7 +252,7 @@ class Supervisor:
 
 
 class SignalWaiter:
-    """A receiver of signals through a socket, so that waiting for them can time out."""
+    """Receives signals through a socket, so that waiting for a signal can time out."""
 
     def __init__(self) -> None:
         self._receiver, self._sender = socket.socketpair()

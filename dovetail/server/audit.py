@@ -4,9 +4,9 @@
 
 The audit log works on servers and on clients. Records are passed to a function of your choice, or
 written as lines of JSON to the logger `dovetail.audit`. By default, a record contains no secrets.
-It contains the names of arguments but not their values, unless you pass a function that decides
-what to show of each value. It contains the type and code of an error but not its text, and it never
-contains results or tokens. Long values from a caller are truncated.
+It contains the names of arguments but not their values, unless you pass a function that decides how
+much of each value to record. It contains the type and code of an error but not its text, and it
+never contains results or tokens. Long values from a caller are truncated.
 
 The middleware only observes calls (`Observer`), so results are not encoded again. If recording
 fails, the failure is logged and the call continues.

@@ -1,11 +1,11 @@
 """Cache hints: how long clients may keep results, and whether they may share them.
 
 The most specific setting takes precedence: first the resource's setting, then the method's, then
-the server's. Without a setting, nothing is cached. The default scope is private. "public" for the
-whole server does not apply to results that may depend on the caller. These are all results if there
-is middleware, results that an extension wraps or provides, and resources whose function has a
-Context parameter. To make them public, set the scope for the method or the resource. A result that
-depended on a question to the client is never cached.
+the server's. Without a setting, nothing is cached. The default scope is private. A "public" scope
+for the whole server does not apply to results that may depend on the caller. A result may depend on
+the caller if there is middleware, if an extension wraps or provides the result, or if the function
+of a resource has a Context parameter. To make such results public, set the scope for the method or
+the resource. A result that depended on a question to the client is never cached.
 https://modelcontextprotocol.io/specification/2026-07-28/server/utilities/caching
 """
 

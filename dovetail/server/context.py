@@ -12,9 +12,9 @@ A handler can ask the user (with a form or a web page), ask the model, and reque
 
 Asking works the same way in every revision that supports the type of question. In other revisions,
 or if the client did not declare the capability, CannotAsk is raised. In the stateless era, a
-handler that asks may be run again from its beginning in another process, with the answers so far.
-Everything before the question then runs again, except steps in `await ctx.once("charge", fn)`. Only
-an `async def` handler can ask.
+handler that asks a question may be run again from its beginning in another process, with the
+answers so far. Everything before the question then runs again, except steps in `await
+ctx.once("charge", fn)`. Only an `async def` handler can ask questions.
 """
 
 import os
@@ -131,7 +131,7 @@ def must_await(
 
 
 class Accepted(Struct, Generic[T], frozen=True):
-    """The user accepted. It evaluates to True.
+    """The user accepted. This object evaluates to True.
 
     Attributes:
         action: Always "accept".
@@ -146,7 +146,7 @@ class Accepted(Struct, Generic[T], frozen=True):
 
 
 class Declined(Struct, frozen=True):
-    """The user declined to answer. It evaluates to False.
+    """The user declined to answer. This object evaluates to False.
 
     Attributes:
         action: Always "decline".
@@ -161,7 +161,7 @@ class Declined(Struct, frozen=True):
 
 
 class Cancelled(Struct, frozen=True):
-    """The user closed the form without an answer. It evaluates to False.
+    """The user closed the form without an answer. This object evaluates to False.
 
     Attributes:
         action: Always "cancel".
@@ -184,7 +184,7 @@ def read_answer(
     result: ElicitResult, read_data: Callable[[Any], Any] | None = None
 ) -> Elicited[Any]:
     """Return the user's response. `read_data` reads the content of a form's answer; the answer to a
-    URL has no content."""
+    URL request has no content."""
     if result.action == "accept":
         return Accepted(None if read_data is None else read_data(result.content))
     return Declined() if result.action == "decline" else Cancelled()
@@ -661,15 +661,14 @@ class Context(Generic[State]):
 
     @must_await
     async def once(self, key: str, function: Callable[[], Awaitable[T] | T]) -> T:
-        """Run a function only once, even if the handler is run again because it asked the client.
+        """Run a function only once, even if the handler is run again because it asked a question.
 
         Args:
             key: Identifies the step within the handler.
-            function: The `def` or `async def` function to run. It cannot ask the client.
+            function: The `def` or `async def` function to run. It cannot ask questions.
 
         Returns:
-            The value that the function returned the first time, which must be possible to send as
-            JSON.
+            The value that the function returned the first time, which must be serializable as JSON.
         """
         from ..connection.input_requests import once
 

@@ -9,10 +9,11 @@ usually sufficient:
    and its name must also pass the first check. Only files and directories are served; pipes and
    devices are never opened.
 3. The path is opened directory by directory from the root, and links are refused at each step
-   (`_open_below`). This does not rely on the second check, because a link may have been created in
-   the meantime.
+   (`_open_below`). This step does not rely on the second check, because a link may have been
+   created in the meantime.
 
-The error is always that there is no such file. No error reveals the location of the root.
+If a check fails, the error always says that there is no such file. No error reveals the location of
+the root.
 
 With `watch=True`, one thread per server polls the files, and only while there are subscribers. A
 source returns the state of each of its URIs (for a file, the result of `os.stat`; for a listing,
@@ -42,7 +43,8 @@ from ..protocol.content import BlobResourceContents, ResourceContents, TextResou
 log = logging.getLogger("dovetail.server")
 
 MAX_FILE_BYTES: Final = 64 * MIB
-"""The size of the largest file that is served. In Base64, it must still fit into a message."""
+"""The size of the largest file that is served. The file must still fit into a message after Base64
+encoding."""
 DIRECTORY: Final = "inode/directory"
 """The MIME type of a directory."""
 _BYTES: Final = "application/octet-stream"
@@ -362,7 +364,7 @@ def _open_and_compare(path: Path) -> int:
 
 def is_plain_path(relative: str) -> bool:
     """Return whether a relative path stays below its base on every system, even if it is
-    percent-decoded. "" is the base itself."""
+    percent-decoded. An empty path is the base itself."""
     if not relative or len(relative) > _MAX_NAME_CHARS:
         return not relative
     for _ in range(_MAX_DECODINGS):

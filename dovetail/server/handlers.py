@@ -163,7 +163,7 @@ class Handlers:
         return () if found is None else found.header_params
 
     def can_ask(self, call: Call) -> bool:
-        """Return whether the handler of this call can ask the client. A tool needs a context in
+        """Return whether the handler of this call can ask questions. A tool needs a context in
         order to ask."""
         if call.name != "tools/call":
             return True
@@ -182,7 +182,7 @@ class Handlers:
         self.answer = compose([observer], self.answer)
 
     def session_ended(self, caller: Caller, network: Network | None, seconds: float) -> None:
-        """Tell the observers that a session in the handshake era has ended, and how long it
+        """Notify the observers that a session in the handshake era has ended, and how long it
         lasted."""
         for observer in self._observers:
             observer.session_ended("server", caller.revision, network, seconds)
@@ -206,7 +206,8 @@ class Handlers:
             raise
 
     def expect_round(self, call: Call, state: str) -> None:
-        """Do not count the next request for a call that asks its client."""
+        """Exempt the next request from the rate limit, because it answers the questions of this
+        call."""
         if self.limiter is not None:
             self.limiter.expect_round(call, state)
 

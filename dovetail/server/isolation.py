@@ -487,7 +487,7 @@ def _dump(name: str, outcome: Outcome) -> bytes:
 
 
 def _dump_json(name: str, outcome: Outcome) -> bytes:
-    """Encode the outcome of a sandbox, whose parent accepts only JSON."""
+    """Encode the outcome of a call in a sandbox, from which the parent accepts only JSON."""
     ok, value = outcome
     try:
         if ok:

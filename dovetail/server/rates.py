@@ -5,8 +5,8 @@
 An authenticated caller has its own buckets. All other callers share the buckets of their address
 (for IPv6, of their /64 network, because one machine may use any address in it). A request counts
 when it arrives. A refused request is answered with the time to wait, before any handler runs. If a
-call asks its client and the client sends the call again with the answers, the repeated call does
-not count.
+call asks questions and the client sends the call again with the answers, the repeated call does not
+count.
 
 A bucket is one number: the time at which it is full again. Each request moves that time forward by
 the time it takes to add one token. A request that would move it more than one full bucket ahead is
@@ -166,8 +166,8 @@ class RateLimiter:
         }
         self._buckets: LruDict[str | tuple[str, str], _Buckets] = LruDict(rates.callers)
         self._paid_rounds: LruDict[bytes, bool] = LruDict(MAX_PAID_ROUNDS)
-        """The calls that asked their client, by a digest of their caller and state. Each entry pays
-        for one request."""
+        """The calls that asked questions, by a digest of their caller and state. Each entry exempts
+        one request from the limit."""
         self._lock = Lock()
 
     def admit(self, method: Method, params: Any, caller: Caller) -> None:

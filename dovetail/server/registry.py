@@ -1,5 +1,4 @@
-"""Tables of a server's tools, resources and prompts that change at run time, the part of a table
-that a caller may see, and its pages.
+"""The tables of a server's tools, resources and prompts, with access control by scope, and pages.
 
 A table is replaced, never changed in place, so readers hold a consistent snapshot and need no lock.
 Each snapshot carries a cache for data that is derived from it (encoded pages of the list, for
@@ -100,8 +99,8 @@ class Registry(Generic[Item]):
 
 
 def _is_interactive() -> bool:
-    """Return whether a person may redefine components, in a Python prompt, IPython or a
-    notebook."""
+    """Return whether a person may redefine components, because this is a Python prompt, IPython or
+    a notebook."""
     if hasattr(sys, "ps1"):
         return True
     ipython = sys.modules.get("IPython")

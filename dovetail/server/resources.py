@@ -1,4 +1,5 @@
-"""Resources are data that clients read by a URI or by any URI that matches a template."""
+"""Resources: data that clients read by URI. A template provides a resource at every URI that
+matches it."""
 
 import re
 from base64 import b64encode
@@ -243,7 +244,8 @@ def _document(uri: str, html: "str | Path") -> Callable[[], str]:
 
 
 def check_unused(uri: str, tools: Iterable[RegisteredTool], shows: Callable[[str], bool]) -> None:
-    """Raise ConfigError if a tool's view is at `uri`, which "MUST exist on the server"."""
+    """Raise ConfigError if a tool uses the app at `uri` as its view, because a view "MUST exist on
+    the server"."""
     from ..extensions.apps.settings import get_view_uri
 
     for tool in tools:

@@ -133,7 +133,7 @@ class Server(Handlers):
         tasks: Where tasks are stored: the path of an SQLite file, a store, or `TaskSettings`
             (default: in memory).
         revisions: The protocol revisions to serve, by date (default: all).
-        resume: How a handler that asked the client continues in the stateless era. "live" (the
+        resume: How a handler that asked a question continues in the stateless era. "live" (the
             default) keeps the handler waiting in this process if possible; "replay" always runs it
             again with the answers.
 
@@ -423,7 +423,7 @@ class Server(Handlers):
     ) -> None:
         """Serve the files in a directory, and a listing of these files, as resources.
 
-        No URI leads outside the directory, either through `..` or through a link.
+        No URI leads outside the directory, whether through `..` or through a link.
 
         Args:
             path: The path of the directory.
@@ -750,7 +750,7 @@ class Server(Handlers):
         return None if entry is None else entry.task or FORBIDDEN
 
     async def _continue_task(self, call: Call) -> Any:
-        """Answer the call of a task that is no longer connected, with the extensions that run
+        """Run the call of a task whose original call no longer exists, with the extensions that run
         inside the tasks extension."""
         assert self.tasks is not None
         name = call.method.name
@@ -822,8 +822,8 @@ class Server(Handlers):
             keyfile: The file with the certificate's private key.
             ready: A function that is called with the URL when clients can connect (default: the URL
                 is printed to stderr).
-            quiet: Whether to print nothing, neither the URL nor, for stdio at a terminal,
-                instructions (default: False).
+            quiet: Whether to suppress the URL and, for stdio at a terminal, the instructions
+                (default: False).
             endpoint: For "sse" and "websocket", the path of the streamable HTTP endpoint (default:
                 "/mcp").
             **options: The options of `asgi`.

@@ -153,8 +153,8 @@ class Signature:
         return flatten_header_params(inline_definitions(root, defs))
 
     def bind(self, raw: bytes | Raw, context: object | None = None) -> Bound:
-        """Return the arguments of the call for these JSON arguments. Raise InvalidParams, which
-        lists all problems, if they do not fit."""
+        """Convert JSON arguments to the function's positional and keyword arguments. Raise
+        InvalidParams, which lists all problems, if they do not fit."""
         try:
             values = _astuple(self._decode(raw))
             if self._undecoded:
@@ -164,13 +164,13 @@ class Signature:
         return (values, {}) if self._plain else self._arrange(values, context)
 
     def bind_values(self, values: Mapping[str, Any], context: object | None = None) -> Bound:
-        """Return the arguments of the call for values that are already decoded; text is converted
-        to any type."""
+        """Convert decoded values to the function's positional and keyword arguments; text is
+        converted to any type."""
         return self._arrange(self._convert(values, strings=True), context)
 
     def pass_on(self, values: Mapping[str, Any], context: object | None = None) -> Bound:
-        """Return the arguments of the call for values that were validated elsewhere, without
-        converting them."""
+        """Return the function's positional and keyword arguments for values that were validated
+        elsewhere, without converting them."""
         rest = dict(values)
         if self.context:
             rest[self.context] = context

@@ -366,7 +366,7 @@ def _result_maker(name: str, returns: Any) -> tuple[MakeResult, dict[str, Any] |
 def _typed_result_maker(name: str, shape: Shape, before: bytes, after: bytes) -> MakeResult:
     """Return the function that turns values of a type into results that match the output schema.
 
-    To check the encoded value, it is decoded again as the type. The check is not needed for
+    The encoded value is checked by decoding it again as that type. The check is not needed for
     pydantic, which has already validated the value, or for a plain value of exactly that type.
     """
     encode = shape.encode

@@ -1,6 +1,6 @@
 """Sends the user to a login page and receives the authorization response.
 
-A `Browser` starts a visit. The visit opens a page, and has the redirect URI to which the
+A `Browser` starts a visit. The visit opens a page, and provides the redirect URI to which the
 authorization server sends the user back. `LoopbackBrowser` listens on this machine during the
 visit: https://www.rfc-editor.org/rfc/rfc8252#section-7.3
 
@@ -133,7 +133,7 @@ class LoopbackBrowser:
 
     async def _listen(self, visit: "_LoopbackVisit") -> asyncio.Server:
         """Listen on the chosen port once it is free. If no port was chosen, listen on the default
-        port, for which clients are registered, or else on any free port."""
+        port (for which clients are registered) or, if it is in use, on any free port."""
         waited = 0.0
         while True:
             for port in (self._port,) if self._port else (DEFAULT_PORT, 0):
@@ -154,7 +154,7 @@ class LoopbackBrowser:
 
 
 class _LoopbackVisit:
-    """One visit, and the requests that arrive while it lasts."""
+    """One visit, which also handles the requests that arrive during it."""
 
     def __init__(self, open: bool, timeout: float, tell: Callable[[str], None]) -> None:
         self._open, self._timeout, self._tell = open, timeout, tell
@@ -192,8 +192,7 @@ class _LoopbackVisit:
                 self._answer = None
 
     async def _send(self, url: str, answer: asyncio.Future[Any], cleanup: ExitStack) -> None:
-        """Open the page, or print its URL and accept a pasted redirect URL until the cleanup
-        runs."""
+        """Open the page, or print its URL and accept a pasted redirect URL until the visit ends."""
         how = "Opening your browser" if self._open else "Open this page"
         self._tell(f"{how} to log in to {self._about}:\n{url}")
         if self._open:
@@ -265,7 +264,7 @@ class _LoopbackVisit:
         return _page(200, "Response received", text)
 
     async def close(self) -> None:
-        """Finish sending the final page, and make a `go` call that is still waiting fail."""
+        """Finish sending the final page, and fail any `go` call that is still waiting."""
         self._closed = True
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(Unauthorized("The login was cancelled"))
@@ -309,8 +308,8 @@ def _has_browser() -> bool:
 
 
 def _read_lines(take: Callable[[str], None], cleanup: ExitStack) -> bool:
-    """Pass each line that the user types to `take` without blocking, until the cleanup runs.
-    Returns False if stdin is not a terminal."""
+    """Pass each line that the user types to `take` until the visit ends, without blocking. Returns
+    False if stdin is not a terminal."""
     try:
         if sys.stdin is None or not sys.stdin.isatty():
             return False

@@ -17,9 +17,9 @@ values longer than a few tokens. A key in a second file protects the logins if o
 files leaks, for example in a backup. A key file does not protect the logins from programs that run
 as the same user.
 
-**Writing** reads, changes and replaces the file. This work is done in a thread, under a lock that
-all processes share. The file is replaced atomically, so reading needs no lock. A file that cannot
-be decrypted is treated as empty, and the next write renames it.
+**A write** reads the file, changes the data, and replaces the file. This work is done in a thread,
+under a lock that all processes share. The file is replaced atomically, so reading needs no lock. A
+file that cannot be decrypted is treated as empty, and the next write renames it.
 
 **Locks** are polled, because a thread that waits for a lock cannot be cancelled. These are the
 operating system's file locks, so they are released when the process ends, even if it crashes.
@@ -52,8 +52,8 @@ log = logging.getLogger("dovetail.auth")
 MAX_REGISTRATIONS = 8
 """The maximum number of authorization servers in one record. The last one used is always kept."""
 RENEW_AHEAD_SECONDS = 60.0
-"""How long before they expire tokens are renewed, or a fifth of their lifetime if that is
-shorter."""
+"""Tokens are renewed this long before they expire, or when a fifth of their lifetime is left if
+that is shorter."""
 SEAL_PURPOSE = "grants"
 SECRET_BYTES = 32
 MAX_FILE_BYTES = 16 * 1024 * 1024
@@ -147,7 +147,7 @@ class ServerRecord(SecretStruct, kw_only=True, omit_defaults=True):
         )
 
     def forget(self, issuer: str) -> None:
-        """Forget a registration. Stored tokens keep their own copy of it."""
+        """Forget a registration. Stored tokens keep their own copy of the registration."""
         self.registrations = {
             known: client for known, client in self.registrations.items() if known != issuer
         }

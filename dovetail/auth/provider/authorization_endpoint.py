@@ -60,7 +60,8 @@ class AuthorizationRequest(Struct, frozen=True):
     client: OAuthClient
     redirect_uri: str
     resource: str = ""
-    """The token's audience. Like `scopes`, it is set after all checks have passed."""
+    """The token's audience. Like `scopes`, the audience is set only after all checks have
+    passed."""
     scopes: tuple[str, ...] = ()
 
     @property

@@ -1,7 +1,7 @@
 """The provider's clients, which are configured, registered, or described by a document at their
 URL.
 
-1. *Known*: `Provider(clients=[KnownClient(…)])`. Only these may act on their own behalf
+1. *Known*: `Provider(clients=[KnownClient(…)])`. Only known clients may act on their own behalf
    (`client_credentials`).
 2. *Described*: the client id is an https URL, and the document at that URL describes the client:
    https://datatracker.ietf.org/doc/html/draft-ietf-oauth-client-id-metadata-document-00

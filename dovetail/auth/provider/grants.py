@@ -11,9 +11,9 @@ recognised.
              └ access token    └ access token         (any earlier one: the grant ends)
 
 The grace period is for clients that send two refresh requests at the same time or did not receive
-the response. During that period, the previous token returns the same successor again. Only digests
-of secrets are stored. Data that must be recovered (the successor, and the refresh token of an
-upstream provider) is sealed with a secret that only the client has:
+the response. During that period, exchanging the previous token returns the same successor again.
+Only digests of secrets are stored. Data that must be recovered (the successor, and the refresh
+token of an upstream provider) is sealed with a secret that only the client has:
 https://www.rfc-editor.org/rfc/rfc9700#section-4.14.2
 """
 
@@ -69,7 +69,7 @@ class Grant(Struct, frozen=True, omit_defaults=True):
     """The upstream provider's refresh token, sealed with the current secret."""
     ends: float | None = None
     """When the upstream provider's access token expires. Access tokens for this grant expire no
-    later."""
+    later than this time."""
     thumbprint: str = ""
     """The thumbprint of the key that the refresh token is bound to."""
 

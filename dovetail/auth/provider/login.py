@@ -4,19 +4,20 @@
 same time for unknown users as for known users, so the time does not reveal who has an account.
 Failed attempts are limited per user, per address, and most strictly per user and address. A user
 whose password is being guessed from elsewhere can still log in from home until fifty attempts have
-failed. After that, each attempt has to wait half a minute. The counts decrease over time. A login
-clears the count for the user, but not for the address. Otherwise, anyone with an account could
-guess other users' passwords. A user who has logged in from an address before is exempt from the
-limit for that address, so that a neighbor who guesses passwords does not lock them out.
+failed. After that, the user has to wait half a minute before each attempt. The counts decrease over
+time. A login clears the count for the user, but not for the address. Otherwise, anyone with an
+account could guess other users' passwords. A user who has logged in from an address before is
+exempt from the limit for that address, so that a neighbour who guesses passwords does not lock them
+out.
 
 Hashing is slow by design. Hashes are computed in separate threads with a short queue, so that
 password guessing does not delay other requests.
 
 **Upstream**: this server is an ordinary client of the upstream provider. This server uses
 discovery, PKCE, `state` and `nonce`, and verifies the ID token (signature, issuer, audience, time,
-nonce). The result is a `Login`, which holds the user, and a refresh token to check from time to
-time whether the login is still valid. The upstream provider's tokens are used only for this check,
-and never leave this server.
+nonce). The result is a `Login`, which holds the user and a refresh token. The refresh token is used
+from time to time to check whether the login is still valid. The upstream provider's tokens are used
+only for this check, and never leave this server.
 
 Users must consent to the client on *this* server before they are sent to the upstream provider. The
 upstream provider knows only this server, and might not ask its users again. Without this consent,
@@ -59,7 +60,7 @@ from .web import (
 )
 
 COST, BLOCK, PARALLEL = 2**14, 8, 5
-"""16 MiB and five rounds:
+"""Hashing uses 16 MiB and five rounds:
 https://cheatsheetseries.owasp.org/cheatsheets/Password_Storage_Cheat_Sheet.html#scrypt"""
 MAX_COST = 2**20 * 32
 """The maximum product of the cost, block size and parallelism in a stored hash. A higher product
@@ -266,7 +267,7 @@ class Upstream:
             state: A secret for this login, which the provider returns to the callback.
             nonce: A secret for this login, which the provider returns in the ID token.
             verifier: The PKCE verifier.
-            public_url: The server that the user logs in to.
+            public_url: The public URL of the server that the user logs in to.
 
         Raises:
             UpstreamUnreachable: The provider's metadata cannot be fetched or is not valid.
@@ -302,7 +303,7 @@ class Upstream:
             callback: The URL of the callback.
             nonce: The nonce of this login.
             verifier: The PKCE verifier.
-            public_url: The server that the user logs in to.
+            public_url: The public URL of the server that the user logs in to.
 
         Raises:
             LoginEnded: The provider or `user=` refused the user.
@@ -337,7 +338,7 @@ class Upstream:
 
         Args:
             login: The login, with its refresh token.
-            public_url: The server that the user has logged in to.
+            public_url: The public URL of the server that the user has logged in to.
 
         Raises:
             LoginEnded: The login has ended, or belongs to another user.

@@ -55,7 +55,7 @@ log = logging.getLogger("dovetail.auth")
 
 Endpoint: TypeAlias = Callable[[ProviderRequest], Awaitable[HttpResponse]]
 Route: TypeAlias = tuple[tuple[str, ...], Endpoint, AttemptLimiter | None]
-"""The accepted methods, the endpoint that answers them, and the rate limit for each caller."""
+"""The accepted methods, the endpoint that handles them, and the rate limit for each caller."""
 PAGE_PATHS = ("/authorize", "/callback")
 """The paths of pages for people. All other paths are for programs."""
 NEEDS_HTTPS = (
@@ -209,7 +209,7 @@ class Provider(Bearer):
 
         Args:
             request: The request, with its path relative to the origin.
-            public_url: The server that received the request.
+            public_url: The public URL of the server that received the request.
 
         Returns:
             The response, or None for any other path.

@@ -30,11 +30,11 @@ from ...errors import ConfigError, Overloaded
 from ..client.store import data_folder
 
 MAX_ROWS_PER_KIND = 100_000
-"""When this limit is reached, no rows of that kind can be added until some have expired."""
+"""When there are this many rows of one kind, no more can be added until some have expired."""
 PUBLIC_KINDS = ("client", "visit")
-"""Kinds whose rows anyone can add, without a login. If there are too many, the 10 % that expire
-first are deleted, such as unused clients and slow logins. Otherwise, anyone could block all other
-users by filling the table."""
+"""Kinds whose rows anyone can add, without a login. If there are too many rows, the 10 % that
+expire first are deleted (usually unused clients and slow logins). Otherwise, anyone could block all
+other users by filling the table."""
 SWEEP_INTERVAL_SECONDS = 60.0
 SWEEP_ADDS = 1000
 """Expired rows are deleted after this many seconds or this many new rows."""

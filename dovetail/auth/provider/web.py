@@ -25,7 +25,7 @@ from .. import jose
 from ..wire import decode_object
 
 MAX_BODY_BYTES = 16 * 1024
-"""The maximum size of a query, and of a body."""
+"""The maximum size of a query or a body."""
 MAX_FIELDS = 50
 FORM_TYPE = "application/x-www-form-urlencoded"
 NO_STORE = {"cache-control": "no-store", "pragma": "no-cache"}
@@ -46,8 +46,8 @@ NO_CACHE = re.compile(r"\bno-(store|cache)\b", re.IGNORECASE)
 
 
 class ProviderRequest(HttpRequest, kw_only=True):
-    """A request to one of the provider's endpoints. The address is a network, which rate limits
-    treat as one caller."""
+    """A request to one of the provider's endpoints. Its `address` is the network of the caller,
+    because rate limits treat a network as one caller."""
 
     issuer: str
     public_url: PublicUrl
@@ -142,7 +142,7 @@ class AttemptLimiter:
     def __init__(self, burst: int, seconds: float, now: Callable[[], float]) -> None:
         self._burst, self._seconds, self._now = burst, seconds, now
         self._full_at: LruDict[str | None, float] = LruDict(MAX_BUCKETS)
-        """When each bucket is full again."""
+        """The time at which each caller's bucket is full again."""
 
     def seconds_to_wait(self, caller: str | None) -> float:
         """Return how many seconds remain until the next attempt is allowed."""
@@ -153,7 +153,7 @@ class AttemptLimiter:
         self._full_at[caller] = self._now() + self._seconds_to_full(caller) + self._seconds
 
     def take_back(self, caller: str | None) -> None:
-        """Undo the count of a caller's last attempt."""
+        """Remove a caller's last attempt from the count."""
         self._full_at[caller] = self._now() + self._seconds_to_full(caller) - self._seconds
 
     def _seconds_to_full(self, caller: str | None) -> float:
@@ -179,7 +179,7 @@ class AttemptLimiter:
 
 
 class DocumentUnavailable(ValueError):
-    """A document could not be fetched. The message gives the reason as a fragment that ends a
+    """A document could not be fetched. The message gives the reason in lower case, to complete a
     sentence."""
 
 

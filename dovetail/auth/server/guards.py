@@ -22,8 +22,8 @@ proof (`dpop.py`) with each request.
 https://modelcontextprotocol.io/specification/2026-07-28/basic/authorization
 
 `ApiKeys` accepts API keys and does not use OAuth. Keys are looked up by their digest, so the
-response time reveals nothing about existing keys. A key must be too long to guess. Clients send it
-in a separate header, or as a bearer token if they support nothing else.
+response time reveals nothing about existing keys. A key must be long enough that it cannot be
+guessed. Clients send it in a separate header, or as a bearer token if they support nothing else.
 """
 
 import logging
@@ -123,7 +123,7 @@ class Bearer:
 
         Args:
             request: The request, with header names in lower case.
-            public_url: The server that received the request.
+            public_url: The public URL of the server that received the request.
         """
         return await self._admit(request, public_url, prove=True)
 
@@ -135,7 +135,7 @@ class Bearer:
 
         Args:
             request: The request, with header names in lower case.
-            public_url: The server that received the request.
+            public_url: The public URL of the server that received the request.
         """
         return await self._admit(request, public_url, prove=False)
 
@@ -256,7 +256,7 @@ class Bearer:
         """Return the headers for a 403 response to a caller that lacks scopes.
 
         Args:
-            public_url: The server that received the request.
+            public_url: The public URL of the server that received the request.
             principal: The caller.
             scopes: The scopes that the operation requires.
         """
@@ -310,7 +310,7 @@ class Bearer:
 
         Args:
             request: The request, with its path relative to the origin.
-            public_url: The server that received the request.
+            public_url: The public URL of the server that received the request.
         """
         path = request.path.removeprefix(urlsplit(public_url.base).path)
         if not path.startswith(RESOURCE_METADATA_PATH) or not self._issuers_for(public_url):
@@ -336,7 +336,7 @@ class Bearer:
         """Return the server's metadata (RFC 9728, 2).
 
         Args:
-            public_url: The server.
+            public_url: The public URL of the server.
         """
         # List as few scopes as possible, because clients may request all of them. A 403 response
         # names the additional scopes that an operation needs.
@@ -395,7 +395,7 @@ class ApiKeys:
 
         Args:
             request: The request, with header names in lower case.
-            public_url: The server that received the request.
+            public_url: The public URL of the server that received the request.
         """
         key = request.headers.get(self._header)
         if key is None:
@@ -416,7 +416,7 @@ class ApiKeys:
 
         Args:
             request: The request.
-            public_url: The server that received the request.
+            public_url: The public URL of the server that received the request.
         """
         return None
 
@@ -426,7 +426,7 @@ class ApiKeys:
         """Return the headers for a 403 response to a caller that lacks scopes.
 
         Args:
-            public_url: The server that received the request.
+            public_url: The public URL of the server that received the request.
             principal: The caller.
             scopes: The scopes that the operation requires.
         """

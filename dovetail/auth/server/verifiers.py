@@ -18,8 +18,8 @@ An issuer's keys are found through its metadata and cached. The keys are fetched
 that is signed with an unknown key, but at most once every few seconds. The claims of a token
 (issuer, audience, validity) are trusted only after its signature has been checked. Other
 algorithms, keys for another purpose, other types of tokens and tokens for another server are
-refused. The type matters because issuers sign ID tokens, which tell a client who logged in, with
-the same keys.
+refused. The type matters because issuers use the same keys to sign ID tokens, which tell a client
+who logged in.
 """
 
 import asyncio
@@ -51,8 +51,8 @@ Verifier: TypeAlias = Callable[[str, PublicUrl], Awaitable[Principal | None]]
 """Returns the owner of an access token that was sent to a server, or None if the token is not
 valid. May raise TokenRefused with a reason for the caller."""
 FAR_FUTURE = 1e15
-"""A time later than any other. This time replaces a claim with a thousand digits, which is too
-large for a float."""
+"""A time later than any other. It replaces a claim that is too large for a float, such as a number
+with a thousand digits."""
 MAX_REMEMBERED_REFUSALS = 1_000
 MAX_CONCURRENT_REQUESTS = 64
 """The maximum number of concurrent introspection requests."""
@@ -62,7 +62,8 @@ _KEY = token_bytes(32)
 class TokenRefused(Exception):
     """Raised if an access token is not accepted.
 
-    The message gives the reason as a fragment that ends a sentence. The caller may see the reason.
+    The message gives the reason in lower case, to complete a sentence. The caller may see the
+    reason.
     """
 
 

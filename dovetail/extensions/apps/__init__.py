@@ -1,7 +1,7 @@
 """MCP Apps (`io.modelcontextprotocol/ui`): views that a server provides and a host shows with the
 results of its tools.
 
-A server adds them with `@server.app(…)` and `@server.tool(ui=…)`. This module is for hosts
+A server adds views with `@server.app(…)` and `@server.tool(ui=…)`. This module is for hosts
 (docs/guides/apps.md).
 """
 

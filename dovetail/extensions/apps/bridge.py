@@ -1,14 +1,13 @@
-"""The host's side of the conversation with a view, independent of the window that shows it.
+"""The host side of the conversation with a view, independent of the window that shows the view.
 
     bridge = Bridge(client, view, send, ViewHost(name="chat", on_link=ask_the_user))
     reply = await bridge.handle(message)        # from the view's window; post the reply
     result = await bridge.call({"city": "Oslo"})   # also notifies the view
 
-A view runs code written by the server's author. It may call the tools of that server that are meant
-for apps, and read its resources. The host grants everything else by passing functions to
-`ViewHost`. `handle` never raises, whatever a view sends, and nothing is sent to a view before it
-reports that it is ready. The policy of each view, and every request it makes, is logged to
-`dovetail.extensions`.
+A view runs code written by the server's author. A view may call that server's tools for apps, and
+read its resources. The host grants everything else by passing functions to `ViewHost`. `handle`
+never raises, whatever a view sends, and nothing is sent to a view before it reports that it is
+ready. The policy of each view, and every request it makes, is logged to `dovetail.extensions`.
 https://github.com/modelcontextprotocol/ext-apps/blob/main/specification/2026-01-26/apps.mdx#communication-protocol
 """
 
@@ -78,7 +77,7 @@ class ViewHost(Struct, frozen=True, kw_only=True, eq=False):
     """Adds a message from the view (role and content) to the conversation, and returns whether the
     message was added."""
     on_model_context: Callable[[Json], Any] | None = None
-    """Replaces the view's state that the model sees, and returns whether the state was stored."""
+    """Replaces the view state that the model sees, and returns whether the state was stored."""
     on_display_mode: Callable[[Mode], Any] | None = None
     """Shows the view inline, fullscreen or as picture-in-picture, and returns the new mode if it
     has changed."""
@@ -118,7 +117,7 @@ class _Size(Struct):
 
 
 class Bridge:
-    """The host's side of the conversation with one view.
+    """The host side of the conversation with one view.
 
     Args:
         client: The `Client` that is connected to the view's server.

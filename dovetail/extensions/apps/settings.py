@@ -7,8 +7,8 @@ string that is not exactly an origin could end one directive of a policy and beg
 host drops it.
 
 A client that does not show apps of this type sees neither the views nor the tools that are only for
-views. Such a client sees all other tools as plain tools. A tool with a view always returns text,
-too; if its author provides none, the text is generated from the data.
+views. Such a client sees all other tools as plain tools. A tool with a view always returns text for
+the model. If its author provides no text, the text is generated from the data.
 https://github.com/modelcontextprotocol/ext-apps/blob/main/specification/2026-01-26/apps.mdx#ui-resource-format
 """
 
@@ -33,7 +33,7 @@ ID = "io.modelcontextprotocol/ui"
 MIME_TYPE = "text/html;profile=mcp-app"
 SCHEME = "ui://"
 AUDIENCES = ("model", "app")
-"""Who may call a tool (default: both)."""
+"""Who may call a tool: the model, apps, or both (the default)."""
 PERMISSIONS = {
     "camera": "camera",
     "microphone": "microphone",
@@ -69,13 +69,13 @@ _WIRE = dict(zip(Csp.__struct_fields__, Csp.__struct_encode_fields__, strict=Tru
 
 
 def is_origin(text: Any, field: str) -> bool:
-    """Whether this is a valid origin in `Csp`: `https://…`, or `wss://…` for connections."""
+    """Return whether this is a valid origin in `Csp`: `https://…`, or `wss://…` for connections."""
     found = _ORIGIN.fullmatch(text) if isinstance(text, str) else None
     return found is not None and (field == "connect_domains" or found[1].lower() == "https")
 
 
 def is_document(html: str) -> bool:
-    """Whether this is a complete HTML document, not a fragment or a file name."""
+    """Return whether this is a complete HTML document, not a fragment or a file name."""
     return _DOCUMENT.match(html) is not None
 
 
@@ -176,7 +176,7 @@ def get_view_uri(tool: Tool) -> str | None:
 
 
 def visible(tool: Tool, audience: str) -> bool:
-    """Whether a tool is for this audience. A host must not show other tools to a model.
+    """Return whether a tool is for this audience. A host must not show other tools to a model.
 
     Args:
         tool: A tool as the server lists it.
@@ -186,7 +186,7 @@ def visible(tool: Tool, audience: str) -> bool:
 
 
 def is_app_only(meta: Meta | None) -> bool:
-    """Whether only apps may call the tool with this `_meta`."""
+    """Return whether only apps may call the tool with this `_meta`."""
     return "model" not in _audiences(meta)
 
 
@@ -198,7 +198,7 @@ def _audiences(meta: Meta | None) -> Sequence[Any]:
 
 
 def shows_apps(peer: ClientCapabilities) -> bool:
-    """Whether a client shows apps of the type `MIME_TYPE`."""
+    """Return whether a client shows apps of the type `MIME_TYPE`."""
     types = (settings_of(ID, peer) or {}).get("mimeTypes")
     return isinstance(types, list) and any(
         isinstance(mime_type, str) and mime_type.replace(" ", "").lower() == MIME_TYPE

@@ -4,7 +4,7 @@
     server = Server("shop", tasks=SqliteStore("tasks.db"))
 
 `settings.py` holds the options for server authors, `api.py` answers requests, and `manager.py` runs
-tasks (`running_task.py` is an individual task). `store.py` and `sqlite.py` store task records, and
+tasks (`running_task.py` represents one of them). `store.py` and `sqlite.py` store task records, and
 `wire.py` turns calls into records and records into messages. To write a store, implement
 `TaskStore`; to plug in a queue, see `Engine`. Each module is imported when it is first used.
 """

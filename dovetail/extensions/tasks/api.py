@@ -1,4 +1,4 @@
-"""The server's side of tasks, in both forms: the extension and its request handlers.
+"""The server side of tasks, in both forms: the extension and its request handlers.
 
 A call to a tool that may run as a task (`TaskSupport`) becomes a task if the caller supports tasks.
 The extension form is used if the caller declared the extension, and the core form if the call

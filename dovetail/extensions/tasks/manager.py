@@ -358,7 +358,7 @@ class TaskManager:
             task.loop.call_soon_threadsafe(task.signal_change)
 
     def is_listened(self, id: str) -> bool:
-        """Whether a stream in this process receives notifications about a task."""
+        """Return whether a stream in this process receives notifications about a task."""
         return any(id in ids for ids in list(self._listened_ids.values()))  # other threads write
 
     @contextmanager
@@ -476,7 +476,7 @@ class TaskManager:
                 log.exception("The orphaned task %s could not be resumed", describe(record))
 
     def _can_run(self, record: TaskRecord) -> bool:
-        """Whether to take over an orphan. A resumable task is left to a server that has its
+        """Return whether to take over an orphan. A resumable task is left for a server that has its
         tool."""
         return not record.resumable or self.support_of(record.tool) not in (None, FORBIDDEN)
 
@@ -510,7 +510,7 @@ class TaskManager:
             except TaskStoreBroken:
                 pass
             except Exception as error:  # it is tried again
-                log.warning("Expired or orphaned tasks could not be handled: %s", error)
+                log.warning("Failed to delete expired tasks or resume orphaned tasks: %s", error)
 
 
 _last_managers: WeakValueDictionary[int, TaskManager] = WeakValueDictionary()
@@ -523,7 +523,7 @@ class Mailbox:
     A message waits in the store until the process that runs the task has read it, even after a
     crash. Each process checks for messages while it runs a task. An answer is checked as far as
     possible before it is sent, because its sender receives no reply. If the task still refuses the
-    answer, the question ends as if the client had refused it, because nobody will answer it again.
+    answer, the question is treated as refused by the client, because nobody will answer it again.
     """
 
     def __init__(self, manager: TaskManager) -> None:

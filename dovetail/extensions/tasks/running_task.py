@@ -47,7 +47,7 @@ background = TaskSet()
 
 
 class RunningTask:
-    """One task that this process runs."""
+    """A task that this process runs."""
 
     asyncio_task: asyncio.Task[Any] | None = None
     detached_call: Call | None = None
@@ -160,7 +160,7 @@ class RunningTask:
                     question.set_result(Raw(answer))
 
     def refuse(self, key: str, error: ToolError) -> None:
-        """Make a question that the client refused to answer raise an error in the tool."""
+        """Raise an error in the tool for a question that the client refused to answer."""
         question = self._open_questions.get(key)
         if question is not None and not question.done():
             self._remove_question(key)

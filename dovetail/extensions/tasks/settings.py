@@ -22,10 +22,11 @@ An engine is called with the id of a stored task, and with the function that run
 work across machines, put the id into a queue. Any process that has the same tools and the same
 store can then call `await server.tasks.perform(id)`. If the tools need a lifespan, it must be open.
 
-Until then, the task waits. Clients can check and cancel it as usual, and the engine must not lose
-it. The process that performs a task claims it first, so an id may be delivered twice. If the engine
-raises, the task is refused and the call fails; if the task was left behind by another process, it
-is marked as failed.
+The task waits until a process performs it. Clients can check and cancel a waiting task as usual,
+and the engine must not lose its id. The process that performs a task claims it first, so an id may
+be delivered twice. If the engine raises an exception for a new task, the task is refused and the
+call fails. If it raises an exception for a task that another process left behind, the task is
+marked as failed.
 """
 
 

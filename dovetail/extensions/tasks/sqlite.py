@@ -8,8 +8,8 @@ A commit survives a crash of the process; the last commits before a power cut ma
 (`synchronous=NORMAL`).
 
 A process that runs tasks holds a lock on its own file next to the database. If another process can
-take that lock, no process runs those tasks any more. The operating system releases the lock even if
-the process crashes.
+acquire that lock, no process is running those tasks any more. The operating system releases the
+lock even if the process crashes.
 
 Only the owner of the file may read it, because it contains the arguments and answers of tasks. The
 file does not grow beyond `Limits.task_bytes`. Free pages are reused, and periodically returned to
@@ -408,7 +408,7 @@ class SqliteStore(TaskStore):
         return int(self._execute("PRAGMA freelist_count").fetchone()[0])
 
     def _claim(self, id: str, runner: str) -> TaskRecord | None:
-        """Take over a task of this runner; an empty runner means a released task."""
+        """Take over a task from this runner; an empty runner means a released task."""
         now = time.time()
         if not self._execute(CLAIM, self._runner, id, runner, now).rowcount:
             return None
@@ -472,7 +472,8 @@ class SqliteStore(TaskStore):
 
     def _register(self) -> None:
         """Choose a name for this process and lock its file; remove the lock files of dead
-        processes. Another process may mistake our lock file for one of these, so try again."""
+        processes. Try again if another process mistakes our lock file for that of a dead
+        process."""
         for _ in range(MAX_NAME_ATTEMPTS):
             self._runner = token_hex(8)
             if (lock := _lock_file(self._lock_path(self._runner))) is not None:
@@ -493,7 +494,7 @@ class SqliteStore(TaskStore):
         self._disconnect()
 
     def after_fork(self, *, child: bool) -> None:
-        """Allow the file to be opened again. A child process has a name of its own."""
+        """Allow the file to be opened again. A child process chooses its own name."""
         if child and self._lock_fd >= 0:
             os.close(self._lock_fd)  # else the parent's lock would last as long as the child
             self._runner, self._lock_fd = "", -1

@@ -57,13 +57,14 @@ class TaskRecord(Struct, kw_only=True, omit_defaults=True):
     """
 
     id: str
-    """A random id that cannot be guessed, because it alone identifies anonymous callers."""
+    """A random id that cannot be guessed, because only the id protects the tasks of anonymous
+    callers."""
     created: float
     """When the task was created."""
     updated: float
     """When the record last changed."""
     ttl: float | None
-    """How long the task is kept after `created`, in seconds; None keeps it without limit."""
+    """How long the task is kept after `created`, in seconds; None keeps it indefinitely."""
     owner: str = ""
     """The id of the principal that owns the task; empty if callers are anonymous."""
     session: str = ""
@@ -138,10 +139,11 @@ class TaskStore(Protocol):
     store."""
 
     def bind(self, limits: Limits) -> None:
-        """Set the bounds to enforce. This method is called once, before any other method."""
+        """Set the limits to enforce. This method is called once, before any other method."""
 
     async def add(self, record: TaskRecord) -> None:
-        """Add a task that this process runs. It must be durable when this returns.
+        """Add a task that this process runs. The task must be stored durably before this method
+        returns.
 
         Raises:
             Overloaded: There are too many tasks.
@@ -171,7 +173,7 @@ class TaskStore(Protocol):
 
         Args:
             owner: The owner of the tasks; empty for tasks of anonymous callers.
-            session: The session of the tasks; empty for tasks of any session.
+            session: The session of the tasks; empty for tasks from any session.
             after: The number of the last task on the previous page; 0 for the first page.
             count: The maximum number of tasks to return.
 
@@ -192,9 +194,9 @@ class TaskStore(Protocol):
         """Claim and return the unfinished tasks that no living process runs.
 
         Args:
-            include_own: Whether to include the tasks of this process, which knows the tasks that it
-                is running.
-            can_run: Decides which tasks to claim; the others are left to another process.
+            include_own: Whether to include the tasks of this process. The caller ignores those that
+                are still running.
+            can_run: Decides which tasks to claim; the others are left for another process.
         """
 
     async def send_message(self, message: TaskMessage) -> None:
@@ -237,8 +239,8 @@ def unpack(data: bytes, result: bytes = b"") -> TaskRecord:
 
 
 def quota_key(record: TaskRecord) -> str:
-    """Return the key under which `Limits.tasks_each` counts a task: its owner; for an anonymous
-    caller its address or, on this machine, its session; empty if the task is not counted."""
+    """Return the key under which `Limits.tasks_each` counts a task. The key is the owner or, for an
+    anonymous caller, the address or the session. It is empty if the task is not counted."""
     if record.owner:
         return f"owner {record.owner}"
     if record.network:
@@ -255,7 +257,7 @@ class TaskStoreFull(Overloaded):
 
 
 def quota_error(limits: Limits, total: int, of_caller: int) -> Overloaded | None:
-    """Return the error if one more task would exceed a bound."""
+    """Return the error if one more task would exceed a limit."""
     if of_caller >= limits.tasks_each:
         return Overloaded(
             f"You already have {limits.tasks_each} tasks, which is the limit. A task counts "
@@ -314,7 +316,7 @@ class StoredTask(Struct):
 
 
 class InMemoryTaskStore(TaskStore):
-    """A task store in memory that one process uses until it ends."""
+    """A task store in the memory of one process."""
 
     shared = False
 
@@ -397,7 +399,7 @@ class InMemoryTaskStore(TaskStore):
     async def claim_orphans(
         self, *, include_own: bool, can_run: CanRun = can_run_all
     ) -> list[TaskRecord]:
-        """Return the tasks of this process if `include_own` is true; no other process has any."""
+        """Return the tasks of this process if `include_own` is true; there are no other tasks."""
         if not include_own:
             return []
         tasks = list(self._tasks.values())
