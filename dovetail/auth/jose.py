@@ -35,8 +35,7 @@ MAX_RSA_EXPONENT_LENGTH = 6
 class InvalidJwt(ValueError):
     """A token that is malformed or not signed by the expected key.
 
-    The message gives the reason in lower case, to complete a sentence, and contains no part of the
-    token.
+    The message is a lower-case phrase that completes a sentence and contains no part of the token.
     """
 
 

@@ -238,7 +238,7 @@ class _SchemaSurvey:
             ) from None
         if work > self.limits.schema_nodes:
             raise SchemaError(
-                "With its references followed, the JSON schema checks a value more than "
+                "When its references are followed, the JSON schema checks a value more than "
                 f"{self.limits.schema_nodes:,} times (limits.schema_nodes); refer to large "
                 "definitions less often"
             )
@@ -408,8 +408,8 @@ def _inside(keyword: str, node: dict[str, Any]) -> list[tuple[Any, Any]]:
 
 
 _Place: TypeAlias = tuple[Any, Any]
-"""A place in a schema, as its enclosing place and the last step to it. A place is formatted only if
-needed, because names may be long."""
+"""A place in a schema: a pair of the enclosing place and the last step. A place is formatted only
+if needed, because names may be long."""
 
 
 def _pointer(place: _Place | None) -> str:

@@ -1,4 +1,5 @@
-"""The tables of a server's tools, resources and prompts, with access control by scope, and pages.
+"""The tables of a server's tools, resources and prompts, with access control by scope and with
+pagination.
 
 A table is replaced, never changed in place, so readers hold a consistent snapshot and need no lock.
 Each snapshot carries a cache for data that is derived from it (encoded pages of the list, for

@@ -37,8 +37,7 @@ if TYPE_CHECKING:
 
 
 class RegisteredResource(Struct, frozen=True, eq=False):
-    """A resource or template in the registry, with the definition that is listed and its
-    function."""
+    """A resource or template in the registry, with its listed definition and its function."""
 
     definition: Resource | ResourceTemplate
     signature: "Signature"

@@ -76,8 +76,7 @@ MakeResult = Callable[[Any], ToolResult]
 
 
 class RegisteredTool(Struct, frozen=True, eq=False):
-    """A tool in the registry, with the definition that is listed and the settings for running
-    it."""
+    """A tool in the registry, with its listed definition and the settings for running it."""
 
     definition: Tool
     signature: "Signature"

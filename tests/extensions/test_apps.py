@@ -201,7 +201,7 @@ async def test_a_server_without_apps_declares_nothing() -> None:
             URI,
             HTML,
             {"connect_domains": ["http://api.example.com"]},
-            "connect_domains= has 'http://api.example.com', which",
+            "connect_domains= contains 'http://api.example.com', which",
         ),
         (
             URI,

@@ -52,8 +52,7 @@ log = logging.getLogger("dovetail.auth")
 MAX_REGISTRATIONS = 8
 """The maximum number of authorization servers in one record. The last one used is always kept."""
 RENEW_AHEAD_SECONDS = 60.0
-"""Tokens are renewed this long before they expire, or when a fifth of their lifetime is left if
-that is shorter."""
+"""How long before their expiry to renew tokens, but at most a fifth of their lifetime."""
 SEAL_PURPOSE = "grants"
 SECRET_BYTES = 32
 MAX_FILE_BYTES = 16 * 1024 * 1024

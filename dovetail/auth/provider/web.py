@@ -179,7 +179,7 @@ class AttemptLimiter:
 
 
 class DocumentUnavailable(ValueError):
-    """A document could not be fetched. The message gives the reason in lower case, to complete a
+    """A document could not be fetched. The message is a lower-case phrase that completes a
     sentence."""
 
 

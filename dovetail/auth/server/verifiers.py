@@ -62,8 +62,7 @@ _KEY = token_bytes(32)
 class TokenRefused(Exception):
     """Raised if an access token is not accepted.
 
-    The message gives the reason in lower case, to complete a sentence. The caller may see the
-    reason.
+    The message is a lower-case phrase that completes a sentence. The caller may see the reason.
     """
 
 

@@ -101,8 +101,8 @@ def app_meta(
             if not is_origin(value, field):
                 schemes = "https:// or wss://" if field == "connect_domains" else "https://"
                 raise ConfigError(
-                    f"App {uri}: {field}= has {value!r}, which is not an origin; use {schemes} "
-                    "followed by a host"
+                    f"App {uri}: {field}= contains {value!r}, which is not an origin; use "
+                    f"{schemes} followed by a host"
                 )
     permissions = _check_list(uri, "permissions", permissions)
     if unknown := [permission for permission in permissions if permission not in PERMISSIONS]:

@@ -11,9 +11,9 @@ a task always receives a task.
 A task belongs to the principal that started it, and is invisible to all others. If callers are
 anonymous, a task is protected only by its id, which cannot be guessed. Tasks are listed only for
 callers that can be told apart, by principal or by session. So `tasks/get` may find a task from
-another session that `tasks/list` does not show. This deliberately departs from a MUST in the core
-form. If the id were not enough, nobody could return to a task after a restart, because its session
-no longer exists.
+another session that `tasks/list` does not show. This behaviour deliberately departs from a MUST in
+the specification of the core form. If the id were not enough, nobody could return to a task after a
+restart, because its session no longer exists.
 
 After a crash, the next process to start takes over the tasks that were running. A resumable task
 runs again from the beginning, with its answers and `ctx.once` results. Any other task fails.
