@@ -22,7 +22,8 @@ def backoff(attempt: int, first: float, longest: float) -> float:
     """Return the number of seconds to wait before a retry. The pause doubles with each attempt and
     includes jitter.
 
-    Without jitter, all clients that lose the same server would reconnect at the same moment.
+    Without jitter, all clients that lose their connection to the same server would reconnect at the
+    same moment.
 
     Args:
         attempt: The number of retries so far; 0 for the first retry.
@@ -36,8 +37,8 @@ def backoff(attempt: int, first: float, longest: float) -> float:
 
 
 class BoundedDict(dict[K, V]):
-    """A dict of at most `max_items` items, for memoization. It is cleared when it is full. A lookup
-    costs no more than in a plain dict."""
+    """A dict of at most `max_items` items, for memoization, which is cleared when it is full. A
+    lookup costs no more than in a plain dict."""
 
     __slots__ = ("_max_items",)
 

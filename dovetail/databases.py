@@ -1,9 +1,9 @@
-"""SQLite files that only their owner can read. They are safe to open twice in a process and safe
+"""SQLite files that only their owner can read, and that are safe to open twice in a process and
 across forks.
 
 On POSIX, a lock belongs to a process and a file. When a process closes the file through any
-descriptor, it loses all its locks on that file. A forked child has no locks, although the SQLite
-state that it inherits says that it does. A process that has lost its locks seems to have exited, so
+descriptor, it loses all its locks on that file. A forked child holds no locks, although the SQLite
+state that it inherits says otherwise. A process that has lost its locks seems to have exited, so
 the next process that closes the file removes the write-ahead log and everything written since. So
 only SQLite opens an existing file (`create_private_file`), and no file is open while the process
 forks (`close_before_fork`).

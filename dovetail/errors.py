@@ -18,7 +18,7 @@
     ├── ToolError                a tool failed; its text is meant for the model
     ├── TaskCancelled            a task was cancelled before it was done
     ├── CannotAsk                the client does not support this question
-    ├── UrlRefused               the ticket of a page is forged, expired or for another user
+    ├── UrlRefused               a page's ticket is forged, expired or for another user
     ├── SkillRefused             a skill differs from its entry; `.what` says how
     ├── InvalidOutput            a tool's result violates its own output schema; see `.result`
     ├── Unauthorized             the server rejected this client's credentials
@@ -138,7 +138,7 @@ class InvalidParams(ProtocolError):
 
         Args:
             method: The method.
-            error: The exception that msgspec raised. It says "…, got `int` - at `$.name`", or
+            error: The exception that msgspec raised, such as "…, got `int` - at `$.name`" or
                 "Object missing required field `name`".
         """
         problem, _, place = str(error).partition(" - at ")
@@ -248,7 +248,7 @@ class Overloaded(ProtocolError):
 
     @property
     def retry_after(self) -> float | None:
-        """The number of seconds to wait, if the server specified it."""
+        """The number of seconds to wait, if the server specified a time."""
         value = self._detail("retryAfter")
         return float(value) if isinstance(value, int | float) and 0 <= value < 2**31 else None
 

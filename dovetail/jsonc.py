@@ -9,8 +9,9 @@ value in a file and leave every other byte unchanged:
     text[node.start : node.end]                     # the value as it is written
 
     replace   splice the new text in at [start, end)
-    delete    remove from `entry` to the `entry` of the next sibling. For the last entry, remove
-              from the previous entry's `comma`, but keep the last entry's own comma if it has one
+    delete    remove the text from `entry` to the `entry` of the next sibling. For the last entry,
+              start at the previous entry's `comma`, but keep the last entry's own comma if it has
+              one
     insert    splice the new text in after the last child, or after the parent's opening bracket.
               The white space between that bracket and the first child shows the indentation
 
@@ -91,7 +92,7 @@ def scan(text: str) -> JsonDocument:
 
 
 class _Scanner:
-    """A reader that returns one token after the other. `advance` moves to the next token."""
+    """A reader that returns one token after another. `advance` moves to the next token."""
 
     def __init__(self, text: str) -> None:
         self._text = text

@@ -52,8 +52,8 @@ class Limits(Struct, frozen=True, kw_only=True):
 
     # questions to the client
     asks: int = 100
-    """How many times in a row one call may ask its client (default: 100). After that, the call
-    fails, because it might never end."""
+    """How many times in a row one call may ask its client for input (default: 100). After that, the
+    call fails, because it might never end."""
     ask_time: float = 3600.0
     """Time that a client has to answer a question on its connection or in its session, in seconds
     (default: 3600). After that, the question raises ToolError in the handler."""
@@ -218,7 +218,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     events: int = 4 * MIB
     """Maximum size of the events that one event stream holds for a slow or disconnected client, in
     bytes (default: 4 MiB). Beyond this, the oldest events are dropped. On stdio and WebSocket, this
-    is the maximum size of the notifications that a client has not read. Beyond it, the connection
+    is the maximum size of the notifications that a client has not read. Beyond this, the connection
     is closed."""
     events_kept: int = 64 * MIB
     """Maximum size of the events that all event streams together hold for disconnected clients, in

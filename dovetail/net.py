@@ -1,4 +1,4 @@
-"""The interpretation of hosts, addresses, origins and URLs, which no other module interprets.
+"""The only module that interprets hosts, addresses, origins and URLs.
 
 `is_loopback` answers "Does this certainly stay on this machine?" A secret may be sent without TLS
 only if it does. `is_private` answers "Might this be unreachable from the public internet?" This
@@ -57,7 +57,7 @@ FORBIDDEN_NETWORKS: Final = (
 """The addresses at which cloud providers publish the metadata of their machines, including all
 link-local addresses."""
 _NAT64 = "64:ff9b::/96"
-"""The prefix of IPv4 addresses in networks without IPv4 (RFC 6052)."""
+"""The IPv6 prefix for IPv4 addresses in networks without IPv4 (RFC 6052)."""
 _ADDRESS = r'\s*"?(\[[^]]*\]|[0-9]+(?:\.[0-9]+){3}(?=[\s:;"]|$)|[0-9a-f:]+)'
 _HOPS: Final = {
     b"forwarded": re.compile(rf"(?:[^;]*;)*?\s*for\s*={_ADDRESS}", re.IGNORECASE),
@@ -137,7 +137,7 @@ class TrustedProxies:
     """The proxies whose headers are trusted to report a client's address.
 
     Each proxy adds the address from which it received a request. So the last address that is not a
-    trusted proxy is the client's address. Anything before it may be forged.
+    trusted proxy is the client's address. All addresses before it may be forged.
 
     Args:
         entries: IP addresses and networks, such as `10.0.0.5` and `10.0.0.0/8`.
@@ -163,8 +163,9 @@ class TrustedProxies:
     def client_of(self, peer: str, headers: Iterable[tuple[bytes, bytes]]) -> str:
         """Return the address of the client whose request arrived from `peer`.
 
-        A client can send the header that its proxy does not use. If both headers are present and
-        disagree, both are ignored and the proxy's address is returned.
+        If `Forwarded` and `X-Forwarded-For` are both present and disagree, both are ignored and the
+        proxy's address is returned, because a client can forge the header that its proxy does not
+        set.
 
         Args:
             peer: The address from which the connection came.
@@ -231,8 +232,8 @@ class PeerAddresses:
     """The addresses of all connections that were attempted for one server.
 
     A server on the local network may refer the client to other servers on that network. A server
-    elsewhere may not. So each address is checked when a connection is opened, because a name may
-    resolve differently a moment later.
+    outside that network may not refer the client to it. Each address is checked when a connection
+    is opened, because a name may resolve differently a moment later.
     """
 
     __slots__ = ("_all_private", "host")

@@ -1,4 +1,4 @@
-"""The types that the layers share. They have no behaviour except keeping their values consistent.
+"""The types that the layers share, which have no behaviour except keeping their values consistent.
 
 A `Channel` moves whole messages as bytes and does not interpret them. Implement it to add your own
 transport: `Client(channel)` and `server.serve(channel)` accept any object with its methods
@@ -139,7 +139,7 @@ class Caller(Struct, eq=False):
     """The authenticated caller, or None without authentication, as on stdio or without
     `Server(auth=…)`."""
     address: str | None = None
-    """The network address from which its newest request came, if any."""
+    """The network address from which the caller's newest request came, if any."""
     roots: tuple[Any, ...] | None = None
     """The caller's roots, or None if they have to be requested."""
     roots_generation: int = 0
@@ -148,9 +148,9 @@ class Caller(Struct, eq=False):
     elicitation_ids: tuple[str, ...] = ()
     """The ids of the caller's newest URL elicitations, in the handshake era."""
     on_url_elicitation: Callable[[str], None] | None = None
-    """A function that is called with each of these ids if other processes need them."""
+    """A function that is called with the id of each URL elicitation if other processes need it."""
     subscribed_uris: frozenset[str] = frozenset()
-    """The resources to whose changes the caller subscribed, in the handshake era."""
+    """The URIs of the resources that the caller subscribed to, in the handshake era."""
     session_id: str = ""
     """The key of the caller's session in the handshake era, or an empty string without a
     session."""
@@ -230,7 +230,7 @@ class Call(Struct, eq=False):
     request_state: str | None = None
     """The state that this handler returned with its questions."""
     timeout_clock: Any = None
-    """The timer that ends the handler. It is paused while the client is being asked."""
+    """The timer that ends the handler, paused while the client is being asked a question."""
     detach: "Callable[[Call], Awaitable[Call]] | None" = None
     """A function that turns the call into a task, if this is still undecided, and returns the call
     with which the handler continues."""
@@ -257,8 +257,8 @@ CallHandler: TypeAlias = Callable[[Call], Awaitable[Any]]
 Redact: TypeAlias = Callable[[str], str]
 """A function that receives an outgoing string and returns it without its secrets."""
 ChangeListener: TypeAlias = Callable[[str, Any], None]
-"""A function that is called with each change, as the method and params of its notification. It may
-be called from any thread."""
+"""A function that is called with each change, as the method and params of its notification, from
+any thread."""
 
 
 class Service(Protocol):
@@ -277,8 +277,8 @@ class Service(Protocol):
     redact: Redact | None
     """A function that removes secrets from everything that the server sends."""
     replay: bool
-    """Whether a handler that asked its client is always run again from the beginning, as it would
-    be in another process."""
+    """Whether a handler that asked its client a question is always run again from the beginning, as
+    it would be in another process."""
     guard: "Guard | None"
     """The guard that decides who may call the server over HTTP and WebSocket. None admits
     everybody."""
@@ -314,8 +314,8 @@ class Service(Protocol):
         """
 
     def expect_round(self, call: Call, state: str) -> None:
-        """Prepare for the request with which the client answers a call's questions. It is part of
-        the same call, so it does not count against rate limits.
+        """Prepare for the request with which the client answers a call's questions. That request is
+        part of the same call, so it does not count against rate limits.
 
         Args:
             call: The call that asks.
@@ -326,8 +326,8 @@ class Service(Protocol):
         """Answer a call.
 
         Args:
-            call: The call. If it has a `protocol_handler`, this handler is called instead of the
-                server's own handler.
+            call: The call. Its `protocol_handler`, if set, is called instead of the server's own
+                handler.
         """
 
     def observe(self, observer: Any) -> None:
@@ -347,7 +347,7 @@ class Service(Protocol):
         """
 
     def can_ask(self, call: Call) -> bool:
-        """Return whether a call's handler can ask the client.
+        """Return whether a call's handler can ask the client questions.
 
         Args:
             call: The call, before it is answered.
@@ -377,7 +377,7 @@ class Service(Protocol):
         """
 
     def header_params(self, tool: str) -> "tuple[HeaderParam, ...]":
-        """Return the parameters of a tool that clients repeat in HTTP headers.
+        """Return the tool parameters that clients repeat in HTTP headers.
 
         Args:
             tool: The name of the tool. An unknown tool has no such parameters.
@@ -400,9 +400,9 @@ class Bus(Protocol):
         """Handle messages and questions from other processes on a topic.
 
         Args:
-            topic: The topic. Its only handler is the one that was set last.
+            topic: The topic. A new handler replaces the topic's previous handler.
             handler: Called with the payload. The result of the handler or of its coroutine is the
-                answer. None means that it has no answer.
+                answer. None means that this process has no answer.
         """
 
     def publish(self, topic: str, payload: Any) -> None:

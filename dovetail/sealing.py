@@ -42,8 +42,8 @@ KeyOrigin: TypeAlias = Literal["configured", "environment", "process"]
 
 
 class Forged(ValueError):
-    """This server did not create the token, or created it for another use. The error never says
-    which."""
+    """This server did not create the token, or created it for another use. The error does not
+    reveal which of the two is the case."""
 
     def __init__(self) -> None:
         super().__init__("not a valid token")
@@ -89,8 +89,8 @@ class KeyRing:
 
     def __init__(self, secrets: Sequence[bytes], origin: KeyOrigin = "configured") -> None:
         self.origin = origin
-        """Where the keys come from. With "process", only this process and its children have
-        them."""
+        """Where the keys come from. With "process", only this process and its children have the
+        keys."""
         self._roots = [blake2b(secret, person=b"dovetail root").digest() for secret in secrets]
         self._ciphers: dict[tuple[int, str], list[Cipher]] = {}
         """The ciphers by kind and purpose, one for each key."""

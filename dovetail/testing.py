@@ -167,11 +167,11 @@ async def pair(
 
     Args:
         server: The server.
-        revision: The revision that they use: a date, "handshake" or "stateless" (default: the
+        revision: The revision that both sides use: a date, "handshake" or "stateless" (default: the
             newest that both support).
         record: A tape to record all messages on.
-        replay: Whether a handler that asks the client in the stateless era always runs again from
-            its beginning (default: it continues if possible).
+        replay: Whether a handler that asks the client questions in the stateless era always runs
+            again from its beginning (default: it continues if possible).
         user: The authenticated caller, as a guard would return it.
         **options: The options of `Client`, except those for processes and HTTP.
 
@@ -204,8 +204,8 @@ class Bare:
         channel: This end of the channel.
 
     Attributes:
-        ended: A future that is done when the other side has closed the channel. Its result is the
-            reason, or None.
+        ended: A future that is done when the other side has closed the channel, with the reason or
+            None as its result.
     """
 
     def __init__(self, channel: Channel) -> None:

@@ -75,9 +75,9 @@ def load_yaml(text: str, *, portable: bool = False, first_line: int = 1) -> Any:
         raise missing_extra("Reading YAML", "skills") from None
 
     if len(text) > MAX_CHARACTERS:
-        raise YamlError(f"longer than {MAX_CHARACTERS:,} characters")
+        raise YamlError(f"the text is longer than {MAX_CHARACTERS:,} characters")
     if control := _CONTROL.search(text):
-        raise _error_at("a character that is not allowed", text, control.start(), first_line)
+        raise _error_at("this character is not allowed", text, control.start(), first_line)
     builder = _Builder(_parse(text), portable, first_line)
     try:
         return builder.document()
@@ -93,7 +93,7 @@ def load_yaml(text: str, *, portable: bool = False, first_line: int = 1) -> Any:
         escape = _BAD_ESCAPE.search(text)  # ruamel passes it to `chr`
         at = escape.start() if escape else 0
         raise _error_at(
-            "an escape for a character that does not exist", text, at, first_line
+            "this escape names a character that does not exist", text, at, first_line
         ) from None
 
 
@@ -134,7 +134,7 @@ class _Builder:
         for event in self._events:
             if isinstance(event, DocumentStartEvent):
                 if has_document:
-                    raise self._refuse(event, "more than one document")
+                    raise self._refuse(event, "there is more than one document")
                 if event.version or event.tags:
                     raise self._refuse(event, "directives are not supported")
                 has_document = True
@@ -150,7 +150,7 @@ class _Builder:
             raise self._refuse(event, f"nested deeper than {MAX_DEPTH} levels")
         self._left -= 1
         if self._left < 0:
-            raise self._refuse(event, f"more than {MAX_VALUES:,} values")
+            raise self._refuse(event, f"there are more than {MAX_VALUES:,} values")
         if isinstance(event, AliasEvent):
             raise self._refuse(event, "aliases are not supported")
         if event.anchor is not None:
@@ -190,12 +190,12 @@ class _Builder:
             try:  # JSON escapes some characters as two surrogates
                 return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
             except UnicodeDecodeError:
-                raise self._refuse(event, "an escape for half of a surrogate pair") from None
+                raise self._refuse(event, "this text contains half of a surrogate pair") from None
         if text in _WORDS:
             return _WORDS[text]
         if text.endswith(":"):  # in brackets; other parsers read a key without a value
             raise self._refuse(
-                event, "a colon at the end of a plain scalar; put the text in quotes"
+                event, "a plain scalar must not end with a colon; put the text in quotes"
             )
         if self._portable and _AMBIGUOUS.fullmatch(text):
             raise self._refuse(

@@ -13,7 +13,7 @@ from dovetail.yaml_loader import YamlError, load_yaml
     [
         ("%YAML 1.1\n---\na: 012", "line 2, column 1: directives are not supported"),
         ("%TAG ! tag:example.com,2000:\n---\na: 1", "directives are not supported"),
-        ("a: 1\n---\nb: 2", "line 2, column 1: more than one document"),
+        ("a: 1\n---\nb: 2", "line 2, column 1: there is more than one document"),
         ("a: 1\n---\na: 1\n---\n", "more than one document"),
         ("x" * 70_000, "longer than 65,536 characters"),
     ],

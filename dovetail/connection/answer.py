@@ -75,8 +75,8 @@ def as_protocol_error(error: BaseException, call: Call) -> ProtocolError:
 
 
 def users_exc_info(error: BaseException) -> ExcInfo:
-    """Return a handler's exception for `exc_info=`. Its traceback starts in the user's code, unless
-    the whole traceback is in this package."""
+    """Return a handler's exception for `exc_info=`, with a traceback that starts in the user's code
+    unless the whole traceback is in this package."""
     traceback = error.__traceback__
     while traceback is not None and traceback.tb_frame.f_code.co_filename.startswith(PACKAGE):
         traceback = traceback.tb_next
@@ -98,14 +98,15 @@ def intended_error(error: BaseException) -> ProtocolError | None:
 
 
 def _can_be_sent(error: ProtocolError) -> bool:
-    """Return whether the error has a valid code and message. A handler may set them to anything."""
+    """Return whether the error has a valid code and message. A handler may set the code and the
+    message to any value."""
     code: Any = error.code
     return isinstance(code, int) and not isinstance(code, bool) and isinstance(error.message, str)
 
 
 EAGER: dict[str, Any] = {"eager_start": True} if sys.version_info >= (3, 12) else {}
-"""Task options: run the first step immediately, if this Python version can. Most tasks finish in
-their first step."""
+"""Task options: run the first step immediately, if this Python version supports it. Most tasks
+finish in their first step."""
 
 
 def check_in_flight(calls: Mapping[Id, Call], id: Id, limit: int | None) -> None:

@@ -11,14 +11,14 @@ consists of a four-byte length and the MessagePack encoding of these fields:
     ANSWER    ""       or nil    the hub's    the hub sends the asker the first answer that is not
                                               nil, or the last answer if all are nil
 
-The hub does not read payloads. It counts the members that have yet to answer. So if no member has
-an answer, the asker waits only for the slowest member, not until the deadline. A member that leaves
-counts as having no answer, and the others are notified (`ports.MEMBERS_CHANGED`).
+The hub does not read payloads, but it counts the members that have yet to answer. So if no member
+has an answer, the asker waits only for the slowest member, not until the deadline. A member that
+leaves counts as having no answer, and the others are notified (`ports.MEMBERS_CHANGED`).
 
 No operation blocks on a peer. A member is dropped if it sends invalid data, or if it does not read
 and its backlog is full. The other members are not affected. A member that loses its connection to
-the hub works alone until it reconnects. It misses everything published in the meantime, so the bus
-must never carry the only copy of anything.
+the hub works alone until it reconnects. Such a member misses everything published in the meantime,
+so the bus must never carry the only copy of anything.
 """
 
 import asyncio

@@ -111,8 +111,8 @@ class ClientSession:
         self.revision: Revision | None = None
         """The agreed revision, or None before the handshake."""
         self.era_is_known = True
-        """Whether the server's answers determined its era. If its silence did, the next connection
-        has to probe again."""
+        """Whether the server's answers determined its era. If the server did not answer, the next
+        connection has to probe again."""
         self._accepts_dialect = False
         """Whether to use the draft dialect if the server turns out to speak it."""
         self._info = info

@@ -70,8 +70,9 @@ class MessageHandler(Protocol):
     """One side of a session, which interprets requests and notifications."""
 
     reports_malformed: bool
-    """Whether to answer malformed input with an error. A server must do so. A client must not,
-    because the output of a stray `print` in its server also arrives as input."""
+    """Whether to answer malformed input with an error. A server must do so. A client must not
+    report malformed input, because the output of a stray `print` in its server also arrives as
+    input."""
 
     @property
     def answers_requests(self) -> bool:
@@ -126,13 +127,13 @@ class Connection:
         self.limits = limits
         self.encoder = encoder
         self.open_calls: dict[Id, Call] = {}
-        """The peer's open requests. Their ids may be the same as ours."""
+        """The peer's open requests. A peer's request ids may be the same as ours."""
         self._pending: dict[Id | None, PendingRequest] = {}
         """Our open requests. A reply that is late, forged or repeated, or has no id, matches none
         of them."""
         self._ids = count(1)
         self.closed: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
-        """A future that is done when the channel has closed. Its result is the reason."""
+        """A future that is done when the channel has closed, with the reason as its result."""
         self._loop = asyncio.get_running_loop()
         self._idle: asyncio.Event | None = None
         self._pauses, self._paused_at = 0, 0.0
@@ -273,8 +274,8 @@ class Connection:
         cancellable: bool = True,
         started: Callable[[Id], None] | None = None,
     ) -> Any:
-        """Send a request and return its result as raw bytes. If it times out or is cancelled, the
-        peer is notified. `started` is called with the id of the request."""
+        """Send a request and return its result as raw bytes. If the request times out or is
+        cancelled, the peer is notified. `started` is called with the id of the request."""
         if self.closed.done():
             raise _closed(self.closed.result(), sent=False)
         loop = self._loop
@@ -339,8 +340,8 @@ class Connection:
         self._fail(pending, TimedOut(f"{pending.method.name}: no answer within {allowed:g} s"))
 
     def pause_deadlines(self, paused: bool) -> None:
-        """Pause the deadlines of our requests while the peer waits for us, or resume the
-        deadlines."""
+        """Pause the deadlines of our requests while the peer waits for us, or resume them
+        afterwards."""
         before = self._pauses
         self._pauses += 1 if paused else -1
         if bool(before) == bool(self._pauses):
@@ -432,8 +433,8 @@ class Connection:
 
 
 class PeerError(DovetailError):
-    """An error in the peer's reply. The code that sent the request translates it, because it knows
-    the method."""
+    """An error in the peer's reply. The code that sent the request knows the method and translates
+    the error."""
 
     def __init__(self, code: int, message: str, data: Any) -> None:
         super().__init__(message)

@@ -2,18 +2,18 @@
 
 A transport passes each request to `accept` and each notification to `on_notification`, together
 with its `MessageSource`. The source is a `ServerSession` (stdio, WebSocket, HTTP+SSE, memory) or
-the `PostResponse` of one HTTP POST. It provides the information that the message itself does not
-contain: the session's caller, the sender's identity, the revision named in a header, and the table
-of calls in flight. The HTTP transport also has to check its headers, and provides hooks for these
-checks.
+the `PostResponse` of one HTTP POST. The source provides the information that the message itself
+does not contain: the session's caller, the sender's identity, the revision named in a header, and
+the table of calls in flight. The HTTP transport also has to check its headers, and provides hooks
+for these checks.
 
     message ─→ find the method ─→ decode the params ─→ the source's header checks ─→ era and caller
             ─→ limits of the in-flight table ─→ service.admit ─→ Call ─→ task: answer ─→ reply
 
 The dispatcher answers requests about the protocol itself (discovery, log levels, subscriptions) and
-lets the `Service` answer the rest. It also sends the server's notifications. It coalesces the
-changes from one iteration of the event loop. Then it sends them to each `subscriptions/listen`
-stream and, through `notify_sessions`, to handshake-era sessions.
+lets the `Service` answer the rest. The dispatcher also sends the server's notifications. It
+coalesces the changes from one iteration of the event loop, then sends them to each
+`subscriptions/listen` stream and, through `notify_sessions`, to handshake-era sessions.
 """
 
 import asyncio
@@ -99,8 +99,8 @@ class MessageSource(Protocol):
 
     @property
     def check_headers(self) -> Callable[[str, Method | None, Any, bool], None] | None:
-        """A function that raises an error if the headers do not match the message. It is called
-        with the method's name, the method if known, the params, and whether the message is a
+        """A function that raises an error if the headers do not match the message. Its arguments
+        are the method's name, the method if known, the params, and whether the message is a
         request."""
 
     @property
@@ -138,7 +138,7 @@ class MessageSource(Protocol):
 
 
 class Dispatcher:
-    """The dispatcher for one server in one event loop. It accepts messages and sends
+    """The dispatcher for one server in one event loop, which accepts messages and sends
     notifications."""
 
     def __init__(
@@ -280,8 +280,8 @@ class Dispatcher:
     ) -> tuple[Caller, bytes]:
         """Return the caller that an `initialize` request describes, and the reply to it.
 
-        `can_notify` says whether notifications can reach this client outside a request. If they
-        cannot, the reply does not offer any.
+        `can_notify` says whether notifications can reach this client outside a request. If it is
+        false, the reply does not offer notifications.
         """
         caller, result = handshake.accept_initialize(
             request.params, self.service, self.state, can_notify=can_notify
@@ -457,8 +457,8 @@ class Dispatcher:
         self, caller: Caller, reader: Principal | None, method: str, params: Params
     ) -> bool:
         """Return whether a handshake-era caller is notified of this change. `reader` opened the
-        stream on which the notification is sent, possibly with a different token than the caller's
-        newest request."""
+        stream on which the notification is sent, possibly with a different token from the one in
+        the caller's newest request."""
         if method not in METHODS:
             row = self.find_method(method, caller.revision)
             return row is not None and self.service.extensions.is_offered_to(

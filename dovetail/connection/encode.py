@@ -81,8 +81,8 @@ class MessageEncoder:
         )
 
     def encode_notification(self, revision: Revision, method: Method, params: Any) -> bytes | None:
-        """Return a notification as bytes. If it cannot be encoded, log the error and return
-        None."""
+        """Return a notification as bytes, or log the error and return None if it cannot be
+        encoded."""
         try:
             wire = revision.lower_params(method, params)
             return self.encode(

@@ -65,7 +65,7 @@ class ResultKind(Struct, frozen=True, eq=False):
     finish: Finish
     """The function that converts this kind of result into the result for the caller."""
     of: tuple[str, ...] = ()
-    """The methods that may return this kind of result. If it is empty, all methods may."""
+    """The methods that may return this kind of result. If empty, every method may return it."""
 
 
 class Extension(Struct, frozen=True, kw_only=True, eq=False):
@@ -140,7 +140,7 @@ class Extensions:
             self.add(extension)
 
     def add(self, extension: Extension) -> None:
-        """Add an extension. Raise ConfigError if it conflicts with another extension."""
+        """Add an extension, or raise ConfigError if it conflicts with another extension."""
         for other in self._all:
             if other.id == extension.id:
                 raise ConfigError(

@@ -1,13 +1,14 @@
 """Requests from a server to its client: elicitation, sampling and roots.
 
-They are all sent through `ask`, so a handler never needs to know the era.
+All these requests are sent through `ask`, so a handler never needs to know the era.
 
 **Handshake era**: `ask` sends a request over the back channel of the call (`call.connection.ask`)
 and waits for the reply.
 
-**Stateless era**: a server cannot send requests. It can only reply "send this again, with these
-answers" (`input_required`). So a handler that may ask runs as a `SuspendableCall`, which outlives
-the request that started it. `multi_round_trip.py` carries its questions to the client and back.
+**Stateless era**: a server cannot send requests; it can only reply "send this again, with these
+answers" (`input_required`). So a handler that may ask questions runs as a `SuspendableCall`, which
+outlives the request that started it. `multi_round_trip.py` sends its questions to the client and
+returns the answers.
 
 If the client did not declare the capability for a question, or its revision does not define the
 question, `ask` raises CannotAsk and sends nothing.

@@ -1,22 +1,22 @@
-"""Multi round-trip requests: how a server asks its client in the stateless era.
+"""Multi round-trip requests: how a server asks its client questions in the stateless era.
 https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/mrtr
 
-A server cannot send requests. It can only reply "send this again, with these answers"
-(`input_required`). So a handler that may ask runs in its own task, as a `SuspendableCall`, separate
-from the request that started it. The questions asked in one iteration of the event loop are sent
-together in one reply. The reply's state carries the sealed *journal*: all answers so far, and the
-result of each `once`. When the client sends the request again with the answers, there are two
-cases:
+A server cannot send requests; it can only reply "send this again, with these answers"
+(`input_required`). So a handler that may ask questions runs in its own task, as a
+`SuspendableCall`, separate from the request that started it. The questions asked in one iteration
+of the event loop are sent together in one reply. The reply's state carries the sealed *journal*:
+all answers so far, and the result of each `once`. When the client sends the request again with the
+answers, there are two cases:
 
     the suspended call is in this process   it continues on behalf of the new request
     it is in another process or evicted     the handler is run again from the start; the journal
                                             answers each question that was asked before, until the
                                             handler asks a new question
 
-A question is identified by its key: an explicit key, or a digest of its content. Its position
-cannot identify it, because the order of concurrent questions changes from run to run. Without
-`cryptography`, nothing can be encrypted. The state is then a random handle for the suspended call,
-and replay is not available.
+A question is identified by its key: an explicit key, or a digest of its content. A question's
+position cannot identify it, because the order of concurrent questions changes from run to run.
+Without `cryptography`, nothing can be encrypted. The state is then a random handle for the
+suspended call, and replay is not available.
 """
 
 import asyncio
@@ -84,8 +84,8 @@ class MultiRoundTrip:
         self._replay = service.replay
         self._make_key_ring = ring
         self._server_name = service.info.name.encode()
-        """An id that binds a state to this server: another server in the same program has the same
-        keys."""
+        """An id that binds a state to this server, because another server in the same program has
+        the same keys."""
         self._key_ring: KeyRing | None = None
         self._suspended: dict[str, SuspendableCall] = {}
         """The calls that are waiting for the client's answers, oldest first."""

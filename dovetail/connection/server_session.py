@@ -78,8 +78,8 @@ class ServerSession:
 
     @property
     def revision(self) -> Revision | None:
-        """The revision of the handshake or, without a handshake, of the last request. It is used to
-        encode errors for unreadable messages."""
+        """The revision of the handshake or, without a handshake, of the last request. This revision
+        is used to encode errors for unreadable messages."""
         return self._last_revision if self.caller is None else self.caller.revision
 
     @revision.setter

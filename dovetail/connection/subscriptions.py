@@ -160,8 +160,8 @@ def changed_resources(
     changes: Mapping[tuple[str, str], Params], *, together: bool
 ) -> list[ResourcesChangedParams]:
     """Return the params of `resources/changed` for these changes: the URIs of all resources that
-    were updated, added or removed. They are in one message if `together` is true, otherwise in one
-    message each."""
+    were updated, added or removed. All URIs are in one message if `together` is true; otherwise,
+    each URI is in its own message."""
     found = [params for (method, _), params in changes.items() if method in RESOURCES]
     uris = list(dict.fromkeys(uri for params in found for uri in _changed_uris(params)))
     groups = [[uri] for uri in uris] if uris and not together else [uris] if found else []

@@ -80,7 +80,7 @@ class Malformed(Exception):
     """The bytes are not a message.
 
     `failure` is the reply to the sender. `reply` is True if the bytes were a malformed reply, and
-    None if they might have been.
+    None if it is unknown whether they were a reply.
     """
 
     def __init__(

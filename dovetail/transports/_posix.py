@@ -1,9 +1,9 @@
 """Pipes and process groups on Linux, macOS and other POSIX systems.
 
-`_windows.py` defines the same names. The pipes are non-blocking, and the event loop polls them. It
-also polls a pidfd to notice when a process exits; without pidfds, a thread waits for the exit. In
-both cases, the leader of a group is reaped only after the group has been killed, so that no other
-group can receive its ID before then.
+`_windows.py` defines the same names. The pipes are non-blocking, and the event loop polls them. The
+loop also polls a pidfd to notice when a process exits; without pidfds, a thread waits for the exit.
+In both cases, the leader of a group is reaped only after the group has been killed, so that no
+other group can receive its ID before then.
 """
 
 import asyncio
@@ -83,7 +83,7 @@ class PosixPipeWriter:
     """A line writer for a pipe.
 
     The first line in a loop iteration is written immediately. If the peer sends one request at a
-    time, it is the only line. The other lines in that iteration are written as one block when it
+    time, this is the only line. The other lines in that iteration are written as one block when it
     ends, and each byte is copied once.
     """
 

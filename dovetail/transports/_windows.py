@@ -243,7 +243,7 @@ def _job(pid: int) -> tuple[Callable[[], Any], Callable[[], Any]]:
 
 
 def write_now(descriptor: int, data: bytes) -> None:
-    """Write the data. The write may block on a pipe, because Windows cannot check this
+    """Write the data. Writing to a pipe may block, because Windows cannot check for free space
     beforehand."""
     os.write(descriptor, data)
 

@@ -8,7 +8,7 @@ each other.
 **Writing.** The messages from one loop iteration are sent in one write. If the pipe does not accept
 all of them, the rest is written when the pipe has room. Senders wait in `drain`.
 
-**The end.** The output, stderr and the process itself end in any order. After the last of them,
+**The end.** The output, stderr and the process itself may end in any order. After the last of them,
 `ended` is called with the reason, which includes the last lines of stderr. If only some of them
 have ended, the others have a short grace period: a dead server's helper process may still hold its
 pipes, or a live server may have closed its output.
@@ -99,8 +99,8 @@ async def spawn(
 ) -> "ProcessChannel":
     """Start a server in a safe environment plus the variables in `env`.
 
-    Each line that it writes to stderr is passed to `on_stderr` (default: copied to this process's
-    stderr). Messages refer to the server by `name` (default: its command line).
+    Each line that the server writes to stderr is passed to `on_stderr` (default: copied to this
+    process's stderr). Messages refer to the server by `name` (default: its command line).
     """
     argv = list(command)
     shown = name or _command_line(argv)

@@ -18,7 +18,8 @@ from ..text import one_line
 T = TypeVar("T")
 AUTH_STATUSES = (401, 403)
 RESTARTING_STATUSES = (500, 502, 503, 504)
-"""The statuses from a server, or a proxy in front of it, that may soon be available again."""
+"""The statuses which suggest that a server, or a proxy in front of it, may soon be available
+again."""
 MAX_CHALLENGE_CHARS = 16 * 1024
 _API_KEY = re.compile(r"(?:^|,)\s*ApiKey\s", re.IGNORECASE)
 _PARAMETER = re.compile(r'\b(error_description|header)="((?:[^"\\]|\\.)*)"', re.IGNORECASE)
@@ -36,7 +37,8 @@ async def send_with_auth(
     drop: Callable[[T], None],
     pause: Callable[[bool], None] = lambda paused: None,
 ) -> T:
-    """Call `send` with the credentials' headers, again if necessary, and return its result.
+    """Call `send` with the credentials' headers, more than once if necessary, and return its
+    result.
 
     `head` returns the status and headers of a result, and `drop` releases a result that is not
     used.

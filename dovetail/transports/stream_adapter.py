@@ -3,8 +3,8 @@
 One task reads, and another writes the messages that `send` queues. A `MessageStream` implements the
 part that differs between these streams.
 
-A server stops reading while its client leaves too much output unread. A client never stops: if each
-side waited for the other to read, both would wait forever.
+A server stops reading while its client leaves too much output unread. A client never stops reading:
+if each side waited for the other to read, both would wait forever.
 
 **The end** of the stream is reported by the reading task, because it sees the close code. If a
 write fails, reading usually fails a moment later, so the writing task waits for the reading task to

@@ -4,7 +4,7 @@ subprotocol is `mcp`. Binary frames are also accepted.
 **Pings** detect a peer that has vanished. In the client, the WebSocket library sends them every
 `PING_SECONDS`; in the server, the ASGI server sends them.
 
-**Compression** is off. It does not help with JSON of a few hundred bytes, each connection would
+**Compression** is off. Compressing a few hundred bytes of JSON saves little, each connection would
 need its own windows, and a small frame could expand into a large message before its size is known.
 """
 

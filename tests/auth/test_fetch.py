@@ -166,7 +166,7 @@ async def test_what_is_no_url_is_not_asked(url: str) -> None:
 async def test_addresses_of_the_local_network_are_refused(host: str) -> None:
     with pytest.raises(
         ConnectFailed,
-        match="a private address; a server outside that network must not make this client",
+        match="a private address; a server outside that network must not cause this client",
     ):
         await fetch(get(f"http://{host}:1/"))
 

@@ -1,7 +1,7 @@
 """Server-sent events: encode events, and parse them from chunks. No I/O.
 
 The parser ends a line at LF, CR or CRLF without waiting for more data: after a chunk that ends with
-CR, an LF at the start of the next chunk is skipped. It searches only new bytes and keeps an
+CR, an LF at the start of the next chunk is skipped. The parser searches only new bytes and keeps an
 unfinished line in one growing buffer. Its running time is therefore linear in the length of the
 stream, regardless of how the stream is split. Data that exceeds the limit is dropped as it arrives
 and replaced by a `TooLong`.
@@ -23,7 +23,7 @@ MAX_ID_BYTES: Final = 4096
 """The maximum length of an id. Longer ids are ignored, because an id is sent back in a header."""
 MAX_RETRY_DIGITS: Final = 9
 """The maximum number of digits in `retry`. Longer values are ignored. Nine digits of milliseconds
-are about 11 days."""
+cover about 11 days."""
 _FIELD_BYTES: Final = len(b"data: ")
 COMMENT: Final = b":\n\n"
 """A comment, which keeps an idle stream alive. Parsers skip it."""

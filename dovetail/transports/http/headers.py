@@ -67,8 +67,8 @@ def encode_value(value: str | int | bool) -> str:
 
 
 def decode_value(text: str) -> str:
-    """Decode a header value. Raise ValueError if it has the Base64 form but does not contain UTF-8
-    in Base64."""
+    """Decode a header value. Raise ValueError if the value has the form of Base64 but is not
+    Base64-encoded UTF-8."""
     text = text.strip(" \t")
     if not (text.startswith(_OPEN) and text.endswith(_CLOSE)) or len(text) < len(_OPEN) + len(
         _CLOSE

@@ -8,10 +8,11 @@ and nothing can be resumed.
     GET /sse          ──→  SseServer.open  ──→  event: endpoint, data: /message?session_id=…
     POST /message?…   ──→  SseServer.post  ──→  202; the message goes to the stream's process
 
-A POST may arrive at a process that does not have the stream. That process forwards it over the bus.
-Each POST has its own token, which must belong to the user who opened the stream. The scopes of that
-token apply to the message. The output queued for a client is limited. A client that sends messages
-but does not read has to wait, and then receives a 503. This transport can carry any revision.
+A POST may arrive at a process that does not have the stream. That process forwards the message over
+the bus. Each POST has its own token, which must belong to the user who opened the stream. The
+scopes of that token apply to the message. The output queued for a client is limited. A client that
+sends messages but does not read has to wait, and then receives a 503. This transport can carry any
+revision.
 https://modelcontextprotocol.io/specification/2024-11-05/basic/transports#http-with-sse
 """
 
@@ -316,8 +317,8 @@ async def _endpoint(
 
 
 def _resolve_same_origin(base: Any, address: str, complaint: str) -> Any:
-    """Resolve a URL that the server sent. It must have the same origin, so that no other server
-    sees the credentials or the messages."""
+    """Resolve a URL that the server sent. The URL must have the same origin, so that no other
+    server sees the credentials or the messages."""
     from yarl import URL
 
     try:

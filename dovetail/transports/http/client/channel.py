@@ -6,7 +6,7 @@ event stream, is passed to `receive`. The eras differ as follows:
     stateless   Each request repeats its version, method, name and some arguments in headers.
                 Closing the connection cancels the request.
     handshake   `initialize` is sent first and alone; its response contains the version and the
-                session of all later requests. The server's own messages arrive on a separate
+                session for all later requests. The server's own messages arrive on a separate
                 stream (GET). A broken stream is resumed from its last event.
     HTTP+SSE    A server of the first revision is recognised by its rejection of `initialize`. From
                 then on, `sse.py` handles the session.
@@ -99,8 +99,8 @@ STABLE_SECONDS = 0.5
 class HttpChannel:
     """One session over HTTP.
 
-    `header_params` maps the server's tools to their header parameters. It contains entries from
-    earlier channels, and this channel adds to it.
+    `header_params` maps the server's tools to their header parameters. The map contains entries
+    from earlier channels, and this channel adds to it.
     """
 
     network = HTTP
@@ -126,14 +126,14 @@ class HttpChannel:
         self._listener: asyncio.Task[None] | None = None
         self._opened = False
         self._unsent: list[Id] | None = None
-        """Requests made while the channel is ending. They are never sent, and fail when the channel
-        has ended."""
+        """Requests made while the channel is ending, which are never sent and fail when it has
+        ended."""
         self._sse: Channel | None = None
         self._tried_sse = False
         self._closed = False
         self._refused_initialized: bytes | None = None
-        """The last handshake message, if the server rejected it because the user must log in. It is
-        sent again before any other message."""
+        """The last handshake message, if the server rejected it because the user must log in. That
+        message is sent again before any other message."""
         self._listener_needs_login = False
         """Whether the server rejected the request for a notification stream because the user must
         log in. The stream is requested again after the next accepted request."""
@@ -240,8 +240,8 @@ class HttpChannel:
                 self._cancel(message.get_param("requestId"))
 
     async def _post(self, message: OutgoingMessage, data: bytes) -> None:
-        """Send a message. A busy server may postpone notifications and responses; a request fails,
-        and the client sends it again within its timeout."""
+        """Send a message. If the server is busy, a notification or response is sent again later. A
+        request fails instead, and the client repeats it within its timeout."""
         attempts = MAX_ATTEMPTS if message.request_id is None else 1
         for attempt in range(attempts):
             headers = self._headers.for_message(message)

@@ -1,9 +1,9 @@
 """Individual HTTP requests outside a session.
 
-Authorization flows use `fetch`. Its URL comes from a server, so it is not trusted: `fetch` does not
-follow redirects or decompress anything, and limits the size and time of the response. It also
-rejects private addresses (`net.py`) unless they are allowed. Behind a proxy, only the proxy sees
-the address, so only a literal address in the URL can be checked.
+Authorization flows use `fetch`. The URLs come from a server and are not trusted, so `fetch` does
+not follow redirects or decompress anything, and limits the size and duration of the response. It
+also rejects private addresses (`net.py`) unless they are allowed. Behind a proxy, only the proxy
+sees the address, so only a literal address in the URL can be checked.
 
 `post_json` sends one POST to a web API, with retries. If the service is busy (429 and some 5xx),
 the request is repeated after the time in `Retry-After`, or after a pause that doubles each time. If
@@ -83,7 +83,7 @@ def fetcher(peers: PeerAddresses, trusted_urls: Collection[str] = (), **options:
 
 
 class _AddressCheck:
-    """A check of each address before a connection to it is opened."""
+    """A check that is applied to each address before a connection to it is opened."""
 
     def __init__(self, private: bool) -> None:
         self._is_refused = is_forbidden if private else is_private
@@ -103,7 +103,7 @@ class _AddressCheck:
             return ""
         return (
             f"{name}: {self._refused} is a private address; a server outside that network must not "
-            "make this client send requests to it"
+            "cause this client to connect to it"
         )
 
 

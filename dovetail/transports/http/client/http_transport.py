@@ -366,7 +366,7 @@ def _describe_connect_error(error: Any) -> str:
 
 
 def import_aiohttp(url: str) -> Any:
-    """Import aiohttp. If it is not installed, raise a ConfigError that says how to install it."""
+    """Import aiohttp, or raise a ConfigError that says how to install it."""
     try:
         import aiohttp
     except ImportError:
@@ -399,7 +399,7 @@ def _follow_redirect(url: str, shown: str, location: str, has_secrets: bool) -> 
     if old != new and has_secrets:
         raise ConnectFailed(
             f"{shown}: refused a redirect to another origin, which must not receive your headers. "
-            f"If you trust it, use {target}."
+            f"If you trust that origin, use {target}."
         )
     return target
 

@@ -162,7 +162,7 @@ class EventStream(Struct, eq=False):
             self.on_kept_bytes(self, self.size)
 
     def release(self) -> None:
-        """Make the current reader stop. Its client may reconnect."""
+        """Make the current reader stop; its client may reconnect."""
         self.detach(self.attach(self.sent))
 
     def mark_sent(self, number: int) -> None:
@@ -210,7 +210,7 @@ class EventStore(Protocol):
     """A store that finds a session's streams, so that clients can resume them."""
 
     def open(self, owner: str, kind: str = "") -> EventStream:
-        """Open a stream for a session. Its id begins with `kind`."""
+        """Open a stream for a session, with an id that begins with `kind`."""
 
     def keep(self, stream: EventStream) -> None:
         """Keep a stream that another process has kept so far."""
@@ -226,8 +226,8 @@ class EventStore(Protocol):
 
 
 class MemoryEventStore:
-    """An in-memory event store. It keeps the streams that are in use and, for `Limits.event_life`
-    seconds, the streams whose reader has left."""
+    """An in-memory event store, which keeps the streams that are in use and, for
+    `Limits.event_life` seconds, the streams whose reader has left."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -244,7 +244,7 @@ class MemoryEventStore:
         return len(self._streams)
 
     def open(self, owner: str, kind: str = "") -> EventStream:
-        """Open a stream for a session. Its id begins with `kind`."""
+        """Open a stream for a session, with an id that begins with `kind`."""
         stream = EventStream(owner, self._limits.events, kind + token_hex(8))
         self.keep(stream)
         return stream

@@ -2,22 +2,22 @@
 a request.
 
 A session may have several GET streams. Each message is sent only on the newest stream, regardless
-of its process. A process that opens a stream notifies the others, which then send nothing. A GET
-with the id of the last event resumes any stream in its session, even if another process has that
-stream.
+of which process has that stream. A process that opens a stream notifies the others, which then send
+nothing. A GET with the id of the last event resumes any stream in its session, even if another
+process has that stream.
 
 A call's stream stays in the process that runs the call. That process sends the messages that it has
 kept and forwards later messages. A stream that does not belong to a call moves to the new process.
-Every process receives its messages, so the old process drops it. If a message or a process is lost,
-the stream ends, and the client resumes it.
+Every process receives the messages for such a stream, so the old process drops the stream. If a
+message or a process is lost, the stream ends, and the client resumes it.
 
 If the client does not accept a call's own stream, a poll also carries the call's notifications and
 questions. These messages wait in the process that received the last poll or, without a poll, in the
 call's process.
 
 One user may have tokens with different scopes. A change is sent on a stream only if the token that
-opened the stream allows it. A token with fewer scopes cannot resume the stream and receives a new
-one.
+opened the stream allows it. A client whose token has fewer scopes cannot resume the stream and
+receives a new stream.
 """
 
 import asyncio
@@ -254,7 +254,7 @@ class GetStreams:
         self.open += 1
 
     def leave(self, session: HttpSession | None) -> None:
-        """Count one stream fewer."""
+        """Count one fewer stream."""
         self.open -= 1
         if session is not None:
             session.stream_count -= 1
