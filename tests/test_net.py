@@ -88,7 +88,7 @@ def test_what_is_not_a_url_is_not_confidential(url: str) -> None:
 
 
 async def test_a_client_says_at_once_that_a_name_below_localhost_gets_no_credentials() -> None:
-    with pytest.raises(ConfigError, match=r"only sent over https, or to localhost"):
+    with pytest.raises(ConfigError, match=r"sent only over https or to localhost"):
         async with Client("http://app.localhost:1/mcp", auth="secret"):
             raise AssertionError
 

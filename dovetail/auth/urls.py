@@ -49,7 +49,7 @@ def require_confidential(url: str) -> None:
     https://www.rfc-editor.org/rfc/rfc6750#section-5.3"""
     if not is_confidential(url):
         raise Unauthorized(
-            f"{one_line(url)}: credentials are only sent over https, or to localhost. "
+            f"{one_line(url)}: credentials are sent only over https or to localhost. "
             "Use an https URL."
         )
 

@@ -1,1 +1,1 @@
-"""The command line: `main.py` lists the verbs, and `output.py` prints."""
+"""The command line: `main.py` lists the verbs, and `output.py` prints to the terminal."""

@@ -1,4 +1,4 @@
-"""Turn `key=value` words of the command line into the arguments of a tool.
+"""Convert `key=value` words from the command line to the arguments of a tool.
 
     city=Oslo           a string, if the tool's schema says so
     days=3              JSON, if the schema says anything else; if it says nothing, JSON if it
@@ -25,8 +25,8 @@ _PAIR = re.compile(r"([^=]+?)(:?)=(.*)", re.DOTALL)
 def parse_arguments(
     pairs: list[str], schema: dict[str, Any], base: str | None = None
 ) -> dict[str, Any]:
-    """Return the arguments from the pairs, added to those of `base`: a JSON object, @FILE, or - for
-    stdin."""
+    """Return the arguments in `base` (a JSON object, @FILE, or - for stdin), updated from the
+    pairs."""
     arguments: dict[str, Any] = {} if base is None else _parse_object(base)
     given: dict[tuple[str, str], list[str]] = {}
     for pair in pairs:
@@ -46,8 +46,8 @@ def parse_arguments(
 
 
 def _find_argument(key: str, schema: dict[str, Any]) -> tuple[list[str], Any]:
-    """Return the path that a key means, and the schema of what is there. A dot separates names only
-    below a declared argument, since a name may contain a dot itself."""
+    """Return the path that a key stands for, and the schema at that path. A dot separates names
+    only after a declared argument, because a name may contain a dot."""
     declared = find_property(schema, schema, key)
     head, *rest = key.split(".")
     found = find_property(schema, schema, head)
@@ -68,8 +68,8 @@ def _set(arguments: dict[str, Any], path: list[str], value: Any) -> None:
 
 
 def _parse(texts: list[str], key: str, expected: Any, schema: dict[str, Any]) -> Any:
-    """Return the value of an argument. Given several times, or alone where only an array will do,
-    it becomes an array."""
+    """Return the value of an argument. The value is an array if the argument is given several
+    times, or if its schema accepts only arrays."""
     types = schema_types(expected, schema)
     if len(texts) == 1 and (types - {"null"} != {"array"} or _is_json(texts[0], list, type(None))):
         return _parse_value(texts[0], key, types)

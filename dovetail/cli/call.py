@@ -27,14 +27,14 @@ def add_call_arguments(parser: ArgumentParser) -> None:
         "pairs",
         metavar="key=value",
         nargs="*",
-        help="an argument, converted to the type in the tool's schema; key:=JSON for JSON, "
-        "key=@FILE to read a file, key.field=value for a field of an object, key=a key=b for an "
-        "array",
+        help="an argument, converted to the type in the tool's schema; write key:=JSON for JSON, "
+        "key=@FILE to read a file, key.field=value for an object field, or key=a key=b for "
+        "an array",
     )
     parser.add_argument(
         "--args",
         metavar="JSON",
-        help="all arguments as a JSON object; @FILE to read them from a file, - from stdin",
+        help="all arguments as a JSON object, @FILE to read them from a file, or - for stdin",
     )
     add_content_options(parser)
 

@@ -28,7 +28,7 @@ def add_completion_arguments(parser: ArgumentParser) -> None:
 
 
 def print_completion(options: Namespace) -> None:
-    """Print the script for a shell; `options.known` has the options of each verb."""
+    """Print the script for a shell; `options.known` contains the options for each verb."""
     known: dict[str, list[str]] = options.known
     if options.shell == "fish":
         print(_fish(known), end="")

@@ -1,7 +1,7 @@
-"""How content is printed: text as it is, links by name, images, audio and blobs summarized.
+"""Print content: text unchanged, links by name, and a summary of images, audio and blobs.
 
-With `--output DIR` the summarized content is also saved there, under names that we choose: a server
-cannot choose where a file is written.
+With `--output DIR`, the summarized content is also saved to that directory. Dovetail chooses the
+file names, so a server cannot control where a file is written.
 """
 
 import binascii
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 
 def add_content_options(parser: ArgumentParser) -> None:
-    """Add the options of the verbs that show content and during which a server may ask the user."""
+    """Add the options for verbs that show content and let a server ask the user questions."""
     parser.add_argument(
         "--yes",
         action="store_true",
-        help="answer yes to yes-or-no questions, and other questions with their defaults",
+        help="answer yes to yes-or-no questions, and use the defaults for all others",
     )
     parser.add_argument(
         "--defaults",
         action="store_true",
-        help="answer the server's questions with their defaults, without asking you",
+        help="use the defaults to answer the server's questions, instead of asking you",
     )
     parser.add_argument(
         "--output", metavar="DIR", type=Path, help="save images, audio and blobs to this directory"

@@ -1,4 +1,4 @@
-"""`dovetail inspect TARGET`: show what a server is and what it offers."""
+"""`dovetail inspect TARGET`: describe a server and list its features."""
 
 from argparse import Namespace
 from collections.abc import Awaitable, Callable
@@ -25,16 +25,16 @@ HINTS = {
     "idempotent_hint": "idempotent",
     "open_world_hint": "open world",
 }
-"""The annotations of a tool that are shown if they are true."""
+"""The tool annotations that are shown if they are true."""
 
 
 class ListsFailed(DovetailError):
-    """Some lists failed; the others were printed."""
+    """Some lists could not be fetched; the others were printed."""
 
 
 async def list_features(client: "Client", options: Namespace) -> dict[str, Any]:
-    """Return all that a server offers. A list that fails is empty, and its error is below
-    "failures"."""
+    """Return everything that a server offers. If a list cannot be fetched, it is empty and its
+    error is in "failures"."""
     lists: dict[str, Callable[[], Awaitable[list[Any]]]] = {
         "tools": client.list_tools,
         "resources": client.list_resources,
@@ -65,7 +65,7 @@ async def list_features(client: "Client", options: Namespace) -> dict[str, Any]:
 
 
 def show_features(found: dict[str, Any], options: Namespace) -> None:
-    """Print what a server offers; raise ListsFailed if it is not all."""
+    """Print the features of a server; raise ListsFailed if some lists could not be fetched."""
     if options.json:
         print_json(found)
     else:
@@ -123,7 +123,7 @@ def _hints(item: Any) -> str:
 
 
 def _arguments(item: Any) -> list[SchemaField]:
-    """Return the arguments of a tool or a prompt, in the order of its definition."""
+    """Return the arguments of a tool or prompt in the order in which they are defined."""
     if (schema := getattr(item, "input_schema", None)) is not None:
         return list_fields(schema)
     return [

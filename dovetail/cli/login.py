@@ -23,12 +23,12 @@ SECRET = "DOVETAIL_CLIENT_SECRET"
 def add_login_arguments(parser: ArgumentParser) -> None:
     add_client_options(parser, LOGIN_TARGET)
     parser.add_argument(
-        "--client-id", metavar="ID", help="the id of this client, if you registered it manually"
+        "--client-id", metavar="ID", help="the client ID, if you registered the client manually"
     )
     parser.add_argument(
         "--client-secret",
         metavar="SECRET",
-        help=f"the secret that belongs to --client-id (default: ${SECRET})",
+        help=f"the client secret for --client-id (default: ${SECRET})",
     )
     parser.add_argument(
         "--issuer", metavar="URL", help="the authorization server that issued --client-id"
@@ -38,10 +38,10 @@ def add_login_arguments(parser: ArgumentParser) -> None:
         metavar="SCOPE",
         action="append",
         default=[],
-        help="request this scope as well; repeatable",
+        help="an additional scope to request; repeatable",
     )
     parser.add_argument(
-        "--force", action="store_true", help="log in again even if there is a saved login"
+        "--force", action="store_true", help="log in again, even if a login is saved"
     )
     parser.add_argument(
         "--no-browser", action="store_true", help="print the URL instead of opening a browser"
@@ -51,7 +51,7 @@ def add_login_arguments(parser: ArgumentParser) -> None:
         metavar="N",
         type=integer(0, 65535),
         default=0,
-        help="local port that the browser returns to (default: 28479, or a free port)",
+        help="local port for the browser redirect (default: 28479, or a free port)",
     )
 
 
@@ -61,7 +61,9 @@ def log_in(options: Namespace) -> None:
 
     name, config = _find_login_target(options)
     if not is_confidential(name):
-        raise ConfigError(f"{name}: logging in requires an https URL, unless it is on localhost")
+        raise ConfigError(
+            f"{name}: logging in requires an https URL, unless the server is on localhost"
+        )
     if isinstance(config.auth, str) and config.auth != "oauth":
         raise ConfigError(
             f"{options.target} already has a token for this server, so you do not need to log in"
@@ -84,7 +86,7 @@ def log_in(options: Namespace) -> None:
         if options.json:
             print_json(login)
         elif login is None:
-            print_line(bold(name), " is open to everyone. You do not need to log in.")
+            print_line(bold(name), " does not require you to log in.")
         else:
             _print_login(login, "Logged in to " if browser_used else "Already logged in to ")
             if login["refused"]:
@@ -122,7 +124,7 @@ def log_out(options: Namespace) -> None:
 
 
 async def _forget(name: str, login: "OAuth") -> tuple[bool, bool]:
-    """Return whether there was a login, and whether its tokens were revoked."""
+    """Return whether a login was saved, and whether its tokens were revoked."""
     from .. import Client
     from ..auth import default_store
 
@@ -142,12 +144,12 @@ def show_login(options: Namespace) -> None:
 
 
 def _find_login_target(options: Namespace) -> "tuple[str, ServerConfig]":
-    """Return the URL under which the login is saved, and the configuration of the server."""
+    """Return the URL under which the login is saved, and the server configuration."""
     from ..auth.urls import login_key
 
     config = find_server_config(options)
     if config is None or config.url is None or not (name := login_key(config.url)):
-        raise ConfigError(f"{options.target} is not a login target; give {LOGIN_TARGET}")
+        raise ConfigError(f"{options.target} is not a login target; use {LOGIN_TARGET}")
     return name, config
 
 

@@ -6,10 +6,10 @@
     130  Ctrl-C
     141  the reader of our output has closed it
 
-A failure is one line on stderr, `dovetail: error: …`; with `--json` it is also a document on
-stdout. There are two exceptions: a failing tool may print several lines, which are its result, and
-if the server crashed, the end of its stderr follows, behind a bar. Large modules are imported only
-when a verb needs them.
+A failure is reported in one line on stderr, `dovetail: error: …`. With `--json`, it is also printed
+as a document on stdout. There are two exceptions: the result of a failed tool may have several
+lines, and if the server crashed, the last lines of its stderr follow, each after a vertical bar.
+Large modules are imported only when a verb needs them.
 """
 
 import os
@@ -50,7 +50,7 @@ class Verb(NamedTuple):
 SERVE, USE, LOG_IN, SHELL = "serve", "use a server", "log in", "shell"
 VERBS: dict[str, Verb] = {
     "run": Verb(
-        SERVE, "FILE[:OBJECT]", "Serve the server in a Python file",
+        SERVE, "FILE[:OBJECT]", "Run the server in a Python file",
         run.add_run_arguments, run.run_server,
         (
             "dovetail run server.py",
@@ -166,7 +166,7 @@ def _parse(arguments: Sequence[str]) -> Namespace:
         prog="dovetail",
         usage="dovetail COMMAND [OPTIONS]",
         description=_overview(),
-        epilog="Run `dovetail COMMAND --help` for the options of a command.",
+        epilog="Run `dovetail COMMAND --help` for a command's options.",
         formatter_class=RawDescriptionHelpFormatter,
     )
     parser.add_argument(
@@ -194,7 +194,7 @@ def _parse(arguments: Sequence[str]) -> Namespace:
     if not arguments[0].startswith("-") and arguments[0] not in VERBS:
         close = suggest(arguments[0], VERBS)
         hint = f"did you mean {close}?" if close else f"the commands are {', '.join(VERBS)}"
-        parser.error(f"there is no command {arguments[0]!r}; {hint}")
+        parser.error(f"unknown command {arguments[0]!r}; {hint}")
     options, rest = parser.parse_known_args(arguments)
     # argparse accepts `key=value` only before the first option; later ones are left over.
     late = [word for word in rest if not word.startswith("-")] if hasattr(options, "pairs") else []

@@ -1,7 +1,7 @@
-"""Options that several verbs share, and what their TARGET means.
+"""The options that several verbs share, and the meaning of TARGET.
 
 A TARGET is a URL, a script (`server.py`), an object in Python code (`server.py:orders`,
-`shop.servers:orders`), an `mcp.json`, or a command with its arguments in one string:
+`shop.servers:orders`), an `mcp.json` file, or a command with its arguments in one string:
 `"uvx some-server"`.
 """
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 URL = re.compile(r"[a-z][a-z0-9+.-]*://\S*", re.IGNORECASE)
 CONFIG_SUFFIXES = (".json", ".jsonc", ".toml", ".yaml", ".yml")
 FILE_SUFFIXES = (".js", ".mjs", ".ts", *CONFIG_SUFFIXES)
-"""A TARGET with one of these suffixes, or that names Python code, is not a command."""
+"""A TARGET that has one of these suffixes or names Python code is not a command."""
 ANY_TARGET = (
     "a script (server.py), an object in Python code (server.py:orders, shop.servers:orders), an "
     'mcp.json file, a URL, or a command such as "uvx some-server"'
@@ -33,12 +33,12 @@ def add_target_options(parser: ArgumentParser, help: str = LOGIN_TARGET) -> None
     """Add TARGET and `--server`."""
     parser.add_argument("target", metavar="TARGET", help=help)
     parser.add_argument(
-        "--server", metavar="NAME", help="which server to use, if the mcp.json file has several"
+        "--server", metavar="NAME", help="the server to use, if the mcp.json file has several"
     )
 
 
 def add_client_options(parser: ArgumentParser, target: str = ANY_TARGET) -> None:
-    """Add TARGET and the options of every verb that connects to a server."""
+    """Add TARGET and the options for all verbs that connect to a server."""
     add_target_options(parser, target)
     parser.add_argument(
         "--revision",
@@ -50,7 +50,7 @@ def add_client_options(parser: ArgumentParser, target: str = ANY_TARGET) -> None
         "--timeout",
         metavar="SECONDS",
         type=parse_seconds,
-        help="how long to wait for an answer (default: 60)",
+        help="how long to wait for a response (default: 60)",
     )
     parser.add_argument(
         "--env",
@@ -72,7 +72,7 @@ def add_client_options(parser: ArgumentParser, target: str = ANY_TARGET) -> None
 
 
 def integer(minimum: int, maximum: int | None = None) -> Callable[[str], int]:
-    """Return a parser of integers within bounds, for `type=`."""
+    """Return a function for `type=` that parses integers within bounds."""
 
     def parse(text: str) -> int:
         try:
@@ -89,14 +89,14 @@ def integer(minimum: int, maximum: int | None = None) -> Callable[[str], int]:
 
 
 def parse_target(options: Namespace) -> str | list[str]:
-    """Return TARGET in the form that `Client` accepts, after checking the options that depend on
-    it."""
+    """Check the options that depend on TARGET, and return TARGET in the form that `Client`
+    accepts."""
     text: str = options.target
     is_url, is_file = URL.fullmatch(text) is not None, _is_file(text)
     if options.server is not None and not (is_file and text.endswith(CONFIG_SUFFIXES)):
-        raise ConfigError(f"--server chooses from an mcp.json file, but the target is {text}")
+        raise ConfigError(f"--server applies only to an mcp.json file, but the target is {text}")
     if options.header and not is_url and not text.endswith(CONFIG_SUFFIXES):
-        raise ConfigError(f"--header is for a URL, but the target is {text}")
+        raise ConfigError(f"--header applies only to a URL, but the target is {text}")
     if is_file:
         return _absolute(text) if options.cwd else text
     if is_url:
@@ -119,7 +119,7 @@ def find_server_config(options: Namespace) -> "ServerConfig | None":
 
 def _is_file(text: str) -> bool:
     """Return whether a target names a file or an object in Python code. "node server.js" is a
-    command, although it ends like a file, but "my server.py" is a file if it exists."""
+    command although it ends with a file suffix, but "my server.py" is a file if it exists."""
     python = parse_python_target(text)
     path = text if python is None else python.source
     return (
@@ -150,19 +150,19 @@ def parse_seconds(text: str) -> float:
     except ValueError:
         raise ArgumentTypeError(f"{text!r} is not a number") from None
     if not seconds > 0:
-        raise ArgumentTypeError("must be more than 0")
+        raise ArgumentTypeError("must be greater than 0")
     return seconds
 
 
 def _parse_variable(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name:
-        raise ArgumentTypeError(f"{text!r} is not KEY=VALUE")
+        raise ArgumentTypeError(f"{text!r} is not in the form KEY=VALUE")
     return name, value
 
 
 def _parse_header(text: str) -> tuple[str, str]:
     name, colon, value = text.partition(":")
     if not colon or not name.strip() or not value.strip():
-        raise ArgumentTypeError(f"{text!r} is not 'NAME: VALUE'")
+        raise ArgumentTypeError(f"{text!r} is not in the form 'NAME: VALUE'")
     return name.strip(), value.strip()

@@ -1,15 +1,14 @@
-"""Print to the terminal. No other module of the command line does so.
+"""Print to the terminal. No other command-line module prints.
 
 Text from a server may be hostile. Every function here passes its text through `text.escape_unsafe`,
 which turns each character that could affect the terminal into a visible escape. `--json` preserves
-every character. Styles are given separately from the text (`bold(name)`), so the only escape
-sequences that are printed are our own.
+every character. Styles are given separately from the text (`bold(name)`), so only Dovetail's own
+escape sequences are printed.
 
-`StatusLine` shows what a server reports in addition to its answer: progress, log messages, its
-stderr. All of it goes to our stderr. On a terminal, progress is a single line that is redrawn and
-finally cleared. Otherwise nothing is shown without `--verbose`. With it, each progress update, log
-message and line of the server's stderr is printed with its source, so that it cannot pass for our
-own output.
+`StatusLine` shows the progress, the log messages and the stderr of a server. It writes to stderr.
+On a terminal, progress is a single line that is redrawn and finally cleared. Otherwise, nothing is
+shown unless `--verbose` is set. `--verbose` prints each progress update, log message and stderr
+line with its source, so that it cannot be mistaken for Dovetail's own output.
 """
 
 import io
@@ -36,17 +35,18 @@ _JSON_TOKEN = re.compile(
     r"|(?P<number>-?\d[\d.eE+-]*)|(?P<word>true|false|null)"
 )
 _TOKEN_STYLES = {"key": "34", "string": "32", "number": "36", "word": "35"}
-"""Blue keys, green strings, cyan numbers, magenta words."""
+"""The colours of JSON: blue keys, green strings, cyan numbers and magenta literals."""
 _MAX_ERROR_CHARS = 600
 _MAX_JSON_LINE = 88
-"""The maximum length of JSON that is printed on one line."""
+"""The maximum length of JSON printed on one line."""
 _MAX_BAR_COLUMNS = 24
 
 
 def one_line(text: str) -> str:
     """Return the text as a single line of bounded length.
 
-    If it is too long, the middle is left out, because the end of a traceback is the most useful.
+    If the text is too long, its middle is omitted, because the end of a traceback is the most
+    useful part.
     """
     line = escape_unsafe(" ".join(text.split()))
     if len(line) > _MAX_ERROR_CHARS:
@@ -84,7 +84,7 @@ def print_table(rows: list[tuple[str, str, str]], indent: int) -> None:
 
 
 def print_text_or_json(text: str) -> None:
-    """Print text; a long JSON object or array is indented, and JSON is coloured on a terminal."""
+    """Print text. Long JSON objects and arrays are indented, and JSON is coloured on a terminal."""
     if text[:1] in ("{", "["):
         import msgspec
 
@@ -159,7 +159,7 @@ def _style(style: str, text: str) -> str:
 
 
 def use_colour(stream: TextIO) -> bool:
-    """Return whether a stream is a terminal that should get colours."""
+    """Return whether a stream is a terminal that should show colours."""
     if not stream.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return False
     if sys.platform == "win32":  # the old console needs a setting for escape sequences
@@ -192,7 +192,7 @@ class StatusLine:
             self.print_from("progress", " ".join(filter(None, (count, update.message))))
 
     def show(self, text: str) -> None:
-        """Show what is going on, until `clear`."""
+        """Show a status text until `clear` is called."""
         if self._bar:
             self._draw("", escape_unsafe(text))
 
@@ -236,7 +236,7 @@ class StatusLine:
 
 
 def _format_progress(update: "ProgressParams") -> tuple[str, str, int]:
-    """Return the bar, the text behind it, and the columns of the bar."""
+    """Return the bar, the text after it, and the width of the bar in columns."""
     message = escape_unsafe((update.message or "").replace("\t", " "))
     if not update.total or update.total <= 0:
         return "", f"{_format_count(update)}  {message}".strip(), 0
@@ -259,8 +259,8 @@ def _format_bar(share: float, width: int) -> str:
 
 
 def _format_count(update: "ProgressParams") -> str:
-    """Format the progress as a number. For a task with a status message, return nothing: its number
-    only counts the updates."""
+    """Format the progress as a number. Return an empty text for a task with a status message,
+    because its number only counts updates."""
     from ..protocol.tasks import RELATED_TASK
 
     if update.total is None and update.message and RELATED_TASK in (update.meta or {}):
@@ -277,7 +277,7 @@ def _to_json(value: object) -> str:
 
 
 def _terminal_columns() -> int:
-    """Return the width of the terminal behind stderr; stdout may be a pipe."""
+    """Return the width of the terminal on stderr; stdout may be a pipe."""
     try:
         columns = os.get_terminal_size(sys.stderr.fileno()).columns
     except OSError:

@@ -1,4 +1,4 @@
-"""`dovetail ping TARGET`: check that a server responds, and how fast."""
+"""`dovetail ping TARGET`: check whether and how fast a server responds."""
 
 from argparse import ArgumentParser, Namespace
 from time import perf_counter
@@ -19,7 +19,7 @@ def add_ping_arguments(parser: ArgumentParser) -> None:
 
 
 async def ping(client: "Client", options: Namespace) -> dict[str, Any]:
-    """Ping, and measure each round trip."""
+    """Send the pings and measure each round trip."""
     milliseconds = []
     for _ in range(options.count):
         start = perf_counter()

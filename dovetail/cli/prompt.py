@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from ..protocol.prompts import GetPromptResult
 
 PROMPT_SCHEMA = {"additionalProperties": {"type": "string"}}
-"""The schema of a prompt's arguments: all of them are strings."""
+"""The schema of a prompt's arguments, which are all strings."""
 
 
 def add_prompt_arguments(parser: ArgumentParser) -> None:
     add_client_options(parser)
     parser.add_argument("name", metavar="NAME", help="the name of the prompt")
     parser.add_argument(
-        "pairs", metavar="key=value", nargs="*", help="an argument; key=@FILE to read a file"
+        "pairs", metavar="key=value", nargs="*", help="an argument; write key=@FILE to read a file"
     )
     add_content_options(parser)
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ..protocol.content import ResourceContents
 
 SIMILARITY = 0.85
-"""How similar a suggested URI must be. All URIs of a server have the same beginning."""
+"""How similar a suggested URI must be. The URIs on one server often start with the same text."""
 
 
 def add_read_arguments(parser: ArgumentParser) -> None:
@@ -24,8 +24,8 @@ def add_read_arguments(parser: ArgumentParser) -> None:
 
 
 async def read_resource(client: "Client", options: Namespace) -> "list[ResourceContents]":
-    """Read the resource. The server's own error says why it failed; a URI that is close to one that
-    the server lists is suggested."""
+    """Read the resource. The server's error says why the request failed. If the server lists a
+    similar URI, that URI is suggested."""
     try:
         return await client.read_resource(options.uri)
     except (InvalidParams, MethodNotFound) as refusal:

@@ -1,4 +1,4 @@
-"""`dovetail run --verbose`: one line on stderr per request, and the messages of our loggers.
+"""`dovetail run --verbose`: print one line per request and Dovetail's log messages to stderr.
 
 14:03:07 INFO     tools/call forecast: ok, 1.3 ms
 14:03:09 WARNING  tools/call forecast: tool-error, 0.4 ms
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from .. import Server
 
 LEVELS = {"tool-error": logging.WARNING, "refused": logging.WARNING, "error": logging.ERROR}
-"""The level of a request by its outcome; every other outcome is information."""
+"""The log level for each outcome of a request; any other outcome is logged at INFO."""
 COLOURS = {logging.INFO: "32", logging.WARNING: "33", logging.ERROR: "31"}
 log = logging.getLogger("dovetail.requests")
 
 
 def log_requests(server: "Server") -> None:
-    """Print a line for each request of this server, and the messages of our loggers."""
+    """Print a line for each request to this server, and Dovetail's log messages."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LineFormatter())
     ours = logging.getLogger("dovetail")
@@ -40,10 +40,10 @@ def _log_request(record: AuditRecord) -> None:
 
 
 class LineFormatter(logging.Formatter):
-    """Time, level and message; the level is coloured on a terminal."""
+    """Formats the time, level and message; the level is coloured on a terminal."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line of a record, followed by its traceback."""
+        """Return the line for a record, followed by its traceback."""
         level = f"{record.levelname:8}"
         if use_colour(sys.stderr):
             level = f"\x1b[{COLOURS.get(record.levelno, '0')}m{level}\x1b[0m"

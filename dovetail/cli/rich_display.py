@@ -1,7 +1,7 @@
-"""Tables and progress bars on a terminal, by `rich` if the extra `[cli]` is installed.
+"""Tables and progress bars on a terminal, drawn by `rich` if the extra `[cli]` is installed.
 
-This is the only module that imports rich. Its functions return None without it, and the caller then
-prints plain text. Texts must be escaped already; rich never sees them as markup.
+This is the only module that imports rich. If rich is not installed, its functions return None and
+the caller prints plain text. Callers must escape texts first; rich never interprets them as markup.
 """
 
 import io

@@ -1,7 +1,7 @@
-"""`dovetail run FILE[:OBJECT]`: load Python code and serve the server in it (`python_target`).
+"""`dovetail run FILE[:OBJECT]`: load Python code and run the server in it (`python_target`).
 
-A server on the network announces its URL in one line on stderr, as soon as clients can connect;
-with `--json` it does so on stdout.
+A server on the network prints its URL in one line on stderr as soon as clients can connect. With
+`--json`, it prints the URL on stdout.
 """
 
 import sys
@@ -24,8 +24,8 @@ def add_run_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "file",
         metavar="FILE[:OBJECT]",
-        help="a Python file or a module, and the name of the server in it, or of a function that "
-        "returns it, if it has several: server.py, server.py:orders, shop.servers:orders",
+        help="a Python file or module, such as server.py; if it has several servers, add the name "
+        "of one, or of a function that returns one: server.py:orders, shop.servers:make_server",
     )
     transports = parser.add_mutually_exclusive_group()
     for name, title in NETWORK_TRANSPORTS.items():
@@ -39,16 +39,18 @@ def add_run_arguments(parser: ArgumentParser) -> None:
         )
     parser.add_argument("--host", help="address to listen on (default: 127.0.0.1)")
     parser.add_argument(
-        "--port", type=integer(0, 65535), help="port to listen on; 0 for a free one (default: 8000)"
+        "--port",
+        type=integer(0, 65535),
+        help="port to listen on, or 0 for a free port (default: 8000)",
     )
     parser.add_argument(
-        "--path", help="path of the endpoint (default: /mcp; /sse with --sse, /ws with --websocket)"
+        "--path", help="endpoint path (default: /mcp, /sse with --sse, or /ws with --websocket)"
     )
     parser.add_argument(
         "--workers", metavar="N", type=integer(1), help="number of worker processes (default: 1)"
     )
     parser.add_argument("--certfile", metavar="FILE", help="TLS certificate")
-    parser.add_argument("--keyfile", metavar="FILE", help="private key of the TLS certificate")
+    parser.add_argument("--keyfile", metavar="FILE", help="private key for the TLS certificate")
     parser.add_argument(
         "--public-url",
         metavar="URL",
@@ -58,14 +60,14 @@ def add_run_arguments(parser: ArgumentParser) -> None:
         "--hosts",
         metavar="NAME",
         action="append",
-        help="accept requests for this host name, besides the address and localhost; repeatable; "
-        "'*' accepts any",
+        help="accept requests for this host name ('*' for any), in addition to the address and "
+        "localhost; repeatable",
     )
     parser.add_argument(
         "--long-polling",
         metavar="SECONDS",
         type=parse_seconds,
-        help="let clients poll for messages with GET, and make each poll wait up to SECONDS",
+        help="let clients poll for messages with GET; each poll waits up to SECONDS",
     )
 
 
@@ -84,7 +86,7 @@ def run_server(options: Namespace) -> None:
     elif settings:
         option = next(iter(settings)).replace("_", "-")
         raise ConfigError(
-            f"--{option} is for a server on the network; add --http, --sse or --websocket"
+            f"--{option} requires a network transport; add --http, --sse or --websocket"
         )
     if options.verbose:
         from .request_log import log_requests

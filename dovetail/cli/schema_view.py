@@ -1,7 +1,7 @@
-"""Read a tool's JSON schema for people: which fields it has, and what each of them accepts.
+"""Summarize a tool's JSON schema for people: list its fields and the values that each accepts.
 
-A schema comes from a server and may be hostile: it may refer to itself, be deep, or contain
-anything. Every walk here is bounded, and what makes no sense is left out.
+A schema comes from a server and may be hostile: it may refer to itself, be deeply nested, or
+contain anything. Every traversal is bounded, and invalid parts are omitted.
 """
 
 from collections.abc import Iterator
@@ -39,14 +39,14 @@ class SchemaField(NamedTuple):
     """An argument of a tool or prompt, or a field within one."""
 
     path: str
-    """The name as `dovetail call` takes it: `note.title`."""
+    """The name in the form that `dovetail call` accepts: `note.title`."""
     type: str
     required: bool
     description: str
 
 
 def schema_types(schema: Any, root: dict[str, Any]) -> set[str]:
-    """Return the JSON types that a schema accepts; empty if it does not say."""
+    """Return the JSON types that a schema accepts; empty if the schema does not specify any."""
     found: set[str] = set()
     pending = [schema]
     for _ in range(MAX_STEPS):
@@ -78,7 +78,8 @@ def find_items(schema: Any, root: dict[str, Any]) -> Any:
 
 
 def list_fields(schema: dict[str, Any]) -> list[SchemaField]:
-    """Return the fields of a schema, each followed by its own; long and deep ones are cut."""
+    """Return the fields of a schema, each followed by its subfields; long or deep lists are
+    truncated."""
     found: list[SchemaField] = []
     _add_fields(schema, schema, "", 0, found)
     return found
@@ -102,7 +103,7 @@ def _add_fields(
 
 
 def describe_result(schema: dict[str, Any]) -> str:
-    """Return what a tool returns: `{city: string, days: [{day: integer}]}`."""
+    """Summarize a tool's output schema: `{city: string, days: [{day: integer}]}`."""
     properties = schema.get("properties")
     wrapped = isinstance(properties, dict) and list(properties) == ["result"]
     inner = properties["result"] if wrapped and isinstance(properties, dict) else schema
@@ -150,7 +151,7 @@ def _describe_shape(schema: Any, root: dict[str, Any], depth: int) -> str:
 
 
 def _alternatives(schema: Any, root: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield a schema and all that it refers to or consists of, each once."""
+    """Yield a schema and all schemas that it refers to or consists of, each once."""
     pending, seen = [schema], set[int]()
     for node in pending:  # which grows
         if isinstance(node, dict) and id(node) not in seen:
@@ -161,7 +162,7 @@ def _alternatives(schema: Any, root: dict[str, Any]) -> Iterator[dict[str, Any]]
 
 
 def _members(node: dict[str, Any], root: dict[str, Any], *unions: str) -> list[Any]:
-    """Return what a schema refers to, and the members of its unions."""
+    """Return the schemas that a schema refers to, and the members of its unions."""
     members = [_resolve_ref(node.get("$ref"), root)]
     for union in unions:
         members += as_list(node.get(union))[:MAX_STEPS]
@@ -189,7 +190,7 @@ def _resolve_ref(reference: Any, root: dict[str, Any]) -> Any:
 
 
 def as_list(value: Any) -> list[Any]:
-    """Return the value if it is a list, else an empty list."""
+    """Return the value if it is a list, and an empty list otherwise."""
     return value if isinstance(value, list) else []
 
 

@@ -1,16 +1,18 @@
-"""Run a verb that connects to a server: open the connection, do the work, print the answer, close.
+"""Run a verb that connects to a server: open a connection, do the work, print the answer and close
+the connection.
 
-Such a verb consists of two functions: `ask(client, options)` talks to the server and returns an
-answer, and `show(answer, options)` prints it. The progress bar is cleared in between. The server is
-always stopped, even after Ctrl-C.
+Each of these verbs consists of two functions: `ask(client, options)` talks to the server and
+returns an answer, and `show(answer, options)` prints it. The progress bar is cleared between the
+two calls. The server is always stopped, even after Ctrl-C.
 
-If the server asks a question, the user answers at the terminal: questions go to stderr, answers
-come from stdin. Without a terminal, or with `--yes`, the user is not asked: the question is
-declined or answered with the form's defaults, and a line on stderr says so. A page is never opened
-without asking.
+If the server asks a question, the user answers at the terminal: questions are printed to stderr,
+and answers are read from stdin. Without a terminal, or with `--yes`, the user is not asked: the
+question is declined or answered with the form's defaults, and a line on stderr says so. A page is
+never opened without asking.
 
 Only `dovetail login` opens a browser. Every other verb uses a saved login, refreshes its tokens if
-it can, and otherwise says which command to run: a script must not wait for a page that nobody sees.
+possible, and otherwise says which command to run. A script must not wait for a page that nobody
+sees.
 """
 
 import shlex
@@ -35,7 +37,7 @@ T = TypeVar("T")
 MAX_SCOPES = 20
 """The maximum number of scopes in the suggested command."""
 SUBJECTS = {"call": "tool", "read": "resource", "prompt": "prompt"}
-"""What each verb requests, for messages."""
+"""The feature that each verb requests, for use in messages."""
 
 
 def run_session(
@@ -92,8 +94,8 @@ def _make_client(options: Namespace, status: StatusLine) -> "Client":
 
 
 def _redirect_logs(status: StatusLine, verbose: bool) -> None:
-    """Print the library's logs through the status line, or drop them: nothing else may write to the
-    terminal."""
+    """Print the library's logs through the status line, or discard them. Nothing else may write to
+    the terminal."""
     import logging
 
     class LogHandler(logging.Handler):
@@ -140,7 +142,7 @@ def _report_unattended(
     elif answer.action == "accept":
         outcome = "answered with the defaults"
     elif request.mode == "url":
-        outcome = "declined: opening a page needs a terminal"
+        outcome = "declined: opening a page requires a terminal"
     elif defaults:
         outcome = "declined: some required fields have no default"
     else:
@@ -152,7 +154,8 @@ def _report_unattended(
 
 
 def _saved_auth(options: Namespace) -> "OAuth | str | None":
-    """Return the `auth=` of a verb: the saved login, unless a header or a token was given."""
+    """Return the `auth=` argument for a verb: the saved login, unless a header or a token was
+    given."""
     found = find_server_config(options)
     headers = {*dict(options.header), *(found.headers if found is not None else ())}
     if found is None or found.url is None or "authorization" in map(str.lower, headers):
@@ -172,7 +175,7 @@ def _saved_auth(options: Namespace) -> "OAuth | str | None":
 def make_oauth(
     config: "ServerConfig", browser: "Browser | Literal[False]", **overrides: Any
 ) -> "OAuth":
-    """Return an OAuth object with the settings of the configuration, overridden by the command
+    """Return an OAuth object with the settings from the configuration, overridden by the command
     line."""
     from msgspec.structs import asdict
 
@@ -185,7 +188,7 @@ def make_oauth(
 
 
 def _explain_refusal(options: Namespace, refusal: Unauthorized) -> Unauthorized:
-    """Add the command to run to a refusal that a login can fix; return other refusals unchanged."""
+    """If logging in can fix an error, add the command to run. Return other errors unchanged."""
     if not refusal.curable:
         return refusal
     scopes = refusal.scopes[:MAX_SCOPES]

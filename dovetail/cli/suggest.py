@@ -8,11 +8,11 @@ from ..errors import DovetailError, NotFound
 T = TypeVar("T")
 
 MAX_LISTED = 20
-"""The maximum number of names that a message lists if none is close."""
+"""The maximum number of names that a message lists if none is similar."""
 
 
 def suggest(name: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """Return the closest of the names, or None if none is as similar as `cutoff`, from 0 to 1."""
+    """Return the most similar name, or None if none reaches the similarity `cutoff` (0 to 1)."""
     from difflib import get_close_matches
 
     return next(iter(get_close_matches(name, sorted(names), n=1, cutoff=cutoff)), None)
@@ -32,7 +32,7 @@ def unknown(kind: str, name: str, names: Iterable[str]) -> NotFound:
 
 
 async def list_if_possible(list_all: Callable[[], Awaitable[list[T]]]) -> list[T]:
-    """Return a list for suggestions; empty if the server cannot list these."""
+    """Return the names to suggest; empty if the server cannot list them."""
     try:
         return await list_all()
     except DovetailError:

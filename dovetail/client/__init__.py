@@ -1,1 +1,1 @@
-"""A client: one class for every server, whatever it speaks and wherever it runs."""
+"""The client: one class for every server, regardless of its protocol revision and transport."""

@@ -1,8 +1,8 @@
-"""The client for code without async: a portal to an event loop on its own thread.
+"""The client for synchronous code: it runs an event loop on a separate thread.
 
 Every coroutine method of `Client` can be called as a plain function, which waits for the result.
-There is no second client class to keep in sync: methods are looked up on the `Client`. Callbacks
-run on the portal's thread.
+Methods are looked up on `Client`, so the two interfaces cannot diverge. Callbacks run on the thread
+of the event loop.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
         def __get__(self, instance: object, owner: object = None) -> Callable[P, T]: ...
 
     class _BlockingReturning(Generic[P, T]):
-        """A method without `async` whose result has a blocking form too."""
+        """A method without `async` whose result also has a blocking form."""
 
         def __init__(self, method: Callable[Concatenate[Any, P], Any], result: type[T]) -> None: ...
         def __get__(self, instance: object, owner: object = None) -> Callable[P, T]: ...

@@ -3,27 +3,28 @@
 In the stateless era, discovery, lists and reads are cached, each page and each resource separately.
 The key is the method, the revision and the params, without the parts of `_meta` that differ between
 requests. Requests that carry answers to the server's questions are never cached. A response is
-stored as bytes and decoded each time it is served. So no caller can change what others get, and its
-size is known.
+stored as bytes and decoded each time it is served. Thus no caller can change a response that others
+receive, and its size is known.
 
 A response is dropped before it expires:
 
-- when a notification says that it changed;
+- when a notification says that the data has changed;
 - when a subscription starts, because earlier changes may have been missed;
 - after an error that suggests an outdated list;
 - when a new connection opens, because it may lead to another server.
 
-A response that was in flight during a drop is not cached: it may be older than the change.
+If responses are dropped while a request is in flight, its response is not cached, because it may be
+older than the change.
 
 Each client has its own cache, or shares one (`SharedCache`). In a shared cache, private responses
 belong to the client that requested them, and are removed when it closes. Public responses are
 served to all clients with the same URL, TLS settings, proxy and credentials. An expired response is
-never served, not even if the server cannot be reached.
+never served, even if the server cannot be reached.
 
 `Completer` saves requests while a user types. With a pause (`debounce`), calls for the same
-argument within that time become one: the latest is sent, and all waiting calls get its answer. An
-answer can be cached for some time (`cache`). Its key is everything that it depends on: the prompt
-or resource, the argument, the text so far and the arguments chosen before.
+argument within that time are combined: only the latest is sent, and all waiting calls receive its
+answer. An answer can be cached for some time (`cache`). The key contains everything that affects
+the answer: the prompt or resource, the argument, the text so far and the arguments chosen earlier.
 https://modelcontextprotocol.io/specification/2026-07-28/server/utilities/caching
 """
 
@@ -56,11 +57,11 @@ STALE_AFTER_ERROR = {
     "prompts/get": ("prompts/list",),
     "resources/read": ("resources/list", "resources/templates/list"),
 }
-"""Lists that may be outdated if the server rejects a request of this method."""
+"""The lists that may be outdated if the server rejects a request with this method."""
 PER_REQUEST_META = frozenset({*TRACE_CONTEXT, PROGRESS_TOKEN})
-"""Keys of `_meta` that differ between requests and do not affect the answer."""
+"""The keys in `_meta` that differ between requests and do not affect the answer."""
 MAX_TTL_SECONDS = 86400.0
-"""The longest time that a response is cached, even if the server allows more."""
+"""The maximum time to cache a response, even if the server allows more."""
 
 
 class CacheKey(NamedTuple):
@@ -89,7 +90,7 @@ class SharedCache:
         entries: The maximum number of responses (default: `Limits().cached`).
         size: The maximum size in bytes (default: `Limits().cached_bytes`).
 
-    When it is full, the least recently used responses are dropped.
+    When the cache is full, the least recently used responses are dropped.
     """
 
     def __init__(self, entries: int = DEFAULT.cached, size: int = DEFAULT.cached_bytes) -> None:
@@ -98,7 +99,7 @@ class SharedCache:
         self._responses: OrderedDict[CacheKey, CachedResponse] = OrderedDict()
         self._bytes = 0
         self.drops = 0
-        """How often outdated responses were dropped."""
+        """The number of times that outdated responses were dropped."""
 
     def get(self, key: CacheKey) -> bytes | None:
         """Return the response under this key, if it has not expired.
@@ -117,8 +118,8 @@ class SharedCache:
             return kept.data
 
     def put(self, key: CacheKey, kept: CachedResponse, drops: int) -> None:
-        """Store a response, unless others were dropped since it was requested, or it is larger than
-        the cache.
+        """Store a response, unless responses have been dropped since it was requested or it is
+        larger than the cache.
 
         Args:
             key: The key of the request.
@@ -149,7 +150,7 @@ class SharedCache:
         """Drop all responses for which `old(key, response)` is true, and return their number.
 
         Args:
-            old: Tells whether a response is outdated.
+            old: Returns whether a response is outdated.
         """
         with self._lock:
             self.drops += 1
@@ -178,13 +179,13 @@ class ResponseCache:
         self._cache, self._extensions = cache, extensions
         self._opened = False
         self.hits = 0
-        """How often a cached response was returned."""
+        """The number of times that a cached response was returned."""
 
     async def request(
         self, session: ClientSession, fresh: bool, method: Method, params: Any, **options: Any
     ) -> Any:
-        """Return the cached response to a request. Ask the server if there is none, or if `fresh`
-        is true."""
+        """Return the cached response to a request. Ask the server if no response is cached, or if
+        `fresh` is true."""
         if not session.agreed_revision.stateless or _carries_answers(params):
             return await session.request(method, params, **options)
         own = self._key(method.name, params, session.agreed_revision.name)
@@ -245,7 +246,7 @@ class ResponseCache:
             self._drop_outdated_by(method)
 
     def drop_stale_lists(self, method: str) -> None:
-        """Drop the lists that may be outdated after the server rejected a request of this
+        """Drop the lists that may be outdated after the server rejected a request with this
         method."""
         if method in STALE_AFTER_ERROR:
             self.drop(*STALE_AFTER_ERROR[method])

@@ -8,12 +8,12 @@ A client declares only the features that have a callback, so the server asks for
     is the question valid? -> on_ask -> on_elicit, on_sample or the roots -> on_answer
     -> is the answer valid? -> the server
 
-A callback receives the question as the server wrote it, and who asks: `.server` is the name that
-the server gives itself, `.target` is what the user connected to. The two hooks are for consent:
-`on_ask` returns the question and `on_answer` the answer, changed or not, or None to refuse. A
-refused form is declined. The protocol has no "decline" for the other questions, so a refusal is
-error -1. An accepted form is completed with its defaults and must match its schema. If it does not
-match, ConfigError is raised and the answer is not sent.
+A callback receives the question exactly as the server wrote it. It can see who asks: `.server` is
+the name that the server reports, and `.target` is the target that the user connected to. The two
+hooks are for consent: `on_ask` returns the question and `on_answer` returns the answer, changed or
+unchanged, or None to refuse. A refused form is declined. The protocol has no "decline" for the
+other questions, so a refusal is error -1. An accepted form is completed with its defaults and must
+match its schema. If it does not match, ConfigError is raised and the answer is not sent.
 """
 
 import asyncio
@@ -90,8 +90,8 @@ class _ServerRequest:
 
     @property
     def asked_by(self) -> str:
-        """The server that asks, for display: the name it gives itself, which can be forged, and in
-        parentheses the target you connected to, which cannot."""
+        """The server that asks, for display: the name that it reports, which can be forged,
+        followed in parentheses by the target you connected to, which cannot."""
         name = (self.server.title or self.server.name) if self.server is not None else ""
         if name and self.target:
             return f"{name} ({self.target})"
@@ -102,15 +102,15 @@ class ElicitRequest(ElicitParams, _ServerRequest, kw_only=True):
     """A server's question for the user: a form to fill in, or a page to visit.
 
     Attributes:
-        message: What the user is asked.
+        message: The question for the user.
         mode: `"form"` or `"url"`.
-        requested_schema: JSON Schema of the form, also available as `schema`.
+        requested_schema: The JSON schema of the form, also available as `schema`.
         url: The page to visit.
-        elicitation_id: Identifies the visit; the server repeats it when the user is done there.
+        elicitation_id: Identifies the visit. The server repeats it when the visit is complete.
         task: Whether the server wants the answer as a task. The client handles that.
         meta: The `_meta` of the request.
-        server: The name and version that the server gives itself.
-        target: The server as you named it: the target of the client.
+        server: The name and version that the server reports.
+        target: The target that you passed to the client.
     """
 
     method: ClassVar[str] = "elicitation/create"
@@ -135,8 +135,8 @@ class SampleRequest(CreateMessageParams, _ServerRequest, kw_only=True):
         metadata: Parameters for the provider of the model.
         task: Whether the server wants the answer as a task. The client handles that.
         meta: The `_meta` of the request.
-        server: The name and version that the server gives itself.
-        target: The server as you named it: the target of the client.
+        server: The name and version that the server reports.
+        target: The target that you passed to the client.
     """
 
     method: ClassVar[str] = "sampling/createMessage"
@@ -159,16 +159,16 @@ REQUEST_TYPES: dict[str, Any] = {
 RequestType = TypeVar("RequestType", ElicitRequest, SampleRequest, RootsRequest)
 AnswerType = TypeVar("AnswerType", ElicitResult, CreateMessageResult, ListRootsResult)
 Questions = dict[str, dict[str, Any]]
-"""The questions of a round or of a task, in wire form, by key."""
+"""The questions in a round or from a task, in wire form, by key."""
 OnElicit = Callable[[ElicitRequest], Any]
-"""Returns the content of the form, True to accept (a URL, or the defaults), None or False to
-decline, or an ElicitResult."""
+"""Returns the form content, True to accept (a URL or the defaults), None or False to decline, or an
+ElicitResult."""
 OnSample = Callable[[SampleRequest], Any]
 """Returns text, a content block or a list of them, a CreateMessageResult, or None to refuse."""
 OnAsk = Callable[[AnyRequest], Any]
-"""Returns the request, changed or not, or None to refuse."""
+"""Returns the request, changed or unchanged, or None to refuse."""
 OnAnswer = Callable[[AnyRequest, Result], Any]
-"""Returns the answer, changed or not, or None to refuse."""
+"""Returns the answer, changed or unchanged, or None to refuse."""
 
 
 class Callbacks:
@@ -212,7 +212,7 @@ class Callbacks:
     def set_roots(self, roots: Iterable[Any]) -> None:
         if self.roots is None:
             raise ConfigError(
-                "This client was created without roots=, so it did not declare that it has roots"
+                "This client was created without roots=, so it did not declare support for roots"
             )
         self.roots.replace(roots)
 
@@ -263,7 +263,7 @@ class Callbacks:
         return replace(answer, roots=[parse_root(root) for root in answer.roots])
 
     def _accept(self, view: type[RequestType], call: Call) -> RequestType:
-        """Return the question as callbacks receive it, unless there were too many in the last
+        """Return the question as callbacks receive it, unless the server asked too many in the last
         minute."""
         now = monotonic()
         max_per_minute = self._recent.maxlen
@@ -271,7 +271,7 @@ class Callbacks:
         if is_full and (not max_per_minute or now - self._recent[0] < MINUTE_SECONDS):
             raise Overloaded(
                 f"{call.method.name}: this client answers at most {max_per_minute} questions "
-                "a minute (Limits.questions)"
+                "per minute (Limits.questions)"
             )
         self._recent.append(now)
         return self._view(view, call)
@@ -287,7 +287,7 @@ class Callbacks:
         # an empty object means that only forms are supported
         parts = {"form"} if capability == "elicitation" and not declared else set(declared or ())
         if part not in parts:
-            raise InvalidParams(f"This client did not declare {capability}.{part}")
+            raise InvalidParams(f"This client did not declare the capability {capability}.{part}")
 
     async def _ask_with_consent(
         self,
@@ -337,7 +337,8 @@ class Callbacks:
     async def answer_all(
         self, questions: Questions, session: ClientSession
     ) -> dict[str, msgspec.Raw]:
-        """Answer all questions of a round concurrently, by key. If one fails, the round fails."""
+        """Answer all questions in a round concurrently, and return the answers by key. If a
+        question fails, the round fails."""
         calls = self._calls(questions, session)
         answering = [asyncio.ensure_future(self.answers[call.method.name](call)) for call in calls]
         try:
@@ -363,7 +364,9 @@ class Callbacks:
     ) -> Call:
         name = str(question.get("method"))
         if name not in self.answers:
-            raise InvalidRequest(f"The server sent {name}, but this client did not declare it")
+            raise InvalidRequest(
+                f"The server sent {name}, but this client did not declare support for it"
+            )
         try:
             params = msgspec.convert(
                 question.get("params") or {}, METHODS[name].params, dec_hook=open_hook
@@ -381,8 +384,8 @@ async def _call_maybe_async(function: Callable[..., Any], *arguments: Any) -> An
 def _check_hook_result(hook: str, argument: Any, result: Any) -> Any:
     if result is not None and not isinstance(result, type(argument)):
         raise ConfigError(
-            f"{hook} must return the {type(argument).__name__}, changed or not, or None to refuse; "
-            f"not {result!r}"
+            f"{hook} must return the {type(argument).__name__} (changed or unchanged), or None to "
+            f"refuse, not {result!r}"
         )
     return result
 
@@ -397,12 +400,12 @@ def _refusal(what: str) -> ProtocolError:
 
 
 def _check_elicit(request: ElicitRequest) -> Validator | None:
-    """Return the validator of a form. Refuse a form with an invalid schema, and a URL that a
-    browser cannot open."""
+    """Return the validator for a form. Refuse a form with an invalid schema or a URL that a browser
+    cannot open."""
     if request.mode != "form":
         if reason := why_not_openable(request.url or ""):
             raise InvalidParams(
-                f"url: send the http or https URL of a page; {reason}", parameter="url"
+                f"url must be the http or https URL of a page: {reason}", parameter="url"
             )
         return None
     try:
@@ -439,7 +442,7 @@ def _to_url_answer(returned: Any) -> ElicitResult | None:
         return None
     if returned is not True and not isinstance(returned, ElicitResult):
         raise ConfigError(
-            f"on_elicit: return True to accept a page (request.mode is 'url'), not {returned!r}"
+            f"on_elicit: to accept a page (request.mode is 'url'), return True, not {returned!r}"
         )
     return ElicitResult(action="accept") if returned is True else returned
 
@@ -455,7 +458,7 @@ def _to_form_answer(returned: Any) -> ElicitResult | None:
         raise ConfigError(f"on_elicit: the answer cannot be sent: {problem}") from None
     if not isinstance(content, dict):
         raise ConfigError(
-            f"on_elicit: return a mapping with a value for each field of the form, not {returned!r}"
+            f"on_elicit: return a mapping with a value for each form field, not {returned!r}"
         )
     return ElicitResult(action="accept", content=content)
 
@@ -484,7 +487,7 @@ def _to_sample_result(returned: Any) -> CreateMessageResult | None:
 
 
 def _check_uses(request: SampleRequest, answer: CreateMessageResult) -> None:
-    """Check that the model uses only the tools that it was given, and only if the mode allows it.
+    """Check that the model uses only the tools it was given, and only if the mode allows it.
     https://modelcontextprotocol.io/specification/2026-07-28/client/sampling#tool-choice-modes"""
     mode = _tool_choice_mode(request)
     blocks = answer.content if isinstance(answer.content, list) else [answer.content]
@@ -504,8 +507,8 @@ def _check_uses(request: SampleRequest, answer: CreateMessageResult) -> None:
 def _complete_form(
     request: ElicitRequest, answer: ElicitResult, form: Validator | None
 ) -> ElicitResult:
-    """Return the answer to send. The answer to a page has no content. A form is completed with its
-    defaults, except for fields that are set to None."""
+    """Return the answer to send. If the question was a page, the answer has no content. A form is
+    completed with its defaults, except for fields that are set to None."""
     if answer.action != "accept" or form is None:
         return replace(answer, content=None)
     fields = (request.schema or {}).get("properties") or {}
@@ -523,6 +526,6 @@ def _complete_form(
     if problems:
         found = "; ".join(problems)
         raise ConfigError(
-            f"on_elicit: the answer does not match the form of {request.asked_by}: {found}"
+            f"on_elicit: the answer does not match the form from {request.asked_by}: {found}"
         )
     return replace(answer, content=content)

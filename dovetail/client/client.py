@@ -1,9 +1,9 @@
-"""The client: one class with a method for every request of the protocol.
+"""The client: one class with a method for every protocol request.
 
 The connection (`reconnect.py`) belongs to the client, not to the task that opened it: you may open
 it in one task and close it in another. If the connection breaks, lists and reads are retried. A
 tool call that may have reached the server is retried only if the caller allows it, or if the server
-is trusted and marks the tool as safe to repeat. `requests.py` contains the half that sends
+is trusted and marks the tool as safe to repeat. `requests.py` contains the part that sends
 requests.
 """
 
@@ -86,43 +86,44 @@ class Client(Requester):
     Args:
         target: The server: a URL (`http`, `https`, `ws`, `wss`), a script (`"server.py"`), an
             object in Python code (`"server.py:orders"`, `"shop.servers:orders"`), a command as a
-            list (`["uvx", "some-server"]`), an `mcp.json` or another host's file as a path, or as a
-            dict, a `Server` object, or a `Channel`.
-        server: Which server of an `mcp.json` to use. Required if it has several.
+            list (`["uvx", "some-server"]`), an `mcp.json` or another host's file (as a path or a
+            dict), a `Server` object, or a `Channel`.
+        server: The server to use from an `mcp.json` file. Required if the file has several.
         revision: The protocol revision to use: a date, `"handshake"`, `"stateless"` or
             `"detailed-draft"` (default: the newest that both sides support).
-        on_elicit: Called with an `ElicitRequest` when the server asks the user. Returns the content
-            of the form, True to accept (a URL, or the form's defaults), None or False to decline,
-            or an `ElicitResult`. Without it, the client does not declare elicitation, and the
-            server cannot ask.
+        on_elicit: Called with an `ElicitRequest` when the server asks the user. Returns the form
+            content, True to accept (a URL or the form's defaults), None or False to decline, or an
+            `ElicitResult`. Without it, the client does not declare elicitation, and the server
+            cannot ask.
         on_sample: Called with a `SampleRequest` when the server asks for a completion by your
             model. Returns text, a content block or a list of them, a `CreateMessageResult`, or None
             to refuse.
         roots: Directories and files that the server may work in: paths, `file://` URIs or `Root`
             objects. Without it, the client does not declare roots.
-        on_ask: Called with each question of the server before `on_elicit`, `on_sample` or the roots
-            answer it. Returns the request, changed or not, or None to refuse.
+        on_ask: Called with each question from the server before `on_elicit`, `on_sample` or the
+            roots answer it. Returns the request, changed or unchanged, or None to refuse.
         on_answer: Called with each question and its answer before the answer is sent. Returns the
-            answer, changed or not, or None to refuse.
-        on_log: Called with each log message of the server: `.level`, `.logger`, `.data`.
-        on_progress: Called with each progress update of a request that has no `on_progress` of its
-            own: `.progress`, `.total`, `.message`.
-        on_stderr: Called with each line that a server process writes to stderr (default: it goes to
-            this process's stderr).
+            answer, changed or unchanged, or None to refuse.
+        on_log: Called with each log message from the server: `.level`, `.logger`, `.data`.
+        on_progress: Called with each progress update for a request without its own `on_progress`:
+            `.progress`, `.total`, `.message`.
+        on_stderr: Called with each line that a server process writes to stderr (default: print it
+            to this process's stderr).
         middleware: Functions `(call, call_next)` that wrap every request to the server; the first
             is the outermost.
         env: Environment variables for a server process, in addition to a minimal inherited set.
-        cwd: Working directory of a server process (default: this process's).
-        headers: HTTP headers for every request to a URL. They are sent only to its origin.
-        auth: Credentials for a URL: a bearer token, `OAuth()` or other `Credentials`. They are sent
-            only over TLS or to this machine.
+        cwd: Working directory for a server process (default: the current directory).
+        headers: HTTP headers for every request to a URL. The headers are sent only to the origin of
+            the URL.
+        auth: Credentials for a URL: a bearer token, `OAuth()` or other `Credentials`. The
+            credentials are sent only over TLS or to this machine.
         verify: Which TLS certificates to trust: True for the system's authorities, a path to a CA
             file, an `ssl.SSLContext`, or False for any certificate.
         proxy: URL of an HTTP proxy (default: from the environment).
-        long_polling: Poll for messages that the server sends on its own, instead of keeping a
-            stream open. Use it on networks that cut long-lived responses.
-        timeout: Seconds to wait for each answer, and for the connection to open (default: as the
-            `mcp.json` says, else `limits.timeout`, 60).
+        long_polling: Poll for messages that the server sends without a request, instead of keeping
+            a stream open. Use it on networks that interrupt long-lived responses.
+        timeout: Seconds to wait for each answer, and for the connection to open (default: the value
+            in the `mcp.json` file, or `limits.timeout`, 60).
         limits: Bounds on sizes, counts and times; see `Limits`.
         cache: Whether to cache answers for as long as the server allows, or a `SharedCache` to
             share them among clients.
@@ -237,7 +238,7 @@ class Client(Requester):
         await self.close()
 
     async def connect(self) -> None:
-        """Open the connection; `async with` does it for you."""
+        """Open the connection. `async with` calls this method for you."""
         await self._connector.get_session()
 
     async def close(self) -> None:
@@ -249,18 +250,18 @@ class Client(Requester):
         await self._connector.close()
 
     async def log_out(self) -> bool:
-        """Delete the saved login to this server and ask the authorization server to revoke its
+        """Delete the saved login for this server and ask the authorization server to revoke its
         tokens.
 
         Returns:
-            True if the tokens were revoked. Not every authorization server supports that; its
-            tokens then expire on their own.
+            True if the tokens were revoked. Some authorization servers do not support revocation;
+            their tokens remain valid until they expire.
         """
         forget = getattr(self._connector.target.credentials, "forget", None)
         return forget is not None and bool(await forget())
 
     def blocking(self) -> "BlockingClient":
-        """Return the same client for code without async: `with Client(target).blocking() as
+        """Return the same client for synchronous code: `with Client(target).blocking() as
         client:`."""
         from .blocking import BlockingClient
 
@@ -269,7 +270,7 @@ class Client(Requester):
     # requests
 
     async def list_tools(self, *, fresh: bool = False) -> list[Tool]:
-        """Return all tools of the server, from all pages.
+        """Return all tools on the server, from all pages.
 
         Args:
             fresh: Ask the server even if a cached answer is still valid.
@@ -279,7 +280,7 @@ class Client(Requester):
         return tools
 
     async def list_resources(self, *, fresh: bool = False) -> list[Resource]:
-        """Return all resources of the server, from all pages.
+        """Return all resources on the server, from all pages.
 
         Args:
             fresh: Ask the server even if a cached answer is still valid.
@@ -287,7 +288,7 @@ class Client(Requester):
         return await self._list_all("resources/list", "resources", fresh)
 
     async def list_resource_templates(self, *, fresh: bool = False) -> list[ResourceTemplate]:
-        """Return all resource templates of the server, from all pages.
+        """Return all resource templates on the server, from all pages.
 
         Args:
             fresh: Ask the server even if a cached answer is still valid.
@@ -295,7 +296,7 @@ class Client(Requester):
         return await self._list_all("resources/templates/list", "resource_templates", fresh)
 
     async def list_prompts(self, *, fresh: bool = False) -> list[Prompt]:
-        """Return all prompts of the server, from all pages.
+        """Return all prompts on the server, from all pages.
 
         Args:
             fresh: Ask the server even if a cached answer is still valid.
@@ -340,19 +341,21 @@ class Client(Requester):
         retry: bool = False,
         meta: dict[str, Any] | None = None,
     ) -> ToolResult | TypedToolResult[Any]:
-        """Call a tool and wait for its result. Cancelling this call cancels it on the server.
+        """Call a tool and wait for its result.
 
-        If the server turns the call into a task, this waits for the task.
+        If you cancel this method, the call is also cancelled on the server. If the server runs the
+        call as a task, this method waits for the task.
 
         Args:
             name: The name of the tool.
             arguments: The arguments: a mapping, or any object that encodes as a JSON object, such
                 as a dataclass.
-            type: The type that `.data` is converted to. InvalidOutput is raised if that fails.
+            type: The type that `.data` is converted to. InvalidOutput is raised if the conversion
+                fails.
             timeout: Seconds to wait for the result (default: the client's `timeout`); progress
-                extends it, up to `limits.timeout_max`.
-            on_progress: Called with each progress update of this call.
-            raise_on_error: Whether to raise ToolError if the tool fails. Otherwise the result has
+                extends the timeout, up to `limits.timeout_max`.
+            on_progress: Called with each progress update for this call.
+            raise_on_error: Whether to raise ToolError if the tool fails. If False, the result has
                 `.is_error` set.
             retry: Whether the call may be sent again if the connection breaks after it was sent.
                 Use it only for tools that are safe to repeat.
@@ -365,8 +368,8 @@ class Client(Requester):
             ToolError: The tool failed.
             InvalidParams: The tool does not exist, the server rejected the arguments, or, if
                 `validate="strict"`, they do not match the input schema.
-            SchemaError: `validate="strict"`, and a schema of the tool cannot be used.
-            InvalidOutput: The result does not match `type`, or its output schema if
+            SchemaError: `validate="strict"` is set, and a schema of the tool cannot be used.
+            InvalidOutput: The result does not match `type`, or the output schema if
                 `validate="strict"`.
         """
         params = _tool_params(name, arguments, meta)
@@ -406,7 +409,7 @@ class Client(Requester):
             timeout: Seconds to wait for the server's first answer (default: the client's
                 `timeout`).
             manual: Whether you answer the task's questions yourself, with `handle.answer`.
-                Otherwise the callbacks answer them.
+                If False, the callbacks answer them.
             meta: Extra `_meta` for the request.
         """
         params = _tool_params(name, arguments, meta)
@@ -422,12 +425,13 @@ class Client(Requester):
         return handle
 
     def task(self, id: str, *, manual: bool = False) -> TaskHandle:
-        """Return the handle of a task that this or another client of the same user started earlier.
+        """Return a handle for a task that this client, or another client of the same user, started
+        earlier.
 
         Args:
             id: The id of the task (`TaskHandle.id`).
             manual: Whether you answer the task's questions yourself, with `handle.answer`.
-                Otherwise the callbacks answer them.
+                If False, the callbacks answer them.
         """
         return self._tasks.handle(id, manual)
 
@@ -441,7 +445,7 @@ class Client(Requester):
         ttl: float | None = None,
         manual: bool = False,
     ) -> tuple[Any, TaskHandle | None]:
-        """Call a tool; return its result, or the handle of the task that the call became.
+        """Call a tool; return its result, or a handle if the server runs the call as a task.
 
         In the core form of tasks, a tool is called as a task if its task support is in `supports`.
         """
@@ -505,7 +509,7 @@ class Client(Requester):
         return await list_skills(self, self._limits, fresh)
 
     async def get_skill(self, uri: str, *, fresh: bool = False) -> "SkillEntry":
-        """Return the entry of one skill, whether it is listed or not.
+        """Return the entry for one skill, even if the server does not list it.
 
         Args:
             uri: The URI of the skill's SKILL.md.
@@ -516,7 +520,8 @@ class Client(Requester):
         return await get_skill(self, uri, self._limits, fresh)
 
     async def read_skill(self, skill: "str | SkillEntry") -> "Skill":
-        """Read a skill and verify it against its entry. Its other files are read on request.
+        """Read a skill and verify it against its entry. The other files in the skill are read on
+        request.
 
         Args:
             skill: The URI or the entry of the skill.
@@ -571,12 +576,12 @@ class Client(Requester):
             prompt: The name of a prompt. Pass either this or `resource`.
             resource: The URI template of a resource.
             argument: The name of the argument or variable.
-            value: What the user has typed so far.
+            value: The text that the user has typed so far.
             context: The values of the arguments that are already filled in.
             timeout: Seconds to wait for the answer (default: the client's `timeout`). TimedOut is
                 raised after that.
             debounce: Seconds to wait for a later call for the same argument. All waiting calls then
-                get the answer to the latest one.
+                receive the answer to the latest call.
             cache: Seconds to cache the answer.
 
         Returns:
@@ -587,7 +592,7 @@ class Client(Requester):
         elif resource is not None and prompt is None:
             reference = ResourceReference(resource)
         else:
-            raise ConfigError("complete() needs either prompt= or resource=")
+            raise ConfigError("complete() requires either prompt= or resource=")
         params = CompleteParams(
             ref=reference,
             argument=CompletionArgument(argument, value),
@@ -597,7 +602,7 @@ class Client(Requester):
         return (await self._completer.complete(params, ask, debounce, cache)).completion
 
     async def set_log_level(self, level: Level) -> None:
-        """Ask the server for log messages of this level and above only.
+        """Ask the server to send only log messages at this level and above.
 
         Args:
             level: One of debug, info, notice, warning, error, critical, alert, emergency.
@@ -638,11 +643,11 @@ class Client(Requester):
         return await self._subscriptions.subscribe(uri, callback)
 
     def on_change(self, kind: ChangeKind, callback: Callable[[str], Any]) -> Subscription:
-        """Call a function when a list of the server, or the state of this client, changes.
+        """Call a function when a list on the server or the state of this client changes.
 
         Args:
             kind: `"tools"`, `"resources"`, `"prompts"` or `"state"`.
-            callback: Called with the kind, or for `"state"` with the new state.
+            callback: Called with the kind or, for `"state"`, with the new state.
 
         Returns:
             A handle: close it, or use it with `async with`, to stop. Await it to wait until the
@@ -690,7 +695,7 @@ class Client(Requester):
 
 
 def _with_auth_extensions(extensions: Sequence[Extension], auth: Any) -> Extensions:
-    """Return the extensions plus those that the credentials need."""
+    """Return the extensions, including those that the credentials need."""
     ids = {extension.id for extension in extensions}
     needed = [Extension(id=id) for id in getattr(auth, "extensions", ()) if id not in ids]
     return Extensions([*extensions, *needed])

@@ -1,10 +1,10 @@
-"""Tasks that a client runs for its server, in the core form: questions that may take long to
+"""Tasks that a client runs for its server, in the core form: questions that may take a long time to
 answer.
 
-If a server adds `task` to `elicitation/create` or `sampling/createMessage`, the client replies at
-once with a task. It then handles the question like any other, and keeps the answer until the server
-fetches it (`tasks/result`) or the task expires. A client has one server, so all tasks belong to
-that server, across connections.
+If a server adds `task` to `elicitation/create` or `sampling/createMessage`, the client replies
+immediately with a task. It then handles the question like any other, and keeps the answer until the
+server fetches it (`tasks/result`) or the task expires. A client has only one server, so all of its
+tasks belong to that server, even across connections.
 https://modelcontextprotocol.io/specification/2025-11-25/basic/utilities/tasks
 """
 
@@ -35,9 +35,9 @@ from ..protocol.tasks import (
 )
 
 TASK_METHODS = ("elicitation/create", "sampling/createMessage")
-"""The requests that can become tasks."""
+"""The requests that can run as tasks."""
 PAGE_SIZE = 100
-"""The number of tasks on a page of `tasks/list`."""
+"""The number of tasks on each page of `tasks/list`."""
 MAX_CURSOR_DIGITS = 19
 POLL_MILLISECONDS = 1000
 """The poll interval that is proposed to the server."""
@@ -52,7 +52,7 @@ class ClientTask(Struct, eq=False):
     expires: float
 
     def set_status(self, status: Status, message: str | None = None) -> None:
-        """Set the status, and the time of the last change."""
+        """Set the status and the time of the last change."""
         self.state = replace(
             self.state, status=status, status_message=message, last_updated_at=_now()
         )
@@ -65,12 +65,12 @@ class ClientTasks:
         self._handlers = {
             name: answers[name] for name in TASK_METHODS if name in answers and enabled
         }
-        """The handlers of the requests that can become tasks."""
+        """The handlers for the requests that can run as tasks."""
         self._limits = limits
         self._tasks: dict[str, ClientTask] = {}
         self._numbers = count(1)
         self.answers: dict[str, CallHandler] = dict(answers)
-        """The handlers of this client, including those of tasks."""
+        """The handlers of this client, including those for tasks."""
         if self._handlers:
             self.answers |= dict.fromkeys(self._handlers, self._start_or_answer)
             self.answers |= {
@@ -82,7 +82,7 @@ class ClientTasks:
 
     @property
     def capability(self) -> dict[str, Any] | None:
-        """The `tasks` capability to declare; None if no request can become a task."""
+        """The `tasks` capability to declare; None if no request can run as a task."""
         if not self._handlers:
             return None
         requests: dict[str, Any] = {}
@@ -138,7 +138,8 @@ class ClientTasks:
             pass  # the connection is closed; the server may ask on another one
 
     def _lifetime(self, wanted: Any) -> float:
-        """Return how many seconds to keep a task: what the server requests, within the limits."""
+        """Return how many seconds to keep a task: the time that the server requests, within the
+        limits."""
         ttl = wanted.get("ttl") if isinstance(wanted, dict) else None
         if not isinstance(ttl, int | float) or isinstance(ttl, bool) or not ttl > 0:
             return self._limits.task_life
@@ -156,7 +157,8 @@ class ClientTasks:
         task = self._tasks.get(call.params.task_id)
         if task is None:
             raise InvalidParams(
-                f"There is no task {call.params.task_id!r}; it may have expired", parameter="taskId"
+                f"There is no task with the id {call.params.task_id!r}; it may have expired",
+                parameter="taskId",
             )
         return task
 
@@ -198,7 +200,8 @@ def _number_before(cursor: str | None) -> int:
         return 0
     if not (cursor.isascii() and cursor.isdigit() and len(cursor) <= MAX_CURSOR_DIGITS):
         raise InvalidParams(
-            f"{cursor!r} is not a cursor of this list; ask again without one", parameter="cursor"
+            f"{cursor!r} is not a valid cursor; request the list again without one",
+            parameter="cursor",
         )
     return int(cursor)
 

@@ -2,10 +2,10 @@
 
 A `Connector` owns at most one session and at most one attempt to open one. The attempt is a
 separate task: code that needs the session waits for that task, and may be cancelled without
-affecting it. Consecutive losses are counted. After the first, the connector reconnects at once;
-after each further loss, it waits longer. After `Limits.restarts` losses it gives up until the next
-request. A server at a URL may be restarting: while a request waits for it, and it has been
-connected before, the connector does not give up. `state` is new, connecting, connected,
+affecting it. Consecutive losses are counted. After the first loss, the connector reconnects
+immediately; after each further loss, it waits longer. After `Limits.restarts` losses it gives up
+until the next request. A server at a URL may be restarting. If it was connected before, the
+connector does not give up while a request is waiting for it. `state` is new, connecting, connected,
 reconnecting, disconnected or closed.
 
 **Logging in** can take a user several minutes, so it happens in a separate task and outside any
@@ -51,14 +51,14 @@ log = logging.getLogger("dovetail.client")
 
 MAX_REMEMBERED_ERAS = 1000
 _handshake_servers: BoundedDict[str, bool] = BoundedDict(MAX_REMEMBERED_ERAS)
-"""Whether a server uses the handshake, by the `era_key` of its target."""
+"""Whether each server uses the handshake, by the `era_key` of its target."""
 TRANSIENT_ERRORS = (ConnectionClosed, ConnectFailed, TimedOut, Overloaded)
 """Errors after which the next attempt may succeed."""
 SET_LEVEL_SECONDS = 1.0
-"""How long opening a connection waits for the answer to `logging/setLevel`."""
+"""How long to wait for the answer to `logging/setLevel` while opening a connection."""
 MAX_LOGINS_PER_CALL = 3
-"""The maximum number of logins per call: the first, and more for scopes that turn out to be
-needed."""
+"""The maximum number of logins per call. More than one is needed if the call requires additional
+scopes."""
 T = TypeVar("T")
 
 
@@ -121,7 +121,7 @@ class Connector:
 
     async def _wait_for_session(self, timeout: float) -> ClientSession:
         if self.state == "closed":
-            raise ConnectionClosed(f"The client of {self.target.name} is closed")
+            raise ConnectionClosed(f"The client for {self.target.name} is closed")
         self._waiting += 1
         try:
             async with time_limit(timeout, f"{self.target.name}: no connection"):
@@ -130,25 +130,26 @@ class Connector:
             if self._failure is None or not self._was_connected:
                 raise TimedOut(self._with_last_lines(problem)) from None
             raise ConnectFailed(
-                f"{self._failure}; tried for {timeout:g} s", transient=True
+                f"{self._failure} (retried for {timeout:g} s)", transient=True
             ) from None
         finally:
             self._waiting -= 1
 
     def _with_last_lines(self, problem: TimedOut) -> str:
-        """Return the text of an error, with the last lines that the process of a server that is not
-        open yet has written to stderr."""
+        """Return the text of an error. If a server process is starting, add the last lines that it
+        wrote to stderr."""
         text = str(problem)
         last_lines = getattr(self._opening_channel, "last_lines", str)()
         return text if text.endswith(last_lines) else text + last_lines
 
     async def _wait_for(self, task: "asyncio.Task[T]") -> T:
-        """Wait for a task of this connector. The task continues if the caller is cancelled."""
+        """Wait for a task that this connector runs. The task continues if the caller is
+        cancelled."""
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
             if self.state == "closed":
-                raise ConnectionClosed(f"The client of {self.target.name} is closed") from None
+                raise ConnectionClosed(f"The client for {self.target.name} is closed") from None
             raise
 
     async def with_login(self, attempt: Callable[[], Awaitable[T]]) -> T:
@@ -183,7 +184,7 @@ class Connector:
             task.exception()  # mark it as retrieved, in case nothing awaits it
 
     def register_tools(self, listed: Any) -> Any:
-        """Pass the listed tools to the channel; return the list without those that it cannot
+        """Pass the listed tools to the channel; return the list without the tools that it cannot
         call."""
         channel = self.session and self.session.connection.channel
         learn = getattr(channel, "learn_tools", None)
@@ -211,7 +212,7 @@ class Connector:
             await asyncio.wait(self._background)
 
     async def _ping(self, timeout: float) -> None:
-        """Send a heartbeat ping, if there is a session and its revision has pings."""
+        """Send a heartbeat ping if there is a session and its revision supports pings."""
         if self.session is not None and self.session.agreed_revision.pings:
             await self.session.request(METHODS[ping_method(self.session)], None, timeout=timeout)
             self.reset_losses()
@@ -233,7 +234,7 @@ class Connector:
             self._start_opening()  # the session was lost again during setup
 
     async def _open_with_retries(self) -> ClientSession:
-        """Open a session; if there was one before, retry with growing pauses."""
+        """Open a session. If the client was connected before, retry with increasing delays."""
         reopening = self.state in ("connected", "reconnecting")
         self._set_state("reconnecting" if reopening else "connecting")
         pause = backoff(self._losses - 1) if reopening else 0.0
@@ -334,8 +335,8 @@ class Connector:
         return session
 
     def _restore(self, session: ClientSession) -> None:
-        """Set the log level and subscribe again: a server that restarted may have kept the session
-        but lost both."""
+        """Set the log level and subscribe again, because a server that restarted may have kept the
+        session but lost both settings."""
 
         async def restore() -> None:
             try:
@@ -343,7 +344,7 @@ class Connector:
                 await self._on_open(session)
             except DovetailError as problem:
                 log.debug(
-                    "Could not restore the log level and subscriptions of %s: %s",
+                    "Could not restore the log level and subscriptions on %s: %s",
                     self.target.name,
                     problem,
                 )
@@ -351,7 +352,7 @@ class Connector:
         self._background.start(restore())
 
     async def _start_setting_level(self, session: ClientSession) -> None:
-        """Set the log level. Some servers never answer this request, so wait only a moment."""
+        """Set the log level. Some servers never answer this request, so wait only briefly."""
         if self.log_level is None:
             return
         setting = self._background.start(self._set_level(session))
@@ -402,7 +403,7 @@ class Connector:
     async def _on_ping_failure(self) -> None:
         if self.session is not None:
             await self.session.connection.close(
-                ConnectionClosed(f"{self.target.name} does not answer pings")
+                ConnectionClosed(f"{self.target.name} is not answering pings")
             )
 
     async def _shut_down_server(self, session: ClientSession) -> None:

@@ -1,11 +1,11 @@
-"""The half of a client that sends requests of any method, until they are answered.
+"""The part of a client that sends requests and handles retries and the server's questions.
 
     request ─→ rounds ─→ attempts ─→ extensions, middleware ─→ the cache, or the server
                 │         └→ the connection broke, or the server is busy: try again, if that is safe
                 │            and time is left
                 └→ the server asks a question: the callbacks answer, and the request is sent again
 
-The other half, `client.py`, has the methods that users call: one for each request of the protocol.
+The other part, `client.py`, contains the methods that users call: one for each protocol request.
 """
 
 import asyncio
@@ -98,7 +98,7 @@ class Requester:
 
     @property
     def capabilities(self) -> ServerCapabilities:
-        """What the server offers; empty if the client is not connected."""
+        """The capabilities of the server; empty if the client is not connected."""
         session = self._connector.session
         return session.server_capabilities if session else ServerCapabilities()
 
@@ -121,26 +121,26 @@ class Requester:
         fresh: bool = False,
         manual: bool = False,
     ) -> Any:
-        """Send any request of the protocol or of an extension, by name, and return its result.
+        """Send any request that the protocol or an extension defines, and return its result.
 
         Args:
             method: The name of the method, such as `"tools/list"`.
             params: The params: a mapping in wire form, or the method's params type.
             timeout: Seconds to wait for the answer (default: the client's `timeout`).
-            on_progress: Called with each progress update of this request.
+            on_progress: Called with each progress update for this request.
             safe: Whether the request may be sent again if the connection breaks after it was sent.
             fresh: Ask the server even if a cached answer is still valid.
             manual: Whether you answer the server's questions yourself, instead of the callbacks. If
-                so, you get an InputRequiredResult, and send the next request with
+                so, you receive an InputRequiredResult and send the next request with
                 `input_responses` and `request_state`.
 
         Raises:
-            MethodNotFound: No revision and no extension of this client has this method.
+            MethodNotFound: Neither the protocol nor an extension of this client has this method.
         """
         row = self.extensions.extension_method(method, stateless=True) or METHODS.get(method)
         if row is None:
             raise MethodNotFound(
-                f"No revision and no extension of this client has a method {method!r}"
+                f"Neither the protocol nor an extension of this client has a method {method!r}"
             )
         if isinstance(params, Mapping):
             params = decode(ANY.encode(params), row.params)
@@ -150,7 +150,7 @@ class Requester:
         return result if manual else await self._finish_extension_result(params, result)
 
     async def _finish_extension_result(self, params: Any, result: Any) -> Any:
-        """Resolve a result whose kind an extension defines to the final result."""
+        """Resolve a result of a type that an extension defines to the final result."""
         kind = self.extensions.kind_of(result)
         return result if kind is None else await kind.finish(self, params, result)
 
@@ -164,7 +164,7 @@ class Requester:
         fresh: bool = False,
         manual: bool = False,
     ) -> Any:
-        """Send a request and answer the server's questions until it returns something else."""
+        """Send a request, and answer the server's questions until it returns a result."""
         limit = self._connector.timeout if timeout is None else timeout
         on_progress = on_progress or self._on_progress
         rounds = 0
@@ -198,8 +198,8 @@ class Requester:
         safe: bool,
         fresh: bool,
     ) -> tuple[ClientSession, Any]:
-        """Send one request; if the connection breaks, or the server asks to wait, send it again if
-        that is safe and time is left."""
+        """Send one request. If the connection breaks or the server asks the client to wait, send it
+        again if that is safe and time remains."""
         deadline, left = monotonic() + timeout, timeout
         pauses = attempts = 0
         failed_on: ClientSession | None = None
@@ -251,7 +251,9 @@ class Requester:
         revision = session.agreed_revision
         row = self.extensions.extension_method(method, revision.stateless) or METHODS.get(method)
         if row is None:
-            raise MethodNotFound(f"There is no {method} in revision {revision.version}")
+            raise MethodNotFound(
+                f"The method {method!r} is not supported in revision {revision.version}"
+            )
         if row.params is CallToolParams and params.task is not None:
             row, on_progress = CALL_AS_TASK, None  # progress continues after the call
         ask = partial(self._cache.request, session, fresh) if row.cacheable else session.request
@@ -279,12 +281,12 @@ class Requester:
             params: The params: a mapping in wire form, or the method's params type.
 
         Raises:
-            MethodNotFound: No extension of this client has this notification, or the server does
-                not support the extension.
+            MethodNotFound: No extension of this client defines this notification, or the server
+                does not support the extension.
         """
         row = self.extensions.extension_method(method, stateless=True)
         if row is None or row.result is not None:
-            raise MethodNotFound(f"No extension of this client has a notification {method!r}")
+            raise MethodNotFound(f"No extension of this client defines the notification {method!r}")
         if isinstance(params, Mapping):
             params = decode(ANY.encode(params), row.params)
         (await self._connector.get_session()).notify(method, params)

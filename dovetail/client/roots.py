@@ -1,10 +1,10 @@
 """The directories and files that a server may work in.
 
-A root is given as a path, as a `file://` URI or as a Root. A path is on this machine: links and
-`..` are resolved, and it must exist. A URI is passed on unchanged, because it may name a place that
-only the server can see; its path must be absolute, on this host and without `..`. In both cases, a
-root that existed and is gone is dropped, and the server is notified. There is no polling: a client
-checks the roots when the server asks for them, and occasionally when it sends a request.
+A root is given as a path, as a `file://` URI or as a Root. A path must exist on this machine; links
+and `..` are resolved. A URI is passed on unchanged, because it may name a place that only the
+server can access. Its path must be absolute, on this host and without `..`. In both cases, a root
+that is deleted later is dropped, and the server is notified. There is no polling: a client checks
+the roots when the server asks for them, and occasionally when it sends a request.
 """
 
 import asyncio
@@ -30,9 +30,9 @@ _CONTROLS = re.compile(r"[\x00-\x20\x7f]")
 
 
 MIN_CHECK_INTERVAL_SECONDS = 5.0
-"""The minimum time between two checks by requests."""
+"""The minimum time between two checks that requests trigger."""
 CHECK_TIMEOUT_SECONDS = 1.0
-"""The maximum time to wait for a check: a mount may hang."""
+"""The maximum time to wait for a check, because a mounted file system may hang."""
 
 
 class Roots(list[Root]):
@@ -45,13 +45,13 @@ class Roots(list[Root]):
         self.replace(roots)
 
     def replace(self, roots: Iterable[Any]) -> None:
-        """Replace all roots. If one of them is not valid, nothing changes."""
+        """Replace all roots. If a root is not valid, nothing changes."""
         self[:] = [parse_root(root) for root in roots]
         self._seen = _existing({root.uri for root in self})
 
     async def drop_missing(self, changed: Callable[[], None], *, if_due: bool = False) -> None:
-        """Drop the roots that existed and are gone, and call `changed`. With `if_due`, do nothing
-        if the last check was recent."""
+        """Drop the roots that existed earlier but no longer do, and call `changed`. With `if_due`,
+        do nothing if the last check was recent."""
         pause = MIN_CHECK_INTERVAL_SECONDS if if_due else 0.0
         if self._check is None or (self._check.done() and monotonic() - self._checked_at >= pause):
             uris, self._checked_at = {root.uri for root in self}, monotonic()
@@ -93,7 +93,7 @@ def parse_root(value: Any) -> Root:
                 f"{str(value)!r} is not a root: {getattr(problem, 'strerror', None) or problem}"
             ) from None
         return Root(path.as_uri(), path.name or None)
-    raise ConfigError(f"{value!r} is not a root: give a path or a file:// URI")
+    raise ConfigError(f"{value!r} is not a root: pass a path or a file:// URI")
 
 
 def _check_uri(root: Root) -> Root:
@@ -104,14 +104,14 @@ def _check_uri(root: Root) -> Root:
         raise ConfigError(f"{root.uri!r} is not a root: {problem}") from None
     path = unquote(parts.path)
     flaws = {
-        "give a path or a file:// URI": parts.scheme != "file"
+        "pass a path or a file:// URI": parts.scheme != "file"
         or not root.uri.lower().startswith("file://"),
         "a root must be on this machine": not is_local_file_host(parts.netloc),
         "its path must be absolute": not path.startswith("/"),
         "its path must not contain ..": ".." in re.split(r"[/\\]", path),
         "it contains control characters or spaces": _CONTROLS.search(root.uri) is not None
         or "\0" in path,
-        "a file URI has no query or fragment": bool(parts.query or parts.fragment),
+        "it must not have a query or fragment": bool(parts.query or parts.fragment),
     }
     for flaw, present in flaws.items():
         if present:

@@ -6,11 +6,11 @@ API.
     Client(target, on_sample=on_sample)
 
 Nearly every model is available through one of two APIs, OpenAI's or Anthropic's. A `ModelApi`
-describes the endpoint, the header for the key, the format of a request and how to read a reply. The
+describes the endpoint, the header for the key, the request format and how to read a reply. The
 rest is shared: `choose_model` picks the model, each content block is translated, and the reply is
 translated back, with the protocol's stop reasons. Content that an API cannot represent, such as
 audio for a text-only model, is refused before anything is sent. A server's `metadata` is not passed
-on: it would let the server set any option of the API at the user's expense.
+on, because it would let the server set any API option at the user's expense.
 
 The key is sent only to the API's own origin, over TLS or to this machine, and never appears in an
 error.
@@ -18,10 +18,11 @@ error.
 **Choosing a model.** A server does not know which models are available; it can only state
 preferences. Hints come first, in the server's order. A hint is a substring of a name, regardless of
 case. The first hint that matches any model narrows the choice to the models it matches. Without a
-matching hint, all models are considered. Among the remaining models, the priorities decide: how
-much a low price, speed and intelligence matter, each from 0 to 1, weighed against the traits of
-each model. The best model wins; in a tie, the one listed first. So the order of the list is the
-client's own preference, and the same request always gets the same model.
+matching hint, all models are considered. Among the remaining models, the priorities decide. They
+say how much a low price, speed and intelligence matter, each from 0 to 1, and are weighed against
+the traits of each model. The best model is chosen; in a tie, the model listed first. The order of
+the list therefore expresses the client's preference, and the same request always selects the same
+model.
 https://modelcontextprotocol.io/specification/2026-07-28/client/sampling#model-preferences
 """
 
@@ -66,15 +67,15 @@ OPENAI_AUDIO_FORMATS = {
 
 
 class Model(Struct, frozen=True):
-    """A model that a sampler can use. Each trait is from 0 to 1.
+    """A model that a sampler can use. Each trait is a number from 0 to 1.
 
     Args:
         name: The model's name in the API.
         cost: How expensive it is; 1 is the most expensive (default: 0.5).
         speed: How fast it is (default: 0.5).
         intelligence: How capable it is (default: 0.5).
-        aliases: Other names that a server's hint may match, such as its family or a model of
-            another vendor that it replaces.
+        aliases: Other names that a server's hint may match, such as the model family or another
+            vendor's model that this one replaces.
     """
 
     name: str
@@ -169,7 +170,7 @@ class Sampler:
     """An `on_sample` callback that asks a model over HTTP."""
 
     tools = True
-    """Declares `sampling.tools`: the model can be given tools."""
+    """Declares `sampling.tools`, because the model can use tools."""
 
     def __init__(
         self,
@@ -282,7 +283,7 @@ def _endpoint(base_url: str, path: Callable[[str], str], key: str | None) -> str
         )
     if key is not None and not is_confidential(base_url):
         raise ConfigError(
-            f"base_url={base_url!r}: an API key is only sent over https, or to localhost"
+            f"base_url={base_url!r}: an API key is sent only over https or to localhost"
         )
     return f"{parts.scheme}://{parts.netloc}{path(parts.path.rstrip('/'))}"
 
@@ -435,8 +436,8 @@ def _openai_assistant_message(blocks: Sequence[SamplingContent]) -> Json:
 
 
 def _openai_parts(blocks: Sequence[SamplingContent]) -> str | list[Json]:
-    """Translate a user message. A single text stays a plain string, because some of these APIs
-    accept nothing else."""
+    """Translate a user message. A message that is only text stays a plain string, because some of
+    these APIs accept nothing else."""
     if len(blocks) == 1 and isinstance(blocks[0], TextContent):
         return blocks[0].text
     return [_openai_part(block) for block in blocks]

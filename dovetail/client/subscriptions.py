@@ -1,11 +1,13 @@
 """The subscriptions of a client, in both eras, behind one interface.
 
-Handshake era: `resources/subscribe` once for each URI; list changes are sent without a request, and
-so are updates in the draft dialect.
-Stateless era: one stream (`subscriptions/listen`) for each subscription, whose notifications carry
-the stream's id. When a new connection opens, everything is subscribed again. A stream that ends
-while the connection stays open, as happens over HTTP when a server restarts, is opened again too. A
-stream that fails repeatedly or is refused is abandoned.
+- In the handshake era, `resources/subscribe` is sent once for each URI. List changes, and updates
+  in the draft dialect, arrive without a request.
+- In the stateless era, each subscription has one stream (`subscriptions/listen`), and its
+  notifications carry the stream's id.
+
+When a new connection opens, everything is subscribed again. A stream is also opened again if it
+ends while the connection stays open, as happens over HTTP when a server restarts. A stream that
+fails repeatedly or is refused is abandoned.
 """
 
 import asyncio
@@ -63,7 +65,7 @@ class Subscription(Struct, eq=False):
 
     @property
     def subject(self) -> str:
-        """What is watched, for messages: a URI, or the kind of list."""
+        """The subject of the subscription, for messages: a URI, or the kind of list."""
         return self.uri or self.kind
 
     def __await__(self) -> Generator[Any, None, "Subscription"]:
@@ -119,8 +121,8 @@ class Subscriptions:
         return handle
 
     async def wait_until_active(self, handle: Subscription) -> Subscription:
-        """Wait until a subscription is active. Connect first, unless it watches the client's own
-        state."""
+        """Wait until a subscription is active. Connect first, unless the subscription watches the
+        client's own state."""
         if handle.kind != "state":
             await self._connector.get_session()
         if handle.ready is not None:
@@ -141,13 +143,13 @@ class Subscriptions:
                 await self._request("resources/unsubscribe", UriParams(uri=handle.uri))
 
     def cancel_all(self) -> None:
-        """Cancel all streams, because the client closes."""
+        """Cancel all streams because the client is closing."""
         for handle in self._subscriptions:
             if handle.task is not None:
                 handle.task.cancel()
 
     async def restore(self, session: ClientSession) -> None:
-        """Subscribe to everything again, on a new connection."""
+        """Subscribe to everything again on a new connection."""
         if session.agreed_revision.stateless:
             for handle in self._subscriptions:
                 if handle.kind != "state":
@@ -170,7 +172,7 @@ class Subscriptions:
                 log.warning("Could not subscribe to %s again: %s", uri, error)
 
     def on_notification(self, method: str, params: Any) -> None:
-        """Call the callbacks that a notification is for."""
+        """Call the callbacks for a notification."""
         stream = (params.meta or {}).get(SUBSCRIPTION_ID)
         if method == ACKNOWLEDGED:
             for handle in self._subscriptions:
@@ -186,7 +188,7 @@ class Subscriptions:
     def _acknowledged(
         self, handle: Subscription, ready: "asyncio.Future[None]", granted: SubscriptionFilter
     ) -> None:
-        """Mark a stream as active; fail if the server did not grant what was requested."""
+        """Mark a stream as active; fail if the server did not grant the request."""
         field = "resource_subscriptions" if handle.uri else f"{handle.kind}_list_changed"
         if getattr(granted, field):
             ready.set_result(None)
@@ -228,7 +230,7 @@ class Subscriptions:
         assert ready is not None
         failures = 0
         ended: DovetailError = ConnectionClosed(
-            "The subscription stream ended before the server confirmed it"
+            "The stream ended before the server confirmed the subscription"
         )
         try:
             while failures <= self._connector.limits.restarts:
@@ -270,7 +272,7 @@ class Subscriptions:
 
 
 def _has_requests(session: ClientSession) -> bool:
-    """Return whether a client must request updates. In the draft dialect, every client gets
+    """Return whether a client must request updates. In the draft dialect, every client receives
     them."""
     return "resources/subscribe" in session.agreed_revision.methods
 

@@ -1,9 +1,9 @@
-"""Turn a client's target into a channel.
+"""Convert a client's target to a channel.
 
-A target is one of: a Server object, a channel, a URL, a command (list), a script (`server.py`), an
-object in Python code (`server.py:orders`, `shop.servers:orders`), an `mcp.json` (path or dict). It
+A target is a Server object, a channel, a URL, a command (list), a script (`server.py`), an object
+in Python code (`server.py:orders`, `shop.servers:orders`), or an `mcp.json` file (path or dict). It
 becomes a `Target`: a name for messages, and a function that opens a new channel each time it is
-called. So a server that died can be started or reached again.
+called, so that a server that died can be started or reached again.
 """
 
 import logging
@@ -27,7 +27,7 @@ log = logging.getLogger("dovetail.client")
 
 URL_SCHEMES = ("http", "https", "ws", "wss")
 SCRIPT_RUNNERS = {".js": ["node"], ".mjs": ["node"], ".ts": ["npx", "tsx"]}
-"""The command that runs a script that is not Python, by its suffix."""
+"""The command that runs a script in another language, by file suffix."""
 
 
 class Target(Struct, frozen=True, eq=False):
@@ -36,7 +36,7 @@ class Target(Struct, frozen=True, eq=False):
     name: str
     open: Callable[[], Awaitable[Channel]]
     can_reopen: bool = True
-    """Whether the target can be opened again, which a `Channel` cannot."""
+    """Whether the target can be opened again. A `Channel` cannot."""
     era_key: str | None = None
     """The key under which the server's era is remembered."""
     cache_key: Any = None
@@ -45,30 +45,30 @@ class Target(Struct, frozen=True, eq=False):
     credentials: Credentials | None = None
     """The credentials that the client authenticates with."""
     timeout: float | None = None
-    """Seconds to wait for each answer, if the configuration says so."""
+    """Seconds to wait for each answer, if the configuration sets this timeout."""
     open_timeout: float | None = None
-    """Seconds to wait for the connection to open, if the configuration says so."""
+    """Seconds to wait for the connection to open, if the configuration sets this timeout."""
 
     @property
     def is_remote(self) -> bool:
-        """Whether the server is at a URL, so that somebody else restarts it."""
+        """Whether the server is at a URL, so this client does not start it."""
         return self.cache_key is not None
 
 
 class ConnectOptions(Struct, frozen=True, eq=False):
-    """How to start or reach a server: the options of `Client` that concern its target."""
+    """How to start or reach a server: the `Client` options that concern its target."""
 
     limits: Limits
     server: str | None
-    """Which server of an `mcp.json` to use."""
+    """The server to use from an `mcp.json` file."""
     env: Mapping[str, str] | None
     cwd: str | Path | None
     on_stderr: Callable[[str], None] | None
     headers: Mapping[str, str] | None
     """HTTP headers, which are sent only to the origin of the URL."""
     verify: Any
-    """Which TLS certificates to trust: True for the system's authorities, a path, an SSLContext;
-    False for any."""
+    """Which TLS certificates to trust: True for the system's authorities, a path to a CA file, an
+    SSLContext, or False for any certificate."""
     proxy: str | None
     """The URL of an HTTP proxy, which overrides the environment."""
     long_polling: bool
@@ -76,7 +76,7 @@ class ConnectOptions(Struct, frozen=True, eq=False):
     auth: Any
     """Credentials, or a bearer token."""
     shown: str | None = None
-    """What messages call the URL, if it contains values that must not be shown."""
+    """The name for the URL in messages, if the URL contains values that must not be shown."""
 
 
 def resolve_target(target: Any, options: ConnectOptions) -> Target:
@@ -84,7 +84,8 @@ def resolve_target(target: Any, options: ConnectOptions) -> Target:
     resolved = _resolve(target, options)
     if options.auth is not None and resolved.cache_key is None:
         raise ConfigError(
-            f"auth= is for a URL, but the target is {resolved.name}, which needs no credentials"
+            f"auth= applies only to a URL, but the target is {resolved.name}, which needs "
+            "no credentials"
         )
     return resolved
 
@@ -101,8 +102,8 @@ def _resolve(target: Any, options: ConnectOptions) -> Target:
     if isinstance(target, str | Path):
         return _from_string(str(target), options)
     raise ConfigError(
-        f"{target!r} is not a target: pass a URL, a script, a command as a list, an mcp.json, "
-        "a Server or a channel"
+        f"{target!r} is not a target: pass a URL, a script, a command as a list, an mcp.json "
+        "file, a Server or a channel"
     )
 
 
@@ -118,22 +119,22 @@ def _from_string(text: str, options: ConnectOptions) -> Target:
         return _from_config(chosen, options, text)
     if path.suffix in SCRIPT_RUNNERS:
         if not path.is_file():
-            raise ConfigError(f"There is no file {text}")
+            raise ConfigError(f"The file {text} does not exist")
         command = [*SCRIPT_RUNNERS[path.suffix], str(path.absolute())]
         return _from_command(command, options, text)
     if not text.strip():
         raise ConfigError("The target is empty")
     raise ConfigError(
-        f"{text!r} is not a URL, script, module:object or mcp.json; pass a command as a list: "
+        f"{text!r} is not a URL, script, module:object or mcp.json file; pass a command as a list: "
         f"{text.split()!r}"
     )
 
 
 def _from_config(chosen: config.ChosenServer, options: ConnectOptions, where: str = "") -> Target:
-    """Resolve a server of an `mcp.json`. The client's options take precedence.
+    """Resolve a server from an `mcp.json` file. The client's options take precedence.
 
-    Messages call a server process by its name in the file, and do not show the part of a URL that
-    has variables: arguments and URLs may contain secrets.
+    Because arguments and URLs may contain secrets, messages use the name in the file for a server
+    process, and do not show the part of a URL that contains variables.
     """
     server, written = chosen.config, chosen.written
     if server.url is not None:
@@ -152,8 +153,8 @@ def _from_config(chosen: config.ChosenServer, options: ConnectOptions, where: st
 
 
 def _hide_path(url: str, written: str) -> str:
-    """Return what to show of a URL whose variables were filled in: its origin, or, if it has none,
-    the URL as it is written."""
+    """Return the part of a URL that is safe to show after its variables are filled in: its origin
+    or, if it has none, the URL as written in the file."""
     origin = re.match(r"[a-zA-Z]+://[^/?#@\s]+(?=[/?#]|$)", url)
     return f"{origin[0]}/…" if origin else written
 
@@ -182,7 +183,7 @@ def _from_command(
 
 
 def _auth_from_config(chosen: "str | config.AuthConfig | None") -> Any:
-    """Return the `auth` of a configuration in the form that `Client(auth=…)` accepts."""
+    """Return the `auth` field of a configuration in the form that `Client(auth=…)` accepts."""
     if chosen != "oauth" and not isinstance(chosen, config.AuthConfig):
         return chosen
     from ..auth import OAuth
@@ -191,7 +192,7 @@ def _auth_from_config(chosen: "str | config.AuthConfig | None") -> Any:
 
 
 def _bind_credentials(url: str, options: ConnectOptions, peers: Any) -> Credentials | None:
-    """Return the credentials bound to this URL. An Authorization header that the user gave takes
+    """Return the credentials bound to this URL. An Authorization header from the user takes
     precedence."""
     auth = options.auth
     if auth is None or any(name.lower() == "authorization" for name in options.headers or ()):
@@ -213,7 +214,7 @@ def _bind_credentials(url: str, options: ConnectOptions, peers: Any) -> Credenti
         )
     if not is_confidential(url):
         raise ConfigError(
-            f"{options.shown or shown_url(url)}: credentials are only sent over https, or to "
+            f"{options.shown or shown_url(url)}: credentials are sent only over https or to "
             "localhost. Use an https URL."
         )
     fetch = fetcher(peers, getattr(auth, "named", ()), verify=options.verify, proxy=options.proxy)

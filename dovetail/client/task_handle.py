@@ -1,8 +1,8 @@
-"""Wait for one task of a server: poll, pause and poll again until it is over.
+"""Wait for one task on a server: poll, pause and poll again until the task is over.
 
-A poll that fails because the connection broke, or because the server is busy, is repeated: polling
-is safe. A question is asked only once per key, however often the server repeats it, and its answer
-is kept until the server has accepted it. A notification saves a poll, but nothing relies on
+A poll that fails because the connection broke, or because the server is busy, is repeated, because
+polling is safe. A question is asked only once per key, however often the server repeats it, and its
+answer is kept until the server has accepted it. A notification saves a poll, but nothing relies on
 notifications. The requests to the server are in `tasks.py`.
 """
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from .tasks import RemoteTasks
 
 MIN_POLL_SECONDS, MAX_POLL_SECONDS = 0.05, 86400.0
-"""Bounds on the interval that a server proposes. Clients must respect it, so the upper bound is
-only the longest interval that every timer supports."""
+"""Bounds on the interval that a server proposes. Clients must respect this interval, so the upper
+bound is only the longest interval that every timer supports."""
 FIRST_POLL_SECONDS, POLL_GROWTH, SLOW_POLL_SECONDS = 0.1, 1.5, 5.0
 """The first interval, the growth factor and the longest interval, if a server proposes none."""
 
@@ -37,18 +37,18 @@ class TaskUpdate(Struct, frozen=True):
     status: str
     """"working", "input_required", "completed", "failed" or "cancelled"."""
     message: str | None = None
-    """The status message of the server."""
+    """The status message from the server."""
     progress: float | None = None
     """The progress so far, in the core form (2025-11-25)."""
     total: float | None = None
-    """The total that progress counts towards, if it is known."""
+    """The value of `progress` when the work is complete, if it is known."""
     questions: tuple[str, ...] = ()
     """The keys of unanswered questions, in the extension form."""
 
 
 class WaitDeadline:
-    """How long to wait for a task: seconds without news, and seconds in total. The time that a user
-    takes to answer a question does not count."""
+    """How long to wait for a task: seconds without an update, and seconds in total. The time that a
+    user takes to answer a question does not count."""
 
     def __init__(self, silence: float | None, total: float | None) -> None:
         self._silence, self._total = silence, total
@@ -56,7 +56,7 @@ class WaitDeadline:
         self.timeout: asyncio.Timeout | None = None
 
     def extend(self, state: DetailedTask | None) -> None:
-        """Restart the time without news. It does not run while the task waits for answers."""
+        """Restart the timer for updates. It does not run while the task waits for answers."""
         if self.timeout is None:
             return
         ends = [] if self._end is None else [self._end]
@@ -77,27 +77,27 @@ class WaitDeadline:
     def __str__(self) -> str:
         if self._silence is None:
             return f"after {self._total:g} s"
-        return f"after {self._silence:g} s without news"
+        return f"after {self._silence:g} s without an update"
 
 
 class TaskHandle:
-    """A task of a server, from `client.start_tool(…)` or `client.task(id)`.
+    """A task on a server, from `client.start_tool(…)` or `client.task(id)`.
 
     Its `id` is all you need to return to the task later, even from another process. If the server
-    answered at once, there is no task: the id is empty, and `over` is true.
+    answered directly, there is no task: the id is empty, and `over` is true.
 
     Args:
         tasks: The tasks of the client.
-        id: The id of the task; empty if the server answered at once.
+        id: The id of the task; empty if the server answered directly.
         manual: Whether questions are answered by `answer` rather than by the callbacks.
-        result: The result, if the server answered at once.
+        result: The result, if the server answered directly.
     """
 
     def __init__(
         self, tasks: "RemoteTasks", id: str, manual: bool = False, result: ToolResult | None = None
     ) -> None:
         self.id = id
-        """The id of the task; empty if the server answered at once."""
+        """The id of the task; empty if the server answered directly."""
         self.tool = ""
         """The name of the tool, if it is known, so that the result can be checked."""
         self.update = TaskUpdate("working" if result is None else "completed")
@@ -131,8 +131,8 @@ class TaskHandle:
         return self.update
 
     async def updates(self) -> AsyncGenerator[TaskUpdate, None]:
-        """Yield the state of the task, then each change until it is over. Its questions are
-        answered along the way."""
+        """Yield the state of the task, then each change until the task is over. Questions are
+        answered in the meantime."""
         last: TaskUpdate | None = None
         async with aclosing(self._follow(WaitDeadline(None, None))) as changes:
             async for update in changes:
@@ -143,7 +143,8 @@ class TaskHandle:
     async def result(
         self, timeout: float | None = None, *, raise_on_error: bool = True
     ) -> ToolResult:
-        """Wait for the result of the tool. The task continues if this is cancelled or times out.
+        """Wait for the result of the tool. The task continues if this method is cancelled or times
+        out.
 
         Args:
             timeout: Seconds to wait; None waits without limit. The time that a user takes to answer
@@ -152,7 +153,7 @@ class TaskHandle:
                 result with `is_error`.
 
         Raises:
-            TimedOut: The task did not end in time.
+            TimedOut: The task did not end within the timeout.
             TaskCancelled: The task was cancelled.
             NotFound: The task does not exist, or the server has deleted it.
         """
@@ -160,24 +161,23 @@ class TaskHandle:
         return self._tasks.check_result(self.tool, result, raise_on_error)
 
     async def cancel(self) -> None:
-        """Ask the server to cancel the task, which may still end in another way. Do nothing if it
-        is already over."""
+        """Ask the server to cancel the task. Do nothing if the task is already over. The task may
+        still complete or fail."""
         if not self.over:
             await self._tasks.cancel(self.id)
 
     async def questions(self) -> dict[str, AnyRequest]:
-        """Return the unanswered questions of the task by key, as the callbacks would receive
-        them."""
+        """Return the task's unanswered questions by key, as the callbacks would receive them."""
         await self.status()
         session = await self._tasks.connector.get_session()
         return self._tasks.connector.callbacks.describe_requests(self._new_questions(), session)
 
     async def answer(self, key: str, value: Any) -> None:
-        """Answer a question of a task that was started with `manual=True`.
+        """Answer a question from a task that was started with `manual=True`.
 
         Args:
             key: The key of the question, from `questions` or `TaskUpdate.questions`.
-            value: What `on_elicit` or `on_sample` would return.
+            value: The value that `on_elicit` or `on_sample` would return.
 
         Raises:
             NotFound: The task has no question with this key.
@@ -208,7 +208,7 @@ class TaskHandle:
         return poll_interval(self._state, self._polls)
 
     def _on_state(self, state: DetailedTask) -> None:
-        """Record a new state, from a poll or a notification, unless the task is already over."""
+        """Record a new state from a poll or a notification, unless the task is already over."""
         if self.over:
             return
         before, self._state = self._state, state
@@ -251,7 +251,7 @@ class TaskHandle:
         except TimeoutError:
             if deadline.timeout is None or not deadline.timeout.expired():
                 raise
-            last = f"; its last message: {self.update.message}" if self.update.message else ""
+            last = f"; its last message was: {self.update.message}" if self.update.message else ""
             raise TimedOut(
                 f"Task {self.id} is still {self.update.status} {deadline}{last}"
             ) from None
@@ -383,8 +383,8 @@ class TaskHandle:
 
 
 def poll_interval(state: DetailedTask | None, polls: int) -> float:
-    """Return the seconds until the next poll: what the server proposes, within bounds, with jitter
-    so that clients do not poll at the same moment."""
+    """Return the seconds until the next poll: the interval that the server proposes, within bounds,
+    with jitter so that clients do not all poll at the same time."""
     proposed = state.poll_interval_ms if state is not None else None
     if proposed is None:
         seconds = min(SLOW_POLL_SECONDS, FIRST_POLL_SECONDS * POLL_GROWTH ** min(polls, 20))

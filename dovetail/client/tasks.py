@@ -5,13 +5,12 @@
                      └→ it asks: the callbacks answer, as for any question, and the answers are sent
 
 Both forms work this way. In the extension form, the state of a task contains its questions
-and its outcome, and answers are sent with `tasks/update`. In the core form of the handshake era,
-`tasks/result` stays open during the polling, so that questions can arrive, and returns the result.
-A notification saves a poll, but nothing relies on notifications.
+and its outcome, and answers are sent with `tasks/update`. In the core form (handshake era),
+`tasks/result` stays open while the client polls, so that questions can arrive, and then returns the
+result. A notification saves a poll, but nothing relies on notifications.
 
-`call_tool` cancels the task if it stops waiting. A `TaskHandle` (`task_handle.py`) leaves that to
-its user.
-https://modelcontextprotocol.io/seps/2663-tasks-extension
+`call_tool` cancels the task if it stops waiting. A `TaskHandle` (`task_handle.py`) lets its user
+decide. https://modelcontextprotocol.io/seps/2663-tasks-extension
 https://modelcontextprotocol.io/specification/2025-11-25/basic/utilities/tasks
 """
 
@@ -77,7 +76,7 @@ CALL_AS_TASK = Method("tools/call", "client", CallToolParams, TaskOrResult, "too
 
 
 class RemoteTasks:
-    """The tasks of the server that one client has started or follows."""
+    """The server's tasks that one client has started or follows."""
 
     def __init__(
         self,
@@ -89,7 +88,7 @@ class RemoteTasks:
         self.connector, self.limits, self.check_result = connector, connector.limits, check_result
         self._request, self._enabled = request, enabled
         self._handles: WeakValueDictionary[str | int, TaskHandle] = WeakValueDictionary()
-        """Handles by the id of the task, and by its progress token."""
+        """Handles by task id and by progress token."""
         self._cancelling = TaskSet()
         self.extension = Extension(
             id=EXTENSION,
@@ -127,7 +126,7 @@ class RemoteTasks:
     def started(
         self, result: ToolResult | CreateTaskResult, token: str = "", manual: bool = False
     ) -> TaskHandle | None:
-        """Return the handle of the task that a call became; None if the call is not a task."""
+        """Return a handle if the server runs the call as a task, and None otherwise."""
         task = result.task if isinstance(result, TaskOrResult) else result
         if not isinstance(task, CoreTask | CreateTaskResult):
             return None
@@ -139,7 +138,7 @@ class RemoteTasks:
         return handle
 
     def handle(self, id: str, manual: bool = False) -> TaskHandle:
-        """Return the handle of a task: the same object for as long as it is in use."""
+        """Return the handle for a task: the same object for as long as it is in use."""
         handle = self._handles.get(id)
         if handle is None or handle.manual != manual:
             handle = self._handles[id] = TaskHandle(self, id, manual)
@@ -150,10 +149,10 @@ class RemoteTasks:
     async def wait_as_call(
         self, handle: TaskHandle, timeout: float | None, on_progress: OnProgress | None
     ) -> ToolResult:
-        """Wait for a task as for a call: cancel it if the wait ends early.
+        """Wait for a task as for a call, and cancel the task if the wait ends early.
 
-        Every poll shows that the server is alive, so without a timeout a task may be silent for as
-        long as a call may take.
+        Every poll shows that the server is alive, so without a timeout, a task may go without
+        updates for as long as a call may last.
         """
         total = max(timeout or 0, self.limits.timeout_max)
         nothing: tuple[Any, ...] = (None, None, None)
@@ -175,7 +174,9 @@ class RemoteTasks:
 
     async def _finish_call(self, client: Any, params: Any, created: CreateTaskResult) -> ToolResult:
         if not isinstance(params, CallToolParams):
-            raise InvalidRequest("The server returned a task for a request that cannot become one")
+            raise InvalidRequest(
+                "The server returned a task for a request that cannot run as a task"
+            )
         handle = self.started(created)
         assert handle is not None
         return await self.wait_as_call(handle, None, client._on_progress)
@@ -206,8 +207,9 @@ class RemoteTasks:
     async def background_request(
         self, handle: TaskHandle
     ) -> "AsyncIterator[asyncio.Task[ToolResult] | None]":
-        """Run the request that accompanies polling. In the core form this is `tasks/result`, which
-        is yielded. Otherwise it is `subscriptions/listen`, if polls are far apart."""
+        """Run the request that accompanies polling. In the core form, this request is
+        `tasks/result`, which is yielded. In the extension form, it is `subscriptions/listen`, if
+        the polls are far apart."""
 
         def on_done(task: "asyncio.Task[Any]") -> None:
             if not task.cancelled():
@@ -224,7 +226,7 @@ class RemoteTasks:
             task.cancel()
 
     async def _fetch_result(self, id: str) -> ToolResult:
-        """Send `tasks/result`, which may take as long as the task does."""
+        """Send `tasks/result`, whose answer may arrive only when the task ends."""
         request = partial(
             self._request, "tasks/result", TaskParams(task_id=id), timeout=self.limits.timeout_max
         )
@@ -238,8 +240,8 @@ class RemoteTasks:
         return await request()  # type: ignore[no-any-return]
 
     async def _listen(self, handle: TaskHandle) -> None:
-        """Subscribe to a task as soon as that saves polls. If that is not possible, polling is
-        enough."""
+        """Subscribe to a task as soon as a subscription would save polls. If the server does not
+        support it, polling is enough."""
         params = ListenParams(notifications=SubscriptionFilter(task_ids=[handle.id]))
         for _ in range(self.limits.restarts):
             while handle._poll_seconds < LISTEN_SECONDS:  # noqa: ASYNC110  (not worth an event)
@@ -355,7 +357,7 @@ def _failure(state: DetailedTask) -> DovetailError:
 
 
 def _as_progress(id: str, update: TaskUpdate, count: int) -> ProgressParams:
-    """Convert an update of a task to progress. Without a number, the progress is the count of
+    """Convert a task update to progress. If the update has no number, the progress is the number of
     updates."""
     return ProgressParams(
         progress_token=id,

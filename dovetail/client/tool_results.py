@@ -1,9 +1,9 @@
 """Check a tool's results against its output schema, and convert their data to a Python type.
 
-`validate="strict"` raises InvalidOutput, `"warn"` (the default) logs, `"off"` skips the check. The
-result is never lost: the error carries it. `"strict"` also checks the arguments before each call,
-refuses to call a tool whose schemas cannot be used, and lists the tools before the first call;
-`"warn"` checks only the tools that are already known. `call_tool("forecast", …,
+`validate="strict"` raises InvalidOutput, `"warn"` (the default) logs a warning, and `"off"` skips
+the check. The result is never lost: the error carries it. `"strict"` also checks the arguments
+before each call, refuses to call a tool whose schemas cannot be used, and lists the tools before
+the first call; `"warn"` checks only the tools that are already known. `call_tool("forecast", …,
 type=Forecast).data` is a `Forecast`.
 """
 
@@ -33,7 +33,8 @@ class ResultValidator:
         self._limits = limits
         self._tools: dict[str, Tool] | None = None
         self._validators: dict[tuple[str, str], Validator | SchemaError] = {}
-        """The compiled schemas, or why they cannot be used, by tool and kind of schema."""
+        """The compiled schemas, or the reasons why they cannot be used, by tool and kind of
+        schema."""
 
     def set_tools(self, tools: list[Tool]) -> None:
         """Remember the tools as they were listed."""
@@ -45,7 +46,7 @@ class ResultValidator:
         self._tools, self._validators = None, {}
 
     async def check_call(self, params: CallToolParams, client: Any) -> None:
-        """Validate a call before it is sent, if the mode is strict. List the tools first, if the
+        """Validate a call before it is sent, if the mode is strict. List the tools first if the
         tool is not known."""
         if self._mode != "strict":
             return
@@ -62,7 +63,8 @@ class ResultValidator:
         assert isinstance(checked, Validator)
         if problems := checked.problems(msgspec.json.decode(params.arguments)):
             raise InvalidParams(
-                f"The arguments of {tool.name} do not match its input schema: {'; '.join(problems)}"
+                f"The arguments for {tool.name} do not match its input schema: "
+                f"{'; '.join(problems)}"
             )
 
     def _find(self, name: str) -> Tool | None:
@@ -112,7 +114,8 @@ class ResultValidator:
         return "; ".join(validator.problems(content)) if validator else ""
 
     def _validator(self, tool: Tool, kind: str) -> Validator | SchemaError | None:
-        """Return the compiled schema of a tool, or why it cannot be used; None if it has none."""
+        """Return the compiled schema of a tool, or the reason why it cannot be used; None if the
+        tool has no schema."""
         schema = tool.input_schema if kind == "input" else tool.output_schema
         if schema is None:
             return None
@@ -138,8 +141,8 @@ class TypedToolResult(ToolResult, Generic[T], kw_only=True):
 
 
 def convert_result(result: ToolResult, type_: Any) -> TypedToolResult[Any]:
-    """Return the result with its data converted. If that fails, raise InvalidOutput, which carries
-    the result."""
+    """Return the result with its data converted. If the conversion fails, raise InvalidOutput,
+    which carries the result."""
     shape = Shape.of(type_)
     try:
         if result.structured_content is None and type_ is not str:

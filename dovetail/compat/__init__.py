@@ -1,12 +1,12 @@
-"""Run servers written for FastMCP or the official SDK: change the import line.
+"""Run servers that were written for FastMCP or the official SDK, with only the import changed.
 
     from dovetail.compat import FastMCP, MCPServer, Context, Image, ToolError
 
-This is a thin layer over `Server` and `Context`, with the names of those libraries, the order of
-their parameters, and their spelling of values (`TextContent(type="text", text=…)`). If Dovetail
-lacks a feature or implements it differently, its option raises ConfigError and its method raises
-AttributeError. The message says what to use instead. No option that affects the behaviour of a
-server is silently ignored. docs/guides/moving.md lists the differences.
+This thin layer over `Server` and `Context` uses the names, the parameter order and the value syntax
+(`TextContent(type="text", text=…)`) of those libraries. If Dovetail lacks a feature or implements
+it differently, its option raises ConfigError and its method raises AttributeError. The message says
+what to use instead. No option that affects the behaviour of a server is silently ignored. See
+docs/guides/moving.md for a list of the differences.
 """
 
 from typing import Any

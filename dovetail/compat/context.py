@@ -22,11 +22,12 @@ else:
     A, B, C = TypeVar("A"), TypeVar("B"), TypeVar("C")
 
 LEVELS: tuple[Any, ...] = (*SEVERITY,)
-"""Not a dict: messages are looked up in it, and they may not be hashable."""
+"""The log levels. This is not a dict, because messages are looked up in it and may not be
+hashable."""
 
 
 class CompatContext(Context[Any], Generic[A, B, C]):
-    """The context of a call, with everything that `dovetail.Context` has.
+    """The context of a call, with all the features of `dovetail.Context`.
 
     Args:
         call: The call to answer.
@@ -57,12 +58,12 @@ class CompatContext(Context[Any], Generic[A, B, C]):
 
     @property
     def client_id(self) -> str | None:
-        """The `client_id` in the `_meta` of the request, if there is one."""
+        """The `client_id` from the request's `_meta`, if there is one."""
         return self.meta.get("client_id")
 
     @property
     def protocol_version(self) -> str:
-        """The revision of the protocol that the client speaks."""
+        """The protocol revision that the client uses."""
         return self.revision
 
     @property
@@ -73,12 +74,12 @@ class CompatContext(Context[Any], Generic[A, B, C]):
     @property
     def request_context(self) -> "CompatContext":
         """This context, which has the attributes of a request context: lifespan_context, session,
-        request_id, meta."""
+        request_id and meta."""
         return self
 
     @property
     def session(self) -> "CompatSession":
-        """The messages that a server can send to its client besides the answer."""
+        """The messages that a server can send to its client in addition to the answer."""
         return CompatSession(self)
 
     def log(
@@ -149,18 +150,18 @@ class CompatContext(Context[Any], Generic[A, B, C]):
     def report_progress(
         self, progress: float, total: float | None = None, message: str | None = None
     ) -> Flush:
-        """Report the progress of the work, if the client asked for reports.
+        """Report progress, if the client asked for progress updates.
 
         Args:
-            progress: How much is done.
-            total: How much there is to do, if known.
-            message: What is being done, for a person to read.
+            progress: How much work is done.
+            total: How much work there is in total, if known.
+            message: A description of the current step, for a person to read.
         """
         return self.progress(progress, total, message)
 
     @must_await
     async def read_resource(self, uri: Any) -> ReadParts:  # type: ignore[override]
-        """Read a resource of the same server.
+        """Read a resource from the same server.
 
         Args:
             uri: The URI of the resource.
@@ -182,7 +183,7 @@ class CompatContext(Context[Any], Generic[A, B, C]):
 
         Args:
             message: The question, for a person to read.
-            response_type: A class with plain fields, a single plain type, or a list of choices.
+            response_type: A class with plain fields, a plain type, or a list of choices.
             schema: The same, under its name in the official SDK.
             **more: `key`, as in `dovetail.Context.elicit`.
         """
@@ -198,7 +199,7 @@ class CompatContext(Context[Any], Generic[A, B, C]):
         """Ask the user to visit a page.
 
         Args:
-            message: Why they should visit the page, for a person to read.
+            message: The reason for the visit, for a person to read.
             url: The URL of the page.
             elicitation_id: Identifies the visit (default: a random id).
             **more: `key`, as in `dovetail.Context.elicit_url`.
@@ -209,7 +210,7 @@ class CompatContext(Context[Any], Generic[A, B, C]):
     async def sample(
         self, messages: "Conversation", *, max_tokens: int = 512, **options: Any
     ) -> "Sampled":
-        """Ask the client's model for the next message of a conversation; its text is `.text`.
+        """Ask the client's model for the next message in a conversation; its text is `.text`.
 
         Args:
             messages: A string, or a list of messages.
@@ -220,8 +221,8 @@ class CompatContext(Context[Any], Generic[A, B, C]):
 
 
 class CompatSession:
-    """The messages that a server can send to its client besides the answer, with the names of the
-    official SDK.
+    """The messages that a server can send to its client in addition to the answer, with the names
+    of the official SDK.
 
     Args:
         context: The context of the call.
@@ -240,7 +241,7 @@ class CompatSession:
     async def create_message(
         self, messages: "Conversation", *, max_tokens: int, **options: Any
     ) -> CreateMessageResult:
-        """Ask the client's model for the next message of a conversation.
+        """Ask the client's model for the next message in a conversation.
 
         Args:
             messages: A string, or a list of messages.
@@ -267,7 +268,7 @@ class CompatSession:
         await self._context.log(level, data, logger=logger)
 
     async def send_resource_updated(self, uri: Any) -> None:
-        """Notify all subscribers of a resource that it changed.
+        """Notify all subscribers of a resource that it has changed.
 
         Args:
             uri: The URI of the resource.
@@ -275,16 +276,16 @@ class CompatSession:
         await self._context.notify_resource_updated(str(uri))
 
     async def send_tool_list_changed(self) -> None:
-        """Notify clients that the tools changed. Sent automatically when one is added or
-        removed."""
+        """Notify clients that the tools have changed. Adding or removing a tool does this
+        automatically."""
         self._context.fastmcp.notify_list_changed("tools")
 
     async def send_resource_list_changed(self) -> None:
-        """Notify clients that the resources changed. Sent automatically when one is added or
-        removed."""
+        """Notify clients that the resources have changed. Adding or removing a resource does this
+        automatically."""
         self._context.fastmcp.notify_list_changed("resources")
 
     async def send_prompt_list_changed(self) -> None:
-        """Notify clients that the prompts changed. Sent automatically when one is added or
-        removed."""
+        """Notify clients that the prompts have changed. Adding or removing a prompt does this
+        automatically."""
         self._context.fastmcp.notify_list_changed("prompts")

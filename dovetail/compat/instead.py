@@ -1,4 +1,4 @@
-"""What to use instead of the methods, options and imports that Dovetail does not have."""
+"""Replacements for the methods, options and imports that Dovetail does not have."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,20 +9,20 @@ INSTEAD = {
     "add_middleware": "pass async functions that accept (call, next) to FastMCP(middleware=[…]): "
                       "docs/guides/middleware.md",
     "as_proxy": "there are no proxies yet",
-    "call_tool": "use Client(server), in the same process: docs/guides/testing.md",
+    "call_tool": "use Client(server) in the same process: docs/guides/testing.md",
     "delete_state": "there is no session state; return a handle instead: "
                     "docs/guides/context.md",
     "disable": "remove_tool() removes a tool and notifies clients",
     "enable": "add_tool() adds a tool and notifies clients",
-    "from_fastapi": "tools are not generated; write those that a model needs",
-    "from_openapi": "tools are not generated; write those that a model needs",
-    "get_prompt": "use Client(server), in the same process: docs/guides/testing.md",
+    "from_fastapi": "tools are not generated; write the tools that a model needs",
+    "from_openapi": "tools are not generated; write the tools that a model needs",
+    "get_prompt": "use Client(server) in the same process: docs/guides/testing.md",
     "get_state": "there is no session state; return a handle instead: docs/guides/context.md",
     "get_tools": "use Client(server).list_tools(): docs/guides/testing.md",
     "import_server": "pass the functions to add_tool() on one server",
     "list_tools": "use Client(server).list_tools(): docs/guides/testing.md",
-    "mount": "pass the functions to add_tool() on one server, or mount the http_app() of each in "
-             "one application",
+    "mount": "pass the functions to add_tool() on one server, or mount each server's "
+             "http_app() in one application",
     "session_id": "there is no session state; return a handle instead: docs/guides/context.md",
     "set_state": "there is no session state; return a handle instead: docs/guides/context.md",
 }  # fmt: skip
@@ -32,38 +32,40 @@ REFUSED = {
     "auth_server_provider": "use auth=Provider(…): docs/guides/protecting-a-server.md",
     "enabled": "use remove_tool()",
     "event_store": "use http_app(events=…): docs/guides/http.md",
-    "exclude_args": "use a Context parameter, or no parameter",
+    "exclude_args": "use a Context parameter instead, or remove the parameter",
     "debug": 'use log_level="DEBUG"',
     "max_request_body_size": "use limits=Limits(http_body=…)",
     "max_sessions": "use limits=Limits(sessions=…)",
     "middleware": "wrap the application that http_app() returns",
-    "mount_path": "use http_app(), mounted in an application of your own",
+    "mount_path": "mount http_app() in your own application",
     "providers": "use add_tool(), add_resource() and add_prompt()",
     "retry_interval": "use limits=Limits(retry=…)",
-    "sampling_handler": "clients without a model raise CannotAsk",
+    "sampling_handler": "sampling raises CannotAsk if the client has no model",
     "security": "a template variable matches a slash only if it is written {+name}",
-    "serializer": "use a tool that returns the text to send",
+    "serializer": "return the text to send from the tool",
     "session_idle_timeout": "use limits=Limits(session_idle=…)",
-    "session_state_store": "return handles; there is no session state: docs/guides/context.md",
+    "session_state_store": "there is no session state; return a handle instead: "
+    "docs/guides/context.md",
     "token_verifier": "use auth=Bearer(…): docs/guides/protecting-a-server.md",
-    "transforms": "name the functions as you want",
+    "transforms": "give the functions the names you want",
     "transport_security": "use run(…, hosts=[…], origins=[…]): docs/guides/http.md",
     "uvicorn_config": "use uvicorn.run(server.http_app(), …)",
-    "version": "a single tool has no version",
+    "version": "individual tools have no version",
 }
 """The replacements for missing options."""
 
 ELSEWHERE = {
     "AuthSettings": "use auth=Bearer(…): docs/guides/protecting-a-server.md",
     "Client": "use `from dovetail import Client`: docs/guides/client.md",
-    "Depends": "call it in the function, or create it in the lifespan: docs/guides/context.md",
+    "Depends": "call the dependency in the function, or create it in the lifespan: "
+    "docs/guides/context.md",
     "Elicit": "call ctx.elicit(…) in the function; it works in every era: docs/guides/asking.md",
     "Middleware": "write an async function that accepts (call, next): docs/guides/middleware.md",
     "Resolve": "call ctx.elicit(…) in the function; it works in every era: docs/guides/asking.md",
     "Tool": "pass functions to add_tool()",
     "TransportSecuritySettings": "use run(…, hosts=[…], origins=[…]): docs/guides/http.md",
 }
-"""The replacements for names that cannot be imported from here."""
+"""The replacements for names that cannot be imported from `dovetail.compat`."""
 
 
 def refuse_options(options: Mapping[str, Any], owner: str) -> None:
@@ -77,7 +79,7 @@ def refuse_options(options: Mapping[str, Any], owner: str) -> None:
 
 
 def missing_attribute(owner: str, name: str) -> AttributeError:
-    """Return the error for a method that does not exist here."""
+    """Return the error for a method that Dovetail does not have."""
     return AttributeError(
         f"dovetail.compat has no {owner}.{name}" + (f": {INSTEAD[name]}" if name in INSTEAD else "")
     )

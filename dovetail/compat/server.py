@@ -49,10 +49,11 @@ SETTINGS: Options = {
     "dependencies": (),
 }
 """The attributes of `settings`, which the constructor accepts as options. The message path has no
-effect, because clients are told where to post messages. The last four have no effect either: two
-components with the same name are always an error, and dependencies are for a command line."""
+effect, because the server tells clients where to post messages. The last four also have no effect:
+two components with the same name are always an error, and dependencies concern only a command
+line."""
 SERVER_OPTIONS = frozenset(Server.__init__.__kwdefaults__ or ()) - {"auth"}
-"""The options of `Server`, which are accepted too."""
+"""The options of `Server`, which are also accepted."""
 
 
 class CompatToolOptions(CommonToolOptions, total=False):
@@ -92,7 +93,7 @@ class FastMCP(Server, metaclass=HintingMeta):
         name: The name of the server (default: "FastMCP").
         instructions: How to use the server; clients may pass it to the model.
         website_url: A page about the server.
-        icons: Icons of the server for clients to show.
+        icons: Icons that clients may show for the server.
         tools: Functions to register as tools.
         auth: The guard that authenticates callers, from `dovetail.auth`.
         mask_error_details: Whether to hide the text of unexpected exceptions from clients.
@@ -104,7 +105,7 @@ class FastMCP(Server, metaclass=HintingMeta):
             host, port, log_level, stateless_http, json_response, streamable_http_path, sse_path, ….
 
     Raises:
-        ConfigError: An option is unknown. The message names what to use instead.
+        ConfigError: An option is unknown. The message says what to use instead.
     """
 
     context_type = CompatContext
@@ -298,7 +299,7 @@ class FastMCP(Server, metaclass=HintingMeta):
     def custom_route(
         self, path: str, methods: list[str], name: str | None = None, include_in_schema: bool = True
     ) -> Callable[[F], F]:
-        """Answer requests to another path with an async function that receives Starlette's request.
+        """Answer requests to another path with an async function that receives a Starlette request.
         These requests are not authenticated.
 
         Args:
@@ -320,7 +321,7 @@ class FastMCP(Server, metaclass=HintingMeta):
         return decorate
 
     def notify_list_changed(self, kind: str) -> None:
-        """Notify clients that a list changed.
+        """Notify clients that a list has changed.
 
         Args:
             kind: "tools", "resources" or "prompts".
@@ -342,7 +343,7 @@ class FastMCP(Server, metaclass=HintingMeta):
         Args:
             transport: "stdio" (the default), "streamable-http" (or "http"), or "sse".
             mount_path: Only "/" is supported.
-            show_banner: False prints nothing at all. There is no banner, but the URL is printed.
+            show_banner: If False, the URL is not printed. There is never a banner.
             **options: host, port, path, log_level, stateless_http, json_response, allowed_hosts,
                 allowed_origins, and the options of `dovetail.Server.run`.
         """
@@ -355,7 +356,7 @@ class FastMCP(Server, metaclass=HintingMeta):
         kind = TRANSPORTS.get(transport or "stdio")
         if kind is None:
             raise ConfigError(
-                f"There is no transport {transport!r}; the transports are {', '.join(TRANSPORTS)}"
+                f"Unknown transport {transport!r}; use one of {', '.join(TRANSPORTS)}"
             )
         level = options.pop("log_level", None) or self.settings.log_level
         if level is not None:
@@ -396,17 +397,17 @@ class FastMCP(Server, metaclass=HintingMeta):
     def http_app(
         self, path: str | None = None, *, transport: str = "http", **options: Any
     ) -> "App":
-        """Return an ASGI application that serves this server. Its `.lifespan` may be passed to the
-        application that mounts it, but need not be.
+        """Return an ASGI application that serves this server. You can pass its `.lifespan` to the
+        application that mounts it, but this is optional.
 
         Args:
-            path: The path of the endpoint (default: "/mcp" or "/sse").
+            path: The endpoint path (default: "/mcp" or "/sse").
             transport: "http" (or "streamable-http"), or "sse".
             **options: stateless_http, json_response, allowed_hosts, allowed_origins, ….
         """
         kind = TRANSPORTS.get(transport)
         if kind not in ("http", "sse"):
-            raise ConfigError(f"There is no application for the transport {transport!r}")
+            raise ConfigError(f"Unknown transport {transport!r}; use 'http' or 'sse'")
         own = self._http_options(kind, None, {"path": path, **options})
         if kind == "sse":
             own |= {"sse": own["path"], "path": "/mcp"}
@@ -433,14 +434,15 @@ class FastMCP(Server, metaclass=HintingMeta):
 
     @property
     def session_manager(self) -> "SessionManager":
-        """An object whose `run()` does nothing: the first request starts everything that is
+        """An object whose `run()` does nothing, because the first request starts everything that is
         needed."""
         return SessionManager()
 
     def _http_options(self, kind: str, mount_path: str | None, options: Options) -> Options:
         if mount_path not in (None, "/"):
             raise ConfigError(
-                "mount_path= is not supported: mount http_app() there in your own application"
+                "mount_path= is not supported: mount http_app() at that path in your own "
+                "application"
             )
         setting = f"{'sse' if kind == 'sse' else 'streamable_http'}_path"
         path = (
@@ -482,7 +484,7 @@ class MCPServer(FastMCP):
         description: What the server is for.
         instructions: How to use the server; clients may pass it to the model.
         website_url: A page about the server.
-        icons: Icons of the server for clients to show.
+        icons: Icons that clients may show for the server.
         version: The version of the server.
         **more: The options of `FastMCP`.
     """
@@ -505,7 +507,7 @@ class MCPServer(FastMCP):
 
 
 class SessionManager:
-    """A replacement for the official SDK's session manager, which the application has to run."""
+    """A replacement for the official SDK's session manager, which an application has to run."""
 
     def run(self) -> AbstractAsyncContextManager[None]:
         """Do nothing."""
@@ -514,8 +516,8 @@ class SessionManager:
 
 @asynccontextmanager
 async def _app_lifespan(app: "App", outer: Any) -> AsyncIterator[None]:
-    """The lifespan of a mounted application. Without it, the first request starts the application
-    and the end of the loop closes it."""
+    """The lifespan of a mounted application. If it is not used, the first request starts the
+    application, and the end of the event loop closes it."""
     await app.start()
     try:
         yield
@@ -530,7 +532,7 @@ def _or_default(value: Any, default: Any) -> Any:
 def _check_callable(function: Any, method: str) -> Callable[..., Any]:
     if callable(function):
         return function  # type: ignore[no-any-return]
-    raise ConfigError(f"{method}() takes a function, not a {type(function).__name__}")
+    raise ConfigError(f"{method}() accepts a function, not a {type(function).__name__}")
 
 
 def _component_options(function: Callable[..., Any], options: Mapping[str, Any]) -> Any:

@@ -1,4 +1,4 @@
-"""Constructors of Dovetail values, with the names and fields of FastMCP and the official SDK."""
+"""Constructors for Dovetail values, with the names and fields of FastMCP and the official SDK."""
 
 import re
 from collections.abc import Callable
@@ -14,8 +14,8 @@ from ..server.tools import make_any_result
 
 
 class WireSpelling(type):
-    """A constructor of a Dovetail type that also accepts the field names of the wire: `type=`,
-    `mimeType=`, `_meta=`."""
+    """A constructor for a Dovetail type that also accepts wire field names: `type=`, `mimeType=`
+    and `_meta=`."""
 
     kind: type
     make: Callable[..., Any]
@@ -42,7 +42,7 @@ def _wire_spelling(kind: type, make: Callable[..., Any] | None = None) -> Any:
 def _make_tool_result(
     content: Any = None, structured_content: Any = None, meta: Any = None
 ) -> tools.ToolResult:
-    """Create a full result: content of any type, or only data, which is also sent as text."""
+    """Create a complete result: content of any type, or only data, which is also sent as text."""
     result = make_any_result(structured_content if content is None else content)
     return tools.ToolResult(
         content=result.content, structured_content=structured_content, meta=meta
@@ -50,7 +50,7 @@ def _make_tool_result(
 
 
 def _make_message(content: Any, role: Literal["user", "assistant"] = "user") -> prompts.Message:
-    """Create a message of a prompt."""
+    """Create a prompt message."""
     return prompts.Message(role, content)
 
 
@@ -77,7 +77,8 @@ AssistantMessage = _wire_spelling(prompts.Message, partial(_make_message, role="
 
 
 def CurrentContext() -> Any:
-    """The default of a Context parameter. The context is always passed."""
+    """The default value of a Context parameter. It is never used, because the context is always
+    passed."""
     return None
 
 
@@ -87,7 +88,7 @@ class CompatImage(Image):
     Args:
         path: The file, which is read when the result is sent.
         data: The bytes, instead of a path.
-        format: The type of the image, such as "png" (default: from the file name).
+        format: The image format, such as "png" (default: from the file name).
         **more: `annotations`, as in `dovetail.Image`.
     """
 
@@ -103,7 +104,7 @@ class CompatAudio(Audio):
     Args:
         path: The file, which is read when the result is sent.
         data: The bytes, instead of a path.
-        format: The type of the audio, such as "wav" (default: from the file name).
+        format: The audio format, such as "wav" (default: from the file name).
         **more: `annotations`, as in `dovetail.Audio`.
     """
 
@@ -123,7 +124,7 @@ class ResourceError(NotFound):
 
 
 class ReadPart(NamedTuple):
-    """One of the contents of a resource: text or bytes."""
+    """One item in the contents of a resource: text or bytes."""
 
     content: str | bytes
     mime_type: str | None
@@ -134,5 +135,5 @@ class ReadParts(list[ReadPart]):
 
     @property
     def contents(self) -> "ReadParts":
-        """This list, for code that expects a result with contents."""
+        """This list itself, for code that expects a result with a `contents` attribute."""
         return self

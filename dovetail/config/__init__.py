@@ -6,19 +6,20 @@
                     "other": {"url": "https://example.org/mcp",
                               "headers": {"Authorization": "Bearer ${TOKEN}"}}}}
 
-`auth` is that of `Client(auth=…)`: `"oauth"` to log in, a token, or an object with the parameters
-of `OAuth`: `{"clientId": "…", "clientSecret": "${SECRET}", "issuer": "…", "scopes": ["…"]}`.
+`auth` has the same meaning as in `Client(auth=…)`: `"oauth"` to log in, a token, or an object with
+the parameters of `OAuth`: `{"clientId": "…", "clientSecret": "${SECRET}", "issuer": "…", "scopes":
+["…"]}`.
 
-Each application (here: host) has its own dialect: other names for the same things, other units,
-other variables, TOML or YAML instead of JSON. A file is read by the rules of its host:
+Each application, called a host here, has its own dialect: different names, units and variables, and
+in some cases TOML or YAML instead of JSON. A file is read according to the rules of its host:
 
     files.py       find, read and write files: JSON with comments, TOML, YAML
     hosts.py       the table of hosts, and how an entry of each becomes ours
     servers.py     the servers of a file, and choosing one of them
     variables.py   `${VAR}` and the like, which are filled in when a server is used
 
-An entry that is not understood affects only itself: it is an error if it is chosen. Messages never
-contain the value of a variable or a value from the file.
+An entry that is not understood does not affect the others: it is an error only if it is chosen.
+Messages never contain the value of a variable or a value from the file.
 """
 
 from .files import SUFFIXES, find, read, write

@@ -1,4 +1,4 @@
-"""The files: where they are, what is in them, and how they are written."""
+"""Find, read and write configuration files."""
 
 from codecs import BOM_UTF8
 from collections.abc import Mapping
@@ -12,14 +12,15 @@ from .servers import ServerConfig, Servers, parse
 
 FILE_NAMES = ("mcp.json", ".mcp.json")
 SUFFIXES = (".json", ".jsonc", ".toml", ".yaml", ".yml")
-"""How the name of a file ends that lists servers."""
+"""The suffixes of files that list servers."""
 REPLACED_FIELDS = ("command", "args", "env", "cwd", "url", "headers", "auth")
-"""What `write` removes from the entry of a server if the new one does not have it."""
+"""The fields that `write` removes from a server's entry if the new configuration does not set
+them."""
 MAX_FILE_BYTES = 16 * 1024 * 1024
 
 
 def find(start: Path | None = None) -> Path | None:
-    """Return the nearest configuration file, from this directory upwards."""
+    """Return the nearest configuration file in this directory or a parent directory."""
     first = (start or Path.cwd()).resolve()
     for folder in (first, *first.parents):
         for name in FILE_NAMES:
@@ -29,7 +30,7 @@ def find(start: Path | None = None) -> Path | None:
 
 
 def read(path: str | Path) -> Servers:
-    """Read the servers of a file, by name. The name of the file says which format it has."""
+    """Read the servers in a file, by name. The file name determines the format."""
     text = _read_text(path)
     decode = {".toml": _decode_toml, ".yaml": _decode_yaml, ".yml": _decode_yaml}
     value = decode.get(Path(path).suffix.lower(), _decode_json)(text, path)
@@ -43,7 +44,7 @@ def _read_text(path: str | Path) -> str:
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
     if len(data) > MAX_FILE_BYTES:
-        raise ConfigError(f"{path} has more than {MAX_FILE_BYTES // 2**20} MiB")
+        raise ConfigError(f"{path} is larger than {MAX_FILE_BYTES // 2**20} MiB")
     try:
         return data.removeprefix(BOM_UTF8).decode()  # some editors write one
     except UnicodeDecodeError as error:
@@ -87,11 +88,13 @@ def _decode_yaml(text: str, path: str | Path) -> Any:
 
 
 def write(path: str | Path, servers: Mapping[str, ServerConfig]) -> None:
-    """Write the servers to a file and keep its other contents. It is replaced atomically."""
+    """Write the servers to a file and keep its other contents. The file is replaced atomically."""
     target = Path(path).resolve()  # keeps a symbolic link
     content = _decode_plain_json(target) if target.exists() else {}
     if not isinstance(content, dict):
-        raise ConfigError(f"{path} is not a JSON object. Move it away, and a new one is written")
+        raise ConfigError(
+            f"{path} is not a JSON object. Move or delete the file to create a new one."
+        )
     before = content.get("mcpServers")
     entries = before if isinstance(before, dict) else {}
     content["mcpServers"] = {
@@ -111,20 +114,22 @@ def write(path: str | Path, servers: Mapping[str, ServerConfig]) -> None:
 
 
 def _decode_plain_json(path: Path) -> Any:
-    """Decode a file that is going to be written again, which would remove its comments."""
+    """Decode a file that will be rewritten, and refuse it if it has comments, which would be
+    lost."""
     text = _read_text(path)
     value = _decode_json(text, path)
     try:
         msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError):
         raise ConfigError(
-            f"{path} has comments or trailing commas, which would be lost. Edit it by hand."
+            f"{path} contains comments or trailing commas, which would be lost. Edit the "
+            "file by hand."
         ) from None
     return value
 
 
 def _to_entry(server: ServerConfig) -> dict[str, Any]:
-    """Return the entry of a server; times are in milliseconds, as in most files."""
+    """Return the entry for a server. Times are in milliseconds, as in most files."""
     entry: dict[str, Any] = msgspec.to_builtins(server)
     for name in ("timeout", "connectionTimeout"):
         if name in entry:
@@ -133,7 +138,7 @@ def _to_entry(server: ServerConfig) -> dict[str, Any]:
 
 
 def _foreign_fields(entry: Any) -> dict[str, Any]:
-    """Return the fields in the entry of a server that do not say how to reach it."""
+    """Return the fields in a server's entry that do not describe how to reach the server."""
     if not isinstance(entry, dict):
         return {}
     return {key: value for key, value in entry.items() if key not in REPLACED_FIELDS}

@@ -1,7 +1,8 @@
-"""The applications whose files are read, and how an entry of each becomes ours.
+"""The applications whose files are read, and how their entries are converted.
 
-To support another host, add a row to `HOSTS`. Most differences are other names for the same thing
-(`ALIASES`), which are read in every file; what only one host has is in its `adapt`.
+To support another host, add a row to `HOSTS`. Most differences are alternative field names
+(`ALIASES`), which are accepted in every file. Differences that concern only one host are handled by
+its `adapt` function.
 """
 
 import re
@@ -22,9 +23,10 @@ ALIASES = {
     "tool_timeout_sec": "timeout",  # Codex
     "startup_timeout_sec": "connectionTimeout",  # Codex
 }
-"""Other names of fields. If several are given, the last in this table counts."""
+"""Alternative field names. If an entry contains several of them, the last in this table takes
+precedence."""
 AUTH_ALIASES = {"CLIENT_ID": "clientId", "CLIENT_SECRET": "clientSecret"}
-"""Other names of the fields of `auth`: Cursor's."""
+"""Alternative names for the fields of `auth`, as used by Cursor."""
 
 # Variables that only some hosts have. Every file may use `${NAME}` and `${env:NAME}`.
 _ANY = re.compile("")
@@ -36,13 +38,14 @@ _CURLY = rf"{_BRACES}|\{{(?P<reference>(?:env|file):[^}}]*)\}}"
 
 
 class UnknownEntry(ValueError):
-    """An entry that is not understood. The message follows the name of the server."""
+    """An entry is not understood. The message is appended to the name of the server."""
 
 
 def _adapt_codex(entry: dict[str, Any]) -> None:
-    """Codex does not replace variables, but names those to pass on or to put into headers."""
+    """Adapt an entry from Codex, which does not expand variables but names those to pass on or to
+    send in headers."""
     if "bearer_token" in entry:
-        raise UnknownEntry("has a bearer_token, which Codex refuses. Use bearer_token_env_var.")
+        raise UnknownEntry("has a bearer_token, which Codex rejects. Use bearer_token_env_var.")
     if isinstance(milliseconds := entry.get("startup_timeout_ms"), int):
         entry.setdefault("connectionTimeout", milliseconds * MILLISECONDS)
     headers = {name: f"${{{variable}}}" for name, variable in _items(entry, "env_http_headers")}
@@ -56,10 +59,11 @@ def _adapt_codex(entry: dict[str, Any]) -> None:
 
 
 def _adapt_goose(entry: dict[str, Any]) -> None:
-    """Goose fills the variables of an extension into its headers, and runs some of them itself."""
+    """Adapt an entry from Goose, which fills variables into an extension's headers and runs some
+    extensions itself."""
     kind = entry.get("type")
     if kind in ("builtin", "platform", "frontend", "inline_python"):
-        raise UnknownEntry(f"is of the type {kind}: it runs only inside Goose")
+        raise UnknownEntry(f"has the type {kind}, which runs only inside Goose")
     keys = entry.get("env_keys")
     secrets = {str(key): f"${{{key}}}" for key in (keys if isinstance(keys, list) else ())}
     env = {**secrets, **dict(_items(entry, "env"))}
@@ -75,38 +79,38 @@ def _adapt_goose(entry: dict[str, Any]) -> None:
 
 
 def _adapt_continue(entry: dict[str, Any]) -> None:
-    """Continue has the headers in `requestOptions`."""
+    """Adapt an entry from Continue, which has the headers in `requestOptions`."""
     if isinstance(entry.get("requestOptions"), Mapping):
         entry.setdefault("headers", entry["requestOptions"].get("headers") or {})
 
 
 def _adapt_opencode(entry: dict[str, Any]) -> None:
-    """OpenCode may have two timeouts in one field."""
+    """Adapt an entry from OpenCode, which may have two timeouts in one field."""
     if isinstance(entry.get("timeout"), Mapping):
         timeouts = entry.pop("timeout")
         entry |= {"timeout": timeouts.get("request"), "connectionTimeout": timeouts.get("startup")}
 
 
 class HostFormat(Struct, frozen=True, kw_only=True):
-    """What the files of a host look like."""
+    """The format of a host's files."""
 
     name: str
     key: str = "mcpServers"
-    """Under which a file lists its servers."""
+    """The key under which a file lists its servers."""
     file: re.Pattern[str] = _ANY
-    """Where its files are, if the key does not tell."""
+    """A pattern for the path of its files, if the key alone does not identify the host."""
     unit: float = MILLISECONDS
-    """Seconds in a unit of its timeouts."""
+    """The unit of its timeouts, in seconds."""
     pattern: re.Pattern[str] = re.compile(_BRACES)
-    """What its variables look like."""
+    """The syntax of its variables."""
     words: frozenset[str] = frozenset({"env", "input"})
-    """What may stand before the colon in `${word:…}`."""
+    """The words that may precede the colon in `${word:…}`."""
     adapt: Callable[[dict[str, Any]], None] | None = None
-    """Changes an entry so that it has our fields."""
+    """Converts an entry to Dovetail's fields."""
 
 
 DEFAULT_HOST = HostFormat(name="mcp.json")
-"""Claude Desktop, Claude Code, Cursor, Kiro, LM Studio, Copilot CLI, and files of our own."""
+"""The format of Claude Desktop, Claude Code, Cursor, Kiro, LM Studio, Copilot CLI and Dovetail."""
 HOSTS = (
     HostFormat(name="Cline, Roo Code", file=re.compile(r"mcp_settings\.json$|/\.roo/"), unit=1.0),
     HostFormat(
@@ -132,14 +136,15 @@ HOSTS = (
     HostFormat(name="Goose", key="extensions", unit=1.0, adapt=_adapt_goose),
     HostFormat(name="OpenCode", key="mcp", pattern=re.compile(_CURLY), adapt=_adapt_opencode),
 )
-"""The first row counts whose key is in the file and whose pattern matches its path."""
+"""The supported hosts. A file belongs to the first host whose key it contains and whose pattern
+matches its path."""
 
 
 def normalize(entry: Any, host: HostFormat) -> dict[str, Any]:
-    """Return an entry with the names, units and types that `ServerConfig` has.
+    """Return an entry with the names, units and types of `ServerConfig`.
 
     Raises:
-        UnknownEntry: It cannot be a server.
+        UnknownEntry: The entry does not describe a server.
     """
     if not isinstance(entry, Mapping):
         raise UnknownEntry("must be an object")
@@ -169,7 +174,7 @@ def normalize(entry: Any, host: HostFormat) -> dict[str, Any]:
 
 
 def _split_command(fields: dict[str, Any]) -> None:
-    """Accept a command as a list (OpenCode), or as an object (Zed, before 2025)."""
+    """Accept a command as a list (OpenCode) or as an object (Zed before 2025)."""
     command = fields.get("command")
     if isinstance(command, list) and command and isinstance(fields.get("args", []), list):
         fields["command"], *rest = command
@@ -180,7 +185,7 @@ def _split_command(fields: dict[str, Any]) -> None:
 
 
 def _convert_time(fields: dict[str, Any], name: str, unit: float) -> None:
-    """Turn a time into seconds. None and 0 mean that there is no limit in the file."""
+    """Convert a time to seconds. None and 0 mean that the file sets no limit."""
     value = fields.get(name)
     if value is None or value == 0:
         fields.pop(name, None)
@@ -191,7 +196,7 @@ def _convert_time(fields: dict[str, Any], name: str, unit: float) -> None:
 
 
 def _items(entry: Mapping[str, Any], name: str) -> list[tuple[str, Any]]:
-    """Return the items of a field that should be an object; none if it is something else."""
+    """Return the items of a field that should be an object; empty if it is not an object."""
     value = entry.get(name)
     return list(value.items()) if isinstance(value, Mapping) else []
 

@@ -1,4 +1,4 @@
-"""The servers of a file, and choosing one of them."""
+"""The servers in a file, and how one of them is chosen."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -35,9 +35,9 @@ class ServerConfig(
     args: list[str] = []
     env: dict[str, str] = {}
     env_file: str | None = None
-    """A file of further variables, one `NAME=value` per line; `env` takes precedence."""
+    """A file with more variables, one `NAME=value` per line. `env` takes precedence."""
     env_vars: list[str] = []
-    """Variables of this process that are passed on, if they are set."""
+    """Environment variables of this process that are passed on if they are set."""
     cwd: str | None = None
     url: str | None = None
     headers: dict[str, str] = {}
@@ -50,9 +50,9 @@ class ServerConfig(
 
 
 class Servers(dict[str, ServerConfig]):
-    """The servers of one configuration, by name.
+    """The servers in one configuration, by name.
 
-    `problems` are the entries that are not understood: their names, and what to tell the user.
+    `problems` maps the name of each entry that is not understood to a message for the user.
     """
 
     def __init__(self, variables: Variables) -> None:
@@ -62,21 +62,21 @@ class Servers(dict[str, ServerConfig]):
 
 
 class ChosenServer(Struct, frozen=True):
-    """The server that a client is going to use."""
+    """The server that a client will use."""
 
     name: str
     written: ServerConfig
-    """As the file has it: safe to show."""
+    """The configuration as written in the file, which is safe to show."""
     config: ServerConfig
-    """With the values of all variables."""
+    """The configuration with the values of all variables."""
 
 
 def parse(value: Any, where: str = "the configuration", path: Path | None = None) -> Servers:
-    """Return the servers of a decoded configuration, by the rules of the host that has such files.
+    """Return the servers in a decoded configuration, according to the rules of its host.
 
     Raises:
-        ConfigError: The configuration lists no servers. An entry that is not understood only
-            raises when it is chosen.
+        ConfigError: The configuration lists no servers. An entry that is not understood raises an
+            error only when it is chosen.
     """
     host, found = _find_servers(value, where, path)
     servers = Servers(Variables(host=host, inputs=_read_inputs(value), path=path))
@@ -95,7 +95,7 @@ def parse(value: Any, where: str = "the configuration", path: Path | None = None
 
 
 def _find_servers(value: Any, where: str, path: Path | None) -> tuple[HostFormat, Any]:
-    """Return the host whose file this is, and what the file has under its key."""
+    """Return the host that the file belongs to, and the value under the host's key."""
     place = f"/{path.absolute().as_posix()}" if path else ""
     if isinstance(value, Mapping):
         for host in HOSTS:
@@ -107,7 +107,8 @@ def _find_servers(value: Any, where: str, path: Path | None) -> tuple[HostFormat
 
 
 def _name_entries(found: Any, what: str) -> Iterable[tuple[str, Any]]:
-    """Return the entries with their names, which are keys, or in a list a field of the entry."""
+    """Return the entries with their names, which are the keys of an object or a field of each entry
+    in a list."""
     if found is None:
         return []
     if isinstance(found, Mapping):
@@ -121,7 +122,7 @@ def _name_entries(found: Any, what: str) -> Iterable[tuple[str, Any]]:
 
 
 def _read_inputs(value: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Return the `inputs` of VS Code by their ids: values that it asks the user for."""
+    """Return the `inputs` of VS Code by id. They are values that VS Code asks the user for."""
     inputs = value.get("inputs")
     return {
         str(one["id"]): one
@@ -145,7 +146,8 @@ def resolve(
     *,
     option: str = 'server="…"',
 ) -> ChosenServer:
-    """Choose a server and fill in its variables. `option` is how a user chooses, for messages."""
+    """Choose a server and fill in its variables. `option` is the option with which a user chooses,
+    for messages."""
     chosen = _choose_name(servers, name, where, option)
     try:
         config = expand(servers[chosen], environment, servers.variables)
@@ -175,5 +177,5 @@ def _choose_name(
     if name not in servers:
         raise ConfigError(f"{where} has no server {name!r}; it has {', '.join(known)}")
     if servers[name].disabled:
-        raise ConfigError(f"{where}: server {name!r} is disabled. Enable it there to use it.")
+        raise ConfigError(f"{where}: server {name!r} is disabled. Enable it in the file to use it.")
     return name

@@ -1,4 +1,5 @@
-"""Variables in a configuration: replaced when a server is used, by the rules of the host.
+"""Variables in a configuration. They are replaced when a server is used, according to the rules of
+the host.
 
     ${NAME}, ${NAME:-default}, ${env:NAME}    the environment; in every file
     ${workspaceFolder}, ${workspaceFolderBasename}, ${userHome}, ${pathSeparator}, ${/}
@@ -9,8 +10,8 @@
     ${{ secrets.NAME }}                       Continue: the environment, or its `.env` files
     {env:NAME}, {file:path}                   OpenCode
 
-A variable that is not set and an unknown `${word:…}` are errors that name it. They are never sent
-as they are, and never empty.
+If a variable is not set or a `${word:…}` is unknown, an error names it. It is never sent unchanged
+or replaced by an empty text.
 """
 
 import os
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from .servers import ServerConfig
 
 MAX_VALUE_BYTES = 1024 * 1024
-"""The size of a file of variables, or of one whose contents are a value."""
+"""The maximum size of a file with variables, or of a file whose contents are a value."""
 _NAME = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
 _WORD = re.compile(r"([A-Za-z_][\w.-]*):(.*)", re.DOTALL)
 _SECRET = re.compile(r"\s*(?:secrets|inputs)\.(?:.*/)?([A-Za-z_][\w-]*)\s*")
@@ -42,19 +43,20 @@ _ESCAPES = {r"\n": "\n", r"\r": "\r", r"\t": "\t", r"\"": '"', r"\\": "\\", r"\$
 
 
 class Variables(Struct, frozen=True, kw_only=True):
-    """What the variables of a file stand for, except for the environment."""
+    """The values of the variables in a file, except for those from the environment."""
 
     host: HostFormat = DEFAULT_HOST
     inputs: Mapping[str, Mapping[str, Any]] = {}
-    """By id, as VS Code describes them."""
+    """The `inputs` of VS Code, by id."""
     path: Path | None = None
-    """The file, if there is one."""
+    """The configuration file, if there is one."""
 
     @property
     def folder(self) -> Path:
-        """The folder of the project: the one that has the host's folder, or else the file.
+        """The project folder: the folder that contains the host's folder or, if there is none, the
+        file.
 
-        For a file that is for all projects of a user, it is the current directory.
+        If the file applies to all projects of a user, it is the current directory.
         """
         if self.path is None:
             return Path.cwd()
@@ -72,7 +74,7 @@ class Variables(Struct, frozen=True, kw_only=True):
         return self.folder / os.path.expanduser(name)
 
     def fill(self, text: str, environment: Mapping[str, str]) -> str:
-        """Return a text with the values of its variables."""
+        """Return a text with its variables replaced by their values."""
 
         def replace(match: re.Match[str]) -> str:
             kind = match.lastgroup or ""
@@ -87,7 +89,7 @@ class Variables(Struct, frozen=True, kw_only=True):
         return self.host.pattern.sub(replace, text)
 
     def _braces(self, whole: str, body: str, environment: Mapping[str, str]) -> str:
-        """Return the value of a `${body}`; what is not a variable stays as it is."""
+        """Return the value of `${body}`, or the text unchanged if it is not a variable."""
         if found := _NAME.fullmatch(body):
             name, fallback = found.groups()
             if name in (known := self._predefined()):
@@ -97,7 +99,7 @@ class Variables(Struct, frozen=True, kw_only=True):
             return os.sep
         if body.startswith("{"):
             raise ConfigError(
-                "${{…}} is a variable only in the files of Continue. For an environment variable, "
+                "${{…}} is a variable only in Continue files. For an environment variable, "
                 "write ${NAME}."
             )
         if (found := _WORD.fullmatch(body)) is None:
@@ -116,13 +118,13 @@ class Variables(Struct, frozen=True, kw_only=True):
         return _look_up(name, environment, f"${{env:{name}}}", fallback if colon else None)
 
     def _secret(self, whole: str, body: str, environment: Mapping[str, str]) -> str:
-        """Return the value of a `${{ secrets.NAME }}`."""
+        """Return the value of `${{ secrets.NAME }}`."""
         if (found := _SECRET.fullmatch(body)) is None:
             raise ConfigError(f"{whole} is not a variable. Write ${{{{ secrets.NAME }}}}.")
         return _look_up(found[1], {**self._read_secrets(), **environment}, whole)
 
     def _reference(self, whole: str, body: str, environment: Mapping[str, str]) -> str:
-        """Return the value of a `{env:NAME}` or `{file:path}`."""
+        """Return the value of `{env:NAME}` or `{file:path}`."""
         word, _, rest = body.partition(":")
         return self._read(rest) if word == "file" else _look_up(rest, environment, whole)
 
@@ -137,12 +139,13 @@ class Variables(Struct, frozen=True, kw_only=True):
 
     def _input(self, id: str, environment: Mapping[str, str]) -> str:
         if id not in self.inputs:
-            raise ConfigError(f'${{input:{id}}} is not described in "inputs"')
+            raise ConfigError(f'${{input:{id}}} is not defined in "inputs"')
         variable = "INPUT_" + re.sub(r"[^A-Za-z0-9]", "_", id).upper()
         default = self.inputs[id].get("default")
         if variable not in environment and not isinstance(default, str):
             raise ConfigError(
-                f"VS Code asks for ${{input:{id}}}. Set the environment variable {variable} to it."
+                f"VS Code asks the user for ${{input:{id}}}. Set the environment variable "
+                f"{variable} to its value."
             )
         return environment.get(variable, str(default))
 
@@ -150,8 +153,8 @@ class Variables(Struct, frozen=True, kw_only=True):
         return read_small_file(self.locate(name)).removesuffix("\n").removesuffix("\r")
 
     def _read_secrets(self) -> dict[str, str]:
-        """Return the variables of Continue's `.env` files: next to the file, and in the folders
-        above, up to the project or home that has the `.continue` folder."""
+        """Return the variables in Continue's `.env` files: next to the file, and in its parent
+        folders, up to the project or home folder that contains the `.continue` folder."""
         if self.path is None:
             return {}
         parents = self.path.absolute().parents
@@ -168,7 +171,8 @@ def expand(
     environment: Mapping[str, str] | None = None,
     variables: Variables | None = None,
 ) -> "ServerConfig":
-    """Return the server with every variable replaced, and with those of its `envFile` in `env`."""
+    """Return the server with every variable replaced, and with the variables from its `envFile` in
+    `env`."""
     values = os.environ if environment is None else environment
     rules = variables or Variables()
 
@@ -200,7 +204,7 @@ def _look_up(
 
 
 def parse_env_file(path: Path) -> dict[str, str]:
-    """Read a file of `NAME=value` lines. Values may be in quotes; `#` starts a comment."""
+    """Read a file with `NAME=value` lines. Values may be in quotes; `#` starts a comment."""
     found: dict[str, str] = {}
     for number, line in enumerate(read_small_file(path).splitlines(), 1):
         if not line.strip() or line.lstrip().startswith("#"):
@@ -223,7 +227,7 @@ def read_small_file(path: Path) -> str:
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
     if len(data) > MAX_VALUE_BYTES:
-        raise ConfigError(f"{path} has more than {MAX_VALUE_BYTES // 2**20} MiB")
+        raise ConfigError(f"{path} is larger than {MAX_VALUE_BYTES // 2**20} MiB")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:

@@ -1,1 +1,2 @@
-"""Servers in Python code, named by a string: what the string means, and how to load the server."""
+"""Servers in Python code that are named by a string: how to parse the string and load the
+server."""

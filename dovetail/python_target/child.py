@@ -1,7 +1,7 @@
 """The process that a client starts for a Python target: `python child.py TARGET`.
 
-It is started by its path, so that it works in any environment and directory, and with the same
-version of this package as its parent.
+The client starts it by path, so that it works in any environment and directory and uses the same
+version of this package as the client.
 """
 
 import os

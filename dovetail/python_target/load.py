@@ -1,11 +1,12 @@
 """Load the server that a Python target names.
 
-`load_server` imports the code: a block below `if __name__ == "__main__":` does not run, and `print`
-goes to stderr, because stdout may carry the protocol. Loading ends at the first `server.run()`.
+`load_server` imports the code: a block under `if __name__ == "__main__":` does not run, and `print`
+writes to stderr, because stdout may carry the protocol. Loading ends at the first `server.run()`.
 
-`serve_target` is the child process of a client. It runs a file as a script, so that servers of
-other packages work as well. `server.run(…)` serves on stdio there, whatever transport it asks for.
-A script that ends without having served anything is served as `dovetail run` would serve it.
+`serve_target` runs in a client's child process. It runs a file as a script, so that servers written
+with other packages also work. In that process, `server.run(…)` always serves on stdio, regardless
+of its transport argument. If the script ends without serving anything, its server is run as
+`dovetail run` would run it.
 
 The folder of a file comes first on `sys.path`, as it does for a script. If the file has relative
 imports, it belongs to a package, and the folder that contains the package comes first instead.
@@ -34,14 +35,14 @@ USUAL_NAMES = ("server", "mcp", "app")
 
 
 class _ServerRun(BaseException):
-    """`server.run()` was called while its file was being loaded."""
+    """`server.run()` was called while the file was being loaded."""
 
     def __init__(self, server: "Server") -> None:
         self.server = server
 
 
 class _UncachedLoader(SourceFileLoader):
-    """Compiles the file each time, as Python does with a script."""
+    """Compiles the file each time, as Python does for scripts."""
 
     def get_code(self, fullname: str) -> CodeType:
         code: CodeType = self.source_to_code(self.get_data(self.path), self.path)
@@ -53,7 +54,7 @@ def load_server(target: PythonTarget) -> "Server":
 
     Raises:
         ConfigError: There is no such file, module or server.
-        DovetailError: The code raised an exception; the message has the line.
+        DovetailError: The code raised an exception; the message names the line.
     """
     target.check_exists()
     spec = _find_module(target)
@@ -77,7 +78,7 @@ def load_server(target: PythonTarget) -> "Server":
 
 
 def find_server(module: ModuleType, target: PythonTarget) -> "Server":
-    """Return the server in a module that was loaded; call the target if it is a factory."""
+    """Return the server from a loaded module; if the target is a factory, call it."""
     from ..server.server import Server
 
     servers = {key: value for key, value in vars(module).items() if isinstance(value, Server)}
@@ -104,7 +105,7 @@ def find_server(module: ModuleType, target: PythonTarget) -> "Server":
 
 
 def serve_target(target: PythonTarget) -> None:
-    """Serve the target on stdio, as the child process of a client."""
+    """Serve the target on stdio in a client's child process."""
     try:
         if target.name is None:
             _run_script(target)
@@ -116,7 +117,8 @@ def serve_target(target: PythonTarget) -> None:
 
 
 def _run_script(target: PythonTarget) -> None:
-    """Run the file as `python FILE` does, then serve the server in it if it did not do so."""
+    """Run the file as `python FILE` does. If the file does not start its server, serve that
+    server."""
     spec = _find_module(target)
     module = module_from_spec(spec)
     module.__name__ = "__main__"
@@ -147,7 +149,7 @@ def _run_script(target: PythonTarget) -> None:
 
 
 def _find_module(target: PythonTarget) -> ModuleSpec:
-    """Return the spec of the target's module, and set `sys.path` as that code needs it."""
+    """Return the spec of the target's module, and set `sys.path` as its code requires."""
     if not target.is_file:
         sys.path.insert(0, os.getcwd())
         try:
@@ -159,7 +161,7 @@ def _find_module(target: PythonTarget) -> ModuleSpec:
         except Exception as error:  # of a package that the module is in
             raise _explain(error, target.source) from error
         if spec is None:
-            raise ConfigError(f"There is no module {target.source}")
+            raise ConfigError(f"There is no module named {target.source!r}")
         return spec
     path = os.path.abspath(target.source)
     root, package = _find_package(path)
@@ -177,7 +179,7 @@ def _find_module(target: PythonTarget) -> ModuleSpec:
 
 def _find_package(path: str) -> tuple[str, str]:
     """Return the folder that contains the package of a file, and the package's dotted name; the
-    name is empty if the file is in no package."""
+    name is empty if the file is not in a package."""
     folder = os.path.dirname(path)
     names: list[str] = []
     while os.path.basename(folder) and os.path.isfile(os.path.join(folder, "__init__.py")):
@@ -242,7 +244,7 @@ def _explain(error: BaseException, path: str) -> DovetailError:
 
 
 def _users_frames(traceback: TracebackType | None, path: str) -> TracebackType | None:
-    """Return the traceback from the first frame in the user's file on."""
+    """Return the traceback, starting at the first frame in the user's file."""
     while traceback is not None and traceback.tb_frame.f_code.co_filename != path:
         traceback = traceback.tb_next
     return traceback

@@ -1,11 +1,11 @@
-r"""Which server in Python code a string names, and the command that starts it.
+r"""Parse a string that names a server in Python code, and build the command that starts it.
 
     server.py               a file; the child runs it as a script
     server.py:orders        an object in a file: a Server, or a function that returns one
     shop.servers:orders     an object in a module that can be imported
 
-`dovetail run` loads the server in its own process (`load.py`). Every other user starts a child
-process: `Client`, and the commands that take a TARGET.
+`dovetail run` loads the server in its own process (`load.py`). `Client`, and the commands that
+accept a TARGET, start a child process instead.
 """
 
 import os
@@ -24,7 +24,7 @@ class PythonTarget(NamedTuple):
     source: str
     """The path of a file that ends in `.py`, or the dotted name of a module."""
     name: str | None = None
-    """The object, which may be an attribute of another: `Shop.server`."""
+    """The name of the object, which may be an attribute of another object: `Shop.server`."""
 
     @property
     def is_file(self) -> bool:
@@ -34,13 +34,13 @@ class PythonTarget(NamedTuple):
         return self.source if self.name is None else f"{self.source}:{self.name}"
 
     def check_exists(self) -> None:
-        """Raise ConfigError if the file does not exist. Modules are not looked up: the process that
-        loads them may have another search path."""
+        """Raise ConfigError if the file does not exist. Modules are not looked up, because the
+        process that loads them may have a different search path."""
         if self.is_file and not os.path.isfile(self.source):
-            raise ConfigError(f"There is no file {self.source}")
+            raise ConfigError(f"The file {self.source} does not exist")
 
     def absolute(self) -> "PythonTarget":
-        """Return the same target, independent of the current directory if it is a file."""
+        """Return the same target with an absolute path if it is a file."""
         return self._replace(source=os.path.abspath(self.source)) if self.is_file else self
 
     def command(self) -> list[str]:
@@ -51,7 +51,7 @@ class PythonTarget(NamedTuple):
 def parse_python_target(text: str) -> PythonTarget | None:
     r"""Return the target that a string names; None if it does not name Python code.
 
-    The colon of `C:\server.py` does not count.
+    The colon in `C:\server.py` does not separate an object name.
     """
     source, colon, name = text.rpartition(":")
     if not colon or len(source) < 2 or not _is_dotted_name(name):

@@ -1,7 +1,7 @@
-"""What `server.run()` does while a Python target is being loaded; nothing special otherwise.
+"""A hook that changes what `server.run()` does while a Python target is being loaded.
 
-This is a module of its own, so that the child process of a client does not import the server's
-code for a script that does not use it.
+It is in a separate module, so that a client's child process does not import the server code for a
+script that does not use it.
 """
 
 from collections.abc import Callable, Iterator
@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from typing import Any
 
 RunHook = Callable[[Any, Any], Any]
-"""Called with the server and the transport that `run` was given. Returns the transport to use, or
-raises an exception that ends the loading."""
+"""Called with the server and the transport that was passed to `run`. Returns the transport to use,
+or raises an exception that ends the loading."""
 _hook: RunHook | None = None
 
 
@@ -26,5 +26,5 @@ def intercept_run(hook: RunHook) -> Iterator[None]:
 
 
 def choose_transport(server: Any, transport: Any) -> Any:
-    """Return the transport that a server is to be run on."""
+    """Return the transport on which to run a server."""
     return transport if _hook is None else _hook(server, transport)

@@ -218,7 +218,7 @@ class Directory:
 
     def __init__(self, root: Path, *, hidden: bool = False, limit: int = MAX_FILE_BYTES) -> None:
         if not root.is_dir():
-            raise ConfigError(f"There is no directory {root.absolute()}")
+            raise ConfigError(f"The directory {root.absolute()} does not exist")
         self.name = root.name or str(root)
         self._root = root.resolve()
         self._hidden = hidden
@@ -411,7 +411,7 @@ def file_resource(file: str | Path, uri: str | None) -> RegisterArguments:
     """Return the arguments that register a file as a resource."""
     path = Path(file)
     if not path.is_file():
-        raise ConfigError(f"There is no file {path.absolute()}")
+        raise ConfigError(f"The file {path.absolute()} does not exist")
     file_uri = uri or path.resolve().as_uri()
     options = {
         "name": path.name,

@@ -1,1 +1,1 @@
-"""Dialogs that ask a person at a terminal: forms, URLs to visit, consent."""
+"""Dialogs that ask a person at a terminal to fill in a form, visit a URL or give consent."""

@@ -1,11 +1,11 @@
 """A ready-made `on_elicit` for a person at a terminal: `Client(target,
 on_elicit=terminal_elicit())`.
 
-`form_dialog.py` contains the dialogs. This module does their I/O: it shows the text and reads the
-answers without blocking the event loop, one question at a time. Ctrl-C cancels the open question. A
-page is opened only after the user agrees, and nothing is fetched before that. The answer is sent
-when the user has returned. Without a terminal, a question is declined, or a form is answered with
-its defaults.
+`form_dialog.py` contains the dialogs. This module performs their I/O: it shows the text and reads
+the answers without blocking the event loop, one question at a time. Ctrl-C cancels the open
+question. A page is opened only after the user agrees, and nothing is fetched before that. The
+answer is sent when the user returns from the page. Without a terminal, a question is declined, or a
+form is answered with its defaults.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ..client.callbacks import ElicitRequest
 
 END_OF_INPUT = "\x04"
-"""What Ctrl-D gives if keys are read one by one."""
+"""The character that Ctrl-D sends if keys are read one by one."""
 _readers: "WeakKeyDictionary[TextIO, Future[str]]" = WeakKeyDictionary()
 """The threads that wait for a line, by the stream they read."""
 
@@ -49,9 +49,9 @@ def terminal_elicit(
     Args:
         stream_in: Where answers are read from (default: stdin).
         stream_out: Where questions are shown (default: stderr).
-        defaults: Whether to accept a form with its defaults if there is no terminal. Otherwise it
-            is declined.
-        open_url: A function that opens a page, and returns False if it cannot (default: the
+        defaults: Whether to accept a form with its defaults if there is no terminal. If False, the
+            form is declined.
+        open_url: A function that opens a page and returns False if it fails (default: open the
             system's browser).
     """
     turn = asyncio.Lock()  # one question at a time
@@ -65,7 +65,7 @@ def terminal_elicit(
             if request.mode == "url" and answer.action == "accept":
                 opened = await asyncio.to_thread(open_url or open_in_browser, request.url or "")
                 if opened is False:
-                    _write(screen, "No browser could be started. Open the URL yourself.\n")
+                    _write(screen, "Could not open a browser. Open the URL yourself.\n")
                 answer = await _run_dialog(return_dialog(), source, screen)
         return answer
 
@@ -105,8 +105,8 @@ async def _run_dialog(talk: Dialog, source: TextIO, screen: TextIO) -> ElicitRes
 
 @contextmanager
 def _single_key(source: TextIO, text: str) -> Iterator[bool]:
-    """Let a terminal give a single key without Enter, if the text asks for one. Ctrl-C still
-    interrupts. Returns False if the terminal cannot do that: then a line is read."""
+    """Let a terminal send a key without Enter, if the text asks for a single key. Ctrl-C still
+    interrupts. Yield False if the terminal does not support this; the caller then reads a line."""
     if not isinstance(text, KeyPrompt):
         yield False
         return
@@ -151,7 +151,8 @@ async def _read_line(source: TextIO, interrupted: "asyncio.Future[None]") -> str
 
 @contextmanager
 def _watch_line(source: TextIO) -> Iterator["asyncio.Future[str]"]:
-    """Read the next line in the event loop if it can watch the terminal, otherwise in a thread."""
+    """Read the next line in the event loop if the loop can watch the terminal, and in a thread
+    otherwise."""
     loop = asyncio.get_running_loop()
     line: asyncio.Future[str] = loop.create_future()
 
@@ -193,7 +194,7 @@ def _line_from_thread(source: TextIO) -> Iterator["asyncio.Future[str]"]:
 
 @contextmanager
 def _catch_ctrl_c() -> Iterator["asyncio.Future[None]"]:
-    """Let Ctrl-C cancel this question while it is open, and restore the previous handler
+    """Let Ctrl-C cancel this question while it is open, and restore the previous signal handler
     afterwards."""
     loop = asyncio.get_running_loop()
     interrupted: asyncio.Future[None] = loop.create_future()

@@ -1,16 +1,16 @@
 r"""Dialogs that put a server's questions to the user, without I/O.
 
-`elicit_dialog` is a generator: it yields what to show, is sent the line that was typed (None at the
-end of input), and returns the answer. For a `KeyPrompt`, one key is enough. A form is filled in
-field by field, each until it is valid, and shown again before it is sent. A form that is a single
-yes-or-no question is answered by that key alone.
+`elicit_dialog` is a generator: it yields the text to show, receives the line that was typed (None
+at the end of input), and returns the answer. For a `KeyPrompt`, one key is enough. A form is filled
+in field by field. Each field is asked until it is valid, and the whole form is shown again before
+it is sent. If a form is a single yes-or-no question, one key answers it.
 
 Text from a server may be hostile. Characters that could affect a terminal are shown as escapes
-(`\x1b`). Names and titles stay on one line, and longer texts are printed behind a bar, line by
-line, so that they cannot pass for ours. A page is shown with its whole URL, its host on a separate
-line, and warnings if it is suspicious. The user confirms when they are done there
-(`return_dialog`). A URL that a browser could interpret differently is not offered at all. A valid
-schema may still make no sense as a form; even then, the user can type an answer.
+(`\x1b`). Names and titles stay on one line. Each line of a longer text is printed after a vertical
+bar, so that it cannot be mistaken for Dovetail's own text. A page is shown with its complete URL,
+its host on a separate line, and warnings if it is suspicious. The user confirms when they are done
+with the page (`return_dialog`). A URL that a browser could interpret differently is never offered.
+A valid schema may not make sense as a form. Even then, the user can type an answer.
 """
 
 import math
@@ -41,7 +41,7 @@ class KeyPrompt(str):
 QUOTE_PREFIX = "  | "
 """Printed before every line of the server's text."""
 CHOOSE_NONE = "-"
-"""The input that selects none of several choices."""
+"""The input that selects none of the choices."""
 _NO_VALUE = object()
 
 
@@ -50,7 +50,7 @@ class _Declined(Exception):
 
 
 def elicit_dialog(request: "ElicitRequest") -> Dialog:
-    """Ask one question: `!` or the end of input declines."""
+    """Ask one question. `!` or the end of input declines it."""
     dialog = _visit_dialog if request.mode == "url" else _form_dialog
     try:
         return (yield from dialog(request))
@@ -59,7 +59,7 @@ def elicit_dialog(request: "ElicitRequest") -> Dialog:
 
 
 def return_dialog() -> Dialog:
-    """Wait until the user is done with a page that was opened: `!` cancels."""
+    """Wait until the user is done with a page that was opened. `!` cancels the wait."""
     try:
         yield from _prompt("Press Enter when you are done there, or type ! to cancel. ")
     except _Declined:
@@ -68,8 +68,8 @@ def return_dialog() -> Dialog:
 
 
 def answer_unattended(request: "ElicitRequest", defaults: bool, yes: bool = False) -> ElicitResult:
-    """Answer without asking the user: decline, or accept with the defaults if `defaults` is true
-    and they fill in all required fields. With `yes`, the answer to a yes-or-no question is yes."""
+    """Answer without asking the user: decline, or accept the defaults if `defaults` is true and all
+    required fields have a default. With `yes`, the answer to a yes-or-no question is yes."""
     content, required = {}, set()
     fields = form_fields(request.schema)
     if yes and request.mode != "url" and is_yes_or_no(fields):
@@ -99,7 +99,8 @@ def _prompt(text: str) -> Generator[str, str | None, str]:
 
 
 def _confirm(text: str, otherwise: bool | None) -> Generator[str, str | None, bool]:
-    """Ask a yes-or-no question; an empty line means `otherwise`, or asks again if that is None."""
+    """Ask a yes-or-no question; an empty line means `otherwise`, or repeats the question if
+    `otherwise` is None."""
     while True:
         word = (yield from _prompt(KeyPrompt(text))).strip().lower()
         answer = YES_OR_NO.get(word, None if word else otherwise)
@@ -125,14 +126,14 @@ class FormField(Struct, frozen=True):
     choices: tuple[tuple[Any, str], ...] = ()
     """Values and their titles, if the field is a choice."""
     multiple: bool = False
-    """Whether several may be chosen."""
+    """Whether the user may choose several values."""
 
     @property
     def label(self) -> str:
         return escape_unsafe(str(self.schema.get("title") or self.name))
 
     def parse(self, line: str) -> Any:
-        """Parse a line into a value; raise ValueError with the reason if that fails."""
+        """Convert a line to a value; raise ValueError with the reason if the line is not valid."""
         if self.multiple and line.strip() == CHOOSE_NONE:
             return []
         if self.multiple:
@@ -143,7 +144,7 @@ class FormField(Struct, frozen=True):
         return PARSERS.get(_type(self.schema), str)(line)
 
     def check(self, value: Any) -> str | None:
-        """Return why a value is not valid, or None."""
+        """Return the reason why a value is not valid, or None if it is valid."""
         bounds = {
             key: value
             for key, value in self.schema.items()
@@ -161,7 +162,7 @@ class FormField(Struct, frozen=True):
         return f"this is not {label}"
 
     def display(self, value: Any) -> str:
-        """Return a value as the form shows it."""
+        """Return a value in the form in which it is displayed."""
         if isinstance(value, list):
             return ", ".join(map(self.display, value)) or "nothing"
         for choice, title in self.choices:
@@ -195,8 +196,8 @@ def form_fields(schema: Mapping[str, Any] | None) -> list[FormField]:
 
 
 def _choices(schema: Any) -> tuple[tuple[Any, str], ...]:
-    """Return the choices of a field, with or without titles, in the oldest form (`enumNames`) or
-    the newest."""
+    """Return the choices for a field, with or without titles, in either the old (`enumNames`) or
+    the current format."""
     if not isinstance(schema, dict):
         return ()
     titled = schema.get("oneOf") or schema.get("anyOf")
@@ -213,7 +214,7 @@ def _choices(schema: Any) -> tuple[tuple[Any, str], ...]:
 
 
 def _type(schema: Mapping[str, Any]) -> str:
-    """Return the type of a field; if there are several, the first that is not null."""
+    """Return the type of a field; if it has several types, return the first that is not null."""
     types = schema.get("type")
     if not isinstance(types, list):
         types = [types]
@@ -229,7 +230,9 @@ def _form_dialog(request: "ElicitRequest") -> Dialog:
         return ElicitResult(action="accept", content={})
     if is_yes_or_no(fields):
         return (yield from _yes_or_no_dialog(fields[0], lead))
-    lead += "Press Enter for the default in [brackets], type ! to decline, Ctrl-C to cancel.\n"
+    lead += (
+        "Press Enter for the default in [brackets], type ! to decline, or press Ctrl-C to cancel.\n"
+    )
     while True:
         for field in fields:
             current = values.get(field.name, field.schema.get("default", _NO_VALUE))
@@ -300,7 +303,7 @@ def _describe(field: FormField) -> str:
 
 
 def _describe_type(schema: Mapping[str, Any]) -> str:
-    """Describe what to type, with its bounds."""
+    """Describe the expected input and its bounds."""
     type_ = _type(schema)
     label = TYPE_LABELS.get(type_, "text")
     is_text = type_ == "string"
@@ -382,7 +385,7 @@ FORMATS: dict[str, tuple[str, Callable[[str], bool]]] = {
         _is_valid(lambda text: datetime.fromisoformat(text).tzinfo),
     ),
 }
-"""The description of each format, and a function that checks a text."""
+"""The description of each format, and a function that checks whether a text has this format."""
 
 
 # pages
@@ -410,18 +413,19 @@ def _visit_dialog(request: "ElicitRequest") -> Dialog:
 
 
 def url_warnings(url: str) -> list[str]:
-    """Return what a user should know about a URL before opening it."""
+    """Return warnings for the user about a URL that will be opened."""
     parts = urlsplit(url)
     host = parts.hostname or ""
     warnings = []
     if any(label.startswith("xn--") for label in host.split(".")):
         warnings.append(
-            "the host is written in Punycode and may imitate another; it is displayed as "
+            "the host is written in Punycode and may imitate another host; it is displayed as "
             f"{_from_punycode(host)}"
         )
     if not host.isascii():
         warnings.append(
-            f"the host has letters that may look like others; its real name is {_to_punycode(host)}"
+            "the host contains letters that may look like other letters; its real name is "
+            f"{_to_punycode(host)}"
         )
     if "@" in parts.netloc:
         warnings.append("the text before the @ is not the host")
@@ -429,7 +433,7 @@ def url_warnings(url: str) -> list[str]:
         if is_ip_address(host) or not re.search(r"[^\W\d_]", host) or host.startswith("0x"):
             warnings.append("the host is an IP address, not a name")
         if parts.scheme == "http":
-            warnings.append("what you send there is not encrypted (http, not https)")
+            warnings.append("data sent to this page is not encrypted (http, not https)")
     return warnings
 
 

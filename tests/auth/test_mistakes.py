@@ -83,7 +83,7 @@ def test_credentials_have_to_be_made_of_their_class() -> None:
     "target", [["server"], Server("here"), {"mcpServers": {"one": {"command": "x"}}}]
 )
 def test_credentials_for_a_server_that_asks_nobody_are_a_mistake(target: Any) -> None:
-    with pytest.raises(ConfigError, match="auth= is for a URL"):
+    with pytest.raises(ConfigError, match="auth= applies only to a URL"):
         Client(target, auth="token")
 
 

@@ -29,10 +29,10 @@ CRASH = "import sys; print('no key in the environment', file=sys.stderr); sys.ex
             "unrecognized arguments: --what city=Oslo",
         ),
         (["ping", WEATHER, "--timeout", "soon"], "argument --timeout"),
-        (["ping", WEATHER, "--timeout", "-1"], "argument --timeout: must be more than 0"),
-        (["ping", WEATHER, "--timeout", "nan"], "argument --timeout: must be more than 0"),
-        (["ping", WEATHER, "--env", "KEY"], "argument --env: 'KEY' is not KEY=VALUE"),
-        (["ping", "no/such/server.py"], "There is no file no/such/server.py"),
+        (["ping", WEATHER, "--timeout", "-1"], "argument --timeout: must be greater than 0"),
+        (["ping", WEATHER, "--timeout", "nan"], "argument --timeout: must be greater than 0"),
+        (["ping", WEATHER, "--env", "KEY"], "argument --env: 'KEY' is not in the form KEY=VALUE"),
+        (["ping", "no/such/server.py"], "The file no/such/server.py does not exist"),
         (
             ["ping", "no/such/mcp.json"],
             "no/such/mcp.json cannot be read: No such file or directory",
@@ -42,7 +42,7 @@ CRASH = "import sys; print('no key in the environment', file=sys.stderr); sys.ex
         (["ping", "gopher://example.com"], "gopher://example.com"),
         (
             ["ping", WEATHER, "--server", "x"],
-            "--server chooses from an mcp.json file, but the target is",
+            "--server applies only to an mcp.json file, but the target is",
         ),
         (["ping", WEATHER, "--revision", "1999"], "Unknown revision '1999'; use"),
         (["run"], "the following arguments are required: FILE[:OBJECT]"),

@@ -14,13 +14,16 @@ from tests.cli.conftest import WEATHER, dovetail
 def test_a_header_must_be_a_name_and_a_value(text: str) -> None:
     done = dovetail("ping", "http://127.0.0.1:1/mcp", "--header", text)
     assert done.code == 2
-    assert done.failure.startswith(f"argument --header: {text!r} is not 'NAME: VALUE'")
+    assert done.failure.startswith(f"argument --header: {text!r} is not in the form 'NAME: VALUE'")
 
 
 @pytest.mark.parametrize("target", [WEATHER, "uvx some-server", "proxy http://127.0.0.1:1/mcp"])
 def test_a_server_that_is_started_takes_no_header(target: str) -> None:
     done = dovetail("ping", target, "--header", "A: b")
-    assert (done.code, done.failure) == (2, f"--header is for a URL, but the target is {target}")
+    assert (done.code, done.failure) == (
+        2,
+        f"--header applies only to a URL, but the target is {target}",
+    )
 
 
 def test_headers_reach_the_server() -> None:

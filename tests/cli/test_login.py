@@ -335,7 +335,7 @@ def test_a_server_that_lets_everybody_in_needs_no_login(guarded: Guarded, run: R
     done = run("login", guarded.url)
     assert (done.code, done.out) == (
         0,
-        f"{guarded.url} is open to everyone. You do not need to log in.\n",
+        f"{guarded.url} does not require you to log in.\n",
     )
     assert run("login", guarded.url, "--json").json is None
 
@@ -435,7 +435,7 @@ def test_what_is_no_server_on_the_web_has_no_login(verb: str, target: str, run: 
     assert done.code == 2
     assert (
         done.failure
-        == f"{target} is not a login target; give the URL of a server, or an mcp.json file that "
+        == f"{target} is not a login target; use the URL of a server, or an mcp.json file that "
         "names it"
     )
 

@@ -55,7 +55,7 @@ def test_the_verbs_are_listed_and_the_version_told() -> None:
 
 def test_the_command_can_be_called_from_python(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ping", "no/such.py"]) == 2
-    assert capsys.readouterr().err == "dovetail: error: There is no file no/such.py\n"
+    assert capsys.readouterr().err == "dovetail: error: The file no/such.py does not exist\n"
 
 
 @posix
@@ -163,7 +163,7 @@ def test_the_bare_command_prints_help() -> None:
 def test_a_verb_that_does_not_exist_is_answered_with_one_that_does(word: str, hint: str) -> None:
     done = dovetail(word, "x")
     assert (done.code, done.out) == (2, "")
-    assert done.failure == f"there is no command '{word}'; {hint} (see `dovetail --help`)"
+    assert done.failure == f"unknown command '{word}'; {hint} (see `dovetail --help`)"
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -126,7 +126,9 @@ def test_yes_makes_nothing_up_and_visits_no_page(server: Callable[..., str]) -> 
     )
     done = dovetail("call", path, "page", "--yes")
     assert done.out == "decline\n"
-    assert done.err == f"small ({path}) asks: Log in (declined: opening a page needs a terminal)\n"
+    assert (
+        done.err == f"small ({path}) asks: Log in (declined: opening a page requires a terminal)\n"
+    )
 
 
 @both_eras

@@ -152,7 +152,7 @@ def test_verbose_shows_the_traceback(write: Callable[[str], str]) -> None:
 
 def test_a_file_that_is_not_there_or_not_python_is_refused(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").touch()
-    assert dovetail("run", "no/such.py").failure == "There is no file no/such.py"
+    assert dovetail("run", "no/such.py").failure == "The file no/such.py does not exist"
     assert (
         dovetail("run", str(tmp_path / "notes.txt")).failure
         == f"{tmp_path}/notes.txt is not a Python file or MODULE:OBJECT"
@@ -174,8 +174,7 @@ def test_what_only_a_network_has_is_refused_on_stdio(words: list[str]) -> None:
     done = dovetail("run", WEATHER, *words)
     assert (done.code, done.out) == (2, "")
     assert (
-        done.failure
-        == f"{words[0]} is for a server on the network; add --http, --sse or --websocket"
+        done.failure == f"{words[0]} requires a network transport; add --http, --sse or --websocket"
     )
 
 

@@ -45,7 +45,8 @@ def test_the_timeout_of_a_call_is_the_tasks_too(server: Callable[..., str]) -> N
     done = dovetail("call", server(SOURCE.replace("0.5", "60")), "bake", "--timeout", "1")
     assert (
         done.code != 0
-        and "is still working after 1 s without news; its last message: kneading" in done.failure
+        and "is still working after 1 s without an update; its last message was: kneading"
+        in done.failure
     )
 
 

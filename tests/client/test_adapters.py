@@ -556,8 +556,8 @@ async def test_a_redirect_to_another_origin_never_sees_the_key() -> None:
 @pytest.mark.parametrize(
     ("url", "key", "why"),
     [
-        ("http://models.example.com/v1", KEY, "only sent over https, or to localhost"),
-        ("http://127.0.0.1.example.com", KEY, "only sent over https, or to localhost"),
+        ("http://models.example.com/v1", KEY, "sent only over https or to localhost"),
+        ("http://127.0.0.1.example.com", KEY, "sent only over https or to localhost"),
         ("ftp://127.0.0.1", None, "must look like https"),
         ("127.0.0.1:8000", None, "must look like https"),
         ("https://me:pass@example.com", None, "must look like https"),

@@ -224,7 +224,7 @@ async def test_within_the_origin_they_are_made_for_the_address_that_is_asked() -
 async def test_credentials_do_not_go_over_plain_http_to_another_host(url: str) -> None:
     with pytest.raises(
         ConfigError,
-        match=r"credentials are only sent over https, or to localhost. Use an https URL",
+        match=r"credentials are sent only over https or to localhost. Use an https URL",
     ):
         Client(url, auth=Tickets())
     Client(url)
@@ -724,7 +724,7 @@ async def test_a_server_that_is_started_here_has_its_environment_and_no_credenti
         "    return os.environ['TOKEN']\n"
         "server.run()\n"
     )
-    with pytest.raises(ConfigError, match="auth= is for a URL"):
+    with pytest.raises(ConfigError, match="auth= applies only to a URL"):
         Client(script, auth=auth)
     async with Client(
         script, env={"TOKEN": "from the environment", "PYTHONPATH": str(ROOT)}

@@ -64,7 +64,7 @@ async def test_a_server_object_is_a_target() -> None:
 @pytest.mark.parametrize(
     ("target", "said"),
     [
-        ("no_such_file.py", "no file no_such_file.py"),
+        ("no_such_file.py", "file no_such_file.py does not exist"),
         ("uvx some-server", "as a list"),
         ("", "empty"),
         ([], "empty"),

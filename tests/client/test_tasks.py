@@ -193,7 +193,7 @@ async def test_a_task_that_is_over_when_it_is_told_of_is_looked_at() -> None:
 @pytest.mark.requirement("tasks-client-unsupported")
 async def test_only_a_call_of_a_tool_can_become_a_task() -> None:
     async with played({"prompts/get": BEGUN}) as (client, play):
-        with pytest.raises(InvalidRequest, match="cannot become one"):
+        with pytest.raises(InvalidRequest, match="cannot run as a task"):
             await client.get_prompt("p")
         assert play.heard == ["prompts/get"]
 
@@ -359,7 +359,8 @@ async def test_a_task_without_news_runs_into_the_timeout_of_the_call() -> None:
     }
     async with played(parts) as (client, play):
         with pytest.raises(
-            TimedOut, match=r"t1 is still working after 0.3 s without news; its last message: stuck"
+            TimedOut,
+            match=r"t1 is still working after 0.3 s without an update; its last message was: stuck",
         ):
             await client.call_tool("slow", timeout=0.3)
         await play.hears("tasks/cancel")

@@ -86,7 +86,7 @@ def test_a_form_shows_who_asks_what_for_and_each_field() -> None:
     assert answer == ElicitResult(action="accept", content={"city": "Paris", "colour": "g"})
     assert shown == (
         "\nshop (shop.py) asks:\n  | We need to know\n  | where to send it.\n"
-        "Press Enter for the default in [brackets], type ! to decline, Ctrl-C to cancel.\n"
+        "Press Enter for the default in [brackets], type ! to decline, or press Ctrl-C to cancel.\n"
         "\nYour city (text, at least 2 and at most 9 characters, required)\n  | Where you live\n> "
         "\ncolour (one of these)\n  1. Red\n  2. Green\n[Green] > "
         "\nYour answer:\n  Your city: Paris\n  colour: Green\n\nSend it? [Y/n; n to change "
@@ -346,10 +346,10 @@ def test_a_page_that_is_not_agreed_to_is_declined(line: str | None) -> None:
     [
         (
             "https://xn--pple-43d.com/",
-            "Punycode and may imitate another; it is displayed as аpple.com",
+            "Punycode and may imitate another host; it is displayed as аpple.com",
         ),
         ("https://login.xn--80ak6aa92e.com/", "Punycode"),
-        ("https://аpple.com/", "may look like others; its real name is xn--pple-43d.com"),
+        ("https://аpple.com/", "may look like other letters; its real name is xn--pple-43d.com"),
         ("https://example.com@evil.example/", "before the @"),
         ("https://93.184.216.34/", "an IP address, not a name"),
         ("https://1572395042/", "an IP address, not a name"),

@@ -113,7 +113,7 @@ async def test_strict_checks_arguments_before_they_are_sent() -> None:
     async with pair(server, validate="strict") as client:
         assert (await client.call_tool("double", {"number": 4})).data == 8
         for arguments in ({"number": "4"}, {}, None, {"number": 1.5}, {"number": None}):
-            with pytest.raises(InvalidParams, match="arguments of double do not match its input"):
+            with pytest.raises(InvalidParams, match="arguments for double do not match its input"):
                 await client.call_tool("double", arguments)
         with pytest.raises(InvalidParams):
             await client.start_tool("double", {"number": "4"})

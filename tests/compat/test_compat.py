@@ -163,10 +163,10 @@ def test_a_name_that_cannot_be_imported_says_what_to_use(name: str) -> None:
 
 
 OPTIONS: list[tuple[dict[str, Any], str]] = [
-    ({"version": "2"}, "has no version"),
+    ({"version": "2"}, "have no version"),
     ({"enabled": False}, r"remove_tool\(\)"),
     ({"auth": print}, "scopes="),
-    ({"serializer": str}, "returns the text to send"),
+    ({"serializer": str}, "return the text to send"),
     ({"exclude_args": ["a"]}, "Context"),
     ({"app": True}, "ui="),
     ({"run_in_thread": False}, "async def"),
@@ -185,7 +185,7 @@ def test_an_option_of_a_tool_that_is_not_taken_says_what_to_use(
 
 def test_what_is_no_function_is_refused() -> None:
     for add in (FastMCP("s").add_tool, FastMCP("s").add_resource, FastMCP("s").add_prompt):
-        with pytest.raises(ConfigError, match="takes a function, not a str"):
+        with pytest.raises(ConfigError, match="accepts a function, not a str"):
             add("tool")  # type: ignore[arg-type]
 
 
@@ -534,7 +534,7 @@ def test_an_application_takes_the_options_of_both() -> None:
     server.streamable_http_app(streamable_http_path="/x")
     for wrong, said in (
         ({"middleware": [print]}, "wrap the application"),
-        ({"transport": "stdio"}, "no application"),
+        ({"transport": "stdio"}, "Unknown transport 'stdio'"),
     ):
         with pytest.raises(ConfigError, match=said):
             server.http_app(**wrong)  # type: ignore[arg-type]
@@ -574,7 +574,7 @@ async def test_a_port_that_is_nought_counts_more_than_the_settings() -> None:
 def test_running_says_what_cannot_be_done() -> None:
     server = FastMCP("s")
     for options, said in (
-        ({"transport": "ws"}, "no transport 'ws'"),
+        ({"transport": "ws"}, "Unknown transport 'ws'"),
         ({"transport": "sse", "mount_path": "/x"}, "mount http_app"),
         ({"transport": "http", "uvicorn_config": {"a": 1}}, "uvicorn.run"),
         ({"transport": "http", "middleware": [print]}, "wrap the application"),

@@ -64,8 +64,8 @@ def test_vs_code(tmp_path: Path) -> None:
     )
     assert used(path, "remote").headers == {"Authorization": "Bearer sesame"}
     assert refused(path, "perplexity") == (
-        "mcp.json: server 'perplexity': VS Code asks for ${input:perplexity-key}. Set the "
-        "environment variable INPUT_PERPLEXITY_KEY to it."
+        "mcp.json: server 'perplexity': VS Code asks the user for ${input:perplexity-key}. Set "
+        "the environment variable INPUT_PERPLEXITY_KEY to its value."
     )
 
 
@@ -240,7 +240,7 @@ extensions:
         timeout=300.0,
     )
     assert used(path, "remote").headers == {"Authorization": "Bearer sesame", "X-Region": "eu"}
-    assert refused(path, "developer").endswith("is of the type builtin: it runs only inside Goose")
+    assert refused(path, "developer").endswith("has the type builtin, which runs only inside Goose")
 
 
 def test_continue(tmp_path: Path) -> None:
@@ -442,7 +442,7 @@ def test_a_file_that_is_too_large_is_refused(
 ) -> None:
     monkeypatch.setattr("dovetail.config.files.MAX_FILE_BYTES", 2**20)
     path = write(tmp_path, "mcp.json", json.dumps({"mcpServers": {}, "x": " " * 2**20}))
-    with pytest.raises(ConfigError, match="has more than 1 MiB"):
+    with pytest.raises(ConfigError, match="is larger than 1 MiB"):
         read(path)
 
 

@@ -62,7 +62,7 @@ def test_except_in_a_file_of_gemini_cli() -> None:
         ("${file:/etc/hostname}", "${file:…} is not a variable here"),
         ("${TOKEN:?please}", "${TOKEN:…} is not a variable here"),
         ("${_a.b-c:d}", "${_a.b-c:…} is not a variable here"),
-        ("${input:key}", '${input:key} is not described in "inputs"'),
+        ("${input:key}", '${input:key} is not defined in "inputs"'),
     ],
 )
 def test_a_variable_that_has_no_value_is_an_error_that_names_it(text: str, named: str) -> None:
@@ -80,7 +80,7 @@ def test_a_secret_of_continue_is_looked_up_only_by_its_own_form() -> None:
         "${{ TOKEN }} is not a variable. Write ${{ secrets.NAME }}."
     )
     assert fill("${{ secrets.TOKEN }}", "/x/.continue/mcpServers/a.json", TOKEN="s") == "s"
-    assert "only in the files of Continue" in refused("${{ secrets.TOKEN }}", TOKEN="sesame")
+    assert "only in Continue files" in refused("${{ secrets.TOKEN }}", TOKEN="sesame")
 
 
 @pytest.mark.parametrize(
@@ -169,5 +169,5 @@ def test_a_file_that_is_too_large_or_no_text_is_refused(
         parse_env_file(path)
     monkeypatch.setattr("dovetail.config.variables.MAX_VALUE_BYTES", 2**20)
     path.write_bytes(b"A=" + b"x" * 2**20)
-    with pytest.raises(ConfigError, match="has more than 1 MiB"):
+    with pytest.raises(ConfigError, match="is larger than 1 MiB"):
         parse_env_file(path)

@@ -613,7 +613,7 @@ def test_a_uri_has_to_end_in_the_name(tmp_path: Path, uri: str) -> None:
 
 def test_a_folder_that_is_not_there_is_no_skill() -> None:
     with pytest.raises(
-        ConfigError, match=f"There is no directory {Path.cwd()}/nowhere"
+        ConfigError, match=f"The directory {Path.cwd()}/nowhere does not exist"
     ):  # where it was looked for
         Server("s").add_skill("nowhere")
 

@@ -128,8 +128,8 @@ def test_a_file_is_found_with_another_directory_for_the_server(folder: Path) -> 
     [
         ("plain.py:nope", "plain.py has no object named 'nope'; it has: server"),
         ("factory.py", "factory.py has no Server at module level"),
-        ("no_such:server", "There is no module no_such"),
-        ("shop.nope.deeper:server", "There is no module shop.nope.deeper"),
+        ("no_such:server", "There is no module named 'no_such'"),
+        ("shop.nope.deeper:server", "There is no module named 'shop.nope.deeper'"),
         ("shop.types:server", "types.py:2: RuntimeError: this shadows a standard module"),
     ],
 )
@@ -147,7 +147,7 @@ async def test_a_client_says_why_it_cannot_be_started(
 
 def test_a_file_that_is_not_there_is_refused_before_anything_starts() -> None:
     for target in ("no/such.py", "no/such.py:server"):
-        with pytest.raises(ConfigError, match=r"There is no file no/such\.py$"):
+        with pytest.raises(ConfigError, match=r"The file no/such\.py does not exist$"):
             Client(target)
 
 

@@ -178,7 +178,7 @@ def introspection(
     """
     if not is_confidential(url):
         raise ConfigError(
-            f"introspection({url!r}): tokens are only sent over https, or to localhost. Use an "
+            f"introspection({url!r}): tokens are sent only over https or to localhost. Use an "
             "https URL."
         )
     return IntrospectionVerifier(
