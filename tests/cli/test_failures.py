@@ -16,7 +16,7 @@ CRASH = "import sys; print('no key in the environment', file=sys.stderr); sys.ex
 @pytest.mark.parametrize(
     ("words", "failure"),
     [
-        (["dance"], "there is no command 'dance'"),
+        (["dance"], "unknown command 'dance'"),
         (["ping"], "the following arguments are required: TARGET (see `dovetail ping --help`)"),
         (["call", WEATHER], "the following arguments are required: TOOL"),
         (

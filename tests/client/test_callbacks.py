@@ -407,7 +407,7 @@ async def test_uses_and_results_of_tools_that_balance_are_passed_on() -> None:
         ((("user", TEXT), ("assistant", USE)), "its result must follow"),
         ((("assistant", USE), ("user", TEXT)), "missing: u1"),
         ((("assistant", [USE, {**USE, "id": "u2"}]), ("user", RESULT)), "missing: u2"),
-        ((("user", RESULT),), "did not use"),
+        ((("user", RESULT),), "has no such tool use"),
         ((("assistant", USE), ("user", [RESULT, TEXT])), "mixes tool results with other content"),
         ((("assistant", USE), ("user", [RESULT, RESULT])), "duplicate tool use id"),
         ((("user", USE), ("user", RESULT)), "only the assistant"),
