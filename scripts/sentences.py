@@ -2,8 +2,12 @@
 
 Use it to review the English: read the sample and mark what a native technical writer would change.
 A third of the sentences comes from the pages, a third from the docstrings of the package, and a
-third from its other strings that read as sentences: errors, logs and help texts. The same seed
-gives the same sample on the same commit.
+third from its other strings: errors, logs and help texts. On one commit, a seed always draws the
+same sample.
+
+SQL, CSS, regular expressions, type expressions, commands and lists of names are not drawn. A text
+is a sentence if it contains one of the most frequent English words (`COMMON_WORD`), not in capitals
+as in SQL, and if at least half of its words consist only of letters.
 """
 
 import ast
@@ -16,8 +20,21 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parent.parent
 SHORTEST = 4  # words
+COMMON_WORD = re.compile(
+    "a|after|all|already|also|an|and|are|as|at|be|because|been|before|but|by|can|"
+    "cannot|could|did|do|does|each|every|for|from|has|have|how|if|in|into|is|it|"
+    "its|may|more|must|no|not|of|on|one|only|or|other|should|so|such|than|that|the|"
+    "their|them|then|there|these|they|this|to|until|use|was|were|what|when|where|"
+    "which|while|who|why|will|with|within|without|would|you|your"
+)
+PLAIN_WORD = re.compile(r"[A-Za-z]+(?:['’-][A-Za-z]+)*")
+PUNCTUATION = "()[]\"'“”*.,:;!?"
+NOT_A_WORD = re.compile(r"\{…?\}|%[a-z.\d]+|`[^`]*`|\|")
+"""A value in a message, code in a text, or the border of a table cell."""
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z`\"'(*])")
-LIST_ITEM = re.compile(r"^\s*(?:[-*|>#]|\d+\.)\s*", re.MULTILINE)
+LIST_ITEM = re.compile(r"^\s*(?:[-*|>#]+|\d+\.)\s+", re.MULTILINE)
+BLOCK_END = re.compile(r"\n\s*\n|\n(?=\s*(?:[-*|>#]+|\d+\.)\s)|\n(?=\s+\**\w+: )")
+"""A blank line, or the start of a list item, a table row or a described parameter."""
 Scope = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -26,11 +43,18 @@ class Sentence(NamedTuple):
     text: str
 
 
+def is_sentence(text: str) -> bool:
+    """Return whether a text is English prose rather than code, a pattern or a list of names."""
+    words = [word.strip(PUNCTUATION) for word in NOT_A_WORD.sub(" ", text).split()]
+    plain = [word for word in words if PLAIN_WORD.fullmatch(word)]
+    has_common_word = any(COMMON_WORD.fullmatch(word[0].lower() + word[1:]) for word in plain)
+    return len(text.split()) >= SHORTEST and has_common_word and len(plain) * 2 >= len(words)
+
+
 def split_text(place: str, text: str) -> Iterator[Sentence]:
-    """Yield the sentences of a text; blank lines, list items and table rows end one, too."""
-    for block in re.split(r"\n\s*\n|\n(?=\s*(?:[-*|>#]|\d+\.)\s)", text):
+    for block in BLOCK_END.split(text):
         for sentence in SENTENCE_END.split(" ".join(LIST_ITEM.sub("", block).split())):
-            if len(sentence.split()) >= SHORTEST:
+            if is_sentence(sentence):
                 yield Sentence(place, sentence)
 
 
@@ -41,7 +65,7 @@ def page_sentences() -> Iterator[Sentence]:
 
 
 def message_text(node: ast.expr) -> str | None:
-    """Return what a string says, with `{…}` where an f-string has a value."""
+    """Return the text of a string, with `{…}` where an f-string has a value."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return node.value
     if isinstance(node, ast.JoinedStr):
@@ -50,7 +74,7 @@ def message_text(node: ast.expr) -> str | None:
 
 
 def module_sentences() -> tuple[list[Sentence], list[Sentence]]:
-    """Return the sentences of docstrings, and those of other strings."""
+    """Return the sentences in docstrings, and those in other strings."""
     docstrings: list[Sentence] = []
     messages: list[Sentence] = []
     for module in sorted((ROOT / "dovetail").rglob("*.py")):
