@@ -8,7 +8,10 @@ from msgspec import Struct
 
 from .errors import ConfigError
 
-NEVER_ZERO = ("incoming", "outgoing", "threads", "isolated", "http_body", "connections")
+NEVER_ZERO = (
+    *("incoming", "outgoing", "in_flight", "threads", "isolated"),
+    *("http_body", "connections"),
+)
 """The limits that may not be 0, because nothing could run with a limit of 0."""
 KIB = 1024
 MIB = 1024 * KIB
@@ -18,8 +21,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     """The limits of a server or a client, each with a default.
 
     Sizes are in bytes and times in seconds. Counts and sizes are integers. No limit may be
-    negative, and `incoming`, `outgoing`, `threads`, `isolated`, `http_body` and `connections` may
-    not be 0. An invalid value raises ConfigError.
+    negative, and `incoming`, `outgoing`, `in_flight`, `threads`, `isolated`, `http_body` and
+    `connections` may not be 0. An invalid value raises ConfigError.
     """
 
     # one message
@@ -33,7 +36,12 @@ class Limits(Struct, frozen=True, kw_only=True):
     # one connection
     in_flight: int = 4096
     """Maximum number of requests from one peer that are answered at the same time (default: 4096).
-    Further requests are rejected. An HTTP client waits before it sends more."""
+    Further requests wait (`queued_bytes`); over streamable HTTP, they are rejected. An HTTP client
+    waits before it sends more."""
+    queued_bytes: int = 16 * MIB
+    """Maximum total size of the requests that wait on one connection because `in_flight` others are
+    being answered, in bytes (default: 16 MiB). Each request counts 512 bytes more than its message.
+    Further requests are rejected. With 0, no request waits."""
     write_buffer: int = 1 * MIB
     """Maximum number of bytes waiting to be written to one connection (default: 1 MiB). Beyond
     this, `await ctx.info(…)` waits and reading pauses."""

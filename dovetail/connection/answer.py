@@ -22,7 +22,6 @@ from ..errors import (
     InvalidParams,
     InvalidRequest,
     MissingCapability,
-    Overloaded,
     ProtocolError,
     ToolError,
 )
@@ -109,13 +108,10 @@ EAGER: dict[str, Any] = {"eager_start": True} if sys.version_info >= (3, 12) els
 finish in their first step."""
 
 
-def check_in_flight(calls: Mapping[Id, Call], id: Id, limit: int | None) -> None:
-    """Raise an error if a session already has a request with this id, or `limit` requests, in
-    flight."""
+def check_id(calls: Mapping[Id, Call], id: Id) -> None:
+    """Raise an error if a session already has a request with this id in flight."""
     if id in calls:
         raise InvalidRequest(f"A request with id {id!r} is still in flight")
-    if limit is not None and len(calls) >= limit:
-        raise Overloaded(f"{len(calls)} requests are in flight; the limit is {limit}")
 
 
 def start_task(

@@ -56,7 +56,7 @@ from ..revisions import (
     error_from_wire,
 )
 from . import handshake, stateless
-from .answer import answer, check_in_flight, start_task
+from .answer import answer, check_id, start_task
 from .connection import Connection, OnProgress, PeerError, Reply
 from .extension import Extensions
 from .notifications import NotificationRunner
@@ -450,7 +450,7 @@ class ClientSession:
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
             raise ProtocolError(-32602, f"{method.name}: {problem}") from None
         calls = self.connection.open_calls
-        check_in_flight(calls, request.id, self.connection.limits.in_flight)
+        check_id(calls, request.id)
         call = calls[request.id] = self._call(request.id, method, params)
         call.protocol_handler = handler
         return call
@@ -458,6 +458,10 @@ class ClientSession:
     def start(self, call: Call, reply: Reply) -> None:
         """Answer a call in its own task."""
         start_task(call, self._run(call, reply), asyncio.get_running_loop())
+
+    def forget(self, call: Call) -> None:
+        """Remove an unstarted call from the in-flight table."""
+        del self.connection.open_calls[call.id]
 
     async def _run(self, call: Call, reply: Reply) -> None:
         data = await answer(call, self._answer, self.connection.encoder)

@@ -2,18 +2,24 @@
 cancellation and progress.
 
 The channel passes each message to `receive`. Everything up to the start of a handler happens in
-that call, without a queue. A request is then answered in its own task. A reply sets the result of
-the future that the caller awaits. The `MessageHandler`, which is a `ServerSession` or a
-`ClientSession`, interprets the messages.
+that call. A request is then answered in its own task. A reply sets the result of the future that
+the caller awaits. The `MessageHandler`, which is a `ServerSession` or a `ClientSession`, interprets
+the messages.
 
     channel ─→ receive ─→ request       ─→ handler.on_request ─→ task: answer ─→ channel.send
                         ├→ notification ─→ handler.on_notification
                         └→ reply        ─→ the future of a pending request
+
+While `Limits.in_flight` calls are running, further calls wait in a queue, in the order of their
+arrival. Everything else is handled at once. If pings, replies or cancellations had to wait, too,
+calls that wait for them would never end.
 """
 
 import asyncio
 import logging
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from contextvars import Context, copy_context
 from itertools import count
 from typing import Any, Protocol
 
@@ -27,6 +33,7 @@ from ..errors import (
     InternalError,
     InvalidParams,
     InvalidRequest,
+    Overloaded,
     ParseError,
     ProtocolError,
     TimedOut,
@@ -64,6 +71,11 @@ Reply = Callable[[Call | None, bytes | None], None]
 """A function that sends the reply to a call, or to a request that never became a call."""
 OnProgress = Callable[[ProgressParams], Any]
 CANCELLED = METHODS["notifications/cancelled"]
+CALL_BYTES = 512
+"""The bytes that a queued call counts in addition to its message. Without them, a queue of small
+messages would take many times as much memory as its limit."""
+RETRY_SECONDS = 1
+"""How long a peer is told to wait if the queue is full."""
 
 
 class MessageHandler(Protocol):
@@ -89,6 +101,9 @@ class MessageHandler(Protocol):
     def start(self, call: Call, reply: Reply) -> None:
         """Answer a call in its own task."""
 
+    def forget(self, call: Call) -> None:
+        """Remove an unstarted call from the in-flight table."""
+
     def on_notification(self, notification: Notification) -> None:
         """Handle a notification."""
 
@@ -111,6 +126,16 @@ class PendingRequest(Struct, eq=False):
     progress: float = float("-inf")
 
 
+class QueuedCall(Struct, eq=False):
+    """A call that waits until fewer others are running."""
+
+    call: Call
+    reply: Reply
+    size: int
+    context: Context
+    """The context in which its message arrived."""
+
+
 class Connection:
     """A channel and the open requests on it, in both directions."""
 
@@ -127,7 +152,13 @@ class Connection:
         self.limits = limits
         self.encoder = encoder
         self.open_calls: dict[Id, Call] = {}
-        """The peer's open requests. A peer's request ids may be the same as ours."""
+        """The peer's open requests, running or queued. A peer's request ids may be the same as
+        ours."""
+        self._queue: OrderedDict[Id, QueuedCall] = OrderedDict()
+        """The queued calls, oldest first."""
+        self._queued_bytes = 0
+        self._queue_task: asyncio.Task[None] | None = None
+        self._max_in_flight = limits.in_flight
         self._pending: dict[Id | None, PendingRequest] = {}
         """Our open requests. A reply that is late, forged or repeated, or has no id, matches none
         of them."""
@@ -162,7 +193,7 @@ class Connection:
             self._reject_malformed(malformed, data.head if isinstance(data, TooLong) else data)
             return
         if type(message) is Request:
-            self._on_request(message, self._reply)
+            self._on_request(message, self._reply, len(data))
         elif isinstance(message, Batch):
             self._on_batch(message, bytes(data))
         else:
@@ -183,7 +214,7 @@ class Connection:
         elif isinstance(message, Response | ErrorResponse):
             self._resolve(message)
 
-    def _on_request(self, request: Request, reply: Reply) -> None:
+    def _on_request(self, request: Request, reply: Reply, size: int) -> None:
         handler = self._handler
         if not handler.answers_requests:
             self._warn(
@@ -198,14 +229,57 @@ class Connection:
             return
         if isinstance(call, bytes):
             reply(None, call)
+        elif len(self.open_calls) > self._max_in_flight or self._queue:
+            self._enqueue(call, reply, size)
         else:
             handler.start(call, reply)
 
     def _reply(self, call: Call | None, data: bytes | None) -> None:
         if data is not None:
             self.channel.send(data)
+        if self._queue and self._queue_task is None and self._can_start():
+            self._queue_task = self._loop.create_task(self._start_queued())
         if self._idle is not None and not self.open_calls:
             self._idle.set()
+
+    def _enqueue(self, call: Call, reply: Reply, size: int) -> None:
+        """Let a call wait, or refuse it if the queue is full."""
+        size += CALL_BYTES
+        if self._queued_bytes + size <= self.limits.queued_bytes:
+            self._queued_bytes += size
+            self._queue[call.id] = QueuedCall(call, reply, size, copy_context())
+            return
+        self._handler.forget(call)
+        text = (
+            f"{len(self.open_calls) - len(self._queue)} requests are in flight; the limit is "
+            f"{self._max_in_flight}. The queue for more is full ({len(self._queue)} requests)."
+        )
+        refusal = Overloaded(text, data={"retryAfter": RETRY_SECONDS})
+        reply(None, self.encoder.encode_failure(call.id, refusal, call.revision))
+
+    def _can_start(self) -> bool:
+        return len(self.open_calls) - len(self._queue) < self._max_in_flight
+
+    async def _start_queued(self) -> None:
+        """Start queued calls while others end and the peer reads the replies."""
+        try:
+            while self._queue and self._can_start():
+                queued = self._unqueue(next(iter(self._queue)))
+                queued.context.run(self._handler.start, queued.call, queued.reply)
+                await asyncio.sleep(0)  # calls that end at once must not block the event loop
+                if getattr(self.channel, "full", False):
+                    await self.channel.drain()
+        finally:
+            self._queue_task = None
+
+    def _unqueue(self, id: Id) -> QueuedCall:
+        queued = self._queue.pop(id)
+        self._queued_bytes -= queued.size
+        return queued
+
+    def _drop_queue(self) -> None:
+        while self._queue:
+            self._handler.forget(self._unqueue(next(iter(self._queue))).call)
 
     def _on_batch(self, batch: Batch, data: bytes) -> None:
         revision = self._handler.revision
@@ -232,7 +306,7 @@ class Connection:
                 error = InvalidRequest("initialize must not be part of a batch")
                 gather(None, self.encoder.encode_failure(message.id, error, revision))
             else:
-                self._on_request(message, gather)
+                self._on_request(message, gather, len(data) // len(batch.messages))
         if not requests and replies:
             self.channel.send(b"[" + b",".join(replies) + b"]")
 
@@ -389,6 +463,8 @@ class Connection:
             return
         log.info("%s was cancelled by the peer: %s", call.name, reason or "no reason given")
         cancel(call)
+        if call.id in self._queue:  # starting a cancelled call ends it
+            self._handler.start(call, self._unqueue(call.id).reply)
 
     # the end
 
@@ -398,6 +474,8 @@ class Connection:
         self.closed.set_result(reason)
         for pending in self._pending.values():
             self._fail(pending, _closed(reason))
+        if reason is not None:  # after a regular end, the peer may still read replies
+            self._drop_queue()
         self._handler.on_close(reason)
 
     def disconnect(self) -> None:
@@ -411,11 +489,14 @@ class Connection:
             try:
                 await asyncio.wait_for(self._idle.wait(), grace)
             except TimeoutError:
-                log.warning("Cancelling %d calls that are still running", len(self.open_calls))
+                log.warning("Cancelling %d unfinished calls", len(self.open_calls))
         self.cancel_calls()
 
     def cancel_calls(self) -> None:
-        """Cancel all calls."""
+        """Cancel all calls, and start no more."""
+        self._drop_queue()
+        if self._queue_task is not None:
+            self._queue_task.cancel()
         for call in list(self.open_calls.values()):
             cancel(call)
 

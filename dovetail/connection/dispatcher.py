@@ -53,7 +53,7 @@ from ..protocol.utilities import SEVERITY, ListenResult
 from ..revisions import DRAFT_DIALECT, Revision, decode
 from ..sealing import KeyRing, key_ring
 from . import handshake, stateless
-from .answer import answer, cancel, check_in_flight, start_task
+from .answer import answer, cancel, check_id, start_task
 from .connection import Reply
 from .encode import MessageEncoder
 from .input_requests import client_refused, identify_request
@@ -161,7 +161,6 @@ class Dispatcher:
         self._has_draft_dialect = DRAFT_DIALECT in service.revisions
         self.running: set[Call] = set()
         """The calls that are being answered, from all sources."""
-        self._max_in_flight = service.limits.in_flight
         self._changes: dict[tuple[str, str], Params] = {}
         self._notification_runner = NotificationRunner(service.limits.in_flight)
         self._local: dict[str, CallHandler] = {
@@ -219,7 +218,7 @@ class Dispatcher:
             unknown = row is not None or self.find_method(name, None) is None
             raise _no_method(name, None if unknown else caller.revision)
         if row.name == "ping":
-            check_in_flight(source.open_calls or {}, request.id, None)
+            check_id(source.open_calls or {}, request.id)
             return self.encoder.encode_result(request.id, {})
         return self._open_call(request.id, row, params, caller, source)
 
@@ -228,7 +227,7 @@ class Dispatcher:
     ) -> Call:
         calls = source.open_calls
         if calls is not None:
-            check_in_flight(calls, id, self._max_in_flight)
+            check_id(calls, id)
         if source.check_call is not None:
             source.check_call(method, params, caller)
         identity = source.identity

@@ -70,7 +70,7 @@ class ServerSession:
         """An event that is set when the server may send requests to the session that `initialize`
         opened."""
         self.dispatcher = Dispatcher(service, state, connection.encoder, self._notify_caller, ring)
-        self.start = self.dispatcher.start
+        self.start, self.forget = self.dispatcher.start, self.dispatcher.forget
         self.cancel_request = connection.cancel
         self.loop = self.dispatcher.loop
         self.headers: Mapping[str, str] = getattr(connection.channel, "headers", {})

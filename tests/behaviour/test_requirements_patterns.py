@@ -632,7 +632,8 @@ async def test_new_roots_are_told_where_there_is_a_word_for_it(version: str) -> 
 
 @pytest.mark.requirement("rate-limit")
 async def test_what_one_client_may_have_going_at_once_is_bounded() -> None:
-    async with bare(everything.build(limits=Limits(in_flight=3, shutdown=0.1))) as peer:
+    limits = Limits(in_flight=3, queued_bytes=0, shutdown=0.1)
+    async with bare(everything.build(limits=limits)) as peer:
         for id in range(5):
             peer.send(call(id, "wait"))
         refused = [await peer.receive() for _ in range(2)]

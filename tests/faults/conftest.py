@@ -1,5 +1,5 @@
-"""The same abuse over two wires: `wire` opens a bare peer of the misbehaving server in memory, and
-as a process on stdio."""
+"""The same abuse over several wires: `wire` opens a bare peer of the misbehaving server in memory,
+and as a process on stdio; `every_wire` does so over a WebSocket, too."""
 
 import sys
 from collections.abc import AsyncIterator
@@ -13,6 +13,8 @@ import pytest
 from dovetail import Limits
 from dovetail.testing import Bare, bare
 from dovetail.transports.process import spawn
+from dovetail.transports.websocket import connect
+from tests.behaviour.web import on_a_port
 from tests.faults import misbehaving
 
 ROOT = Path(__file__).parents[2]
@@ -44,6 +46,15 @@ class Wire:
             async with bare(misbehaving.build(Limits(**limits))) as peer:
                 yield peer
             return
+        if self.kind == "websocket":
+            server = misbehaving.build(Limits(**limits))
+            async with on_a_port(server.asgi(websocket=True)) as address:
+                peer = Bare(await connect(f"ws://{address}/ws", Limits(), timeout=10))
+                try:
+                    yield peer
+                finally:
+                    await peer.close()
+            return
         env = {"LIMITS": msgspec.json.encode(limits).decode()}
         peer = Bare(await spawn(COMMAND, cwd=ROOT, env=env, on_stderr=self.stderr.append))
         try:
@@ -54,6 +65,11 @@ class Wire:
 
 @pytest.fixture(params=["memory", "stdio"])
 def wire(request: pytest.FixtureRequest) -> Wire:
+    return Wire(request.param)
+
+
+@pytest.fixture(params=["memory", "stdio", "websocket"])
+def every_wire(request: pytest.FixtureRequest) -> Wire:
     return Wire(request.param)
 
 

@@ -90,7 +90,7 @@ RETURNED: dict[str, Callable[[], Any]] = {
 
 def build(limits: Limits | None = None) -> Server:
     server = Server("misbehaving", limits=limits or Limits())
-    released = threading.Event()
+    released, opened = threading.Event(), asyncio.Event()
     leaked: list[Any] = []
 
     @server.tool
@@ -185,6 +185,24 @@ def build(limits: Limits | None = None) -> Server:
                 leak.join()
             else:
                 await leak
+
+    @server.tool
+    async def closes_the_gate() -> None:
+        """Keeps everybody at the gate until it is cancelled."""
+        opened.clear()
+        try:
+            await asyncio.Future()
+        finally:
+            opened.set()
+
+    @server.tool
+    async def passes_the_gate(number: int, padding: str = "") -> int:
+        await opened.wait()
+        return number
+
+    @server.tool
+    async def counts_roots(ctx: Context) -> int:
+        return len(await ctx.list_roots())
 
     # leaking
 

@@ -37,7 +37,7 @@ def test_every_bound_is_a_positive_number_by_default() -> None:
 async def test_requests_beyond_those_in_flight_are_refused_until_one_is_answered(
     wire: Wire,
 ) -> None:
-    async with wire(in_flight=3) as peer:
+    async with wire(in_flight=3, queued_bytes=0) as peer:
         for id in range(3):
             peer.send(call(id, "blocks"))
         for _ in range(5):

@@ -517,6 +517,16 @@ async def test_the_replies_to_a_batch_come_together() -> None:
     assert replies[3]["error"]["code"] == -32601
 
 
+async def test_the_requests_of_a_batch_beyond_the_limit_are_refused_one_by_one() -> None:
+    async with hosted(Stage(limits=Limits(in_flight=2)).server) as site:
+        session = await site.greet(BATCHING)
+        answer = await session.post(batch(*[{"add": {"a": 1, "b": 2}}] * 5))
+        replies = {reply["id"]: reply for reply in await answer.json()}
+    assert answer.status == 200
+    assert [text(replies[id]) for id in (0, 1)] == ["3", "3"]
+    assert [replies[id]["error"]["code"] for id in (2, 3, 4)] == [-31001] * 3
+
+
 @pytest.mark.requirement("http-batch", "http-batch-responses")
 async def test_a_batch_that_speaks_is_answered_with_a_stream_that_holds_every_reply() -> None:
     stage = Stage()

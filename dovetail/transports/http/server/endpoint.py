@@ -310,6 +310,12 @@ class Endpoint:
         """Raise an error if the endpoint cannot accept a call."""
         if self._closing:
             raise Overloaded("This server is shutting down")
+        calls = post.open_calls
+        if calls is not None and len(calls) >= self._limits.in_flight:
+            raise Overloaded(
+                f"{len(calls)} requests of this session are in flight (Limits.in_flight). "
+                "Try again later."
+            )
         name = method.name
         running = len(self.dispatcher.running) - len(self._listening)
         if running >= self._limits.calls and name != LISTEN:
