@@ -52,7 +52,7 @@ class BoundedDict(dict[K, V]):
 
 
 class LruDict(Generic[K, V]):
-    """A dict of at most `max_items` items. When it is full, the least recently used item is
+    """A dict of at most `max_items` items. When the dict is full, the least recently used item is
     dropped.
 
     Threads may share it: an item that another thread has just removed counts as missing.

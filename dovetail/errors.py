@@ -53,8 +53,10 @@ class DovetailError(Exception):
 
 
 class ProtocolError(DovetailError):
-    """A JSON-RPC error. Raise it in a handler to send it as the answer. A client raises it when the
-    server answers with an error.
+    """A JSON-RPC error.
+
+    Raise a ProtocolError in a handler to send it as the answer. A client raises one when the server
+    answers with an error.
 
     Args:
         code: The code of the error. Every subclass has its own code, so the code can be omitted:
@@ -275,7 +277,7 @@ class Forbidden(ProtocolError):
 
 
 class ToolError(DovetailError):
-    """A tool failed. Raise it in a tool to tell the model why the tool failed.
+    """A tool failed. Raise a ToolError in a tool to tell the model why the tool failed.
 
     Args:
         message: What went wrong, for the model; it is sent unchanged.
@@ -372,8 +374,8 @@ class ConnectionClosed(DovetailError):
     """The connection ended before the answer arrived.
 
     Args:
-        message: How it ended and, for a process, the last lines of its stderr.
-        sent: Whether the request was sent. If not, it is always safe to send it again.
+        message: How the connection ended and, for a process, the last lines of its stderr.
+        sent: Whether the request was sent. If not, it is always safe to send the request again.
     """
 
     def __init__(self, message: str = "", *, sent: bool = True) -> None:

@@ -70,14 +70,15 @@ class Limits(Struct, frozen=True, kw_only=True):
     answers (default: 1000). Beyond this, the oldest are dropped, and their handlers run again when
     the clients return."""
     parked_time: float = 600.0
-    """Time for which a suspended call is held, in seconds (default: 600). After that, its handler
-    runs again when the client returns."""
+    """Time for which a suspended call is held, in seconds (default: 600). After that, the call's
+    handler runs again when the client returns."""
     state_life: float = 3600.0
     """Time that a client has to return with answers, in seconds (default: 3600). After that, the
     request is rejected."""
     journal: int = 256 * KIB
     """Maximum size of the answers and `ctx.once` results of one call, in bytes (default: 256 KiB).
-    The client carries them from request to request. Beyond this, the call fails."""
+    Beyond this, the call fails. The client carries the answers and results from request to
+    request."""
 
     # running tools
     threads: int = 32
@@ -145,8 +146,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     (default: 3600). A longer timeout on the request itself takes precedence. When the time is up,
     the request is cancelled and raises TimedOut."""
     probe_timeout: float = 5.0
-    """Time that a server has to answer the probe for its era, in seconds (default: 5). It is at
-    most half of the client's `timeout`. After that, the client also sends `initialize`, and uses
+    """Time that a server has to answer the probe for its era, in seconds (default: 5). This time is
+    at most half of the client's `timeout`. After that, the client also sends `initialize`, and uses
     the answer to the probe if it arrives before or shortly after the answer to `initialize`."""
     pages: int = 1000
     """Maximum number of pages that a client reads from one list (default: 1000). A longer list
@@ -165,8 +166,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     Further questions are rejected."""
     restarts: int = 5
     """How many times in a row a client tries to reopen a lost connection or restart a stdio server
-    (default: 5). After that, it gives up. While a request waits for a server at a URL that was
-    connected before, the client continues until the request times out."""
+    (default: 5). After that, the client gives up. While a request waits for a server at a URL to
+    which the client was connected before, the client keeps trying until the request times out."""
     cached: int = 1000
     """Maximum number of results that a client caches, if the server allows caching (default: 1000).
     Beyond this, the least recently used results are dropped."""
@@ -175,8 +176,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     recently used results are dropped."""
     shutdown: float = 2.0
     """Time that a server process has to exit after its stdin is closed, and again after SIGTERM, in
-    seconds (default: 2). Then it is killed. A server that stops gives its calls the same amount of
-    time."""
+    seconds (default: 2). After that, the process is killed. A server that is stopping gives its
+    calls the same amount of time."""
 
     # HTTP
     connections: int = 10_000
@@ -194,7 +195,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     http_body: int = 16 * MIB
     """Maximum size of a request body or a WebSocket message sent to a server, in bytes (default: 16
     MiB). A larger body or message is rejected before it is read, or while it arrives. If `incoming`
-    is smaller, it applies instead."""
+    is smaller than this, `incoming` applies."""
     bodies: int = 128 * MIB
     """Maximum total size of all request bodies that are arriving at the same time, in bytes
     (default: 128 MiB). Beyond this, requests are rejected."""
@@ -209,7 +210,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     (default: 32). Further streams are refused."""
     sessions: int = 100_000
     """Maximum number of sessions that one process remembers (default: 100,000). Beyond this, the
-    least recently used idle session is forgotten. It continues with its next request."""
+    least recently used idle session is forgotten. A forgotten session continues with its next
+    request."""
     session_idle: float = 3600.0
     """Time that a session may go unused, in seconds (default: 3600). After that, the session
     ends."""
@@ -262,7 +264,7 @@ class Limits(Struct, frozen=True, kw_only=True):
 
     @property
     def max_body(self) -> int:
-        """The smaller of `http_body` and `incoming`. A server applies it to messages from a
+        """The smaller of `http_body` and `incoming`, which a server applies to messages from a
         network."""
         return min(self.http_body, self.incoming)
 

@@ -137,7 +137,7 @@ class TrustedProxies:
     """The proxies whose headers are trusted to report a client's address.
 
     Each proxy adds the address from which it received a request. So the last address that is not a
-    trusted proxy is the client's address. All addresses before it may be forged.
+    trusted proxy is the client's address. The addresses before the client's address may be forged.
 
     Args:
         entries: IP addresses and networks, such as `10.0.0.5` and `10.0.0.0/8`.
@@ -232,8 +232,8 @@ class PeerAddresses:
     """The addresses of all connections that were attempted for one server.
 
     A server on the local network may refer the client to other servers on that network. A server
-    outside that network may not refer the client to it. Each address is checked when a connection
-    is opened, because a name may resolve differently a moment later.
+    outside that network may not refer the client to servers on it. Each address is checked when a
+    connection is opened, because a name may resolve differently a moment later.
     """
 
     __slots__ = ("_all_private", "host")
@@ -273,7 +273,7 @@ _ORIGIN = re.compile(r"([a-z][a-z0-9+.-]*)://(.*)", re.DOTALL)
 
 
 def parse_host(value: bytes) -> Authority | None:
-    """Parse a Host header, or the same part of an Origin. Return None if it is malformed."""
+    """Parse a Host header, or the same part of an Origin. Return None if the value is malformed."""
     found = _HOST.fullmatch(value.decode("latin-1").lower().strip(" \t"))
     if found is None or not _is_possible_host(name := normalize_host(found[1])):
         return None
@@ -298,7 +298,7 @@ def parse_origin(value: bytes) -> HeaderOrigin | None:
 
 
 def parse_allowed_host(entry: str) -> str:
-    """Parse an entry in `hosts=`. Raise ConfigError if it is not a host."""
+    """Parse an entry in `hosts=`, or raise ConfigError if it is not a host."""
     found = "*" if entry == "*" else parse_host(entry.removeprefix("*.").encode())
     if found is None:
         raise ConfigError(
@@ -309,7 +309,7 @@ def parse_allowed_host(entry: str) -> str:
 
 
 def parse_allowed_origin(entry: str) -> HeaderOrigin:
-    """Parse an entry in `origins=`. Raise ConfigError if it is not an origin."""
+    """Parse an entry in `origins=`, or raise ConfigError if it is not an origin."""
     if entry == "*":
         return ANY_ORIGIN
     any_port = entry.endswith(":*")
@@ -387,7 +387,7 @@ def why_not_openable(url: str) -> str | None:
 
 
 def open_in_browser(url: str) -> bool:
-    """Open a URL in the user's browser. Return False if it must not or could not be opened.
+    """Open a URL in the user's browser, or return False if it must not or could not be opened.
 
     This function blocks for as long as the browser does, so call it in a thread.
     """

@@ -80,8 +80,8 @@ class Channel(Protocol):
 
 
 class Network(Struct, frozen=True):
-    """The network over which a session runs, in OpenTelemetry's terms. A channel may provide it as
-    `network`."""
+    """The network over which a session runs, in OpenTelemetry's terms. A channel may provide this
+    value as `network`."""
 
     transport: str
     """`pipe` or `tcp`."""
@@ -182,8 +182,8 @@ class Caller(Struct, eq=False):
 
 
 class Call(Struct, eq=False):
-    """A request that is being answered. Middleware sees it, may change `params`, and passes it
-    on."""
+    """A request that is being answered. Middleware sees the call, may change `params`, and passes
+    the call on."""
 
     id: Id
     """The request id that the client chose."""
@@ -204,13 +204,13 @@ class Call(Struct, eq=False):
     abort_error: ProtocolError | None = None
     """The error that ended the call before its reply was sent."""
     finished: bool = False
-    """Whether the call was answered or cancelled. No messages that belong to it are sent
+    """Whether the call was answered or cancelled. No messages that belong to the call are sent
     afterwards."""
     error_code: int | None = None
     """The code of the error with which the call was answered."""
     protocol_handler: "CallHandler | None" = None
     """The handler for methods that belong to the protocol itself (subscriptions, log levels). The
-    server forwards calls to these methods to this handler."""
+    server lets this handler answer calls to these methods."""
     principal: Principal | None = None
     """Who sent this request. Each request in a session may carry a different token."""
     address: str | None = None
@@ -480,8 +480,8 @@ class PublicUrl(Struct, frozen=True, eq=False):
     scopes: tuple[str, ...] = ()
     """All scopes that the server's tools, resources and prompts require."""
     is_configured: bool = True
-    """Whether the URL comes from the server's configuration. Otherwise, it comes from the request,
-    and an attacker may have chosen it."""
+    """Whether the URL comes from the server's configuration. Otherwise, the URL comes from the
+    request, and an attacker may have chosen it."""
 
 
 class RequestIdentity(Struct, frozen=True, eq=False):

@@ -8,9 +8,10 @@ body, but only the server can create or change one. `ring.encrypts` says which k
 
 For each kind and purpose, a separate key is derived from each secret, so a token for one purpose or
 kind never opens as another. A token may also be `bound` to data that it does not contain, such as a
-user or a request. The same data is required to open it. Both kinds are equally hard to forge, and
-opening a signed token reveals nothing new. So a ring that encrypts also opens signed tokens, and a
-fleet can be upgraded one machine at a time. A ring that only signs rejects encrypted tokens.
+user or a request. The same data is required to open the token. Both kinds are equally hard to
+forge, and opening a signed token reveals nothing new. So a ring that encrypts also opens signed
+tokens, and a fleet can be upgraded one machine at a time. A ring that only signs rejects encrypted
+tokens.
 
 The first key seals tokens, and all keys open them. To rotate keys, put the new key first, and
 remove the old key when the last of its tokens has expired. Nonces are random, which limits each key

@@ -41,12 +41,13 @@ MAX_FRAME_BYTES = DEFAULT.outgoing + 4 * DEFAULT.events
 """The maximum size of a frame, which holds one message and everything that its stream had buffered
 before it."""
 MAX_BACKLOG_BYTES = 2 * MAX_FRAME_BYTES
-"""The maximum number of bytes queued for one member. More frames may arrive while it reads one."""
+"""The maximum number of bytes queued for one member. More frames may arrive while a member reads
+one."""
 DEFAULT_TIMEOUT = 1.0
 """The default timeout of a question, in seconds."""
 RELAYED_BYTES_PER_SECOND = MAX_FRAME_BYTES // 8
-"""The lowest expected relay speed. The deadline for a question allows for relaying it at this
-speed."""
+"""The lowest expected relay speed, which determines how much time is added to a question's
+deadline."""
 QUESTION_LIFE = 60.0
 """The number of seconds after which the hub forgets a question that a member never answered."""
 MAX_QUESTIONS = 4096
@@ -246,7 +247,7 @@ class Hub:
             member.drop(f"sent a frame of unknown kind {frame.kind}")
 
     def _send_to_others(self, sender: BusConnection, data: bytes) -> set[BusConnection]:
-        """Send a frame to all other members. Return the members that can receive it."""
+        """Send a frame to all other members, and return the members that can receive it."""
         reached = set()
         for member in self._members - {sender}:
             if member.send(data):
@@ -425,8 +426,8 @@ class LocalBus:
 
 
 async def join(path: str) -> LocalBus:
-    """Join the bus whose hub listens at this path. The member works alone until a hub listens
-    there."""
+    """Join the bus whose hub listens at this path. The member works alone until a hub is
+    listening."""
     bus = LocalBus(path)
     await bus.tried.wait()
     return bus

@@ -400,7 +400,7 @@ class ClientSession:
 
     def _check(self, method: Method, revision: Revision) -> None:
         """Raise MethodNotFound if the revision does not define a method or the server did not
-        declare it."""
+        declare support for it."""
         if self.extensions.extension_method(method.name, revision.stateless) is method:
             self.extensions.check(method, self.server_capabilities)
             return

@@ -122,7 +122,7 @@ class PendingRequest(Struct, eq=False):
     latest_end: float = 0.0
     """The time at which the request times out, even if it keeps reporting progress."""
     seconds_left: float | None = None
-    """The number of seconds that were left when its deadline was paused."""
+    """The number of seconds that were left when the request's deadline was paused."""
     progress: float = float("-inf")
 
 
@@ -152,8 +152,7 @@ class Connection:
         self.limits = limits
         self.encoder = encoder
         self.open_calls: dict[Id, Call] = {}
-        """The peer's open requests, running or queued. A peer's request ids may be the same as
-        ours."""
+        """The peer's open requests, running or queued, whose ids may be the same as ours."""
         self._queue: OrderedDict[Id, QueuedCall] = OrderedDict()
         """The queued calls, oldest first."""
         self._queued_bytes = 0
@@ -161,7 +160,7 @@ class Connection:
         self._max_in_flight = limits.in_flight
         self._pending: dict[Id | None, PendingRequest] = {}
         """Our open requests. A reply that is late, forged or repeated, or has no id, matches none
-        of them."""
+        of these requests."""
         self._ids = count(1)
         self.closed: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
         """A future that is done when the channel has closed, with the reason as its result."""

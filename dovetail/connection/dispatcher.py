@@ -81,8 +81,8 @@ class MessageSource(Protocol):
     """
 
     revision: Revision | None
-    """The revision used to encode an error. The dispatcher sets it when a message names a
-    revision."""
+    """The revision used to encode an error. The dispatcher sets this revision when a message names
+    one."""
 
     @property
     def header_revision(self) -> Revision | None:
@@ -279,8 +279,8 @@ class Dispatcher:
     ) -> tuple[Caller, bytes]:
         """Return the caller that an `initialize` request describes, and the reply to it.
 
-        `can_notify` says whether notifications can reach this client outside a request. If it is
-        false, the reply does not offer notifications.
+        `can_notify` says whether notifications can reach this client outside a request. If
+        `can_notify` is false, the reply does not offer notifications.
         """
         caller, result = handshake.accept_initialize(
             request.params, self.service, self.state, can_notify=can_notify

@@ -38,7 +38,8 @@ class MessageEncoder:
         self._redact = redact
 
     def encode(self, message: Any) -> bytes:
-        """Return the message as bytes. Raise InternalError or TooLarge if it cannot be encoded."""
+        """Return the message as bytes, or raise InternalError or TooLarge if it cannot be
+        encoded."""
         try:
             try:
                 data = encode(message)
@@ -74,7 +75,7 @@ class MessageEncoder:
             return self.encode_failure(id, error, None)
 
     def encode_request(self, id: Id, revision: Revision, method: Method, params: Any) -> bytes:
-        """Return a request as bytes. Raise InternalError or TooLarge if it cannot be encoded."""
+        """Return a request as bytes, or raise InternalError or TooLarge if it cannot be encoded."""
         wire = revision.lower_params(method, params)
         return self.encode(
             Request(id, revision.wire_name(method.name), NO_PARAMS if wire is None else wire)

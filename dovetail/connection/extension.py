@@ -65,7 +65,7 @@ class ResultKind(Struct, frozen=True, eq=False):
     finish: Finish
     """The function that converts this kind of result into the result for the caller."""
     of: tuple[str, ...] = ()
-    """The methods that may return this kind of result. If empty, every method may return it."""
+    """The methods that may return this kind of result, or an empty tuple for all methods."""
 
 
 class Extension(Struct, frozen=True, kw_only=True, eq=False):

@@ -125,7 +125,7 @@ def version_names(served: tuple[Revision, ...]) -> list[str]:
 def agreed_revision(
     requested: Revision, answer: InitializeResult, wanted: tuple[Revision, ...]
 ) -> Revision:
-    """Return the revision that the server chose. Raise NoCommonRevision if the client does not
+    """Return the revision that the server chose, or raise NoCommonRevision if the client does not
     support it."""
     if requested is DRAFT_DIALECT:
         return requested

@@ -80,8 +80,8 @@ def _uses_tools(params: CreateMessageParams) -> bool:
 def has_capabilities(
     capabilities: ClientCapabilities, wanted: dict[str, dict[str, Any]], revision: Revision
 ) -> bool:
-    """Return whether a client has all required capabilities. An empty `elicitation` means forms.
-    Revisions that define forms or context but no capability for them imply the capability."""
+    """Return whether a client has all required capabilities. An empty `elicitation` means forms. If
+    a revision defines forms or context without a separate capability, the capability is implied."""
     for name, parts in wanted.items():
         has = capabilities.get(name)
         if not isinstance(has, dict):
@@ -127,12 +127,13 @@ def check(call: Call, method: str, params: Any) -> None:
 
 
 async def ask(call: Call, method: str, params: Any, key: str | None = None) -> Raw:
-    """Ask the client that sent a call and return the raw answer. The tool's timeout is paused while
-    it waits."""
+    """Ask the client that sent a call a question, and return the raw answer. The tool's timeout is
+    paused while the tool waits."""
     check(call, method, params)
     if _inside_once.get():
         raise ConfigError(
-            "The function passed to ctx.once cannot ask the client; ask before calling ctx.once"
+            "The function passed to ctx.once cannot ask the client questions; "
+            "ask them before calling ctx.once"
         )
     if isinstance(params, ElicitParams) and params.elicitation_id is not None:
         remember_elicitation(call.caller, params.elicitation_id)
@@ -230,8 +231,8 @@ async def once(call: Call, key: str, function: Callable[[], Any]) -> Any:
 
 
 async def _run_once(run: Any, function: Callable[[], Any]) -> Any:
-    """Run the function. No round ends while it runs, because the round's state would lack the
-    result."""
+    """Run the function. No round ends while the function runs, because the round's state would lack
+    the result."""
     inside = _inside_once.set(True)
     if run is not None:
         run.once_running += 1
@@ -354,7 +355,7 @@ class SuspendableCall:
         known = {**journal.answers, **answers}
         self.answers = {} if is_fresh else known
         self._unclaimed_answers = known if is_fresh else {}
-        """The answers that take effect only when the handler asks their question."""
+        """The answers that take effect only when the handler asks the matching question."""
         call.once_results = journal.once_results
         call.request_state = journal.request_state
         call.input_responses = {key: Raw(answer) for key, answer in known.items()}
@@ -438,7 +439,8 @@ class SuspendableCall:
             self._round_end.set_result(None)
 
     async def wait_for_round(self) -> bool:
-        """Wait until the handler finishes or asks a question. Return True if it has finished."""
+        """Wait until the handler finishes or asks a question, and return True if it has
+        finished."""
         assert self.task is not None
         if not self.task.done():
             self._round_end = asyncio.get_running_loop().create_future()
@@ -491,8 +493,8 @@ def question_key(method: Method, params: Any, base: str | None, used: set[str]) 
 
 
 def continue_under(call: Call, request: Call) -> None:
-    """Continue a call under a new request. From now on, everything it sends belongs to that
-    request."""
+    """Continue a call under a new request. From now on, everything that the call sends belongs to
+    that request."""
     call.id, call.caller, call.connection, call.progress = (
         request.id,
         request.caller,

@@ -403,8 +403,8 @@ def _check_questions(
 
 
 def _page_questions(call: Call, error: UrlRequired, service: Service) -> dict[str, OpenQuestion]:
-    """Return questions for the pages that the user must visit first. In the handshake era, raise an
-    error that lists the pages instead."""
+    """Return questions for the pages that the user must visit first. In the handshake era, instead
+    raise an error that lists the pages."""
     listed = error.elicitations
     pages = {
         page.id: ElicitParams(

@@ -2,7 +2,7 @@
 
 Chunks are kept in a list until a newline arrives, and only the new chunk is searched, so reading a
 line of many megabytes takes linear time. A line that exceeds the limit is discarded as it arrives,
-up to its newline, and replaced by one `TooLong`. The lines around it are not lost.
+up to its newline, and replaced by one `TooLong`. The lines before and after it are not lost.
 """
 
 from typing import Final

@@ -3,8 +3,8 @@
 `_posix.py` defines the same names. A thread reads or writes each pipe and also closes it, because
 closing a pipe during a blocked read hangs. A reading thread continues only after the loop has
 processed its last chunk, so it buffers no more than a polled pipe does. A job object holds the
-process and its children. When the job is closed, the system kills all of them. Killing this process
-also closes the job.
+process and its children. When the job is closed, the system kills all these processes. Killing this
+process also closes the job.
 """
 
 import asyncio
@@ -187,8 +187,8 @@ class WindowsJob:
         return lambda: None
 
     def terminate(self) -> None:
-        """Kill the job, because a process without a window and on its own console cannot be asked
-        to exit."""
+        """Kill the job, because a process that has no window and runs on its own console cannot be
+        asked to exit."""
         self.kill()
 
     def kill(self) -> None:

@@ -57,8 +57,8 @@ CLOSE_REASONS: Final = {
 async def accept(
     scope: Mapping[str, Any], receive: AsgiReceive, send: AsgiSend, limits: Limits
 ) -> Channel | None:
-    """Accept the opening handshake in an ASGI scope. Return None if it was rejected or the client
-    has already disconnected."""
+    """Accept the opening handshake in an ASGI scope. Return None if the handshake was rejected or
+    the client has already disconnected."""
     if (await receive())["type"] != "websocket.connect":
         return None
     offered = scope.get("subprotocols") or ()
@@ -284,7 +284,7 @@ class _ClientWebSocket:
         await self._socket.send(data, text=True)
 
     async def close(self) -> None:
-        """Send a close frame. If the server does not answer it, abort the connection."""
+        """Send a close frame. If the server does not answer the frame, abort the connection."""
         try:
             await self._socket.close(NORMAL)
         finally:

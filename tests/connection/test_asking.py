@@ -581,7 +581,7 @@ async def test_what_is_being_done_once_is_in_the_state_of_a_question_asked_meanw
 
 async def test_what_is_done_once_may_not_ask() -> None:
     async def handle(call: Call) -> Any:
-        with pytest.raises(ConfigError, match="ask before"):
+        with pytest.raises(ConfigError, match="ask them before"):
             await once(call, "work", lambda: said(call, "inside"))
         return await said(call, "after")
 

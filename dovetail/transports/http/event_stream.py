@@ -2,9 +2,9 @@
 
 The parser ends a line at LF, CR or CRLF without waiting for more data: after a chunk that ends with
 CR, an LF at the start of the next chunk is skipped. The parser searches only new bytes and keeps an
-unfinished line in one growing buffer. Its running time is therefore linear in the length of the
-stream, regardless of how the stream is split. Data that exceeds the limit is dropped as it arrives
-and replaced by a `TooLong`.
+unfinished line in one growing buffer. The parser's running time is therefore linear in the length
+of the stream, regardless of how the stream is split. Data that exceeds the limit is dropped as it
+arrives and replaced by a `TooLong`.
 
 An event is returned if it has data, an id or a `retry`. A server sends an empty event with an id to
 mark a position from which a broken stream can be resumed. An event that is incomplete at the end of

@@ -95,7 +95,7 @@ class SseServer:
         identity: RequestIdentity,
     ) -> None:
         """Answer a GET by serving a session until the client disconnects. `message_path` is the
-        path for its POSTs."""
+        path for the client's POSTs."""
         from urllib.parse import quote
 
         if len(self._streams) >= self._limits.streams:
@@ -231,8 +231,8 @@ class _SseStream:
 
 
 async def connect_sse(transport: "HttpTransport", limits: Limits, timeout: float) -> Channel:
-    """Open a server's event stream. Headers and credentials are sent only to the origin of its
-    URL."""
+    """Open a server's event stream. Headers and credentials are sent only to the origin of the
+    server's URL."""
     from .client.http_transport import translate_errors
 
     name = transport.shown
@@ -256,7 +256,7 @@ async def connect_sse(transport: "HttpTransport", limits: Limits, timeout: float
 
 
 async def _get(transport: "HttpTransport", name: str) -> "aiohttp.ClientResponse":
-    """Open the event stream. Follow redirects only within the origin."""
+    """Open the event stream. Follow redirects only within the same origin."""
     from aiohttp import ClientTimeout
     from yarl import URL
 

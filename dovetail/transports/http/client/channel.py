@@ -122,7 +122,8 @@ class HttpChannel:
         """The tasks for requests that have no response yet."""
         self._slots = asyncio.Semaphore(limits.in_flight)
         self._handshake: asyncio.Task[None] | None = None
-        """The task that sends the latest handshake message. All other messages wait for it."""
+        """The task that sends the latest handshake message. All other messages wait for this
+        task."""
         self._listener: asyncio.Task[None] | None = None
         self._opened = False
         self._unsent: list[Id] | None = None
@@ -470,7 +471,7 @@ class HttpChannel:
     # HTTP+SSE
 
     async def _try_sse(self, message: OutgoingMessage, data: bytes, timeout: float) -> bool:
-        """Try HTTP+SSE with a server that does not accept a POST at this URL. Return whether it
+        """Try HTTP+SSE with a server that does not accept a POST at this URL, and return whether it
         works."""
         from ..sse import connect_sse
 

@@ -71,7 +71,7 @@ _VALUE = re.compile(r"[\t\x20-\x7e\x80-\U0010ffff]*")
 
 
 def check_url(url: str, shown: str | None = None) -> str:
-    """Return the URL without its fragment. Raise ConfigError if no request can be sent to it.
+    """Return the URL without its fragment, or raise ConfigError if no request can be sent to it.
     `shown` is the URL as it appears in the error."""
     shown = shown or shown_url(url)
     try:

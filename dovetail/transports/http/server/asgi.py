@@ -71,7 +71,7 @@ class BodyTimeouts:
         self._sweeper.start()
 
     def end(self, task: "asyncio.Task[Any]") -> bool:
-        """Stop watching a task. Return whether it was cancelled because it took too long."""
+        """Stop watching a task, and return whether it was cancelled because it took too long."""
         return not self._waiting.pop(task)
 
     def _cancel_late(self) -> bool:

@@ -3,7 +3,7 @@
 A stream is a bounded list of numbered messages with at most one reader. Senders push messages and
 never wait. The reader proceeds from number to number at its own pace. To resume, a reader passes
 the last number that it has seen. When the limit is reached, the oldest messages are dropped. A
-reader that needs them receives an error.
+reader that needs a dropped message receives an error.
 
 An event store finds streams by their id. The in-memory store keeps this process's streams for a
 limited time and up to a limited size. A store shared by several machines has the same methods.
@@ -32,7 +32,7 @@ class EventStream(Struct, eq=False):
     """A stream of messages, and its reader."""
 
     owner: str
-    """The session to which the stream belongs. No other session may read it."""
+    """The session to which the stream belongs. No other session may read the stream."""
     limit: int
     """The number of bytes to keep."""
     id: str
@@ -304,7 +304,7 @@ class MemoryEventStore:
         return False
 
     def _sweep(self) -> bool:
-        """Drop streams that no client has resumed before the timeout."""
+        """Drop streams that no client resumed before the timeout."""
         oldest = asyncio.get_running_loop().time() - self._limits.event_life
         while (
             self._unread

@@ -227,7 +227,7 @@ class GetStreams:
         return stream
 
     def _on_poll_missed(self, session: HttpSession) -> None:
-        """End the calls whose questions no poll has fetched before the timeout."""
+        """End the calls whose questions were not fetched by a poll before the timeout."""
         for call in list(session.open_calls.values()):
             if call.open_questions and call.connection.polls:
                 text = (
@@ -301,7 +301,7 @@ class GetStreams:
         self._bus.publish("stream/newest", (session.key, session.newest_stream_at, stream.id))
 
     def _held(self, session: HttpSession) -> tuple[EventStream, ...]:
-        """Return the session's streams, except those that the client has not resumed before the
+        """Return the session's streams, except those that the client did not resume before the
         timeout."""
         session.get_streams = tuple(
             one for one in session.get_streams if self._events.find(session.key, one.id)

@@ -20,8 +20,8 @@ head of a request is checked before its body is read:
 Then the message is checked with the tables in `message_checks.py`.
 
 Most clients send the same headers with every request, so each accepted head is remembered as a
-whole. Checking it again takes 1 µs instead of 12 µs. If only the session, the length, or the method
-and name differ, only these parts are checked, which takes 5 µs.
+whole. Checking the same head again takes 1 µs instead of 12 µs. If only the session, the length, or
+the method and name differ, only these parts are checked, which takes 5 µs.
 """
 
 import re
@@ -71,8 +71,8 @@ MAX_REMEMBERED_HEADS, MAX_REMEMBERED_BYTES = 256, 4096
 
 
 class Policy:
-    """The settings for one endpoint. `hosts` and `origins` are allowed by the configuration, and
-    `bound` contains the server's own names."""
+    """The settings for one endpoint. `hosts` and `origins` contain the values that the
+    configuration allows, and `bound` contains the server's own names."""
 
     def __init__(
         self,

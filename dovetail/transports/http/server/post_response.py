@@ -4,8 +4,8 @@ The notifications and the result of a call are sent in the response to its POST.
 polls, it receives the notifications in a poll instead. Until something has been sent, the response
 can be one JSON body. The response becomes an event stream with the first notification, or when the
 call has run for `Limits.stream_after` seconds. In the handshake era, the stream belongs to the
-session and outlives its connection. In the stateless era, it ends with the connection and cannot be
-resumed.
+session and outlives its connection. In the stateless era, the stream ends with the connection and
+cannot be resumed.
 """
 
 import asyncio

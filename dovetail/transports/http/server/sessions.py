@@ -81,7 +81,7 @@ class HttpSession(msgspec.Struct, eq=False):
     """Whether another process has the newest GET stream."""
 
     def on_response(self, message: Response | ErrorResponse) -> bool:
-        """Handle a response. Return whether it answers a request from this process."""
+        """Handle a response, and return whether it answers a request from this process."""
         future = None if message.id is None else self.open_requests.get(message.id)
         if future is None or future.done():
             return False
@@ -108,8 +108,8 @@ class SessionTable:
         self._dispatcher, self._keys, self._limits = dispatcher, keys, limits
         self._bus, self._on_end = bus, on_end
         self._bound = dispatcher.service.info.name.encode()
-        """The name of this server. Other servers in the same program share its keys but not its
-        sessions."""
+        """The name of this server. Other servers in the same program share this server's keys but
+        not its sessions."""
         self._open: dict[str, HttpSession] = {}
         """The sessions by id, most recently used last."""
         self._by_key: dict[str, HttpSession] = {}
@@ -221,8 +221,8 @@ class SessionTable:
             self._bus.publish("session/used", (session.key,))
 
     def end(self, session: HttpSession) -> None:
-        """End a session in all processes. Raise Overloaded if this process cannot remember that it
-        has ended."""
+        """End a session in all processes. Raise Overloaded if this process cannot remember that the
+        session has ended."""
         if not self._make_room():
             raise Overloaded(
                 "The session cannot be ended now: the server already remembers "
@@ -316,8 +316,8 @@ class SessionTable:
             self._drop(key)  # the client may come back, as after a restart
 
     def _make_room(self) -> bool:
-        """Return whether there is room for a tombstone. If necessary, it replaces an idle session's
-        tombstone."""
+        """Return whether there is room for a tombstone. If necessary, make room by removing an idle
+        session's tombstone."""
         if len(self._tombstones) < self._limits.tombstones:
             return True
         oldest = next(iter(self._idle_ended), None)
