@@ -1,5 +1,5 @@
-"""Helpers for long-running programs: backoff, bounded dicts, background tasks, daemon threads and
-periodic sweeps.
+"""Helpers for long-running programs: backoff, bounded dicts, background tasks, threads and periodic
+sweeps.
 
 The functions that need asyncio import it themselves, because `from dovetail import Server` loads
 this module and must not load asyncio.
@@ -109,6 +109,28 @@ class TaskSet(set["asyncio.Task[Any]"]):
         self.add(task)
         task.add_done_callback(self.discard)
         return task
+
+
+def run_on_loop(
+    loop: "asyncio.AbstractEventLoop", function: Callable[..., Any], *args: Any
+) -> None:
+    """Call a function on an event loop: now if this code runs on it, else soon. Do nothing if the
+    loop is closed.
+
+    Args:
+        loop: The event loop.
+        function: The function.
+        *args: Its arguments.
+    """
+    import asyncio
+
+    if asyncio._get_running_loop() is loop:
+        function(*args)
+        return
+    try:
+        loop.call_soon_threadsafe(function, *args)
+    except RuntimeError:
+        pass  # the loop is closed: nobody is left to notify
 
 
 class Sweeper:

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from ..aio import run_on_loop
 from ..connection.client_session import ClientSession
 from ..errors import (
     LOCAL,
@@ -59,6 +60,7 @@ from ..protocol.content import (
 from ..protocol.lifecycle import (
     ClientCapabilities,
     ElicitationCapability,
+    ProgressParams,
     RootsCapability,
     SamplingCapability,
 )
@@ -81,6 +83,9 @@ _any = Shape(Any)
 class _ServerRequest:
     __slots__ = ()
 
+    _call: Call | None = None
+    """The call that this request belongs to; None if you created the request yourself."""
+
     if TYPE_CHECKING:
 
         @property
@@ -97,8 +102,22 @@ class _ServerRequest:
             return f"{name} ({self.target})"
         return name or self.target or "the server"
 
+    def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
+        """Report progress while you answer, if the server asked for it. In the stateless era, a
+        server cannot ask for it. You may call this from any thread.
 
-class ElicitRequest(ElicitParams, _ServerRequest, kw_only=True):
+        Args:
+            done: How much is done. It should increase with each report.
+            total: How much there is to do, if that is known.
+            message: A description of the current step, for people.
+        """
+        call = self._call
+        if call is not None and call.progress is not None:
+            update = ProgressParams(progress_token=0, progress=done, total=total, message=message)
+            run_on_loop(call.connection.loop, call.progress.update, update)
+
+
+class ElicitRequest(ElicitParams, _ServerRequest, kw_only=True, dict=True):
     """A server's question for the user: a form to fill in, or a page to visit.
 
     Attributes:
@@ -118,7 +137,7 @@ class ElicitRequest(ElicitParams, _ServerRequest, kw_only=True):
     target: str = ""
 
 
-class SampleRequest(CreateMessageParams, _ServerRequest, kw_only=True):
+class SampleRequest(CreateMessageParams, _ServerRequest, kw_only=True, dict=True):
     """A server's request for a completion by your model.
 
     Attributes:
@@ -144,7 +163,7 @@ class SampleRequest(CreateMessageParams, _ServerRequest, kw_only=True):
     target: str = ""
 
 
-class RootsRequest(Params, _ServerRequest, kw_only=True):
+class RootsRequest(Params, _ServerRequest, kw_only=True, dict=True):
     """A server's request for the roots."""
 
     method: ClassVar[str] = "roots/list"
@@ -278,7 +297,9 @@ class Callbacks:
 
     def _view(self, view: type[RequestType], call: Call) -> RequestType:
         fields = {name: getattr(call.params, name) for name in call.params.__struct_fields__}
-        return view(**fields, server=call.caller.info, target=self._target)
+        request = view(**fields, server=call.caller.info, target=self._target)
+        request._call = call
+        return request
 
     def _require_declared(self, call: Call, capability: str, part: str) -> None:
         """Refuse a question that needs a capability this client did not declare in this
@@ -297,11 +318,13 @@ class Callbacks:
     ) -> AnswerType | None:
         """Return the callback's answer, or None if the callback or a hook refuses."""
         if self._on_ask is not None:
+            call = request._call
             request = _check_hook_result(
                 "on_ask", request, await _call_maybe_async(self._on_ask, request)
             )
             if request is None:
                 return None
+            request._call = call  # a changed copy lacks it
         answer = convert(await _call_maybe_async(ask, request))
         if self._on_answer is not None and answer is not None:
             answer = _check_hook_result(

@@ -185,7 +185,7 @@ class CompatContext(Context[Any], Generic[A, B, C]):
             message: The question, for a person to read.
             response_type: A class with plain fields, a plain type, or a list of choices.
             schema: The same, under its name in the official SDK.
-            **more: `key`, as in `dovetail.Context.elicit`.
+            **more: `key`, `timeout` and `on_progress`, as in `dovetail.Context.elicit`.
         """
         wanted = response_type if schema is None else schema
         return await super().elicit(
@@ -202,7 +202,7 @@ class CompatContext(Context[Any], Generic[A, B, C]):
             message: The reason for the visit, for a person to read.
             url: The URL of the page.
             elicitation_id: Identifies the visit (default: a random id).
-            **more: `key`, as in `dovetail.Context.elicit_url`.
+            **more: `key`, `timeout` and `on_progress`, as in `dovetail.Context.elicit_url`.
         """
         return await super().elicit_url(message, url, id=elicitation_id, **more)
 

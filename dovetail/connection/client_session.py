@@ -42,6 +42,7 @@ from ..protocol.lifecycle import (
     InitializeParams,
     InitializeResult,
     InputRequiredResult,
+    ProgressParams,
     ServerCapabilities,
 )
 from ..protocol.methods import METHODS, Method
@@ -59,7 +60,7 @@ from . import handshake, stateless
 from .answer import answer, check_id, start_task
 from .connection import Connection, OnProgress, PeerError, Reply
 from .extension import Extensions
-from .notifications import NotificationRunner
+from .notifications import NotificationRunner, ProgressThrottle, read_progress_token
 
 log = logging.getLogger("dovetail.connection")
 
@@ -103,6 +104,7 @@ class ClientSession:
         extensions: Extensions,
     ) -> None:
         self.connection = connection
+        self.loop = asyncio.get_running_loop()
         self.server_info: Implementation | None = None
         self.server_capabilities = ServerCapabilities()
         self.instructions: str | None = None
@@ -451,13 +453,27 @@ class ClientSession:
             raise ProtocolError(-32602, f"{method.name}: {problem}") from None
         calls = self.connection.open_calls
         check_id(calls, request.id)
-        call = calls[request.id] = self._call(request.id, method, params)
+        call = self._call(request.id, method, params)
         call.protocol_handler = handler
+        self._track_progress(call)
+        calls[request.id] = call
         return call
+
+    def _track_progress(self, call: Call) -> None:
+        token = read_progress_token(call.params)
+        if token is None:
+            return
+
+        def send(update: ProgressParams) -> None:
+            if not (call.finished or self.connection.closed.done()):
+                update.progress_token, update.meta = token, related_task_meta(call.params)
+                self.notify("notifications/progress", update)
+
+        call.progress = ProgressThrottle(send, self.connection.limits.progress_interval)
 
     def start(self, call: Call, reply: Reply) -> None:
         """Answer a call in its own task."""
-        start_task(call, self._run(call, reply), asyncio.get_running_loop())
+        start_task(call, self._run(call, reply), self.loop)
 
     def forget(self, call: Call) -> None:
         """Remove an unstarted call from the in-flight table."""

@@ -55,8 +55,8 @@ from ..jsonrpc.messages import (
 )
 from ..limits import Limits
 from ..ports import Call, Channel, Incoming, LostReply
-from ..protocol.base import PROGRESS_TOKEN, Meta, Params
-from ..protocol.lifecycle import CancelledParams, ProgressParams
+from ..protocol.base import Meta
+from ..protocol.lifecycle import CancelledParams, ProgressParams, with_progress_token
 from ..protocol.methods import METHODS, Method
 from ..protocol.tasks import related_task_meta
 from ..revisions import Revision
@@ -358,7 +358,7 @@ class Connection:
             started(id)
         try:
             if on_progress:
-                params = _with_token(params, id)
+                params = with_progress_token(params, id)
             self.channel.send(self.encoder.encode_request(id, revision, method, params))
             if timeout is not None:
                 pending.timeout = timeout
@@ -533,11 +533,6 @@ def _closed(reason: Exception | None, *, sent: bool = True) -> Exception:
         return ConnectionClosed(str(reason), sent=sent)
     text = f"The connection was lost: {str(reason) or type(reason).__name__}"
     return ConnectionClosed(text, sent=sent)
-
-
-def _with_token(params: Any, id: Id) -> Any:
-    params = Params() if params is None else params
-    return msgspec.structs.replace(params, meta={**(params.meta or {}), PROGRESS_TOKEN: id})
 
 
 PING_SECONDS = 30.0

@@ -58,7 +58,7 @@ from .connection import Reply
 from .encode import MessageEncoder
 from .input_requests import client_refused, identify_request
 from .multi_round_trip import MultiRoundTrip
-from .notifications import NotificationRunner, ProgressThrottle
+from .notifications import NotificationRunner, ProgressThrottle, read_progress_token
 from .subscriptions import (
     ServerSubscriptions,
     changed_resources,
@@ -346,12 +346,7 @@ class Dispatcher:
                 return
             token: Any = call.id
         else:
-            token = call.params.meta[PROGRESS_TOKEN]
-            if not isinstance(token, str) and type(token) is not int:
-                raise InvalidParams(
-                    f"A progress token must be a string or an integer, not {token!r}",
-                    parameter=f"_meta.{PROGRESS_TOKEN}",
-                )
+            token = read_progress_token(call.params)
 
         def send(params: ProgressParams) -> None:
             params.progress_token = token

@@ -28,21 +28,23 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from ..errors import CannotAsk, ConfigError, InternalError, InvalidParams, ToolError
+from ..errors import CannotAsk, ConfigError, InternalError, InvalidParams, TimedOut, ToolError
 from ..limits import Limits
 from ..net import why_not_openable
 from ..ports import Call, Caller, CallHandler
 from ..protocol.base import Params
 from ..protocol.client_features import CreateMessageParams, ElicitParams, find_tool_mismatch
 from ..protocol.content import TextContent, ToolResultContent, ToolUseContent
-from ..protocol.lifecycle import ClientCapabilities, InputRequired
+from ..protocol.lifecycle import ClientCapabilities, InputRequired, ProgressParams
 from ..protocol.methods import METHODS, Method
 from ..protocol.tools import ToolResult
 from ..revisions import Revision, decode
+from .notifications import ProgressThrottle, run_callback
 from .url_elicitation import without_ticket
 
 if TYPE_CHECKING:
     from ..server.forms import Form
+    from .connection import OnProgress
 
 log = logging.getLogger("dovetail.connection")
 
@@ -126,7 +128,15 @@ def check(call: Call, method: str, params: Any) -> None:
         raise ConfigError(problem)
 
 
-async def ask(call: Call, method: str, params: Any, key: str | None = None) -> Raw:
+async def ask(
+    call: Call,
+    method: str,
+    params: Any,
+    key: str | None = None,
+    *,
+    timeout: float | None = None,
+    on_progress: "OnProgress | None" = None,
+) -> Raw:
     """Ask the client that sent a call a question, and return the raw answer. The tool's timeout is
     paused while the tool waits."""
     check(call, method, params)
@@ -141,39 +151,70 @@ async def ask(call: Call, method: str, params: Any, key: str | None = None) -> R
         call.timeout_clock.pause()
     try:
         if call.run is not None:
-            answer: Raw = await call.run.ask(QUESTIONS[method], params, key)
+            answer: Raw = await call.run.ask(QUESTIONS[method], params, key, timeout)
             return answer
         if call.caller.revision.stateless:
             raise CannotAsk(
                 f"{method}: the handler for this {call.name} was started without support for "
                 "questions"
             )
-        return await ask_over_back_channel(call, method, params)
+        return await ask_over_back_channel(call, method, params, timeout, on_progress)
     finally:
         if call.timeout_clock is not None:
             call.timeout_clock.resume()
 
 
-async def ask_over_back_channel(call: Call, method: str, params: Any) -> Raw:
+async def ask_over_back_channel(
+    call: Call,
+    method: str,
+    params: Any,
+    timeout: float | None = None,
+    on_progress: "OnProgress | None" = None,
+) -> Raw:
     """Send a question over the back channel. Questions that are open at the same time count as one
-    round, as in the stateless era."""
+    round, as in the stateless era. As for a client's requests, progress restarts the timeout, and
+    the total time is bounded."""
     limits: Limits = call.connection.limits
     call.rounds += not call.open_questions
     if call.rounds > limits.asks:
         raise too_many_rounds(call, limits)
     call.open_questions += 1
+    loop = asyncio.get_running_loop()
+    seconds = limits.ask_time if timeout is None else timeout
+    total = max(seconds, limits.ask_time)
+    latest_end = loop.time() + total
+
+    def deliver(update: ProgressParams) -> None:
+        if on_progress is not None:
+            run_callback(on_progress, update)
+
+    # A client may send far more updates than a callback can handle.
+    throttle = ProgressThrottle(deliver, limits.progress_interval)
+
+    def on_update(update: ProgressParams) -> None:
+        if throttle.update(update):
+            deadline.reschedule(min(loop.time() + seconds, latest_end))
+
     try:
-        async with asyncio.timeout(limits.ask_time):
+        async with asyncio.timeout(seconds) as deadline:
             if (initialized := call.connection.initialized) is not None:
                 await _wait_initialized(initialized, method)
-            answer: Raw = await call.connection.ask(call, QUESTIONS[method], params)
+            answer: Raw = await call.connection.ask(
+                call, QUESTIONS[method], params, on_update if on_progress else None
+            )
             return answer
     except TimeoutError:
-        raise ToolError(
-            f"The client did not answer {method} within {limits.ask_time:g} s"
-        ) from None
+        if timeout is None:
+            raise ToolError(unanswered(method, seconds)) from None
+        raise TimedOut(unanswered(method, seconds if loop.time() < latest_end else total)) from None
     finally:
         call.open_questions -= 1
+        throttle.finish()
+
+
+def unanswered(method: str, seconds: float) -> str:
+    """Return the text of the error for a question that was not answered in time."""
+    return f"The client did not answer {method} within {seconds:g} s"
 
 
 async def _wait_initialized(initialized: asyncio.Event, method: str) -> None:
@@ -398,9 +439,10 @@ class SuspendableCall:
         log.error("%s %s: %s", self.call.name, text, ", ".join(sorted(self._unused_keys)))
         return InternalError(f"{self.call.name} {text}")
 
-    async def ask(self, method: Method, params: Any, key: str | None) -> Raw:
+    async def ask(self, method: Method, params: Any, key: str | None, timeout: float | None) -> Raw:
         """Return an answer from the journal, or ask the client. All questions from one iteration of
-        the event loop are sent together."""
+        the event loop are sent together. `timeout` has no effect: the server has no open request
+        that could time out, and the answer may arrive in another process."""
         key = question_key(method, params, key, self._used_keys)
         if key in self._unclaimed_answers:
             self.answers[key] = self._unclaimed_answers.pop(key)

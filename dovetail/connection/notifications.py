@@ -1,4 +1,4 @@
-"""Running the functions that receive notifications, and throttling outgoing progress.
+"""Running the functions that receive notifications, and throttling progress.
 
 Each async callback runs in its own task. An error in a callback is logged and affects nothing else.
 A peer may send any number of notifications, so the number of handlers that run at the same time is
@@ -18,9 +18,10 @@ from functools import partial
 from typing import Any
 
 from ..aio import TaskSet
-from ..errors import Overloaded
+from ..errors import InvalidParams, Overloaded
 from ..net import network_of
 from ..ports import Call, Caller
+from ..protocol.base import PROGRESS_TOKEN, Params
 from ..protocol.lifecycle import ProgressParams
 from .answer import EAGER
 
@@ -94,6 +95,19 @@ async def _logged(work: Callable[..., Awaitable[Any]], *args: Any) -> None:
 Send = Callable[[ProgressParams], None]
 
 
+def read_progress_token(params: Params) -> int | str | None:
+    """Return the token of a request that asks for progress; None if it does not ask for it."""
+    if params.meta is None or PROGRESS_TOKEN not in params.meta:
+        return None
+    token: Any = params.meta[PROGRESS_TOKEN]
+    if isinstance(token, str) or type(token) is int:
+        return token
+    raise InvalidParams(
+        f"A progress token must be a string or an integer, not {token!r}",
+        parameter=f"_meta.{PROGRESS_TOKEN}",
+    )
+
+
 class ProgressThrottle:
     """A throttle for the progress of one call. `finish()` sends the update that is still held
     back."""
@@ -108,10 +122,11 @@ class ProgressThrottle:
         self._pending: ProgressParams | None = None
         self._timer: asyncio.TimerHandle | None = None
 
-    def update(self, params: ProgressParams) -> None:
-        """Send this update now, or hold it back if the last update was sent too recently."""
+    def update(self, params: ProgressParams) -> bool:
+        """Send this update now, or hold it back if the last update was sent too recently. Return
+        False if it is dropped, because it does not increase or is not a number."""
         if not self._highest < params.progress < float("inf"):
-            return  # it does not increase, or is not a number
+            return False
         if params.total is not None and not params.total < float("inf"):
             params.total = None
         self._highest = params.progress
@@ -119,11 +134,13 @@ class ProgressThrottle:
         now = loop.time()
         if now >= self._next_send:
             self._next_send = now + self._interval
+            self._pending = None  # its timer is late: the loop was busy
             self._send(params)
-            return
+            return True
         self._pending = params
         if self._timer is None:
             self._timer = loop.call_at(self._next_send, self._flush)
+        return True
 
     def _flush(self) -> None:
         self._timer = None

@@ -20,7 +20,7 @@ from ..protocol.methods import METHODS, Method
 from ..revisions import Revision
 from ..sealing import KeyRing, key_ring
 from . import stateless
-from .connection import Connection, PeerError
+from .connection import Connection, OnProgress, PeerError
 from .dispatcher import Dispatcher
 from .input_requests import client_refused
 
@@ -136,7 +136,7 @@ class ServerSession:
         return stateless.missing_version(method)
 
     def on_progress(self, params: ProgressParams) -> None:
-        """Extend the deadline of a request to the client."""
+        """Pass on the progress of a request to the client."""
         self._connection.on_progress(params)
 
     def on_roots_changed(self) -> None:
@@ -161,10 +161,14 @@ class ServerSession:
         """Send a notification that belongs to a call, unless the call has finished."""
         self._send(self.dispatcher.encode_call_notification(call, method, params))
 
-    async def ask(self, call: Call, method: Method, params: Any) -> Any:
+    async def ask(
+        self, call: Call, method: Method, params: Any, on_progress: OnProgress | None
+    ) -> Any:
         """Send a request to the client on behalf of a handshake-era call."""
         try:
-            return await self._connection.request(call.caller.revision, method, params)
+            return await self._connection.request(
+                call.caller.revision, method, params, on_progress=on_progress
+            )
         except PeerError as refusal:
             raise client_refused(method.name, refusal.code, refusal.message) from None
         except ConnectionClosed:

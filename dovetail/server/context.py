@@ -36,6 +36,7 @@ from typing import (
 import msgspec
 from msgspec import Struct
 
+from ..aio import run_on_loop
 from ..jsonrpc.messages import Id
 from ..ports import Call, Principal
 from ..protocol.base import Implementation, Params
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     # time it would need Python 3.13 or a dependency.
     from typing_extensions import TypeVar as TypeVarWithDefault
 
+    from ..connection.connection import OnProgress
     from ..protocol.client_features import ToolChoice
     from ..protocol.tools import Tool
     from .sampling import Conversation, IncludeContext, Preferences, Sampled
@@ -439,15 +441,33 @@ class Context(Generic[State]):
 
     @overload
     async def elicit(
-        self, message: str, response_type: type[T], *, key: str | None = None
+        self,
+        message: str,
+        response_type: type[T],
+        *,
+        key: str | None = None,
+        timeout: float | None = None,
+        on_progress: "OnProgress | None" = None,
     ) -> Elicited[T]: ...
     @overload
     async def elicit(
-        self, message: str, response_type: Any = None, *, key: str | None = None
+        self,
+        message: str,
+        response_type: Any = None,
+        *,
+        key: str | None = None,
+        timeout: float | None = None,
+        on_progress: "OnProgress | None" = None,
     ) -> Elicited[Any]: ...
     @must_await
     async def elicit(
-        self, message: str, response_type: Any = None, *, key: str | None = None
+        self,
+        message: str,
+        response_type: Any = None,
+        *,
+        key: str | None = None,
+        timeout: float | None = None,
+        on_progress: "OnProgress | None" = None,
     ) -> Elicited[Any]:
         """Ask the user to fill in a form.
 
@@ -458,6 +478,11 @@ class Context(Generic[State]):
                 "b"]`, or a JSON schema as a dict. None asks only for consent.
             key: Identifies the question if the handler is run again (default: derived from the
                 question). A key is needed only if the same question is asked twice.
+            timeout: Seconds to wait for the answer (default: `Limits.ask_time`). After that, the
+                question is cancelled. Progress extends the timeout, up to `Limits.ask_time`. In the
+                stateless era, it has no effect, except in a task.
+            on_progress: Called with each progress update from the client: `.progress`, `.total`,
+                `.message`. It has no effect in the stateless era and in tasks.
 
         Returns:
             The user's response. The response is true if the user accepted; `.data` is then the
@@ -468,17 +493,25 @@ class Context(Generic[State]):
             SchemaError: A form cannot ask for this type.
             ConfigError: The form asks for a secret. Use `elicit_url` for secrets.
             InvalidParams: The client sent an answer that does not fit the form.
+            TimedOut: There was no answer within `timeout` seconds.
         """
         from .forms import Form
 
         form = Form.of(response_type).labelled(message)
         params = ElicitParams(message=message, mode="form", requested_schema=form.schema)
-        result: ElicitResult = await self._ask("elicitation/create", params, key)
+        result: ElicitResult = await self._ask(params, key, timeout, on_progress)
         return read_answer(result, form.accept)
 
     @must_await
     async def elicit_url(
-        self, message: str, url: str, *, id: str | None = None, key: str | None = None
+        self,
+        message: str,
+        url: str,
+        *,
+        id: str | None = None,
+        key: str | None = None,
+        timeout: float | None = None,
+        on_progress: "OnProgress | None" = None,
     ) -> Elicited[None]:
         """Ask the user to visit a page, which may ask for secrets that the client must not see.
 
@@ -491,19 +524,25 @@ class Context(Generic[State]):
             id: Identifies the visit (default: a random id).
             key: Identifies the question if the handler is run again (default: derived from the
                 question).
+            timeout: Seconds to wait for the answer (default: `Limits.ask_time`). After that, the
+                question is cancelled. Progress extends the timeout, up to `Limits.ask_time`. In the
+                stateless era, it has no effect, except in a task.
+            on_progress: Called with each progress update from the client: `.progress`, `.total`,
+                `.message`. It has no effect in the stateless era and in tasks.
 
         Returns:
             The user's response, which is true if they accepted.
 
         Raises:
             CannotAsk: The client cannot direct its user to a page.
+            TimedOut: There was no answer within `timeout` seconds.
         """
         if id is None:
             from secrets import token_urlsafe
 
             id = token_urlsafe(16)
         params = ElicitParams(message=message, mode="url", url=url, elicitation_id=id)
-        result: ElicitResult = await self._ask("elicitation/create", params, key)
+        result: ElicitResult = await self._ask(params, key, timeout, on_progress)
         return read_answer(result)
 
     def bind_url(self, url: str, id: str | None = None) -> str:
@@ -556,6 +595,8 @@ class Context(Generic[State]):
         include_context: "IncludeContext | None" = None,
         tools: "Iterable[Tool | Mapping[str, Any] | Callable[..., Any]] | None" = None,
         tool_choice: "ToolChoice | Mapping[str, Any] | str | None" = None,
+        timeout: float | None = None,
+        on_progress: "OnProgress | None" = None,
     ) -> "Sampled":
         """Ask the client's model for the next message in a conversation.
 
@@ -577,6 +618,11 @@ class Context(Generic[State]):
                 not called; the reply's `.tool_uses` lists the calls that the model requests.
             tool_choice: Whether the model may ("auto"), must ("required") or must not ("none") use
                 a tool.
+            timeout: Seconds to wait for the answer (default: `Limits.ask_time`). After that, the
+                question is cancelled. Progress extends the timeout, up to `Limits.ask_time`. In the
+                stateless era, it has no effect, except in a task.
+            on_progress: Called with each progress update from the client: `.progress`, `.total`,
+                `.message`. It has no effect in the stateless era and in tasks.
 
         Returns:
             The reply, with `.text`, `.content`, `.tool_uses`, `.model` and `.stop_reason`.
@@ -584,6 +630,7 @@ class Context(Generic[State]):
         Raises:
             CannotAsk: The client does not support sampling.
             ConfigError: The request is not valid.
+            TimedOut: There was no answer within `timeout` seconds.
         """
         from .sampling import Sampled, make_request
 
@@ -600,24 +647,34 @@ class Context(Generic[State]):
             tools=tools,
             tool_choice=tool_choice,
         )
-        result: CreateMessageResult = await self._ask("sampling/createMessage", params, key)
+        result: CreateMessageResult = await self._ask(params, key, timeout, on_progress)
         return Sampled(result)
 
     @must_await
-    async def list_roots(self) -> list[Root]:
+    async def list_roots(
+        self, *, timeout: float | None = None, on_progress: "OnProgress | None" = None
+    ) -> list[Root]:
         """Return the directories and files in which the client asks the server to work.
 
         If the client notifies its servers of changes, the list is cached until the next
         notification.
 
+        Args:
+            timeout: Seconds to wait for the answer (default: `Limits.ask_time`). After that, the
+                question is cancelled. Progress extends the timeout, up to `Limits.ask_time`. In the
+                stateless era, it has no effect, except in a task.
+            on_progress: Called with each progress update from the client: `.progress`, `.total`,
+                `.message`. It has no effect in the stateless era and in tasks.
+
         Raises:
             CannotAsk: The client does not support roots.
+            TimedOut: There was no answer within `timeout` seconds.
         """
         caller = self._call.caller
         if caller.roots is not None:
             return list(caller.roots)
         changes_before = caller.roots_generation
-        result: ListRootsResult = await self._ask("roots/list", Params())
+        result: ListRootsResult = await self._ask(Params(), None, timeout, on_progress)
         declared = caller.capabilities.roots
         notifies = (
             not caller.revision.stateless and declared is not None and declared.get("listChanged")
@@ -689,11 +746,21 @@ class Context(Generic[State]):
         """The state that was returned with `InputRequired`, unchanged."""
         return self._call.request_state or None
 
-    async def _ask(self, method: str, params: Any, key: str | None = None) -> Any:
+    async def _ask(
+        self,
+        params: Params,
+        key: str | None,
+        timeout: float | None,
+        on_progress: "OnProgress | None",
+    ) -> Any:
         # imports asyncio, which importing Server must not
-        from ..connection.input_requests import ask, decode_answer
+        from ..connection.input_requests import ask, decode_answer, question_method
 
-        return decode_answer(await ask(self._call, method, params, key), method)
+        method = question_method(params)
+        answer = await ask(
+            self._call, method, params, key, timeout=timeout, on_progress=on_progress
+        )
+        return decode_answer(answer, method)
 
     def _send_progress(self, params: ProgressParams) -> None:
         if not self._call.finished:
@@ -703,13 +770,4 @@ class Context(Generic[State]):
         self._run_on_loop(self._call.connection.notify, self._call, method, params)
 
     def _run_on_loop(self, function: Callable[..., None], *args: Any) -> None:
-        import asyncio  # already loaded, but not by the import of Server
-
-        loop = self._call.connection.loop
-        if asyncio._get_running_loop() is loop:
-            function(*args)
-        else:
-            try:
-                loop.call_soon_threadsafe(function, *args)
-            except RuntimeError:
-                pass  # the loop is closed: nobody is left to notify
+        run_on_loop(self._call.connection.loop, function, *args)

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from dovetail import Context, Limits, Server
-from dovetail.errors import CannotAsk
+from dovetail.errors import CannotAsk, TimedOut
 from dovetail.protocol.client_features import ElicitParams
 from dovetail.protocol.lifecycle import InputRequired
 
@@ -84,6 +84,25 @@ def build(**options: Any) -> Server:
                 {"who": ElicitParams(message="Who?", requested_schema=form)}, state="asked"
             )
         return f"{ctx.input_responses['who']['content']['name']}, {ctx.request_state}"
+
+    @server.tool
+    async def patient(kind: str, seconds: float, ctx: Context) -> str:
+        """Ask with a deadline, and pass on the progress of the client."""
+
+        def pass_on(update: Any) -> None:
+            ctx.progress(update.progress, update.total, update.message)
+
+        options: dict[str, Any] = {"timeout": seconds, "on_progress": pass_on}
+        try:
+            if kind == "model":
+                return (await ctx.sample("Think", **options)).text
+            if kind == "roots":
+                return (await ctx.list_roots(**options))[0].uri
+            if kind == "page":
+                return (await ctx.elicit_url("Go", "https://example.com/", **options)).action
+            return (await ctx.elicit("Sure?", **options)).action
+        except TimedOut as error:
+            return f"TimedOut: {error}"
 
     @server.prompt
     async def letter(ctx: Context) -> str:

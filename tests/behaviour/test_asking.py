@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
-from dovetail import CannotAsk, Client, Context, Server, ToolError
+from dovetail import CannotAsk, Client, Context, ElicitRequest, Server, ToolError
 from dovetail.connection import input_requests as engine, multi_round_trip as rounds
 from dovetail.errors import ConfigError, MissingCapability, ProtocolError
 from dovetail.limits import Limits
@@ -784,6 +785,255 @@ async def test_time_goes_on_after_the_answer(in_memory: AskingTalk) -> None:
     async with in_memory(server, on_elicit=lambda request: True) as client:
         with pytest.raises(ToolError, match="did not finish"):
             await client.call_tool("stuck")
+
+
+HERE = Path(__file__).parent.as_uri()
+KINDS = {
+    "model": ("2024-11-05", "sampling/createMessage", "Godspeed!"),
+    "roots": ("2024-11-05", "roots/list", HERE),
+    "form": ("2025-06-18", "elicitation/create", "accept"),
+    "page": ("2025-11-25", "elicitation/create", "accept"),
+}
+"""Each kind of question: since when there is one, its method, and the answer to it."""
+
+
+class SlowUser:
+    """A client that reports its progress before it answers, or never answers."""
+
+    def __init__(self, talk: Talk) -> None:
+        self.talk, self.answers = talk, False
+        self.updates: list[tuple[float, float | None, str | None]] = []
+        self.heard, self.idle = asyncio.Event(), asyncio.Event()
+        self.idle.set()
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return {
+            "on_ask": self.on_ask,
+            "on_progress": self.on_progress,
+            "on_elicit": lambda request: True,
+            "on_sample": lambda request: "Godspeed!",
+            "roots": [HERE],
+        }
+
+    def on_progress(self, update: Any) -> None:
+        self.updates.append((update.progress, update.total, update.message))
+        self.heard.set()
+
+    async def on_ask(self, request: Any) -> Any:
+        if self.answers:
+            request.progress(1, 2, "half")
+        if self.talk.stateless:
+            await asyncio.sleep(0 if self.answers else 0.1)
+            return request
+        self.idle.clear()
+        try:
+            await (self.heard if self.answers else asyncio.Event()).wait()
+        finally:
+            self.idle.set()
+        return request
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_question_may_have_a_deadline_and_report_progress(
+    talk: AskingTalk, kind: str
+) -> None:
+    since, method, answer = KINDS[kind]
+    if not talk.at_least(since):
+        pytest.skip("there is no such question")
+    user = SlowUser(talk)
+    async with talk(**user.options) as client:
+        late = await client.call_tool("patient", {"kind": kind, "seconds": 0.1})
+        if talk.stateless:  # no request is open that could time out
+            assert late.text == answer
+        else:
+            assert late.text == f"TimedOut: The client did not answer {method} within 0.1 s"
+            async with asyncio.timeout(10):
+                await user.idle.wait()  # its callback is cancelled
+        user.answers = True
+        result = await client.call_tool("patient", {"kind": kind, "seconds": 60})
+        assert result.text == answer
+        said = "half" if talk.at_least("2025-03-26") else None
+        assert user.updates == ([] if talk.stateless else [(1, 2, said)])
+    if not talk.stateless:
+        sent = talk.tape.messages("server")
+        asked, _ = [message["id"] for message in sent if message.get("method") == method]
+        [withdrawn] = [one for one in sent if one.get("method") == "notifications/cancelled"]
+        assert withdrawn["params"]["requestId"] == asked
+
+
+async def test_a_changed_question_reports_progress_too(in_memory: AskingTalk) -> None:
+    updates: list[Any] = []
+
+    async def on_elicit(request: Any) -> bool:
+        await asyncio.to_thread(request.progress, 1, 2, request.message)
+        return True
+
+    async with in_memory(
+        on_ask=lambda request: replace(request, message="Changed"),
+        on_elicit=on_elicit,
+        on_progress=updates.append,
+    ) as client:
+        await client.call_tool("patient", {"kind": "form", "seconds": 60})
+    assert [one.message for one in updates] == ([] if in_memory.stateless else ["Changed"])
+
+
+async def test_a_client_reports_progress_seldom_and_only_upwards() -> None:
+    updates: list[float] = []
+
+    async def on_elicit(request: Any) -> bool:
+        for done in (1, 3, 2, *range(4, 1000), float("nan"), float("inf"), 5):
+            request.progress(done)
+        return True
+
+    talk = AskingTalk("memory", "2025-11-25")
+    async with talk(
+        on_elicit=on_elicit, on_progress=lambda update: updates.append(update.progress)
+    ) as client:
+        await client.call_tool("patient", {"kind": "form", "seconds": 60})
+    assert updates == [1, 999]
+    assert talk.tape.methods("client").count("notifications/progress") == 2
+
+
+async def test_no_progress_is_reported_to_a_server_that_did_not_ask_for_it(
+    in_memory: AskingTalk,
+) -> None:
+    server = Server("asks")
+
+    @server.tool
+    async def ask(ctx: Context) -> str:
+        return (await ctx.elicit("Sure?")).action
+
+    def on_elicit(request: Any) -> bool:
+        request.progress(1)
+        return True
+
+    async with in_memory(server, on_elicit=on_elicit) as client:
+        assert (await client.call_tool("ask")).data == "accept"
+    assert "notifications/progress" not in in_memory.tape.methods("client")
+    ElicitRequest(message="made by hand").progress(1)  # and nobody is told
+
+
+PATIENT = {"name": "patient", "arguments": {"kind": "form", "seconds": 60}}
+ACCEPT = {"action": "accept", "content": {}}
+
+
+def progress(token: Any, value: Any, **more: Any) -> dict[str, Any]:
+    params = {"progressToken": token, "progress": value, **more}
+    return {"jsonrpc": "2.0", "method": "notifications/progress", "params": params}
+
+
+def hostile(token: Any) -> list[dict[str, Any]]:
+    """Progress that makes no sense: only 1 and 7 count."""
+    return [
+        progress(token, 1),
+        *(progress(wrong, 100) for wrong in ("unknown", 12345, -1, 10**30, f"{token}x")),
+        *(progress(token, wrong) for wrong in ("high", None, [], {})),
+        progress(None, 5),
+        {"jsonrpc": "2.0", "method": "notifications/progress"},
+        *(progress(token, value) for value in (1, 0.5, -5)),
+        progress(token, 7, total=-3, message="m" * 10_000),
+    ]
+
+
+@pytest.mark.parametrize("revision", ASKING[:2], indirect=True)
+async def test_progress_that_makes_no_sense_is_harmless(revision: str) -> None:
+    async with bare(build()) as peer:
+        await peer.greet(revision, EVERYTHING)
+        peer.send(old_request("tools/call", {**PATIENT, "_meta": {"progressToken": "mine"}}, 7))
+        asked = await peer.receive()
+        token = asked["params"]["_meta"]["progressToken"]
+        for message in hostile(token):
+            peer.send(message)
+        for number in range(5000):
+            peer.send(progress(token, 8 + number))
+            if not number % 100:
+                await asyncio.sleep(0)
+        peer.send({"jsonrpc": "2.0", "id": asked["id"], "result": ACCEPT})
+        heard = []
+        while "result" not in (message := await peer.receive()):
+            heard.append(message["params"]["progress"])
+        assert text(message) == "accept"
+        assert heard == sorted({*heard})
+        assert (heard[0], heard[-1]) == (1, 5007)
+        assert len(heard) < 1000
+        for message in hostile(token):  # the question is over
+            peer.send(message)
+        assert (await peer.ask("ping", id="alive?"))["result"] == {}
+
+
+async def test_progress_that_makes_no_sense_is_harmless_over_http() -> None:
+    async with hosted(build()) as site:
+        ours, theirs = [await _greeted(site, EVERYTHING) for _ in range(2)]
+        params = {**PATIENT, "_meta": {"progressToken": "mine"}}
+        stream = await ours.ask("tools/call", params)
+        event = await stream.next()
+        asked = (event if event.data else await stream.next()).message
+        token = asked["params"]["_meta"]["progressToken"]
+        assert (await theirs.post(progress(token, 6))).status == 202
+        for message in hostile(token):
+            assert (await ours.post(message)).status in (202, 400)
+        answer = {"jsonrpc": "2.0", "id": asked["id"], "result": ACCEPT}
+        assert (await ours.post(answer)).status == 202
+        *heard, result = [event.message for event in await stream.rest()]
+        assert [one["params"]["progress"] for one in heard] == [1, 7]
+        assert text(result) == "accept"
+        assert (await ours.post(progress(token, 9))).status == 202, "nobody asks any more"
+
+
+@pytest.mark.parametrize("revision", ASKING[:2], indirect=True)
+async def test_a_late_answer_is_ignored(revision: str) -> None:
+    async with bare(build()) as peer:
+        await peer.greet(revision, EVERYTHING)
+        late = {"name": "patient", "arguments": {"kind": "form", "seconds": 0.01}}
+        peer.send(old_request("tools/call", late, 7))
+        asked, withdrawn, result = [await peer.receive() for _ in range(3)]
+        assert withdrawn["params"]["requestId"] == asked["id"]
+        assert text(result).startswith("TimedOut")
+        peer.send({"jsonrpc": "2.0", "id": asked["id"], "result": ACCEPT})
+        peer.send(progress(asked["params"]["_meta"]["progressToken"], 1))
+        assert (await peer.ask("ping", id="alive?"))["result"] == {}
+        assert peer.waiting() == 0
+
+
+async def test_a_late_answer_is_refused_over_http() -> None:
+    async with hosted(build()) as site:
+        session = await _greeted(site, EVERYTHING)
+        stream = await session.call("patient", kind="form", seconds=0.01)
+        messages = [event.message for event in await stream.rest() if event.data]
+        asked, withdrawn, result = messages
+        assert withdrawn["params"]["requestId"] == asked["id"]
+        assert text(result).startswith("TimedOut")
+        late = {"jsonrpc": "2.0", "id": asked["id"], "result": ACCEPT}
+        assert (await session.post(late)).status == 400
+
+
+async def test_progress_extends_the_deadline_of_a_question() -> None:
+    async with bare(build()) as peer:
+        await peer.greet("2025-11-25", EVERYTHING)
+        slow = {"name": "patient", "arguments": {"kind": "form", "seconds": 2}}
+        peer.send(old_request("tools/call", slow, 7))
+        asked = await peer.receive()
+        for number in range(4):
+            await asyncio.sleep(0.7)
+            peer.send(progress(asked["params"]["_meta"]["progressToken"], number))
+        peer.send({"jsonrpc": "2.0", "id": asked["id"], "result": ACCEPT})
+        assert text(await peer.receive()) == "accept"
+
+
+async def test_progress_does_not_extend_the_deadline_for_ever() -> None:
+    async with bare(build(limits=Limits(ask_time=0.5))) as peer:
+        await peer.greet("2025-11-25", EVERYTHING)
+        slow = {"name": "patient", "arguments": {"kind": "form", "seconds": 0.4}}
+        peer.send(old_request("tools/call", slow, 7))
+        token = (await peer.receive())["params"]["_meta"]["progressToken"]
+        async with asyncio.timeout(20):
+            number = 0
+            while not peer.waiting():
+                peer.send(progress(token, number := number + 1))
+                await asyncio.sleep(0.01)
+        assert (await peer.receive())["method"] == "notifications/cancelled"
+        assert "did not answer elicitation/create within 0." in text(await peer.receive())
 
 
 def stoppable() -> tuple[Server, asyncio.Event, asyncio.Event]:

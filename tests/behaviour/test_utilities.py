@@ -1,10 +1,11 @@
 """Progress, cancellation, logging, ping, deadlines."""
 
 import asyncio
+import time
 
 import pytest
 
-from dovetail import DovetailError
+from dovetail import Context, DovetailError, Limits, Server
 from dovetail.errors import TimedOut
 from dovetail.protocol.lifecycle import ProgressParams
 from dovetail.protocol.utilities import LogParams
@@ -23,6 +24,24 @@ async def test_progress_rises_and_its_last_update_always_arrives(talk: Talk) -> 
     assert len(values) < 100, "a flood is coalesced"
     assert updates[-1].total == 500
     assert (updates[-1].message == "step 500") == talk.at_least("2025-03-26")
+
+
+async def test_progress_rises_though_the_loop_is_busy(in_memory: Talk) -> None:
+    server = Server("busy", limits=Limits(progress_interval=0.01))
+
+    @server.tool
+    async def work(ctx: Context) -> None:
+        ctx.progress(1)
+        ctx.progress(2)  # held back for 0.01 s
+        time.sleep(0.02)
+        ctx.progress(3)
+        await asyncio.sleep(0.02)
+
+    async with in_memory(server) as client:
+        await client.call_tool("work", on_progress=lambda update: None)
+    sent = in_memory.tape.messages("server")
+    values = [one["params"]["progress"] for one in sent if "progress" in one.get("params", {})]
+    assert values == sorted(values) and values[-1] == 3
 
 
 @pytest.mark.requirement("progress-token")

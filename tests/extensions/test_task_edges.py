@@ -324,7 +324,10 @@ async def test_a_task_whose_end_there_is_no_room_for_at_all_is_gone(
     assert "could not be saved: full" in caplog.text
 
 
-async def test_a_question_that_the_tool_gave_up_is_gone_from_the_store_too(form: str) -> None:
+@pytest.mark.parametrize("timeout", [None, 0.05], ids=["timeout around it", "timeout of its own"])
+async def test_a_question_that_the_tool_gave_up_is_gone_from_the_store_too(
+    form: str, timeout: float | None
+) -> None:
     store, go = InMemoryTaskStore(), asyncio.Event()
     server = Server("impatient", tasks=store)
 
@@ -332,11 +335,12 @@ async def test_a_question_that_the_tool_gave_up_is_gone_from_the_store_too(form:
     async def impatient(ctx: Context) -> str:
         """Wait for an answer, but not long."""
         try:
-            async with asyncio.timeout(0.05):
-                await ctx.elicit("Sure?", Sure)
-        except TimeoutError:
+            async with asyncio.timeout(0.05 if timeout is None else None):
+                await ctx.elicit("Sure?", Sure, timeout=timeout)
+        except TimeoutError as error:
             await go.wait()
-        return "done"
+            return type(error).__name__
+        return "answered"
 
     async with Client(server, revision=form, on_elicit=accept) as client:
         handle = await client.start_tool("impatient", manual=form == EXTENDED)
@@ -346,6 +350,8 @@ async def test_a_question_that_the_tool_gave_up_is_gone_from_the_store_too(form:
         assert kept is not None and (kept.status, kept.questions) == ("working", {})
         go.set()
         assert (await settled(client, handle.id)).status == "completed"
+        outcome = await handle.result()
+        assert outcome.text == ("TimeoutError" if timeout is None else "TimedOut")
 
 
 # engines

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from itertools import cycle
 from pathlib import Path
+from select import select
 from typing import Any
 
 import aiohttp
@@ -16,8 +17,17 @@ from dovetail import Client
 from dovetail.errors import InvalidParams, ProtocolError
 from tests.behaviour.asking import ANSWERS, BOOKED, UNASKED
 from tests.behaviour.web import on_a_port
-from tests.faults.raw_http import INFO, INITIALIZED, Connection, Program, call, post, running
-from tests.faults.test_http_processes import KEYS, both
+from tests.faults.raw_http import (
+    INFO,
+    INITIALIZED,
+    Connection,
+    Program,
+    call,
+    modern_call,
+    post,
+    running,
+)
+from tests.faults.test_http_processes import KEYS, at, both
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="forks, and kills without mercy")
 
@@ -26,6 +36,12 @@ NEVER_INSTALLED = "import sys, runpy; sys.modules['cryptography'] = None; "
 RUN = "runpy.run_module('tests.behaviour.asking', run_name='__main__')"
 UNENCRYPTED = [sys.executable, "-c", NEVER_INSTALLED + RUN, "PORT"]
 ASKABLE = {"elicitation": {}, "sampling": {}}
+GREETING = {
+    "jsonrpc": "2.0",
+    "id": 0,
+    "method": "initialize",
+    "params": {**INFO, "capabilities": ASKABLE},
+}
 HOP = {"connection", "keep-alive", "transfer-encoding", "content-length", "host"}
 
 
@@ -175,13 +191,7 @@ async def test_a_process_that_holds_no_runs_gives_the_same_answer(charges: Path)
 
 def opened(connection: Connection) -> str:
     """A session whose client can be asked."""
-    greeting = {
-        "jsonrpc": "2.0",
-        "id": 0,
-        "method": "initialize",
-        "params": {**INFO, "capabilities": ASKABLE},
-    }
-    session = connection.ask(post(greeting)).headers["mcp-session-id"]
+    session = connection.ask(post(GREETING)).headers["mcp-session-id"]
     assert connection.ask(post(INITIALIZED, session)).status == 202
     return session
 
@@ -224,6 +234,76 @@ def test_an_answer_of_another_session_does_not_arrive_by_way_of_the_other_worker
         question = one.event()[1]
         assert other.ask(post(answer(question), another)).status == 400
         assert other.ask(post(answer(question), session)).status == 202
+
+
+def patient(seconds: float) -> dict[str, Any]:
+    """A call that asks with a deadline, and passes on the progress of its client."""
+    message = call("patient", 7, kind="form", seconds=seconds)
+    message["params"]["_meta"] = {"progressToken": "mine"}
+    return message
+
+
+def test_progress_posted_to_the_other_worker_arrives(charges: Path) -> None:
+    with asking(charges, options={"workers": 2}) as program, both(program) as (one, other):
+        session, another = opened(one), opened(other)
+        one.send(post(patient(60), session))
+        assert one.head()[0] == 200
+        question = one.event()[1]
+        token = question["params"]["_meta"]["progressToken"]
+
+        def report(progress: Any, whose: str, token: Any = token) -> int:
+            params = {"progressToken": token, "progress": progress, "message": "busy"}
+            message = {"jsonrpc": "2.0", "method": "notifications/progress", "params": params}
+            return other.ask(post(message, whose)).status
+
+        assert report(100, another) == 202, "and is ignored"
+        for wrong in ("unknown", 1, 10**30):
+            assert report(100, session, wrong) == 202, "and is ignored"
+        for value in (1, 0, 2):
+            assert report(value, session) == 202
+            if value:
+                heard = one.event()[1]["params"]
+                assert heard == {"progressToken": "mine", "progress": value, "message": "busy"}
+        accept = {"jsonrpc": "2.0", "id": question["id"], "result": {"action": "accept"}}
+        assert other.ask(post(accept, session)).status == 202
+        [(_, message)] = one.rest()
+        assert message["result"]["content"][0]["text"] == "accept"
+        assert report(3, session) == 202, "and is ignored"
+        assert "ERROR" not in program.said()
+
+
+def test_an_answer_that_is_too_late_is_refused_by_the_other_worker_too(charges: Path) -> None:
+    with asking(charges, options={"workers": 2}) as program, both(program) as (one, other):
+        session = opened(one)
+        one.send(post(patient(0.05), session))
+        assert one.head()[0] == 200
+        (_, question), (_, withdrawn), (_, message) = one.rest()
+        assert withdrawn["method"] == "notifications/cancelled"
+        assert withdrawn["params"]["requestId"] == question["id"]
+        assert message["result"]["content"][0]["text"].startswith("TimedOut")
+        accept = {"jsonrpc": "2.0", "id": question["id"], "result": {"action": "accept"}}
+        assert other.ask(post(accept, session)).status == 400
+
+
+def test_a_question_waits_for_a_client_that_tells_the_other_worker_that_it_is_ready(
+    charges: Path,
+) -> None:
+    limits = {"stream_after": 60.0}
+    with (
+        asking(charges, options={"workers": 2}, **limits) as program,
+        both(program) as (one, other),
+    ):
+        pid = one.ask(modern_call("pid")).result
+        session = one.ask(post(GREETING)).headers["mcp-session-id"]
+        with at(program, pid) as beside:
+            one.send(post(patient(60), session))
+            for _ in range(3):
+                beside.ask(modern_call("pid"))
+        assert not select([one.socket], [], [], 0)[0], "nothing is asked yet"
+        assert other.ask(post(INITIALIZED, session)).status == 202
+        assert one.head()[0] == 200
+        assert one.event()[1]["method"] == "elicitation/create"
+        assert "although the client has not sent" not in program.said()
 
 
 @pytest.mark.parametrize("revision", ["2025-06-18", "2025-11-25", "2026-07-28"])

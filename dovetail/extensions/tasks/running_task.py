@@ -24,9 +24,15 @@ from msgspec.structs import replace
 
 from ...aio import TaskSet
 from ...connection.encode import replace_surrogates
-from ...connection.input_requests import QUESTIONS, OpenQuestion, question_key, too_many_rounds
+from ...connection.input_requests import (
+    QUESTIONS,
+    OpenQuestion,
+    question_key,
+    too_many_rounds,
+    unanswered,
+)
 from ...connection.notifications import ProgressThrottle
-from ...errors import InternalError, ProtocolError, ToolError
+from ...errors import InternalError, ProtocolError, TimedOut, ToolError
 from ...jsonrpc.messages import encode
 from ...ports import Call, CallHandler
 from ...protocol.base import PROGRESS_TOKEN
@@ -100,7 +106,7 @@ class RunningTask:
 
     # questions and `ctx.once`
 
-    async def ask(self, method: Method, params: Any, key: str | None) -> Raw:
+    async def ask(self, method: Method, params: Any, key: str | None, timeout: float | None) -> Raw:
         """Return the known answer to a question, or save the question and wait for the client."""
         key = question_key(method, params, key, self.used_keys)
         record = self.record
@@ -118,8 +124,13 @@ class RunningTask:
         record.questions = {**record.questions, key: (method.name, encode(lowered))}
         record.status = "input_required"
         try:
-            await self._manager.save(self)
-            return await future
+            async with asyncio.timeout(timeout) as deadline:
+                await self._manager.save(self)
+                return await future
+        except TimeoutError:
+            if timeout is None or not deadline.expired():
+                raise  # raised by the store
+            raise TimedOut(unanswered(method.name, timeout)) from None
         finally:
             self._open_questions.pop(key, None)
             if key in self.record.questions:

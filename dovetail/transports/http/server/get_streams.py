@@ -46,7 +46,7 @@ from .asgi import (
 )
 from .event_store import EventStore, EventStream, MessagesDropped
 from .policy import RequestHead
-from .sessions import HttpSession
+from .sessions import HttpSession, OpenRequest
 
 if TYPE_CHECKING:
     from ....connection.dispatcher import Dispatcher
@@ -146,7 +146,8 @@ class GetStreams:
             while True:
                 await asyncio.sleep(interval)
                 id = f"{session.key[:8]}-{token_hex(8)}"
-                answer = session.open_requests[id] = asyncio.get_running_loop().create_future()
+                answer = asyncio.get_running_loop().create_future()
+                session.open_requests[id] = OpenRequest(answer)
                 stream.push(
                     self._dispatcher.encoder.encode_request(
                         id, session.caller.revision, METHODS["ping"], None

@@ -14,17 +14,17 @@ from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
 from ....errors import CannotAsk, InvalidRequest, ProtocolError
-from ....jsonrpc.messages import Id, Request
+from ....jsonrpc.messages import ErrorResponse, Id, Request, Response
 from ....limits import Limits
 from ....ports import HTTP, Call, Caller, Redact, RequestIdentity
-from ....protocol.lifecycle import CancelledParams, ProgressParams
+from ....protocol.lifecycle import CancelledParams, ProgressParams, with_progress_token
 from ....protocol.methods import Method
 from ....protocol.tasks import related_task_meta
 from .asgi import RequestRefused
 from .event_store import EventStore, EventStream
 from .message_checks import check_message
 from .policy import RequestHead
-from .sessions import HttpSession
+from .sessions import HttpSession, OnProgress, OpenRequest
 
 if TYPE_CHECKING:
     from .endpoint import Endpoint
@@ -141,8 +141,9 @@ class PostResponse:
             self._endpoint.sessions.cancel_request(self.session, id)
 
     def on_progress(self, params: ProgressParams) -> None:
-        """Do nothing, because requests to the client have no deadline that progress could
-        extend."""
+        """Pass progress on to the process that sent the request to the client."""
+        if self.session is not None and self._endpoint.sessions is not None:
+            self._endpoint.sessions.deliver_progress(self.session, params)
 
     def on_roots_changed(self) -> None:
         """Drop the cached roots of the client in every process."""
@@ -218,7 +219,9 @@ class PostResponse:
         """The server's redaction rule."""
         return self._dispatcher.service.redact
 
-    async def ask(self, call: Call, method: Method, params: Any) -> Any:
+    async def ask(
+        self, call: Call, method: Method, params: Any, on_progress: OnProgress | None
+    ) -> Any:
         """Send a request to the client on the call's stream, or in a poll. The response arrives in
         another POST, in any process."""
         session = self.session
@@ -227,7 +230,10 @@ class PostResponse:
                 f"{method.name} requires a session and a client that accepts an event stream"
             )
         id = f"{session.key[:8]}-{token_hex(8)}"
-        answer = session.open_requests[id] = self.loop.create_future()
+        answer: asyncio.Future[Response | ErrorResponse] = self.loop.create_future()
+        session.open_requests[id] = OpenRequest(answer, on_progress)
+        if on_progress is not None:
+            params = with_progress_token(params, id)
         try:
             self._send(self._dispatcher.encoder.encode_request(id, call.revision, method, params))
             return self._dispatcher.read_answer(method, await answer)

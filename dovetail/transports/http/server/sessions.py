@@ -26,7 +26,7 @@ from ....jsonrpc.messages import ErrorResponse, Id, Response, decode, encode
 from ....limits import Limits
 from ....ports import HTTP, Bus, Call, Caller, Principal
 from ....protocol.base import Implementation
-from ....protocol.lifecycle import ClientCapabilities
+from ....protocol.lifecycle import ClientCapabilities, ProgressParams
 from ....revisions import BY_NAME
 from ....sealing import Forged, KeyRing
 from .event_store import EventStream
@@ -46,6 +46,16 @@ RECENT_SECONDS = 1.0
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(tuple[str, float, bytes, bytes, Any, Any]).decode
+
+
+OnProgress = Callable[[ProgressParams], None]
+
+
+class OpenRequest(msgspec.Struct, eq=False):
+    """A request to the client that has no response yet."""
+
+    response: "asyncio.Future[Response | ErrorResponse]"
+    on_progress: OnProgress | None = None
 
 
 class HttpSession(msgspec.Struct, eq=False):
@@ -68,7 +78,7 @@ class HttpSession(msgspec.Struct, eq=False):
     """When the client last set a log level, in any process."""
     open_calls: dict[Id, Call] = {}
     """The running calls, by request id."""
-    open_requests: "dict[Id, asyncio.Future[Response | ErrorResponse]]" = {}
+    open_requests: dict[Id, OpenRequest] = {}
     """The requests to the client that have no response yet."""
     get_streams: tuple[EventStream, ...] = ()
     """The streams for messages that do not belong to a request, newest last. All messages are sent
@@ -82,10 +92,20 @@ class HttpSession(msgspec.Struct, eq=False):
 
     def on_response(self, message: Response | ErrorResponse) -> bool:
         """Handle a response, and return whether it answers a request from this process."""
-        future = None if message.id is None else self.open_requests.get(message.id)
-        if future is None or future.done():
+        request = None if message.id is None else self.open_requests.get(message.id)
+        if request is None or request.response.done():
             return False
-        future.set_result(message)
+        request.response.set_result(message)
+        return True
+
+    def on_progress(self, update: ProgressParams) -> bool:
+        """Handle a progress notification, and return whether it belongs to a request from this
+        process."""
+        request = self.open_requests.get(update.progress_token)
+        if request is None:
+            return False
+        if request.on_progress is not None and not request.response.done():
+            request.on_progress(update)
         return True
 
     @property
@@ -134,6 +154,7 @@ class SessionTable:
         self._on_message("session/cancel", self._cancel)
         self._on_message("session/shutdown", _on_shutdown)
         self._on_message("session/response", _on_remote_response)
+        self._on_message("session/progress", _on_remote_progress)
 
     def _on_message(self, topic: str, handle: Callable[..., Any]) -> None:
         """Register a handler for other processes' messages about sessions that this process also
@@ -391,6 +412,13 @@ class SessionTable:
             await self._bus.ask("session/response", (session.key, encode(message)))
         )
 
+    def deliver_progress(self, session: HttpSession, update: ProgressParams) -> None:
+        """Deliver a progress notification to the process that sent the request."""
+        token = update.progress_token
+        if not session.on_progress(update) and isinstance(token, str):  # as all our tokens are
+            payload = (session.key, token, update.progress, update.total, update.message)
+            self._bus.publish("session/progress", payload)
+
     def on_bus_lost(self) -> None:
         """Handle the loss of the bus. Messages from other processes may be missing, so ask those
         processes again and drop the cached roots."""
@@ -456,6 +484,14 @@ def _on_shutdown(session: HttpSession) -> None:
 def _on_remote_response(session: HttpSession, data: bytes) -> bool | None:
     message = decode(data)
     return (isinstance(message, Response | ErrorResponse) and session.on_response(message)) or None
+
+
+def _on_remote_progress(
+    session: HttpSession, token: str, progress: float, total: float | None, message: str | None
+) -> None:
+    session.on_progress(
+        ProgressParams(progress_token=token, progress=progress, total=total, message=message)
+    )
 
 
 def digest_id(id: str) -> str:
