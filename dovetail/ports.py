@@ -268,8 +268,6 @@ class Service(Protocol):
     """The server's name and version."""
     instructions: str | None
     """Instructions for the model."""
-    capabilities: ServerCapabilities
-    """The capabilities that the server declares."""
     revisions: tuple[Revision, ...]
     """The revisions that the server supports, oldest first."""
     limits: "Limits"
@@ -282,6 +280,10 @@ class Service(Protocol):
     guard: "Guard | None"
     """The guard that decides who may call the server over HTTP and WebSocket. None admits
     everybody."""
+
+    @property
+    def capabilities(self) -> ServerCapabilities:
+        """The capabilities that the server declares to a client that connects now."""
 
     @property
     def scopes(self) -> tuple[str, ...]:

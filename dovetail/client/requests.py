@@ -304,11 +304,16 @@ class Requester:
         )
 
     async def _list_all(self, method: str, field: str, fresh: bool) -> list[Any]:
-        """Return all pages of a list. If the cursor of a cached page is no longer valid, start
-        again."""
+        """Return all pages of a list; an empty list if the server does not offer that kind. If the
+        cursor of a cached page is no longer valid, start again."""
         hits = self._cache.hits
         try:
             return await self._list_pages(method, field, fresh)
+        except MethodNotFound:
+            session = self._connector.session
+            if session is None or session.offers(METHODS[method]):
+                raise  # the server declares it, or its revision lacks it
+            return []
         except InvalidParams:
             if self._cache.hits == hits:
                 raise

@@ -292,6 +292,7 @@ class FastMCP(Server, metaclass=HintingMeta):
                 return CompleteResult(completion=values)
 
             self._answer_with({"completion/complete": answer})
+            self._capability_choices.setdefault("completions", {})
             return handler
 
         return decorate if function is None else decorate(function)

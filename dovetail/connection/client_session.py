@@ -15,6 +15,7 @@ https://modelcontextprotocol.io/specification/2026-07-28/basic/transports/stdio#
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from time import monotonic
 from typing import Any
 
 import msgspec
@@ -64,6 +65,14 @@ from .notifications import NotificationRunner, ProgressThrottle, read_progress_t
 
 log = logging.getLogger("dovetail.connection")
 
+IMPLIED = {
+    "notifications/tools/list_changed": frozenset({"tools"}),
+    "notifications/resources/list_changed": frozenset({"resources", "completions"}),
+    "notifications/prompts/list_changed": frozenset({"prompts", "completions"}),
+    "resources/changed": frozenset({"resources"}),
+}
+"""The capabilities that a server may have after a notification, whatever it declared before: it
+had no components of that kind when the connection opened."""
 MODERN = {HeaderMismatch.code, MissingCapability.code, UnsupportedVersion.code, Overloaded.code}
 """The errors that only a stateless server sends, or that say nothing about the era."""
 PROBE_GRACE_SECONDS = 0.8
@@ -107,6 +116,8 @@ class ClientSession:
         self.loop = asyncio.get_running_loop()
         self.server_info: Implementation | None = None
         self.server_capabilities = ServerCapabilities()
+        self._announced: frozenset[str] = frozenset()
+        """The capabilities that changes of the server's lists imply."""
         self.instructions: str | None = None
         self.log_level: str | None = None
         """The log level sent with each request in the stateless era."""
@@ -355,6 +366,8 @@ class ClientSession:
         revision = self.revision
         assert revision is not None
         self._check(method, revision)
+        if not self.offers(method):
+            timeout = await self._require_offer(method, timeout)
         if revision.stateless:
             params = self._with_meta(params)
         try:
@@ -402,21 +415,42 @@ class ClientSession:
 
     def _check(self, method: Method, revision: Revision) -> None:
         """Raise MethodNotFound if the revision does not define a method or the server did not
-        declare support for it."""
+        declare its extension."""
         if self.extensions.extension_method(method.name, revision.stateless) is method:
             self.extensions.check(method, self.server_capabilities)
-            return
-        if method.name not in revision.methods:
+        elif method.name not in revision.methods:
             raise MethodNotFound(f"Revision {revision.version} does not define {method.name}")
-        capability = method.capability
-        absent = revision.absent.get(ServerCapabilities, ())
-        if capability == "completions" and "completions" in absent:
-            return  # the first revision has completion, but no capability for it
+
+    def offers(self, method: Method) -> bool:
+        """Return whether the server declared what a method needs, or has announced it since."""
         where: Any = self.server_capabilities
-        for key in capability.split(".") if capability else ():
+        for key in method.capability.split(".") if method.capability else ():
             where = where.get(key) if isinstance(where, dict) else None
             if where is None or where is False:
-                raise MethodNotFound(f"{method.name}: the server does not offer {capability}")
+                return self._is_exempt(method)
+        return True
+
+    def _is_exempt(self, method: Method) -> bool:
+        """Return whether a method may be sent although the server did not declare it."""
+        revision, kind = self.agreed_revision, method.capability.partition(".")[0]
+        return (
+            kind in self._announced
+            # the first revision has completion, but no capability for it
+            or (kind == "completions" and kind in revision.absent.get(ServerCapabilities, ()))
+            or self.extensions.extension_method(method.name, revision.stateless) is method
+        )
+
+    async def _require_offer(self, method: Method, timeout: float | None) -> float | None:
+        """Raise MethodNotFound if the server still does not offer a method; return the time left.
+        In the stateless era, ask it: a client that does not listen is not told of changes."""
+        if self.agreed_revision.stateless:
+            began = monotonic()
+            found = await self.request(METHODS["server/discover"], None, timeout=timeout)
+            self.server_capabilities = found.capabilities
+            timeout = None if timeout is None else timeout - (monotonic() - began)
+        if not self.offers(method):
+            raise MethodNotFound(f"{method.name}: the server does not offer {method.capability}")
+        return timeout
 
     def notify(self, method: str, params: Any = None) -> None:
         """Send a notification if the revision or an extension defines it."""
@@ -537,6 +571,7 @@ class ClientSession:
             )
             self.connection.fail_request(params.request_id, "subscriptions/listen", ended)
         else:
+            self._announced |= IMPLIED.get(method.name, frozenset())
             handler = self.extensions.find_handler(method, self.server_capabilities)
             if handler is not None:
                 self._notification_runner.run(
@@ -581,8 +616,9 @@ def _supported(refusal: PeerError) -> list[str] | None:
 def _refused(refusal: PeerError, requested: Revision) -> DovetailError:
     supported = _supported(refusal)
     if supported is not None:
+        names = ", ".join(supported) or "no published revision"
         return NoCommonRevision(
-            f"The server supports {', '.join(supported)}; this client requested {requested.version}"
+            f"The server supports {names}; this client requested {requested.version}"
         )
     opening = "server/discover" if requested.stateless else "initialize"
     return error_from_wire(

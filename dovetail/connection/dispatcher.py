@@ -362,7 +362,7 @@ class Dispatcher:
         )
 
     async def _listen(self, call: Call) -> ListenResult:
-        if TASKS not in (self.service.capabilities.extensions or {}):
+        if TASKS not in (self.service.extensions.declared or {}):
             call.params.notifications.task_ids = None
         return await self.subscriptions.listen(call)
 

@@ -95,7 +95,14 @@ def _changes(*kinds: str) -> tuple[str, ...]:
 
 _ROWS = [
     Method("initialize", "client", InitializeParams, InitializeResult),
-    Method("server/discover", "client", Params, DiscoverResult, cacheable=True),
+    Method(
+        "server/discover",
+        "client",
+        Params,
+        DiscoverResult,
+        cacheable=True,
+        outdated_by=_changes("tools", "resources", "prompts"),
+    ),
     Method("ping", "both", Params, EmptyResult),
     _list("tools/list", ListToolsResult, "tools"),
     Method("tools/call", "client", CallToolParams, ToolResult, "tools", asks=True, named="name"),

@@ -36,6 +36,7 @@ from ..protocol.resources import ReadResourceResult, ResourcesChangedParams, Uri
 from ..protocol.tools import ToolResult
 from ..protocol.utilities import CompleteResult, PromptReference
 from .caching import Caching, asked_the_client
+from .capabilities import DEFAULTS, CapabilityChoices, resolve_choices
 from .context import Context
 from .prompts import RegisteredPrompt, bind_arguments, make_prompt_result
 from .rates import RateLimiter, Rates
@@ -85,8 +86,9 @@ class Handlers:
     def __init__(
         self,
         info: Implementation,
-        capabilities: ServerCapabilities,
         *,
+        capabilities: CapabilityChoices | None,
+        experimental: dict[str, Any] | None,
         limits: Limits,
         guard: Guard | None,
         rates: Rates | None,
@@ -95,8 +97,11 @@ class Handlers:
         page_size: int | None,
         mask_errors: bool,
     ) -> None:
-        self.info, self.capabilities, self.limits, self.guard = info, capabilities, limits, guard
+        self.info, self.limits, self.guard = info, limits, guard
         self.extensions = Extensions()
+        self._capability_choices = resolve_choices(capabilities)
+        self._experimental = experimental
+        self._task_capability: dict[str, Any] | None = None
         self._page_size, self._mask_errors = page_size, mask_errors
         self._observers = tuple(layer for layer in middleware if isinstance(layer, Observer))
         self._decoded_methods = (
@@ -120,6 +125,12 @@ class Handlers:
         self._prompts = Registry[RegisteredPrompt](
             "prompt", partial(self._on_list_change, "prompts")
         )
+        self._registries: dict[str, tuple[Registry[Any], ...]] = {
+            "tools": (self._tools,),
+            "resources": (self._resources, self._templates),
+            "prompts": (self._prompts,),
+        }
+        """The components of each kind."""
         self._inner_handlers: dict[str, CallHandler] = {
             "server/discover": self._discover,
             "tools/list": self._list_handler("tools/list", self._tools, "tools"),
@@ -130,6 +141,7 @@ class Handlers:
             ),
             "resources/read": self._read_resource,
             "resources/subscribe": self._subscribe,
+            "resources/unsubscribe": self._unsubscribe,
             "subscriptions/listen": self._listen,
             "prompts/list": self._list_handler("prompts/list", self._prompts, "prompts"),
             "prompts/get": self._get_prompt,
@@ -156,6 +168,35 @@ class Handlers:
         self.answer: CallHandler = compose(middleware, self._dispatch)
 
     # what the layers below use
+
+    @property
+    def capabilities(self) -> ServerCapabilities:
+        """What this server declares to a client that connects now: what is registered, unless
+        `Server(capabilities=…)` says otherwise."""
+        declared = {
+            kind: self._capability_choices.get(kind, options)
+            for kind, options in DEFAULTS.items()
+            if kind in self._capability_choices or self._has(kind)
+        }
+        return ServerCapabilities(
+            **declared,
+            experimental=self._experimental,
+            tasks=self._task_capability,
+            extensions=self.extensions.declared,
+        )
+
+    def _has(self, kind: str) -> bool:
+        """Return whether anything of a kind is registered, whoever may use it."""
+        if kind == "completions":
+            return any(each.completers.sources for each in (*self._prompts, *self._templates))
+        return kind == "logging" or any(map(len, self._registries[kind]))
+
+    def _check_offered(self, kind: str) -> None:
+        """Raise MethodNotFound if a kind is neither declared nor registered. A kind whose
+        components were removed still counts: clients may have been told that it exists."""
+        was_used = any(registry.was_used for registry in self._registries.get(kind, ()))
+        if not (was_used or self._has(kind) or self._capability_choices.get(kind) is not None):
+            raise MethodNotFound(f"This server has no {kind}")
 
     def header_params(self, tool: str) -> "tuple[HeaderParam, ...]":
         """Return the tool parameters that HTTP requests repeat in their headers."""
@@ -312,6 +353,7 @@ class Handlers:
         """Create the handler for a list method. The handler returns an encoded page, or a result if
         middleware may change it."""
         result_type: Any = METHODS[method].result
+        kind = METHODS[method].capability
 
         def make_result(call: Call, visible: Snapshot[Any]) -> Any:
             components, cursor = select_page(call, visible, self._page_size)
@@ -324,6 +366,8 @@ class Handlers:
             return sign_result(result, self.info, revision) if revision.stateless else result
 
         async def answer(call: Call) -> Any:
+            if not registry.was_used:
+                self._check_offered(kind)
             visible = visible_to(call.principal, registry.snapshot)
             if method in self._decoded_methods:
                 return make_result(call, visible)
@@ -334,6 +378,7 @@ class Handlers:
     async def _call_tool(self, call: Call) -> ToolResult | InputRequired:
         tool = self._tools.snapshot.items.get(call.params.name)
         if tool is None:
+            self._check_offered("tools")
             raise InvalidParams(f"Unknown tool: {call.params.name}", parameter="name")
         context = self.context_type(call, self) if tool.signature.context else None
         result = await call_tool(tool, call, context, self.limits, self._mask_errors)
@@ -342,7 +387,11 @@ class Handlers:
         return decode_structured(result)
 
     async def _read_resource(self, call: Call) -> ReadResourceResult | InputRequired:
-        resource, values = self._match(call.params.uri)
+        try:
+            resource, values = self._match(call.params.uri)
+        except NotFound:
+            self._check_offered("resources")
+            raise
         contents = await self._read(resource, values, call.params.uri, call)
         if isinstance(contents, InputRequired):
             return contents
@@ -357,8 +406,13 @@ class Handlers:
         return ReadResourceResult(contents=contents, **hints)
 
     async def _subscribe(self, call: Call) -> Any:
+        self._check_offered("resources")
         if not self._can_change(call.params.uri, call.principal):
             raise not_found(call.params.uri)
+        return await _answer_in_connection(call)
+
+    async def _unsubscribe(self, call: Call) -> Any:
+        self._check_offered("resources")
         return await _answer_in_connection(call)
 
     async def _listen(self, call: Call) -> Any:
@@ -431,6 +485,7 @@ class Handlers:
     async def _get_prompt(self, call: Call) -> GetPromptResult | InputRequired:
         prompt = self._prompts.get(call.params.name)
         if prompt is None:
+            self._check_offered("prompts")
             raise InvalidParams(f"Unknown prompt: {call.params.name}", parameter="name")
         args, kwargs = bind_arguments(
             prompt, call.params.arguments or {}, self.context_type(call, self)
@@ -439,6 +494,7 @@ class Handlers:
         return value if isinstance(value, InputRequired) else make_prompt_result(prompt, value)
 
     async def _complete(self, call: Call) -> CompleteResult:
+        self._check_offered("completions")
         reference, argument, context = call.params.ref, call.params.argument, call.params.context
         chosen = (context.arguments if context else None) or {}
         owner = self._find_completable(reference, call.principal)

@@ -63,6 +63,8 @@ class Registry(Generic[Item]):
         self._on_change = on_change
         self._lock = threading.Lock()
         self.snapshot: Snapshot[Item] = Snapshot({})
+        self.was_used = False
+        """Whether it has ever had a component."""
 
     def __iter__(self) -> Iterator[Item]:
         return iter(self.snapshot.items.values())
@@ -84,6 +86,7 @@ class Registry(Generic[Item]):
                     f"The {self._kind} {name!r} already exists; to replace it, remove it first"
                 )
             self.snapshot = Snapshot({**self.snapshot.items, name: item})
+            self.was_used = True
         if old is not None:
             print(f"Note: the {self._kind} {name!r} was replaced", file=sys.stderr)
         self._on_change({name: item}, {})

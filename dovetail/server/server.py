@@ -29,12 +29,12 @@ from ..limits import DEFAULT, Limits
 from ..ports import Call, Channel, Guard, HttpRequest, HttpResponse, Redact
 from ..protocol.base import Icon, Implementation, Meta, Params
 from ..protocol.client_features import ElicitationCompleteParams
-from ..protocol.lifecycle import ListCapability, ResourcesCapability, ServerCapabilities
 from ..protocol.methods import METHODS
 from ..protocol.resources import UriParams
 from ..protocol.tools import Tool
 from ..revisions import ALL, BY_NAME, Revision
 from .caching import Cache
+from .capabilities import CapabilityChoices
 from .context import Context
 from .handlers import UNGUARDED, Handlers
 from .options import (
@@ -128,6 +128,11 @@ class Server(Handlers):
         mask_errors: Whether to hide the text of unexpected exceptions from clients. The text of
             `ToolError` is always sent.
         redact: A function that is applied to all outgoing text, such as `redact_secrets`.
+        capabilities: Which of "tools", "resources", "prompts" and "completions" to declare: True
+            declares a kind although nothing of it is registered yet, False does not declare it
+            although something is, and a dict declares it with exactly these options, such as
+            `{"listChanged": True}` (default: each kind is declared if anything of it is registered
+            when a client connects). It changes only what clients are told.
         experimental: Experimental capabilities to declare.
         extensions: The protocol extensions to offer.
         tasks: Where tasks are stored: the path of an SQLite file, a store, or `TaskSettings`
@@ -160,6 +165,7 @@ class Server(Handlers):
         rates: Rates | None = NETWORK,
         mask_errors: bool = False,
         redact: Redact | None = None,
+        capabilities: CapabilityChoices | None = None,
         experimental: dict[str, Any] | None = None,
         extensions: Sequence[Extension] = (),
         tasks: "TasksOption" = None,
@@ -180,7 +186,8 @@ class Server(Handlers):
         )
         super().__init__(
             info,
-            _capabilities(experimental),
+            capabilities=capabilities,
+            experimental=experimental,
             limits=limits,
             guard=_check_guard(auth),
             rates=rates,
@@ -740,7 +747,7 @@ class Server(Handlers):
             )  # fmt: skip
             self.tasks = ServerTasks(manager)
             self.add_extension(self.tasks.extension)
-            self.capabilities.tasks = CORE_CAPABILITY
+            self._task_capability = CORE_CAPABILITY
             self._answer_with(self.tasks.core_handlers)
 
     def _task_support(self, tool: str) -> "TaskSupport | None":
@@ -771,7 +778,6 @@ class Server(Handlers):
             ConfigError: Another extension already has the same id or one of the same methods.
         """
         self.extensions.add(extension)
-        self.capabilities.extensions = self.extensions.declared
         cacheable = {method.name for method in extension.methods if method.cacheable}
         handlers = {
             name: self._caching.hinting(name, handler) if name in cacheable else handler
@@ -972,18 +978,6 @@ class Server(Handlers):
         if self.guard is None and self.scopes:
             raise ConfigError(UNGUARDED)
         self._networked = True
-
-
-def _capabilities(experimental: dict[str, Any] | None) -> ServerCapabilities:
-    # Always declare all of them, because components of any kind may be added while the server runs.
-    return ServerCapabilities(
-        tools=ListCapability(list_changed=True),
-        resources=ResourcesCapability(subscribe=True, list_changed=True),
-        prompts=ListCapability(list_changed=True),
-        completions={},
-        logging={},
-        experimental=experimental,
-    )
 
 
 def _check_guard(auth: Any) -> Guard | None:
