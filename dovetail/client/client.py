@@ -270,7 +270,7 @@ class Client(Requester):
     # requests
 
     async def list_tools(self, *, fresh: bool = False) -> list[Tool]:
-        """Return all tools on the server, from all pages.
+        """Return all tools on the server, from all pages; none if it does not offer them.
 
         Args:
             fresh: Ask the server even if a cached answer is still valid.
@@ -280,7 +280,7 @@ class Client(Requester):
         return tools
 
     async def list_resources(self, *, fresh: bool = False) -> list[Resource]:
-        """Return all resources on the server, from all pages.
+        """Return all resources on the server, from all pages; none if it does not offer them.
 
         Args:
             fresh: Ask the server even if a cached answer is still valid.
@@ -288,7 +288,8 @@ class Client(Requester):
         return await self._list_all("resources/list", "resources", fresh)
 
     async def list_resource_templates(self, *, fresh: bool = False) -> list[ResourceTemplate]:
-        """Return all resource templates on the server, from all pages.
+        """Return all resource templates on the server, from all pages; none if it does not offer
+        them.
 
         Args:
             fresh: Ask the server even if a cached answer is still valid.
@@ -296,7 +297,7 @@ class Client(Requester):
         return await self._list_all("resources/templates/list", "resource_templates", fresh)
 
     async def list_prompts(self, *, fresh: bool = False) -> list[Prompt]:
-        """Return all prompts on the server, from all pages.
+        """Return all prompts on the server, from all pages; none if it does not offer them.
 
         Args:
             fresh: Ask the server even if a cached answer is still valid.

@@ -98,7 +98,7 @@ class Requester:
 
     @property
     def capabilities(self) -> ServerCapabilities:
-        """The capabilities of the server; empty if the client is not connected."""
+        """The capabilities that the server declared; empty if the client is not connected."""
         session = self._connector.session
         return session.server_capabilities if session else ServerCapabilities()
 

@@ -1,9 +1,9 @@
 """What a server declares: what is registered at that moment, unless `Server(capabilities=…)` says
 otherwise.
 
-A kind is registered if there is any component of it, whoever may use it: all callers are told the
-same. What is declared does not limit what is served. A component that is registered later is served
-and announced too, although earlier clients were not told that there is such a kind.
+A kind is registered if there is any component of it, no matter who may use it: all callers are told
+the same. What is declared does not limit what is served. A component that is registered later is
+served and announced too, although earlier clients were not told that there is such a kind.
 """
 
 from collections.abc import Mapping

@@ -186,7 +186,7 @@ class Handlers:
         )
 
     def _has(self, kind: str) -> bool:
-        """Return whether anything of a kind is registered, whoever may use it."""
+        """Return whether anything of a kind is registered, no matter who may use it."""
         if kind == "completions":
             return any(each.completers.sources for each in (*self._prompts, *self._templates))
         return kind == "logging" or any(map(len, self._registries[kind]))

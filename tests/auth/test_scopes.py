@@ -115,6 +115,21 @@ async def test_a_tool_that_takes_more_than_the_token_has_is_refused_with_all_tha
         assert (error["code"], error["data"]) == (Forbidden.code, {"scopes": ["read", "write"]})
 
 
+async def test_what_a_server_declares_does_not_depend_on_the_caller() -> None:
+    server = Server("scoped", auth=Bearer(static_tokens(TOKENS), authorization_servers=[ISSUER]))
+    server.add_tool(lambda: 1, name="t", scopes=["admin"])
+    server.add_prompt(lambda topic: topic, name="p", scopes=["admin"]).complete("topic", ["x"])
+    declared = {"tools", "prompts", "completions", "logging"}
+    async with hosted(server) as site:
+        for token in (ADMIN, NOBODY):
+            answer = await (await site.greet(headers=token)).call("t")
+            assert (answer.status == 200) == (token is ADMIN)
+            found = await (await site.ask("server/discover", {}, headers=token)).whole()
+            assert set(found["result"]["capabilities"]) == declared
+            listed = await site.ask("tools/list", {}, headers=token)
+            assert await names(listed, "tools") == (["t"] if token is ADMIN else [])
+
+
 async def test_in_a_session_it_is_refused_just_so() -> None:
     async with hosted(scoped()) as site:
         session = await site.greet(headers=READER)

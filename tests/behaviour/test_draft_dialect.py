@@ -147,6 +147,19 @@ async def test_notifications_are_declared_only_if_they_can_be_sent() -> None:
         assert lowered["serverCapabilities"]["supportsNotifications"] is can_notify
 
 
+async def test_an_empty_server_declares_nothing_and_has_no_lists() -> None:
+    server = Server("empty")
+    async with bare(server) as peer:
+        assert not any((await greet(peer))["serverCapabilities"].values())
+        for method in ("tools/list", "resources/list"):
+            assert (await peer.ask(method))["error"]["code"] == -32601
+    async with pair(server, revision=DRAFT) as client:
+        assert await client.list_tools() == []
+        server.add_resource(lambda: "1", "notes://one")
+        await client.ping()
+        assert [one.uri for one in await client.list_resources()] == ["notes://one"]
+
+
 # recognising a server
 
 

@@ -95,6 +95,15 @@ def test_what_a_server_does_not_offer_is_not_asked_for(scripted: Callable[..., s
     assert dovetail("inspect", scripted(bare)) == (0, "scripted 1, revision 2025-06-18\n", "")
 
 
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_an_empty_server_is_shown_without_lists(tmp_path: Path, revision: str) -> None:
+    (tmp_path / "server.py").write_text('from dovetail import Server\nServer("empty").run()\n')
+    target = (str(tmp_path / "server.py"), "--revision", revision)
+    assert dovetail("inspect", *target) == (0, f"empty 0.0.0, revision {revision}\n", "")
+    found = dovetail("inspect", *target, "--json").json
+    assert (found["capabilities"], found["tools"], found["prompts"]) == ({"logging": {}}, [], [])
+
+
 def test_titles_and_only_the_first_line_of_a_description_are_shown(
     scripted: Callable[..., str],
 ) -> None:

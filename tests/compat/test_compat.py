@@ -290,6 +290,7 @@ async def test_completion_may_give_a_list_or_nothing() -> None:
     async with pair(server) as client:
         assert (await client.complete(prompt="greet", argument="name", value="")).values == ["Ada"]
         assert (await client.complete(prompt="greet", argument="other", value="")).values == []
+        assert client.capabilities.completions == {}
 
 
 # values

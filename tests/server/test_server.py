@@ -30,6 +30,22 @@ def test_decorators_return_the_very_function_they_were_given() -> None:
     assert plain(3) == 3
 
 
+@pytest.mark.parametrize(
+    ("choice", "problem"),
+    [
+        ({"tool": True}, "has no 'tool', only tools, resources, prompts, completions"),
+        ({"logging": False}, "Logging is always declared"),
+        ({"extensions": {}}, "experimental= and extensions= declare the rest"),
+        ({"tools": None}, "use True to declare it"),
+        ({"tools": "yes"}, "use True to declare it"),
+        ({"tools": {"listChanged": "yes"}}, "use True to declare it"),
+    ],
+)
+def test_a_capability_that_cannot_be_chosen_is_an_error(choice: Any, problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        Server("s", capabilities=choice)
+
+
 async def test_methods_callables_and_partials_are_tools() -> None:
     from functools import partial
 
