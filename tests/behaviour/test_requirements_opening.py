@@ -396,7 +396,7 @@ async def test_a_refusal_that_leaves_no_version_is_said_and_no_reason_to_greet()
     asked = await server.receive()
     named = {"supported": ["2030-01-01"], "requested": "2026-07-28"}
     server.send(refusal(asked, -32022, "no", named))
-    with pytest.raises(NoCommonRevision, match="The server.* 2030-01-01"):
+    with pytest.raises(NoCommonRevision, match="2030-01-01"):
         await opening
     assert server.waiting() == 0
 
