@@ -98,7 +98,8 @@ async def test_the_era_of_a_server_is_remembered_and_found_out_anew_when_it_chan
 ) -> None:
     async def opening(port: int, *revisions: str) -> tuple[str, list[str], int]:
         tape = Tape()
-        app = TapedApp(Server("s", revisions=revisions).asgi(path="/mcp", websocket=True), tape)
+        server = Server("s", revisions=revisions, capabilities={"tools": True})
+        app = TapedApp(server.asgi(path="/mcp", websocket=True), tape)
         async with on_a_port(app, port) as address, Client(url.format(address)) as client:
             await client.list_tools()
             spoken = client.revision

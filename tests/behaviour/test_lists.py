@@ -111,7 +111,8 @@ async def test_a_list_that_never_ends_is_the_servers_mistake(
         return ListToolsResult(tools=[Tool("t", {"type": "object"})], next_cursor=cursor)
 
     asked: list[str | None] = []
-    async with pair(Server("endless", middleware=[endless]), limits=Limits(pages=3)) as client:
+    server = Server("endless", middleware=[endless], capabilities={"tools": True})
+    async with pair(server, limits=Limits(pages=3)) as client:
         with pytest.raises(InvalidRequest, match=said):
             await client.list_tools()
 
@@ -156,7 +157,8 @@ async def test_a_list_is_bounded_over_all_of_its_pages(
         return page
 
     limits = Limits(**{limit: 35 if limit == "list_items" else 3500})
-    server = Server("endless", middleware=[endless])
+    declared: Any = {kind.partition("/")[0]: True}
+    server = Server("endless", middleware=[endless], capabilities=declared)
     async with pair(server, revision=revision, limits=limits) as client:
         last = 0
         with pytest.raises(InvalidRequest, match=rf"{kind}/list: .* \(Limits\.{limit}\)"):
@@ -178,6 +180,7 @@ async def test_an_empty_string_is_a_cursor_like_any_other() -> None:
         )
 
     tape = Tape()
-    async with pair(Server("empty", middleware=[empty]), record=tape) as client:
+    server = Server("empty", middleware=[empty], capabilities={"tools": True})
+    async with pair(server, record=tape) as client:
         assert [tool.name for tool in await client.list_tools()] == ["first", "second"]
     assert tape.messages("client")[-1]["params"]["cursor"] == ""

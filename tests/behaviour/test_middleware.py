@@ -72,9 +72,8 @@ async def test_the_first_middleware_is_the_outermost() -> None:
 
         return layer
 
-    async with pair(
-        Server("s", middleware=[named("a"), named("b")]), revision="handshake"
-    ) as client:
+    server = Server("s", middleware=[named("a"), named("b")], capabilities={"tools": True})
+    async with pair(server, revision="handshake") as client:
         await client.list_tools()
     assert order == ["a in", "b in", "b out", "a out"]
 

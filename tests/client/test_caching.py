@@ -680,10 +680,8 @@ async def test_a_scope_that_nobody_knows_is_private_and_servers_without_a_url_sh
 
 async def test_other_urls_of_one_host_share_nothing() -> None:
     shared, tape = SharedCache(), Tape()
-    async with (
-        served(build(), tape) as first,
-        served(Server("other", cache=Cache(60, "public")), tape) as second,
-    ):
+    other = Server("other", cache=Cache(60, "public"), capabilities={"tools": True})
+    async with served(build(), tape) as first, served(other, tape) as second:
         async with Client(first, cache=shared) as one, Client(second, cache=shared) as two:
             assert (len(await one.list_tools()), len(await two.list_tools())) == (2, 0)
             with pytest.raises(InvalidParams):

@@ -50,6 +50,10 @@ def build(**options: Any) -> Server:
     def templated(name: str) -> str:
         return name
 
+    @server.prompt
+    def ask() -> str:
+        return "Why?"
+
     return server
 
 

@@ -457,7 +457,8 @@ async def test_a_server_that_asks_to_wait_no_time_is_not_asked_without_a_pause(
         asked += 1
         raise Overloaded("busy", data={"retryAfter": 0})
 
-    async with pair(Server("busy", middleware=[busy]), revision=revision) as client:
+    server = Server("busy", middleware=[busy], capabilities={"tools": True})
+    async with pair(server, revision=revision) as client:
         with pytest.raises((Overloaded, TimedOut)):
             await client.call_tool("x", timeout=1)
     assert 2 <= asked <= 12

@@ -25,6 +25,7 @@ async def lifespan(server: Server) -> AsyncIterator[AppState]:
 
 
 server = Server("shop", version="1.0.0", lifespan=lifespan, cache=Cache(ttl=60), resume="replay")
+Server("shop", capabilities={"tools": True, "prompts": False, "resources": {"subscribe": True}})
 
 
 # Decorators keep the type of the function.

@@ -13,6 +13,7 @@ class Person:
 
 server = Server("shop", resume="dead")  # error
 Server("shop", instruction="x")  # error
+Server("shop", capabilities={"tool": True})  # error
 Cache(ttl="long")  # error
 Message("system", "text")  # error
 Message("user", 1)  # error
