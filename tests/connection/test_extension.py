@@ -321,7 +321,12 @@ async def test_what_is_let_through_goes_out_as_it_was_encoded_and_is_not_to_be_s
         return seen[-1]
 
     extension = Extension(id=ID, instead={"tools/list": look})
-    server = Server("s", cache=Cache(ttl=60, scope="public"), extensions=[extension])
+    server = Server(
+        "s",
+        cache=Cache(ttl=60, scope="public"),
+        extensions=[extension],
+        capabilities={"tools": True},
+    )
     async with pair(server, revision="stateless") as client:
         assert (await client.request("tools/list")).cache_scope == "private"
     assert type(seen[0]) is Raw, "nobody opened it"
@@ -345,7 +350,12 @@ async def test_on_a_client_the_middleware_is_nearest_to_the_wire() -> None:
 
 async def test_a_wrapper_holds_for_its_method_alone_and_without_middleware_too() -> None:
     order: list[str] = []
-    async with pair(Server("s", extensions=[wrapping(order, "a", "tools/list")])) as client:
+    server = Server(
+        "s",
+        extensions=[wrapping(order, "a", "tools/list")],
+        capabilities={"tools": True, "prompts": True},
+    )
+    async with pair(server) as client:
         await client.list_prompts()
         assert order == []
         await client.list_tools()
@@ -387,6 +397,7 @@ async def test_what_a_wrapper_may_change_for_one_caller_is_not_to_be_shared(
         "s",
         cache=Cache(ttl=60, scope="public"),
         extensions=[Extension(id=ID, around={"tools/list": layer})],
+        capabilities={"tools": True, "prompts": True},
     )
     async with pair(server, revision="stateless") as client:
         assert (await client.request("tools/list")).cache_scope == scope
@@ -511,7 +522,7 @@ async def test_a_notification_is_heard_of_the_side_only_that_is_to_send_it(
         ("both", sender),
         (sender, "both"),
     ):  # who sends it all the same, and who hears of it
-        server = Server("s", extensions=[part("server", one)])
+        server = Server("s", extensions=[part("server", one)], capabilities={"tools": True})
         async with pair(server, revision=revision, extensions=[part("client", other)]) as client:
             await client.notify("notifications/x/told")
             await client.list_tools()
@@ -569,7 +580,7 @@ async def test_no_more_notifications_are_heard_at_once_than_requests_may_be_in_f
     ours = Extension(id=ID, methods=[ROW, told], handlers=hearing if side == "client" else {})
     few = Limits(in_flight=5)
     async with pair(
-        Server("s", limits=few, extensions=[theirs]),
+        Server("s", limits=few, extensions=[theirs], capabilities={"tools": True}),
         limits=few,
         revision=revision,
         extensions=[ours],
@@ -643,6 +654,7 @@ async def test_a_notification_is_counted_among_what_a_caller_may_do() -> None:
         "s",
         rates=Rates(others=Rate(1, per=60, burst=3)),
         extensions=[Extension(id=ID, methods=[told], handlers={told.name: hear})],
+        capabilities={"tools": True},
     )
     async with pair(
         server, revision="2025-11-25", extensions=[Extension(id=ID, methods=[told])]
