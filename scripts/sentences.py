@@ -33,8 +33,10 @@ NOT_A_WORD = re.compile(r"\{…?\}|%[a-z.\d]+|`[^`]*`|\|")
 """A value in a message, code in a text, or the border of a table cell."""
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z`\"'(*])")
 LIST_ITEM = re.compile(r"^\s*(?:[-*|>#]+|\d+\.)\s+", re.MULTILINE)
-BLOCK_END = re.compile(r"\n\s*\n|\n(?=\s*(?:[-*|>#]+|\d+\.)\s)|\n(?=\s+\**\w+: )")
-"""A blank line, or the start of a list item, a table row or a described parameter."""
+BLOCK_END = re.compile(
+    r"\n\s*\n|\n(?=\s*(?:[-*|>#]+|\d+\.)\s)|\n(?=\s+\**\w+: )|\n(?=\s+\S+(?: \S+)* {2,}\S)"
+)
+"""A blank line, or the start of a list item, a described parameter, or a row of a table."""
 Scope = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 

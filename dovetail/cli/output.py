@@ -259,7 +259,7 @@ def _format_bar(share: float, width: int) -> str:
 
 
 def _format_count(update: "ProgressParams") -> str:
-    """Format the progress as a number. Return an empty text for a task with a status message,
+    """Format the progress as a number. Return an empty string for a task with a status message,
     because its number only counts updates."""
     from ..protocol.tasks import RELATED_TASK
 

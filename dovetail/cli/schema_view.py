@@ -19,7 +19,7 @@ JSON_TYPES: dict[type, set[str]] = {
 MAX_STEPS = 200
 """The maximum number of references and union members to follow; a hostile schema may be endless."""
 MAX_DEPTH, MAX_FIELDS, MAX_CHOICES, MAX_TYPE_CHARS = 3, 100, 12, 120
-"""How much of a schema is shown."""
+"""Limits on the part of a schema that is shown."""
 BOUNDS = {
     "minimum": "at least {}",
     "exclusiveMinimum": "more than {}",

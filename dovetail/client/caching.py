@@ -21,11 +21,11 @@ belong to the client that requested them, and are removed when it closes. Public
 served to all clients with the same URL, TLS settings, proxy and credentials. An expired response is
 never served, even if the server cannot be reached.
 
-`Completer` saves requests while a user types. With a pause (`debounce`), calls for the same
-argument within that time are combined: only the latest is sent, and all waiting calls receive its
-answer. An answer can be cached for some time (`cache`). The key contains everything that affects
-the answer: the prompt or resource, the argument, the text so far and the arguments chosen earlier.
-https://modelcontextprotocol.io/specification/2026-07-28/server/utilities/caching
+`Completer` reduces the number of requests while a user types. With a pause (`debounce`), calls for
+the same argument within that time are combined: only the latest is sent, and all waiting calls
+receive its answer. An answer can be cached for some time (`cache`). The key contains everything
+that affects the answer: the prompt or resource, the argument, the text so far and the arguments
+chosen earlier. https://modelcontextprotocol.io/specification/2026-07-28/server/utilities/caching
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Answer a server's questions: for the user (`on_elicit`), the model (`on_sample`) or the roots.
+"""Answer a server's questions to the user (`on_elicit`) and the model (`on_sample`), and for roots.
 
 A client declares only the features that have a callback, so the server asks for nothing else.
 `sampling.tools` and `sampling.context` are declared if the callback says that it supports them
@@ -126,7 +126,7 @@ class ElicitRequest(ElicitParams, _ServerRequest, kw_only=True, dict=True):
         requested_schema: The JSON schema of the form, also available as `schema`.
         url: The page to visit.
         elicitation_id: Identifies the visit. The server repeats it when the visit is complete.
-        task: Whether the server wants the answer as a task. The client handles that.
+        task: Whether the server requests the answer as a task. The client handles that.
         meta: The `_meta` of the request.
         server: The name and version that the server reports.
         target: The target that you passed to the client.
@@ -152,7 +152,7 @@ class SampleRequest(CreateMessageParams, _ServerRequest, kw_only=True, dict=True
         tools: The tools that the model may use.
         tool_choice: Whether the model may, must or must not use tools.
         metadata: Parameters for the provider of the model.
-        task: Whether the server wants the answer as a task. The client handles that.
+        task: Whether the server requests the answer as a task. The client handles that.
         meta: The `_meta` of the request.
         server: The name and version that the server reports.
         target: The target that you passed to the client.

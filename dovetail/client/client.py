@@ -242,7 +242,7 @@ class Client(Requester):
         await self._connector.get_session()
 
     async def close(self) -> None:
-        """Close the connection. You may call this twice, and from any task."""
+        """Close the connection. You may call this method repeatedly and from any task."""
         self._subscriptions.cancel_all()
         self._cache.close()
         await self._tasks.close()
@@ -359,7 +359,7 @@ class Client(Requester):
             raise_on_error: Whether to raise ToolError if the tool fails. If False, the result has
                 `.is_error` set.
             retry: Whether the call may be sent again if the connection breaks after it was sent.
-                Use it only for tools that are safe to repeat.
+                Use this option only for tools that are safe to repeat.
             meta: Extra `_meta` for the request.
 
         Returns:
@@ -410,7 +410,7 @@ class Client(Requester):
             timeout: Seconds to wait for the server's first answer (default: the client's
                 `timeout`).
             manual: Whether you answer the task's questions yourself, with `handle.answer`.
-                If False, the callbacks answer them.
+                If False, the callbacks answer the questions.
             meta: Extra `_meta` for the request.
         """
         params = _tool_params(name, arguments, meta)
@@ -432,7 +432,7 @@ class Client(Requester):
         Args:
             id: The id of the task (`TaskHandle.id`).
             manual: Whether you answer the task's questions yourself, with `handle.answer`.
-                If False, the callbacks answer them.
+                If False, the callbacks answer the questions.
         """
         return self._tasks.handle(id, manual)
 
@@ -488,8 +488,8 @@ class Client(Requester):
 
         Args:
             uri: The URI of the resource.
-            timeout: Seconds to wait for the answer (default: the client's `timeout`). TimedOut is
-                raised after that.
+            timeout: Seconds to wait for the answer before TimedOut is raised
+                (default: the client's `timeout`).
             fresh: Ask the server even if a cached answer is still valid.
         """
         result = await self.request(
@@ -552,8 +552,8 @@ class Client(Requester):
         Args:
             name: The name of the prompt.
             arguments: The arguments. Values that are not strings are sent as JSON.
-            timeout: Seconds to wait for the answer (default: the client's `timeout`). TimedOut is
-                raised after that.
+            timeout: Seconds to wait for the answer before TimedOut is raised
+                (default: the client's `timeout`).
         """
         strings = {key: _as_string(value) for key, value in (arguments or {}).items()}
         params = GetPromptParams(name=name, arguments=strings or None)
@@ -579,8 +579,8 @@ class Client(Requester):
             argument: The name of the argument or variable.
             value: The text that the user has typed so far.
             context: The values of the arguments that are already filled in.
-            timeout: Seconds to wait for the answer (default: the client's `timeout`). TimedOut is
-                raised after that.
+            timeout: Seconds to wait for the answer before TimedOut is raised
+                (default: the client's `timeout`).
             debounce: Seconds to wait for a later call for the same argument. All waiting calls then
                 receive the answer to the latest call.
             cache: Seconds to cache the answer.
@@ -651,8 +651,8 @@ class Client(Requester):
             callback: Called with the kind or, for `"state"`, with the new state.
 
         Returns:
-            A handle: close it, or use it with `async with`, to stop. Await it to wait until the
-            server has confirmed the subscription.
+            A handle: close it, or use it with `async with`, to stop. Await the handle to wait until
+            the server has confirmed the subscription.
         """
         return self._subscriptions.on_change(kind, callback)
 

@@ -3,10 +3,10 @@
 A `Connector` owns at most one session and at most one attempt to open one. The attempt is a
 separate task: code that needs the session waits for that task, and may be cancelled without
 affecting it. Consecutive losses are counted. After the first loss, the connector reconnects
-immediately; after each further loss, it waits longer. After `Limits.restarts` losses it gives up
-until the next request. A server at a URL may be restarting. If it was connected before, the
-connector does not give up while a request is waiting for it. `state` is new, connecting, connected,
-reconnecting, disconnected or closed.
+immediately; after each further loss, it waits longer. After `Limits.restarts` losses, the connector
+gives up until the next request. A server at a URL may be restarting. If it was connected before,
+the connector does not give up while a request is waiting for it. `state` is new, connecting,
+connected, reconnecting, disconnected or closed.
 
 **Logging in** can take a user several minutes, so it happens in a separate task and outside any
 deadline (`with_login`). Requests that are refused in the meantime wait for the same login. A
@@ -101,7 +101,7 @@ class Connector:
         self._waiting = 0
         """How many callers wait for the session."""
         self._failure: DovetailError | None = None
-        """Why the latest attempt to open a session failed."""
+        """The reason why the latest attempt to open a session failed."""
 
     @property
     def can_reconnect(self) -> bool:
@@ -195,7 +195,7 @@ class Connector:
         self._losses = 0
 
     async def close(self) -> None:
-        """Close permanently. You may call this twice, and from any task."""
+        """Close permanently. You may call this method repeatedly and from any task."""
         self._set_state("closed")
         if self._heartbeat is not None:
             self._heartbeat.cancel()

@@ -50,7 +50,7 @@ class Roots(list[Root]):
         self._seen = _existing({root.uri for root in self})
 
     async def drop_missing(self, changed: Callable[[], None], *, if_due: bool = False) -> None:
-        """Drop the roots that existed earlier but no longer do, and call `changed`. With `if_due`,
+        """Drop the roots that have been deleted, and call `changed`. With `if_due`,
         do nothing if the last check was recent."""
         pause = MIN_CHECK_INTERVAL_SECONDS if if_due else 0.0
         if self._check is None or (self._check.done() and monotonic() - self._checked_at >= pause):

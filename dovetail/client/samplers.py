@@ -18,11 +18,11 @@ error.
 **Choosing a model.** A server does not know which models are available; it can only state
 preferences. Hints come first, in the server's order. A hint is a substring of a name, regardless of
 case. The first hint that matches any model narrows the choice to the models it matches. Without a
-matching hint, all models are considered. Among the remaining models, the priorities decide. They
-say how much a low price, speed and intelligence matter, each from 0 to 1, and are weighed against
-the traits of each model. The best model is chosen; in a tie, the model listed first. The order of
-the list therefore expresses the client's preference, and the same request always selects the same
-model.
+matching hint, all models are considered. The priorities decide among the remaining models. They say
+how much a low price, speed and intelligence matter, each from 0 to 1, and are weighed against the
+traits of each model. The best model is chosen, or the one that is listed first if there is a tie.
+The order of the list therefore expresses the client's preference, and the same request always
+selects the same model.
 https://modelcontextprotocol.io/specification/2026-07-28/client/sampling#model-preferences
 """
 

@@ -130,7 +130,7 @@ class Subscriptions:
         return handle
 
     async def close(self, handle: Subscription) -> None:
-        """End one subscription. You may call this twice."""
+        """End one subscription. You may call this method repeatedly."""
         if handle not in self._subscriptions:
             return
         self._subscriptions.remove(handle)

@@ -383,7 +383,7 @@ class FastMCP(Server, metaclass=HintingMeta):
 
         Args:
             transport: "stdio" (the default), "streamable-http" (or "http"), or "sse".
-            show_banner: Has no effect: there is no banner.
+            show_banner: Has no effect, because there is no banner.
             mount_path: Only "/" is supported.
             **options: The options of `run`.
         """

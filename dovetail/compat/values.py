@@ -77,8 +77,8 @@ AssistantMessage = _wire_spelling(prompts.Message, partial(_make_message, role="
 
 
 def CurrentContext() -> Any:
-    """The default value of a Context parameter. It is never used, because the context is always
-    passed."""
+    """The default value of a Context parameter. This default is never used, because the context is
+    always passed."""
     return None
 
 

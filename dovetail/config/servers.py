@@ -84,7 +84,7 @@ def parse(value: Any, where: str = "the configuration", path: Path | None = None
         try:
             server = msgspec.convert(normalize(entry, host), ServerConfig)
             if (server.command is None) == (server.url is None):
-                raise UnknownEntry('needs either a "command" or a "url"')
+                raise UnknownEntry('requires either a "command" or a "url"')
         except UnknownEntry as error:
             servers.problems[name] = f"{where}: server {name!r} {error}"
         except msgspec.ValidationError as error:

@@ -6,12 +6,12 @@ the host.
     ${input:id}                               VS Code asks the user; here it is the variable
                                               INPUT_ID of the environment, or the default
     ${file:path}                              Windsurf: the contents of a file
-    $NAME                                     Gemini CLI only: elsewhere it is part of a password
-    ${{ secrets.NAME }}                       Continue: the environment, or its `.env` files
-    {env:NAME}, {file:path}                   OpenCode
+    $NAME                                     Gemini CLI only; in other files, it may be part of a
+    password ${{ secrets.NAME }}                       Continue: the environment, or its `.env`
+    files {env:NAME}, {file:path}                   OpenCode
 
-If a variable is not set or a `${word:…}` is unknown, an error names it. It is never sent unchanged
-or replaced by an empty text.
+If a variable is not set or a `${word:…}` is unknown, an error names it. Such text is never sent
+unchanged or replaced by an empty string.
 """
 
 import os
@@ -70,7 +70,7 @@ class Variables(Struct, frozen=True, kw_only=True):
     def locate(self, name: str) -> Path:
         """Return the path of a file that the configuration names."""
         if "\0" in name:
-            raise ConfigError("the path of a file contains a null character")
+            raise ConfigError("a file path contains a null character")
         return self.folder / os.path.expanduser(name)
 
     def fill(self, text: str, environment: Mapping[str, str]) -> str:
@@ -107,7 +107,7 @@ class Variables(Struct, frozen=True, kw_only=True):
         word, rest = found.groups()
         if word not in self.host.words:
             raise ConfigError(
-                f"${{{word}:…}} is not a variable here. For an environment variable, write "
+                f"${{{word}:…}} is not a variable in this file. For an environment variable, write "
                 "${NAME} or ${env:NAME}."
             )
         if word == "input":
@@ -211,7 +211,7 @@ def parse_env_file(path: Path) -> dict[str, str]:
             continue
         match = _LINE.fullmatch(line)
         if match is None:
-            raise ConfigError(f"{path}: line {number} is not NAME=value")
+            raise ConfigError(f"{path}: line {number} is not in the form NAME=value")
         value = match["single"] if match["single"] is not None else match["bare"]
         if match["double"] is not None:
             value = re.sub(r"\\.", lambda one: _ESCAPES.get(one[0], one[0]), match["double"])

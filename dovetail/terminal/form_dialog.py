@@ -61,7 +61,7 @@ def elicit_dialog(request: "ElicitRequest") -> Dialog:
 def return_dialog() -> Dialog:
     """Wait until the user is done with a page that was opened. `!` cancels the wait."""
     try:
-        yield from _prompt("Press Enter when you are done there, or type ! to cancel. ")
+        yield from _prompt("Press Enter when you are done with the page, or type ! to cancel. ")
     except _Declined:
         return ElicitResult(action="cancel")
     return ElicitResult(action="accept")

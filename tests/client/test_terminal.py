@@ -506,8 +506,8 @@ async def test_whoever_was_sent_to_a_page_says_when_they_are_back_or_that_they_g
         Screen(f"y\n{line}"), screen, open_url=lambda url: shown.append(screen.getvalue())
     )
     assert (await elicit(page("https://example.com"))).action == action
-    assert "when you are done there" not in shown[0]
-    assert "Press Enter when you are done there, or type ! to cancel. " in screen.getvalue()
+    assert "when you are done" not in shown[0]
+    assert "Press Enter when you are done with the page, or type ! to cancel. " in screen.getvalue()
 
 
 class Slow(Screen):

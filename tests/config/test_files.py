@@ -129,7 +129,7 @@ def test_a_field_of_the_wrong_type_is_named(server: Any, where: str) -> None:
 @pytest.mark.parametrize("server", [{}, {"args": ["x"]}, WEATHER | REMOTE])
 def test_a_server_is_either_a_command_or_a_url(server: Any) -> None:
     assert fails(choose, parse({"mcpServers": {"w": server}}), None) == (
-        'the configuration: server \'w\' needs either a "command" or a "url"'
+        'the configuration: server \'w\' requires either a "command" or a "url"'
     )
 
 

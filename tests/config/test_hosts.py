@@ -143,7 +143,7 @@ def test_zed(tmp_path: Path) -> None:
     assert used(path, "local") == ServerConfig(command="some-command", args=["a"], timeout=30.0)
     assert used(path, "remote").url == "https://example.com/mcp"
     assert used(path, "older") == ServerConfig(command="p", args=["b"], env={"K": "v"})
-    assert refused(path, "extension").endswith('needs either a "command" or a "url"')
+    assert refused(path, "extension").endswith('requires either a "command" or a "url"')
     assert "disabled" in refused(path, "off")
 
 

@@ -56,12 +56,12 @@ def test_except_in_a_file_of_gemini_cli() -> None:
     [
         ("Bearer ${TOKEN}", "${TOKEN} is not set in the environment"),
         ("Bearer ${env:TOKEN}", "${env:TOKEN} is not set in the environment"),
-        ("${config:editor.font}", "${config:…} is not a variable here"),
-        ("${command:x}", "${command:…} is not a variable here"),
-        ("${workspaceFolder:other}", "${workspaceFolder:…} is not a variable here"),
-        ("${file:/etc/hostname}", "${file:…} is not a variable here"),
-        ("${TOKEN:?please}", "${TOKEN:…} is not a variable here"),
-        ("${_a.b-c:d}", "${_a.b-c:…} is not a variable here"),
+        ("${config:editor.font}", "${config:…} is not a variable in this file"),
+        ("${command:x}", "${command:…} is not a variable in this file"),
+        ("${workspaceFolder:other}", "${workspaceFolder:…} is not a variable in this file"),
+        ("${file:/etc/hostname}", "${file:…} is not a variable in this file"),
+        ("${TOKEN:?please}", "${TOKEN:…} is not a variable in this file"),
+        ("${_a.b-c:d}", "${_a.b-c:…} is not a variable in this file"),
         ("${input:key}", '${input:key} is not defined in "inputs"'),
     ],
 )
@@ -141,7 +141,7 @@ def test_a_line_that_is_not_a_variable_is_named_but_not_shown(tmp_path: Path, te
     path.write_text(f"FINE=1\n{text}\n")
     with pytest.raises(ConfigError) as caught:
         parse_env_file(path)
-    assert str(caught.value) == f"{path}: line 2 is not NAME=value"
+    assert str(caught.value) == f"{path}: line 2 is not in the form NAME=value"
 
 
 def test_a_file_of_variables_that_is_missing_is_an_error(tmp_path: Path) -> None:
