@@ -1,10 +1,10 @@
 """Convert `key=value` words from the command line to the arguments of a tool.
 
-    city=Oslo           a string, if the tool's schema says so
-    days=3              JSON, if the schema says anything else; if it says nothing, JSON if it
-                        parses as JSON, else a string
+    city=Oslo           a string, if the tool's schema requires a string
+    days=3              JSON, if the schema requires another type; without a type in the schema,
+                        JSON if the text is valid JSON, and a string otherwise
     days:=3             always JSON
-    text=@notes.txt     the same, read from a file; base64 of its bytes if the schema asks for that
+    text=@notes.txt     the text of a file, or its bytes in base64 if the schema requires base64
     note.title=Milk     a field of the argument `note`
     tags=a tags=b       an array
 

@@ -10,7 +10,9 @@ and its outcome, and answers are sent with `tasks/update`. In the core form (han
 result. A notification saves a poll, but nothing relies on notifications.
 
 `call_tool` cancels the task if it stops waiting. A `TaskHandle` (`task_handle.py`) lets its user
-decide. https://modelcontextprotocol.io/seps/2663-tasks-extension
+decide.
+
+https://modelcontextprotocol.io/seps/2663-tasks-extension
 https://modelcontextprotocol.io/specification/2025-11-25/basic/utilities/tasks
 """
 

@@ -13,10 +13,10 @@ the parameters of `OAuth`: `{"clientId": "…", "clientSecret": "${SECRET}", "is
 Each application, called a host here, has its own dialect: different names, units and variables, and
 in some cases TOML or YAML instead of JSON. A file is read according to the rules of its host:
 
-    files.py       find, read and write files: JSON with comments, TOML, YAML
-    hosts.py       the table of hosts, and how an entry of each becomes ours
-    servers.py     the servers of a file, and choosing one of them
-    variables.py   `${VAR}` and the like, which are filled in when a server is used
+    files.py       finds, reads and writes files: JSON with comments, TOML or YAML
+    hosts.py       lists the hosts, and converts their entries to Dovetail's fields
+    servers.py     lists the servers in a file, and chooses one of them
+    variables.py   fills in variables such as `${VAR}` when a server is used
 
 An entry that is not understood does not affect the others: it is an error only if it is chosen.
 Messages never contain the value of a variable or a value from the file.

@@ -1,14 +1,15 @@
 """Variables in a configuration. They are replaced when a server is used, according to the rules of
 the host.
 
-    ${NAME}, ${NAME:-default}, ${env:NAME}    the environment; in every file
+    ${NAME}, ${NAME:-default}, ${env:NAME}    environment variables, in every file
     ${workspaceFolder}, ${workspaceFolderBasename}, ${userHome}, ${pathSeparator}, ${/}
-    ${input:id}                               VS Code asks the user; here it is the variable
-                                              INPUT_ID of the environment, or the default
+    ${input:id}                               VS Code asks the user; Dovetail uses the
+                                              environment variable INPUT_ID, or the default
     ${file:path}                              Windsurf: the contents of a file
-    $NAME                                     Gemini CLI only; in other files, it may be part of a
-    password ${{ secrets.NAME }}                       Continue: the environment, or its `.env`
-    files {env:NAME}, {file:path}                   OpenCode
+    $NAME                                     Gemini CLI: an environment variable; elsewhere,
+                                              plain text, such as part of a password
+    ${{ secrets.NAME }}                       Continue: the environment, or its `.env` files
+    {env:NAME}, {file:path}                   OpenCode
 
 If a variable is not set or a `${word:…}` is unknown, an error names it. Such text is never sent
 unchanged or replaced by an empty string.
