@@ -37,11 +37,11 @@ class Limits(Struct, frozen=True, kw_only=True):
     in_flight: int = 4096
     """Maximum number of requests from one peer that are answered at the same time (default: 4096).
     Further requests wait (`queued_bytes`); over streamable HTTP, they are rejected. An HTTP client
-    waits before it sends more."""
+    waits before it sends more requests."""
     queued_bytes: int = 16 * MIB
-    """Maximum total size of the requests that wait on one connection because `in_flight` others are
-    being answered, in bytes (default: 16 MiB). Each request counts 512 bytes more than its message.
-    Further requests are rejected. With 0, no request waits."""
+    """Maximum total size of the requests that wait on one connection because `in_flight` other
+    requests are being answered, in bytes (default: 16 MiB). Each request counts as the size of its
+    message plus 512 bytes. Further requests are rejected. If the value is 0, no request waits."""
     write_buffer: int = 1 * MIB
     """Maximum number of bytes waiting to be written to one connection (default: 1 MiB). Beyond
     this, `await ctx.info(…)` waits and reading pauses."""

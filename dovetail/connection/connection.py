@@ -11,8 +11,8 @@ the messages.
                         └→ reply        ─→ the future of a pending request
 
 While `Limits.in_flight` calls are running, further calls wait in a queue, in the order of their
-arrival. Everything else is handled at once. If pings, replies or cancellations had to wait, too,
-calls that wait for them would never end.
+arrival. Everything else is handled immediately. If pings, replies or cancellations also had to
+wait, the calls that depend on them would never end.
 """
 
 import asyncio
@@ -72,8 +72,8 @@ Reply = Callable[[Call | None, bytes | None], None]
 OnProgress = Callable[[ProgressParams], Any]
 CANCELLED = METHODS["notifications/cancelled"]
 CALL_BYTES = 512
-"""The bytes that a queued call counts in addition to its message. Without them, a queue of small
-messages would take many times as much memory as its limit."""
+"""The number of bytes that a queued call counts in addition to its message. Without them, a queue
+of small messages would use many times more memory than its limit."""
 RETRY_SECONDS = 1
 """How long a peer is told to wait if the queue is full."""
 
@@ -127,13 +127,13 @@ class PendingRequest(Struct, eq=False):
 
 
 class QueuedCall(Struct, eq=False):
-    """A call that waits until fewer others are running."""
+    """A call that waits until fewer calls are running."""
 
     call: Call
     reply: Reply
     size: int
     context: Context
-    """The context in which its message arrived."""
+    """The context in which the call's message arrived."""
 
 
 class Connection:
@@ -242,7 +242,7 @@ class Connection:
             self._idle.set()
 
     def _enqueue(self, call: Call, reply: Reply, size: int) -> None:
-        """Let a call wait, or refuse it if the queue is full."""
+        """Queue a call, or reject it if the queue is full."""
         size += CALL_BYTES
         if self._queued_bytes + size <= self.limits.queued_bytes:
             self._queued_bytes += size
@@ -251,7 +251,7 @@ class Connection:
         self._handler.forget(call)
         text = (
             f"{len(self.open_calls) - len(self._queue)} requests are in flight; the limit is "
-            f"{self._max_in_flight}. The queue for more is full ({len(self._queue)} requests)."
+            f"{self._max_in_flight}. The queue is full ({len(self._queue)} requests)."
         )
         refusal = Overloaded(text, data={"retryAfter": RETRY_SECONDS})
         reply(None, self.encoder.encode_failure(call.id, refusal, call.revision))
@@ -260,7 +260,7 @@ class Connection:
         return len(self.open_calls) - len(self._queue) < self._max_in_flight
 
     async def _start_queued(self) -> None:
-        """Start queued calls while others end and the peer reads the replies."""
+        """Start queued calls as other calls end and the peer reads the replies."""
         try:
             while self._queue and self._can_start():
                 queued = self._unqueue(next(iter(self._queue)))
@@ -492,7 +492,7 @@ class Connection:
         self.cancel_calls()
 
     def cancel_calls(self) -> None:
-        """Cancel all calls, and start no more."""
+        """Cancel all calls, and do not start any more."""
         self._drop_queue()
         if self._queue_task is not None:
             self._queue_task.cancel()

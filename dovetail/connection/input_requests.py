@@ -109,7 +109,8 @@ def find_flaw(params: Any) -> str | None:
 
 
 def check(call: Call, method: str, params: Any) -> None:
-    """Raise CannotAsk if this client cannot be asked, or ConfigError if no client can be asked."""
+    """Raise CannotAsk if this client cannot be asked this question, or ConfigError if no client
+    can."""
     caller = call.caller
     revision = caller.revision
     wanted = required_capabilities(params, method)

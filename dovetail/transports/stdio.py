@@ -52,8 +52,8 @@ class StdioChannel:
         self._ended: OnClose
         kind = os.fstat(self._in.fileno()).st_mode
         self.endless = not stat.S_ISREG(kind)
-        """Whether the end of stdin means that the client has disconnected. It is False if stdin is
-        a file."""
+        """Whether the end of stdin means that the client has disconnected, which is not the case
+        for a file."""
         self._polled = system.pollable(self._in.fileno())
 
     def start(self, receive: Receive, ended: OnClose) -> None:
