@@ -31,7 +31,7 @@ PLAIN_WORD = re.compile(r"[A-Za-z]+(?:['’-][A-Za-z]+)*")
 PUNCTUATION = "()[]\"'“”*.,:;!?"
 NOT_A_WORD = re.compile(r"\{…?\}|%[a-z.\d]+|`[^`]*`|\|")
 """A value in a message, code in a text, or the border of a table cell."""
-SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z`\"'(*])")
+SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z`\"'(*]|https:)")
 LIST_ITEM = re.compile(r"^\s*(?:[-*|>#]+|\d+\.)\s+", re.MULTILINE)
 BLOCK_END = re.compile(
     r"\n\s*\n|\n(?=\s*(?:[-*|>#]+|\d+\.)\s)|\n(?=\s+\**\w+: )|\n(?=\s+\S+(?: \S+)* {2,}\S)"

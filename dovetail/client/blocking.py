@@ -61,7 +61,7 @@ class _BlockingProxy:
 
 
 class BlockingSubscription(_BlockingProxy):
-    """A subscription. End it with `close()`, or by leaving its `with` block."""
+    """A subscription. End the subscription with `close()`, or by leaving its `with` block."""
 
     if TYPE_CHECKING:
         close = _Blocking(Subscription.close)

@@ -6,7 +6,7 @@ requests. Requests that carry answers to the server's questions are never cached
 stored as bytes and decoded each time it is served. Thus no caller can change a response that others
 receive, and its size is known.
 
-A response is dropped before it expires:
+A response is dropped before it expires in these cases:
 
 - when a notification says that the data has changed;
 - when a subscription starts, because earlier changes may have been missed;

@@ -107,8 +107,8 @@ class _ServerRequest:
         server cannot ask for it. You may call this from any thread.
 
         Args:
-            done: How much is done. It should increase with each report.
-            total: How much there is to do, if that is known.
+            done: How much work is done. It should increase with each report.
+            total: How much work there is in total, if known.
             message: A description of the current step, for people.
         """
         call = self._call
@@ -138,7 +138,7 @@ class ElicitRequest(ElicitParams, _ServerRequest, kw_only=True, dict=True):
 
 
 class SampleRequest(CreateMessageParams, _ServerRequest, kw_only=True, dict=True):
-    """A server's request for a completion by your model.
+    """A server's request for a completion from your model.
 
     Attributes:
         messages: The conversation so far.

@@ -88,7 +88,8 @@ class Client(Requester):
             object in Python code (`"server.py:orders"`, `"shop.servers:orders"`), a command as a
             list (`["uvx", "some-server"]`), an `mcp.json` or another host's file (as a path or a
             dict), a `Server` object, or a `Channel`.
-        server: The server to use from an `mcp.json` file. Required if the file has several.
+        server: The server to use from an `mcp.json` file. Required if the file lists several
+            servers.
         revision: The protocol revision to use: a date, `"handshake"`, `"stateless"` or
             `"detailed-draft"` (default: the newest that both sides support).
         on_elicit: Called with an `ElicitRequest` when the server asks the user. Returns the form
@@ -221,7 +222,7 @@ class Client(Requester):
 
         def __enter__(self) -> None:
             raise TypeError(
-                "Use `async with Client(…)`, or `with Client(…).blocking()` in code without async"
+                "Use `async with Client(…)`, or `with Client(…).blocking()` in synchronous code"
             )
 
         def __exit__(self, *error: object) -> None: ...

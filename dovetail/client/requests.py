@@ -79,7 +79,7 @@ class Requester:
 
     @property
     def network(self) -> Network | None:
-        """The transport and the address of the server, as far as they are known."""
+        """The transport and the address of the server, if they are known."""
         session = self._connector.session
         if session is None:
             return None

@@ -51,8 +51,8 @@ STABLE_SECONDS = 5.0
 
 
 class Subscription(Struct, eq=False):
-    """A subscription. Await it to wait until it is active. End it with `await close()`, or use it
-    with `async with`."""
+    """A subscription. Await the subscription to wait until it is active. End the subscription with
+    `await close()`, or use it with `async with`."""
 
     _owner: "Subscriptions"
     kind: str
@@ -273,7 +273,7 @@ class Subscriptions:
 
 def _has_requests(session: ClientSession) -> bool:
     """Return whether a client must request updates. In the draft dialect, every client receives
-    them."""
+    updates."""
     return "resources/subscribe" in session.agreed_revision.methods
 
 

@@ -340,7 +340,7 @@ class TaskHandle:
             raise problem
 
     async def _answer_questions(self, deadline: WaitDeadline) -> None:
-        """Answer new questions, and send the answers that have not arrived yet."""
+        """Answer new questions, and send the answers that the server has not received yet."""
         connector, questions = self._tasks.connector, self._questions
         for key in questions.keys() & self._handled_questions.keys():
             if questions[key] != self._handled_questions[key]:

@@ -47,8 +47,8 @@ def terminal_elicit(
     """Return an `on_elicit` callback that asks the person at the terminal.
 
     Args:
-        stream_in: Where answers are read from (default: stdin).
-        stream_out: Where questions are shown (default: stderr).
+        stream_in: The stream from which answers are read (default: stdin).
+        stream_out: The stream on which questions are shown (default: stderr).
         defaults: Whether to accept a form with its defaults if there is no terminal. If False, the
             form is declined.
         open_url: A function that opens a page and returns False if it fails (default: open the

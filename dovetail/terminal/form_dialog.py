@@ -2,8 +2,8 @@ r"""Dialogs that put a server's questions to the user, without I/O.
 
 `elicit_dialog` is a generator: it yields the text to show, receives the line that was typed (None
 at the end of input), and returns the answer. For a `KeyPrompt`, one key is enough. A form is filled
-in field by field. Each field is asked until it is valid, and the whole form is shown again before
-it is sent. If a form is a single yes-or-no question, one key answers it.
+in field by field. Each question is repeated until its answer is valid, and the whole form is shown
+again before it is sent. If a form is a single yes-or-no question, one key answers it.
 
 Text from a server may be hostile. Characters that could affect a terminal are shown as escapes
 (`\x1b`). Names and titles stay on one line. Each line of a longer text is printed after a vertical
@@ -162,7 +162,7 @@ class FormField(Struct, frozen=True):
         return f"this is not {label}"
 
     def display(self, value: Any) -> str:
-        """Return a value in the form in which it is displayed."""
+        """Return a value as text for display."""
         if isinstance(value, list):
             return ", ".join(map(self.display, value)) or "nothing"
         for choice, title in self.choices:
