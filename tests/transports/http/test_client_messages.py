@@ -453,7 +453,11 @@ async def test_a_chunk_is_decompressed_piece_by_piece_as_it_is_read(
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize("body", [b"", b"nonsense", gzip.compress(b"{}" * 99)[:-9]])
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"nonsense", gzip.compress(b"{}" * 99)[:-9]],
+    ids=["empty", "nonsense", "cut off"],
+)
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "zstd"])
 async def test_a_damaged_or_unknown_encoding_is_an_error_that_says_so(
     encoding: str, body: bytes
