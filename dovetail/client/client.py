@@ -96,9 +96,9 @@ class Client(Requester):
             content, True to accept (a URL or the form's defaults), None or False to decline, or an
             `ElicitResult`. Without it, the client does not declare elicitation, and the server
             cannot ask.
-        on_sample: Called with a `SampleRequest` when the server asks for a completion by your
-            model. Returns text, a content block or a list of them, a `CreateMessageResult`, or None
-            to refuse.
+        on_sample: Called with a `SampleRequest` when the server asks for a completion from
+            your model. Returns text, a content block or a list of them, a `CreateMessageResult`, or
+            None to refuse.
         roots: Directories and files that the server may work in: paths, `file://` URIs or `Root`
             objects. Without it, the client does not declare roots.
         on_ask: Called with each question from the server before `on_elicit`, `on_sample` or the
