@@ -89,7 +89,7 @@ RETURNED: dict[str, Callable[[], Any]] = {
 
 
 def build(limits: Limits | None = None) -> Server:
-    server = Server("misbehaving", limits=limits or Limits())
+    server = Server("misbehaving", limits=limits or Limits(), capabilities={"prompts": True})
     released, opened = threading.Event(), asyncio.Event()
     leaked: list[Any] = []
 
