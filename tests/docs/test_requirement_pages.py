@@ -123,7 +123,6 @@ def test_no_requirement_is_listed_twice_under_one_heading(page: str) -> None:
         assert [text for text, count in counts.items() if count > 1] == []
 
 
-@pytest.mark.xfail(strict=True, reason="some requirements have no test yet; see the TODO rows")
 def test_no_requirement_is_open() -> None:
     assert [row.id for page in PAGES for row in rows_of(page) if row.is_open] == []
 
