@@ -16,7 +16,7 @@ JSON_TYPES: dict[type, set[str]] = {
     dict: {"object"},
     type(None): {"null"},
 }
-MAX_STEPS = 200
+MAX_STEPS = 64
 """The maximum number of references and union members to follow; a hostile schema may be endless."""
 MAX_DEPTH, MAX_FIELDS, MAX_CHOICES, MAX_TYPE_CHARS = 3, 100, 12, 120
 """Limits on the part of a schema that is shown."""
@@ -142,11 +142,12 @@ def _describe_shape(schema: Any, root: dict[str, Any], depth: int) -> str:
         (node["properties"] for node in _alternatives(schema, root) if node.get("properties")), None
     )
     if depth < MAX_DEPTH and types == {"object"} and isinstance(properties, dict):
+        most = MAX_CHOICES >> depth  # inner objects are shown in less detail
         fields = [
             f"{name}: {_describe_shape(own, root, depth + 1)}"
-            for name, own in list(properties.items())[:MAX_CHOICES]
+            for name, own in list(properties.items())[:most]
         ]
-        return f"{{{', '.join([*fields, *(['…'] if len(properties) > MAX_CHOICES else [])])}}}"
+        return f"{{{', '.join([*fields, *(['…'] if len(properties) > most else [])])}}}"
     return _describe_type(schema, root, depth)
 
 
