@@ -248,7 +248,7 @@ class Callbacks:
         assert self._on_elicit is not None
         request = self._accept(ElicitRequest, call)
         request.mode = request.mode or "form"
-        self._require_declared(call, "elicitation", request.mode)
+        self._require_declared(call, "elicitation", request.mode, parameter="mode")
         form = _check_elicit(request)
         answer = await self._ask_with_consent(
             request, self._on_elicit, _to_url_answer if form is None else _to_form_answer
@@ -263,7 +263,7 @@ class Callbacks:
         blocks = [block for message in request.messages for block in message.blocks]
         used = any(isinstance(block, ToolUseContent | ToolResultContent) for block in blocks)
         if request.tools is not None or request.tool_choice is not None or used:
-            self._require_declared(call, "sampling", "tools")
+            self._require_declared(call, "sampling", "tools", parameter="tools")
         _check_sample(request)
         answer = await self._ask_with_consent(request, self._on_sample, _to_sample_result)
         if answer is None:
@@ -301,14 +301,17 @@ class Callbacks:
         request._call = call
         return request
 
-    def _require_declared(self, call: Call, capability: str, part: str) -> None:
-        """Refuse a question that needs a capability this client did not declare in this
-        revision."""
+    def _require_declared(self, call: Call, capability: str, part: str, *, parameter: str) -> None:
+        """Refuse a question that needs a capability this client did not declare in this revision,
+        because of one of its parameters."""
         declared = call.revision.lower(self.capabilities).get(capability)
         # an empty object means that only forms are supported
         parts = {"form"} if capability == "elicitation" and not declared else set(declared or ())
         if part not in parts:
-            raise InvalidParams(f"This client did not declare the capability {capability}.{part}")
+            raise InvalidParams(
+                f"This client did not declare the capability {capability}.{part}",
+                parameter=parameter,
+            )
 
     async def _ask_with_consent(
         self,

@@ -64,7 +64,8 @@ class ResultValidator:
         if problems := checked.problems(msgspec.json.decode(params.arguments)):
             raise InvalidParams(
                 f"The arguments for {tool.name} do not match its input schema: "
-                f"{'; '.join(problems)}"
+                f"{'; '.join(problems)}",
+                parameter="arguments",
             )
 
     def _find(self, name: str) -> Tool | None:

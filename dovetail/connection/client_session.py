@@ -25,6 +25,7 @@ from ..errors import (
     ConnectionClosed,
     DovetailError,
     HeaderMismatch,
+    InvalidParams,
     InvalidRequest,
     MethodNotFound,
     MissingCapability,
@@ -484,7 +485,7 @@ class ClientSession:
         try:
             params = revision.lift_params(method, request.params)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
-            raise ProtocolError(-32602, f"{method.name}: {problem}") from None
+            raise InvalidParams.from_decoding(method.name, problem) from None
         calls = self.connection.open_calls
         check_id(calls, request.id)
         call = self._call(request.id, method, params)

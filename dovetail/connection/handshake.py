@@ -102,7 +102,8 @@ def negotiate(requested: str, served: tuple[Revision, ...]) -> Revision:
     ]
     if served == (DRAFT_DIALECT,):
         raise InvalidParams(
-            "initialize: this server expects `mcpVersion`, as in the detailed draft"
+            "initialize: this server expects `mcpVersion`, as in the detailed draft",
+            parameter="mcpVersion",
         )
     if not handshake:
         names = version_names(served)

@@ -221,8 +221,12 @@ async def test_a_client_recognizes_a_server_of_the_dialect(
 
 
 async def test_a_server_of_the_dialect_alone_is_recognized() -> None:
-    async with pair(build(revisions=[DRAFT])) as client:
+    server = build(revisions=[DRAFT])
+    async with pair(server) as client:
         assert (await client.call_tool("add", {"a": 1, "b": 2})).data == 3
+    async with bare(server) as peer:
+        error = (await peer.greet("2025-11-25"))["error"]
+        assert (error["code"], error["data"]["parameter"]) == (-32602, "mcpVersion")
 
 
 async def test_a_client_with_a_chosen_revision_does_not_switch_to_the_dialect() -> None:

@@ -280,8 +280,9 @@ async def test_a_callback_that_knows_forms_only_agrees_to_no_page(given: Any) ->
     ],
 )
 async def test_nobody_is_asked_what_cannot_be_answered(params: Any) -> None:
-    with pytest.raises(InvalidParams):
+    with pytest.raises(InvalidParams) as caught:
         await ask(callbacks(lambda request: pytest.fail("asked")), "elicitation/create", params)
+    assert caught.value.data["parameter"] in ("requestedSchema", "url", "mode")
 
 
 async def test_a_revision_without_pages_is_not_shown_any() -> None:
@@ -425,8 +426,9 @@ async def test_uses_and_results_of_tools_that_do_not_balance_are_refused(
     "params", [{**TALK, "tools": []}, {**TALK, "toolChoice": {"mode": "auto"}}]
 )
 async def test_tools_that_were_not_declared_are_refused(params: Any) -> None:
-    with pytest.raises(InvalidParams, match=r"sampling\.tools"):
+    with pytest.raises(InvalidParams, match=r"sampling\.tools") as caught:
         await sampled("never", params)
+    assert caught.value.data["parameter"] == "tools"
     with pytest.raises(InvalidParams, match=r"sampling\.tools"):
         await sampled(
             "never", {key: value for key, value in talk(("user", RESULT)).items() if key != "tools"}
@@ -624,20 +626,27 @@ async def test_a_round_with_a_question_that_makes_no_sense_asks_nobody(bad: Any)
 
 @pytest.mark.requirement("sampling-errors")
 @pytest.mark.parametrize(
-    ("params", "error"),
-    [(FORM, None), (PAGE, None), ({"message": "?", "requestedSchema": {"type": 5}}, -32602)],
+    ("params", "parameter"),
+    [
+        (FORM, None),
+        (PAGE, None),
+        ({"message": "?", "requestedSchema": {"type": 5}}, "requestedSchema"),
+        ({"message": 5}, "message"),
+        ({}, "message"),
+    ],
 )
 async def test_a_refusal_in_the_handshake_era_is_an_answer_or_a_code(
-    params: Any, error: int | None
+    params: Any, parameter: str | None
 ) -> None:
     async with handmade(
         "2025-11-25", on_elicit=lambda request: None, on_sample=lambda request: None
     ) as (_, server):
         answer = await server.ask("elicitation/create", params)
-        if error is None:
+        if parameter is None:
             assert answer["result"] == {"action": "decline"}
         else:
-            assert answer["error"]["code"] == error
+            assert answer["error"]["code"] == -32602
+            assert answer["error"]["data"]["parameter"] == parameter
         refusal = (await server.ask("sampling/createMessage", TALK))["error"]
         assert (refusal["code"], refusal["message"]) == (-1, "User rejected sampling request")
 
