@@ -42,6 +42,13 @@ async def list_features(client: "Client", options: Namespace) -> dict[str, Any]:
         "prompts": client.list_prompts,
         "skills": client.list_skills,
     }
+    # Read this first: a list that fails may also end the connection.
+    about = {
+        "server": client.server_info,
+        "revision": client.revision,
+        "capabilities": client.capabilities,
+        "instructions": client.instructions,
+    }
     found: dict[str, list[Any]] = {}
     failures: dict[str, str] = {}
     for name, list_all in lists.items():
@@ -54,14 +61,7 @@ async def list_features(client: "Client", options: Namespace) -> dict[str, Any]:
             pass  # not offered
         except DovetailError as error:
             failures[name] = str(error) or type(error).__name__
-    return {
-        "server": client.server_info,
-        "revision": client.revision,
-        "capabilities": client.capabilities,
-        "instructions": client.instructions,
-        **found,
-        **({"failures": failures} if failures else {}),
-    }
+    return {**about, **found, **({"failures": failures} if failures else {})}
 
 
 def show_features(found: dict[str, Any], options: Namespace) -> None:

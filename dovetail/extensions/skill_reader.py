@@ -21,6 +21,7 @@ from msgspec.structs import replace
 
 from ..connection.extension import settings_of
 from ..errors import InvalidRequest, MethodNotFound, SkillRefused
+from ..jsonrpc.messages import encode
 from ..limits import Limits
 from ..protocol.base import ListParams
 from ..protocol.resources import UriParams
@@ -95,8 +96,17 @@ async def read_skill(client: "Client", skill: str | SkillEntry, limits: Limits) 
 async def _pages(
     client: "Client", method: str, params: Any, limits: Limits, fresh: bool
 ) -> AsyncIterator[Any]:
+    """Yield the pages of a list, within `limits.pages` and `list_bytes`."""
+    size = 0
     for _ in range(limits.pages):
         page = await _ask(client, method, params, fresh)
+        if size or page.next_cursor is not None:  # `incoming` limits a single page
+            size += len(encode(page))
+        if size > limits.list_bytes:
+            raise InvalidRequest(
+                f"{method}: the server's list has more than {limits.list_bytes} bytes "
+                "(Limits.list_bytes)"
+            )
         yield page
         if page.next_cursor is None:
             return

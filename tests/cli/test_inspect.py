@@ -216,6 +216,15 @@ def test_a_list_that_fails_is_named_and_the_others_are_shown(
     assert as_json.json[failed] == []
 
 
+def test_a_server_that_dies_at_its_last_list_is_shown(tmp_path: Path) -> None:
+    (tmp_path / "server.py").write_text(
+        SKILLED.replace("    about =", '    __import__("os")._exit(3)\n    about =')
+    )
+    shown = dovetail("inspect", str(tmp_path / "server.py"))
+    assert (shown.code, shown.out.splitlines()[0]) == (1, "skilled 0.0.0, revision 2026-07-28")
+    assert shown.failure.startswith("could not list skills: ")
+
+
 def test_every_list_that_fails_is_named(scripted: Callable[..., str]) -> None:
     done = dovetail("inspect", scripted({"tools/list": GONE, "prompts/list": GONE}))
     assert (done.code, done.out) == (1, "scripted 1, revision 2025-06-18\n")

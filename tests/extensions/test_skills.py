@@ -960,6 +960,11 @@ async def test_a_list_without_end_is_not_followed_for_ever() -> None:
     async with Client(server, limits=Limits(pages=3)) as client:
         with pytest.raises(InvalidRequest, match="more than 3 pages"):
             await client.list_skills()
+    pages = 0
+    async with Client(server, limits=Limits(list_bytes=1_000_000)) as client:
+        with pytest.raises(InvalidRequest, match=r"1000000 bytes \(Limits.list_bytes\)"):
+            await client.list_skills()
+    assert pages < 10
     async with Client(
         Liar(*[listing(resources="dynamic")] * 5).server, limits=Limits(skills=5)
     ) as client:
