@@ -273,7 +273,7 @@ def test_a_proof_is_not_taken_twice_because_the_clock_went_there_and_back(
     clock(there)
     check(prover.proof("POST", SITE.url))
     clock(-there)
-    with pytest.raises(ProofRefused, match="used before"):
+    with pytest.raises(ProofRefused, match="already used"):
         check(proof)
 
 

@@ -168,12 +168,20 @@ def test_a_thousand_streams_opened_and_dropped_leave_nothing_behind(
 
     cold = tidy.tool("figures")
     opened_and_dropped()
-    before = settled(tidy, cold)
-    full = opened_and_dropped()
-    assert full["EventStream"] - before["EventStream"] == full["files"] - before["files"] == STREAMS
-    assert full["tasks"] - before["tasks"] >= STREAMS
-    after = settled(tidy, cold)
-    assert after["memory"] - before["memory"] < MIB < full["memory"] - before["memory"]
+    grown = []
+    for _ in range(4):  # the first rounds may grow the heap, but a leak grows in every round
+        before = settled(tidy, cold)
+        full = opened_and_dropped()
+        assert (
+            full["EventStream"] - before["EventStream"]
+            == full["files"] - before["files"]
+            == STREAMS
+        )
+        assert full["tasks"] - before["tasks"] >= STREAMS
+        grown.append(settled(tidy, cold)["memory"] - before["memory"])
+        if grown[-1] < MIB:
+            break
+    assert min(grown) < MIB < full["memory"] - before["memory"], grown
 
 
 def test_sigterm_with_a_hundred_open_streams_ends_all_of_them_in_good_order_within_three_seconds(

@@ -231,7 +231,7 @@ def test_a_directory_reads_as_the_uris_of_its_files(root: Path) -> None:
 
 def test_a_root_that_is_no_directory_is_a_mistake(root: Path) -> None:
     for path in (root / "missing", root / "readme.md"):
-        with pytest.raises(ConfigError, match="no directory"):
+        with pytest.raises(ConfigError, match="does not exist"):
             Directory(path)
 
 

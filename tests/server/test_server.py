@@ -132,8 +132,11 @@ async def test_of_templates_that_fit_the_one_is_taken_that_says_most_and_else_th
         (lambda server: server.tool("x", schema={"type": "array"})(lambda: 1), '"type": "object"'),
         (lambda server: server.tool(lambda: 1), "lambda has no name"),
         (lambda server: server.run("carrier pigeon"), "Unknown transport"),
-        (lambda server: server.add_file("no/such/file"), "no file"),
-        (lambda server: server.add_directory("no/such/folder", uri="docs://"), "no directory"),
+        (lambda server: server.add_file("no/such/file"), "The file .*no.such.file does not exist"),
+        (
+            lambda server: server.add_directory("no/such/folder", uri="docs://"),
+            "The directory .*does not exist",
+        ),
         (lambda server: Server("s", page_size=0), "page_size"),
         (lambda server: Server("s", revisions=["1999-01-01"]), "1999-01-01"),
         (lambda server: server.resource(lambda: ""), "requires a URI"),
