@@ -59,21 +59,30 @@ class ProtocolError(DovetailError):
     answers with an error.
 
     Args:
-        code: The code of the error. Every subclass has its own code, so the code can be omitted:
-            `InvalidParams("no such prompt")`. An error whose code is not an integer is logged and
-            sent as -32603.
+        first: The code, or the message if it is a string. Every subclass has its own code, so the
+            code can be omitted: `InvalidParams("no such prompt")`.
         message: What happened (default: the first line of the class's docstring).
         data: Details for the other side, as any JSON value.
+        code: The code of the error (default: the code of the class). An error whose code is not an
+            integer is logged and sent as -32603.
     """
 
     code = -32603
     """The code on the wire, in the newest revision."""
 
     def __init__(
-        self, code: int | str | None = None, message: str | None = None, data: Any = None
+        self,
+        first: int | str | None = None,
+        /,
+        message: str | None = None,
+        data: Any = None,
+        *,
+        code: int | None = None,
     ) -> None:
-        if isinstance(code, str):
-            code, message, data = None, code, message if data is None else data
+        if isinstance(first, str):
+            first, message, data = None, first, message if data is None else data
+        if first is not None:
+            code = first
         self.code = type(self).code if code is None else code
         self.message = message or (type(self).__doc__ or "").partition("\n")[0]
         self.data = data
@@ -112,9 +121,10 @@ class InvalidParams(ProtocolError):
     """The params are not valid.
 
     Args:
-        code: The message, or the code (default: -32602).
+        first: The message, or the code.
         message: What is wrong.
         data: Details for the other side; set by `parameter` if it is given.
+        code: The code (default: -32602).
         parameter: The path of the wrong parameter, such as "arguments" or "ref.name". The data is
             then `{"parameter": …, "error": …}`, with the message as the error.
     """
@@ -124,13 +134,15 @@ class InvalidParams(ProtocolError):
 
     def __init__(
         self,
-        code: int | str | None = None,
+        first: int | str | None = None,
+        /,
         message: str | None = None,
         data: Any = None,
         *,
+        code: int | None = None,
         parameter: str | None = None,
     ) -> None:
-        super().__init__(code, message, data)
+        super().__init__(first, message, data, code=code)
         if parameter is not None:
             self.data = {"parameter": parameter, "error": self.message}
 
@@ -198,9 +210,10 @@ class UrlRequired(ProtocolError):
     """The user has to visit a page before this request can be answered.
 
     Args:
-        code: The message, or the code (default: -32042).
+        first: The message, or the code.
         message: What the page is for.
         data: The data of the error; set by `url` and `pages` if they are given.
+        code: The code (default: -32042).
         url: The page to visit.
         id: The id of the elicitation (default: a random id).
         pages: Further pages to visit.
@@ -210,15 +223,17 @@ class UrlRequired(ProtocolError):
 
     def __init__(
         self,
-        code: int | str | None = None,
+        first: int | str | None = None,
+        /,
         message: str | None = None,
         data: Any = None,
         *,
+        code: int | None = None,
         url: str | None = None,
         id: str | None = None,
         pages: Iterable[Page] = (),
     ) -> None:
-        super().__init__(code, message, data)
+        super().__init__(first, message, data, code=code)
         if url is not None:
             from secrets import token_urlsafe
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dovetail import Limits, Server, ToolError
-from dovetail.errors import InternalError, ProtocolError
+from dovetail.errors import InternalError, InvalidParams, ProtocolError
 from dovetail.testing import bare, pair
 from tests.faults import misbehaving
 from tests.faults.conftest import Wire, alive, call
@@ -45,16 +45,23 @@ async def test_an_error_with_a_code_that_is_not_a_number_is_an_internal_error(
         assert [record.getMessage() for record in caplog.records] == ["tools/call failed"]
 
 
-async def test_the_first_argument_of_an_error_may_be_its_message() -> None:
-    server = Server("s")
+@pytest.mark.parametrize("error", [ProtocolError, InvalidParams])
+async def test_the_first_argument_of_an_error_may_be_its_message_but_its_code_may_not(
+    error: type[ProtocolError], caplog: pytest.LogCaptureFixture
+) -> None:
+    server, wrong = Server("s"), {"code": "x", "message": "m"}
 
     @server.tool
-    async def refuse() -> None:
-        raise ProtocolError(code="x")
+    async def refuse(with_code: bool) -> None:
+        raise error(**wrong) if with_code else error("x")  # type: ignore[arg-type]
 
     async with pair(server) as client:
-        with pytest.raises(InternalError, match=r"^x$"):
-            await client.call_tool("refuse", timeout=10)
+        with pytest.raises(ProtocolError, match=r"^x$") as caught:
+            await client.call_tool("refuse", {"with_code": False}, timeout=10)
+        assert (caught.value.code, caplog.records) == (error.code, [])
+        with pytest.raises(InternalError, match="tools/call failed"):
+            await client.call_tool("refuse", {"with_code": True}, timeout=10)
+        assert [record.getMessage() for record in caplog.records] == ["tools/call failed"]
 
 
 @pytest.mark.parametrize("tool", ["awaits_the_cancelled", "cancels_itself", "recurses"])
