@@ -104,8 +104,8 @@ def _can_be_sent(error: ProtocolError) -> bool:
 
 
 EAGER: dict[str, Any] = {"eager_start": True} if sys.version_info >= (3, 12) else {}
-"""Task options: run the first step immediately, if this Python version supports it. Most tasks
-finish in their first step."""
+"""The task options that run the first step immediately, if this Python version supports that. Most
+tasks finish in their first step."""
 
 
 def check_id(calls: Mapping[Id, Call], id: Id) -> None:

@@ -38,8 +38,8 @@ from ..limits import DEFAULT
 from ..ports import MEMBERS_CHANGED
 
 MAX_FRAME_BYTES = DEFAULT.outgoing + 4 * DEFAULT.events
-"""The maximum size of a frame, which holds one message and everything that its stream had buffered
-before it."""
+"""The maximum size of a frame, which holds one message and everything that was buffered before it
+in its stream."""
 MAX_BACKLOG_BYTES = 2 * MAX_FRAME_BYTES
 """The maximum number of bytes queued for one member. More frames may arrive while a member reads
 one."""
@@ -87,7 +87,7 @@ class NoBus:
     alone = True
 
     def on(self, topic: str, handler: Handler) -> None:
-        """Do nothing, because no other process exists that could call the handler."""
+        """Do nothing, because there is no other process that could call the handler."""
 
     def publish(self, topic: str, payload: Any) -> None:
         """Do nothing."""
@@ -204,7 +204,7 @@ class RelayedQuestion(msgspec.Struct, eq=False):
 
 
 class Hub:
-    """The relay of frames between the members."""
+    """The hub, which relays frames between the members."""
 
     def __init__(self) -> None:
         self._members: set[BusConnection] = set()
@@ -303,8 +303,8 @@ class LocalBus:
         self._send(PUBLISH, topic, payload, 0)
 
     async def ask(self, topic: str, payload: Any, timeout: float = DEFAULT_TIMEOUT) -> Any:
-        """Ask all other processes. Return the first answer that is not None, or None if no such
-        answer arrives before the timeout."""
+        """Ask all other processes a question. Return the first answer that is not None, or None if
+        no such answer arrives before the timeout."""
         if len(self._asks) >= MAX_QUESTIONS:
             log.warning("Did not ask %r: %d questions are already open", topic, MAX_QUESTIONS)
             return None

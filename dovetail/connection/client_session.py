@@ -1,10 +1,10 @@
 """The client's side of a session: opening it, typed requests, and messages from the server.
 
-Opening a session determines the server's era. The probe is `server/discover`: a result or a version
-error means stateless; *any* other error, regardless of its code, means that the server expects
-`initialize`.
+Opening a session determines the server's era. The probe is `server/discover`. A result or a version
+error means that the server is stateless; *any* other error, regardless of its code, means that the
+server expects `initialize`.
 
-**Silence** decides nothing, because the server may still be starting. After `probe_timeout`, the
+**Silence** proves nothing, because the server may still be starting. After `probe_timeout`, the
 client sends `initialize` on the same channel and waits for both answers. The probe's result wins if
 it arrives before the answer to `initialize` or shortly after it, because a server that reads both
 requests together may answer them in any order. If the server dies, the caller restarts it and sends
@@ -72,8 +72,8 @@ IMPLIED = {
     "notifications/prompts/list_changed": frozenset({"prompts", "completions"}),
     "resources/changed": frozenset({"resources"}),
 }
-"""The capabilities that a server may have after a notification, whatever it declared before: it
-had no components of that kind when the connection opened."""
+"""The capabilities that a server may have after each notification, even if it did not declare them
+because it had no components of that kind when the connection opened."""
 MODERN = {HeaderMismatch.code, MissingCapability.code, UnsupportedVersion.code, Overloaded.code}
 """The errors that only a stateless server sends, or that say nothing about the era."""
 PROBE_GRACE_SECONDS = 0.8
@@ -118,7 +118,7 @@ class ClientSession:
         self.server_info: Implementation | None = None
         self.server_capabilities = ServerCapabilities()
         self._announced: frozenset[str] = frozenset()
-        """The capabilities that changes of the server's lists imply."""
+        """The capabilities implied by changes to the server's lists."""
         self.instructions: str | None = None
         self.log_level: str | None = None
         """The log level sent with each request in the stateless era."""
@@ -442,8 +442,9 @@ class ClientSession:
         )
 
     async def _require_offer(self, method: Method, timeout: float | None) -> float | None:
-        """Raise MethodNotFound if the server still does not offer a method; return the time left.
-        In the stateless era, ask it: a client that does not listen is not told of changes."""
+        """Raise MethodNotFound if the server still does not offer a method; otherwise, return the
+        time left. In the stateless era, ask the server, because a client without a notification
+        stream is not told of changes."""
         if self.agreed_revision.stateless:
             began = monotonic()
             found = await self.request(METHODS["server/discover"], None, timeout=timeout)
@@ -606,8 +607,8 @@ def choose_revisions(choice: str | None) -> tuple[Revision, ...]:
 
 
 def _supported(refusal: PeerError) -> list[str] | None:
-    """Return the versions that a stateless server offers instead, or None if it rejected the
-    request for another reason."""
+    """Return the versions that a stateless server offers instead of the requested one, or None if
+    it rejected the request for another reason."""
     if refusal.code != UnsupportedVersion.code or not isinstance(refusal.data, dict):
         return None
     supported = refusal.data.get("supported")

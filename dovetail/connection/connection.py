@@ -1,8 +1,8 @@
 """The exchange of requests and replies over a channel: typed calls in both directions, deadlines,
 cancellation and progress.
 
-The channel passes each message to `receive`. Everything up to the start of a handler happens in
-that call. A request is then answered in its own task. A reply sets the result of the future that
+The channel passes each message to `receive`. The call to `receive` does everything up to the start
+of a handler. A request is then answered in its own task. A reply sets the result of the future that
 the caller awaits. The `MessageHandler`, which is a `ServerSession` or a `ClientSession`, interprets
 the messages.
 
@@ -72,7 +72,7 @@ Reply = Callable[[Call | None, bytes | None], None]
 OnProgress = Callable[[ProgressParams], Any]
 CANCELLED = METHODS["notifications/cancelled"]
 CALL_BYTES = 512
-"""The number of bytes that a queued call counts in addition to its message. Without them, a queue
+"""The number of bytes counted for a queued call in addition to its message. Without them, a queue
 of small messages would use many times more memory than its limit."""
 RETRY_SECONDS = 1
 """How long a peer is told to wait if the queue is full."""
@@ -148,11 +148,12 @@ class Connection:
     ) -> None:
         self.channel = channel
         self.peer = peer
-        """The name of the other side, for log messages."""
+        """The name of the other side in log messages."""
         self.limits = limits
         self.encoder = encoder
         self.open_calls: dict[Id, Call] = {}
-        """The peer's open requests, running or queued, whose ids may be the same as ours."""
+        """The peer's open requests, running or queued. Their ids may also occur among our
+        requests."""
         self._queue: OrderedDict[Id, QueuedCall] = OrderedDict()
         """The queued calls, oldest first."""
         self._queued_bytes = 0
@@ -163,7 +164,7 @@ class Connection:
         of these requests."""
         self._ids = count(1)
         self.closed: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
-        """A future that is done when the channel has closed, with the reason as its result."""
+        """A future that is done when the channel has closed. Its result is the reason."""
         self._loop = asyncio.get_running_loop()
         self._idle: asyncio.Event | None = None
         self._pauses, self._paused_at = 0, 0.0
@@ -450,7 +451,7 @@ class Connection:
         return True
 
     def fail_request(self, id: Id | None, method: str, reason: Exception) -> None:
-        """End a request for this method that the peer will not answer."""
+        """End the open request with this id and method, which the peer will not answer."""
         pending = self._pending.get(id)
         if pending is not None and pending.method.name == method:
             self._fail(pending, reason)

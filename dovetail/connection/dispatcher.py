@@ -90,8 +90,8 @@ class MessageSource(Protocol):
 
     @property
     def open_calls(self) -> dict[Id, Call] | None:
-        """The session's table of calls in flight, or None without a session. Ids need not be unique
-        without a session."""
+        """The session's table of calls in flight, or None if there is no session. Ids need not be
+        unique without a session."""
 
     @property
     def max_notifications(self) -> int:
@@ -422,7 +422,7 @@ class Dispatcher:
     # notifications to the client
 
     def notify_threadsafe(self, method: str, params: Params) -> None:
-        """Notify subscribers of a change, from any thread."""
+        """Notify subscribers of a change. You may call this method from any thread."""
         try:
             self.loop.call_soon_threadsafe(self.notify, method, params)
         except RuntimeError:

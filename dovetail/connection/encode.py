@@ -1,8 +1,9 @@
 """The encoding of outgoing messages: valid JSON in UTF-8, within the size limit and without
 secrets.
 
-The common case costs one encoding and one comparison. If that fails or a `redact` rule is set, each
-string in the message is processed: lone surrogates become U+FFFD, and the rule is applied.
+The common case costs one encoding and one comparison. If the encoding fails or a `redact` rule is
+set, each string in the message is processed: lone surrogates become U+FFFD, and the rule is
+applied.
 """
 
 import logging
@@ -61,7 +62,8 @@ class MessageEncoder:
         return data
 
     def encode_result(self, id: Id, result: Any) -> bytes:
-        """Return the reply with a lowered result, or with the error if it cannot be encoded."""
+        """Return the reply with a lowered result, or with an error if the result cannot be
+        encoded."""
         try:
             if self._redact is None:
                 data = encode(Response(id, result))

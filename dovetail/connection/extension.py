@@ -23,7 +23,7 @@ Each side declares an extension in its capabilities, with its identifier and its
 
 Only peers that declared the extension may use its methods, unless `mutual` is false. Other peers
 receive an error that names the extension. Everything else falls back automatically: if the peer did
-not declare the extension, its middleware passes the call on.
+not declare the extension, the extension's middleware passes the call on.
 
 The method of each request is looked up in a table for its revision. That table includes extension
 methods and is built once, so a lookup costs the same with or without extensions.
@@ -45,8 +45,8 @@ from ..revisions import STATELESS, Revision
 from .middleware import Middleware
 
 Finish: TypeAlias = Callable[[Any, Any, Any], Awaitable[Any]]
-"""A function that receives the client, the params of the request and the result of that kind, and
-returns the result for the caller."""
+"""A function that receives the client, the params of the request and a result of an additional
+kind, and returns the result for the caller."""
 # Labels, a slash, and the name of a `_meta` key:
 # https://modelcontextprotocol.io/specification/2026-07-28/basic#meta
 _LABEL = r"[a-z]([a-z0-9-]*[a-z0-9])?"
@@ -78,19 +78,19 @@ class Extension(Struct, frozen=True, kw_only=True, eq=False):
     methods: Sequence[Method] = ()
     """The extension's requests and notifications, in both directions."""
     handlers: Mapping[str, CallHandler] = {}
-    """The functions that handle requests and notifications from the other side, by method."""
+    """The functions that handle requests and notifications from the other side, keyed by method."""
     around: Mapping[str, Middleware] = {}
-    """Middleware for core requests, by method."""
+    """Middleware for core requests, keyed by method."""
     instead: Mapping[str, Middleware] = {}
-    """Middleware that may answer core requests with another kind of result, by method."""
+    """Middleware that may answer core requests with another kind of result, keyed by method."""
     kinds: Mapping[str, ResultKind] = {}
-    """Additional kinds of result that a client accepts, by `resultType`."""
+    """Additional kinds of result that a client accepts, keyed by `resultType`."""
     mutual: bool = True
     """Whether only peers that also declare the extension may use its methods."""
     handshake: bool = True
     """Whether the extension exists in the handshake era."""
     silent: bool = False
-    """Whether this side does not declare the extension because only the other side needs to."""
+    """Whether only the other side needs to declare the extension, so this side does not."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.id, str) or not _ID.fullmatch(self.id):
@@ -215,8 +215,8 @@ class Extensions:
     # methods
 
     def find_method(self, name: str, revision: Revision | None) -> Method | None:
-        """Return a method that a revision defines, or an extension defines for that revision's era.
-        Without a revision, search all revisions."""
+        """Return a method that is defined by a revision, or by an extension for that revision's
+        era. Without a revision, search all revisions."""
         try:
             return self._tables[revision].get(name)
         except KeyError:

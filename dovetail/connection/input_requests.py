@@ -7,8 +7,8 @@ and waits for the reply.
 
 **Stateless era**: a server cannot send requests; it can only reply "send this again, with these
 answers" (`input_required`). So a handler that may ask questions runs as a `SuspendableCall`, which
-outlives the request that started it. `multi_round_trip.py` sends its questions to the client and
-returns the answers.
+outlives the request that started it. `multi_round_trip.py` sends the call's questions to the client
+and returns the answers.
 
 If the client did not declare the capability for a question, or its revision does not define the
 question, `ask` raises CannotAsk and sends nothing.
@@ -138,8 +138,8 @@ async def ask(
     timeout: float | None = None,
     on_progress: "OnProgress | None" = None,
 ) -> Raw:
-    """Ask the client that sent a call a question, and return the raw answer. The tool's timeout is
-    paused while the tool waits."""
+    """Send a question to the client that made a call, and return the raw answer. The tool's timeout
+    is paused while the tool waits."""
     check(call, method, params)
     if _inside_once.get():
         raise ConfigError(
@@ -173,7 +173,7 @@ async def ask_over_back_channel(
     on_progress: "OnProgress | None" = None,
 ) -> Raw:
     """Send a question over the back channel. Questions that are open at the same time count as one
-    round, as in the stateless era. As for a client's requests, progress restarts the timeout, and
+    round, as in the stateless era. As with a client's requests, progress restarts the timeout, and
     the total time is bounded."""
     limits: Limits = call.connection.limits
     call.rounds += not call.open_questions
@@ -322,8 +322,8 @@ def decode_answer(raw: Raw | bytes, method: str) -> Any:
 # suspended calls
 
 RequestKey = tuple[Any, ...]
-"""The identity of the caller and of the request as received, because middleware may change the
-request later."""
+"""The identity of the caller and of the request as it was received, before middleware could change
+it."""
 encode_sorted = msgspec.json.Encoder(order="sorted").encode
 
 
@@ -363,14 +363,15 @@ class Journal(Struct, array_like=True):
     request_digest: bytes
     """A digest that binds the journal to its caller and request."""
     open_questions: dict[str, tuple[str, dict[str, Any] | None]]
-    """The open questions by key, each with its method and the form that its answer must match."""
+    """The method of each open question and the form that its answer must match, under the
+    question's key."""
     answers: dict[str, bytes]
     once_results: dict[str, bytes]
     request_state: str | None = None
     """The state that a handler returned with its questions."""
     diverging: bool = False
-    """Whether the last run asked none of the earlier questions. This is an error only the second
-    time, because other questions may have been asked sooner the first time."""
+    """Whether the last run asked none of the earlier questions. This is an error only if it happens
+    twice, because the first time, other questions may simply have been asked sooner."""
     awaits_consent: bool = False
     """Whether the handler raised UrlRequired. The answers then represent the user's consent to
     visit the pages, and the handler is run again."""
@@ -466,8 +467,8 @@ class SuspendableCall:
         """Do nothing, because the next round carries the result."""
 
     def close_round_soon(self) -> None:
-        """End the round after this iteration of the event loop, with all questions asked by
-        then."""
+        """End the round after this iteration of the event loop. The round includes all questions
+        asked by then."""
         if not self._closing:
             self._closing = True
             asyncio.get_running_loop().call_soon(self._close_round)
@@ -553,7 +554,8 @@ def continue_under(call: Call, request: Call) -> None:
 
 
 def identify_request(call: Call) -> RequestKey:
-    """Return the identity of the caller and of the request, before middleware changes it."""
+    """Return the identity of the caller and of the request, before middleware changes the
+    request."""
     params, principal = call.params, call.caller.principal
     arguments = getattr(params, "arguments", None)
     if isinstance(arguments, dict):

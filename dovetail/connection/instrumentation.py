@@ -2,9 +2,9 @@
 
 `serve/metrics.py` (Prometheus) and `extensions/telemetry.py` (OpenTelemetry) record into these
 instruments, with the attributes defined here. Names follow OpenTelemetry's conventions for MCP; in
-Prometheus they have underscores and the unit.
+Prometheus, dots become underscores and the unit is appended.
 
-A tool that failed has the error type `tool_error`; the type of every other error is its code. On a
+If a tool failed, the error type is `tool_error`; the type of every other error is its code. On a
 server, a mistake made by the caller, such as a request for a tool that does not exist, is not a
 failure: it has a code but no type. Callers can invent any number of names and codes, and each
 metric series is kept forever. So the name of a tool or prompt is recorded only after a call to it
@@ -38,7 +38,7 @@ from .middleware import Observer
 METHOD, ERROR_TYPE = "mcp.method.name", "error.type"
 STATUS_CODE = "rpc.response.status_code"
 TARGETS = {"tools/call": "gen_ai.tool.name", "prompts/get": "gen_ai.prompt.name"}
-"""The attribute that names the target of a call, by method."""
+"""The attribute that holds the name of a call's target, keyed by method."""
 BUCKETS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
 """The upper bounds of the histogram buckets for durations, in seconds."""
 MAX_TARGETS, MAX_TEXT_CHARS = 1000, 256
@@ -47,7 +47,7 @@ OTHER = "_OTHER"
 
 Attributes = tuple[tuple[str, str], ...]
 Target = tuple[str, str]
-"""The tool or prompt that a call targets: the attribute and the name."""
+"""The attribute for the tool or prompt that a call targets, and the name of that tool or prompt."""
 
 
 class Instrument(Struct, frozen=True):

@@ -50,10 +50,10 @@ class Observer:
         """Observe the end of a handshake-era session. Must not raise.
 
         Args:
-            side: Which side this is: "server" or "client".
+            side: Either "server" or "client".
             revision: The revision of the session.
             network: The network over which the session ran, if known.
-            seconds: How long the session lasted.
+            seconds: How long the session lasted, in seconds.
         """
 
 

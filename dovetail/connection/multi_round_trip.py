@@ -342,7 +342,8 @@ async def call_until_answered(
     call: Call, handle: CallHandler, outcome: InputRequired | UrlRequired, service: Service
 ) -> Any:
     """Call a handler, ask the questions that it returns, and call it again with the answers until
-    it returns a result. This function is for the handshake era and for tasks, which can wait."""
+    it returns a result. This function is for the handshake era and for tasks, where a handler can
+    wait."""
     used: set[str] = set()
     for attempt in range(service.limits.asks):
         try:

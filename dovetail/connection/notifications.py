@@ -5,9 +5,9 @@ A peer may send any number of notifications, so the number of handlers that run 
 limited.
 
 Outgoing progress only ever increases, as the specification requires; an update that does not
-increase is dropped. Frequent updates are coalesced: notifications are at least `interval` seconds
-apart, and only the newest of the updates in between is sent. The last update is always sent, before
-the reply.
+increase the value is dropped. Frequent updates are coalesced: notifications are at least `interval`
+seconds apart, and only the newest of the updates in between is sent. The last update is always
+sent, before the reply.
 """
 
 import asyncio
@@ -51,8 +51,8 @@ class NotificationRunner:
         self._counts: Counter[str | tuple[str, str]] = Counter()
 
     def run(self, handler: Callable[[Call], Awaitable[Any]], call: Call, limit: int) -> None:
-        """Start a handler. Raise Overloaded if too many handlers are running for this caller, or
-        `limit` handlers for all callers together."""
+        """Start a handler. Raise Overloaded if too many handlers are running for this caller, or if
+        `limit` handlers are running for all callers together."""
         key = _counting_key(call.caller)
         for count, most in (
             (self._counts[key], self._limit_per_caller),
@@ -96,7 +96,7 @@ Send = Callable[[ProgressParams], None]
 
 
 def read_progress_token(params: Params) -> int | str | None:
-    """Return the token of a request that asks for progress; None if it does not ask for it."""
+    """Return the progress token of a request, or None if the request does not ask for progress."""
     if params.meta is None or PROGRESS_TOKEN not in params.meta:
         return None
     token: Any = params.meta[PROGRESS_TOKEN]
@@ -124,7 +124,7 @@ class ProgressThrottle:
 
     def update(self, params: ProgressParams) -> bool:
         """Send this update now, or hold it back if the last update was sent too recently. Return
-        False if it is dropped, because it does not increase or is not a number."""
+        False if the update is dropped because its value did not increase or is not a number."""
         if not self._highest < params.progress < float("inf"):
             return False
         if params.total is not None and not params.total < float("inf"):

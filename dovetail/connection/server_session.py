@@ -31,7 +31,7 @@ ANONYMOUS = RequestIdentity()
 
 
 class ServerSession:
-    """The source of all messages from one channel, for a server's dispatcher."""
+    """The dispatcher's source of all messages from one channel."""
 
     outlives_requests = True
     """Whether the channel can carry messages outside a request."""
@@ -136,7 +136,7 @@ class ServerSession:
         return stateless.missing_version(method)
 
     def on_progress(self, params: ProgressParams) -> None:
-        """Pass on the progress of a request to the client."""
+        """Pass on the progress of a request that was sent to the client."""
         self._connection.on_progress(params)
 
     def on_roots_changed(self) -> None:

@@ -1,7 +1,8 @@
 """The stateless era: each request carries its version and the client's capabilities in `_meta`.
 
 Nothing is remembered between requests. The client describes itself in each request, and the server
-reads the caller from it. https://modelcontextprotocol.io/specification/2026-07-28/basic#meta
+uses that description.
+https://modelcontextprotocol.io/specification/2026-07-28/basic#meta
 """
 
 from typing import Any

@@ -1,10 +1,10 @@
-"""Subscriptions on the server's side, which determine the clients that are notified of a change, in
-both eras.
+"""Subscriptions on the server's side. In both eras, they determine which clients are notified of a
+change.
 
 Handshake era: every session is notified of changes to lists; the sessions that subscribed to a
 resource are notified of its updates. Stateless era: notifications are sent only on a stream that
-the client opened with `subscriptions/listen`, and only the kinds that it requested. In either era,
-an extension's notifications are sent to the clients that declared the extension.
+the client opened with `subscriptions/listen`, and only if the client requested their kind. In
+either era, an extension's notifications are sent to the clients that declared the extension.
 https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/subscriptions
 """
 
@@ -30,7 +30,7 @@ LISTS = {
     "notifications/prompts/list_changed": "prompts_list_changed",
     "notifications/resources/list_changed": "resources_list_changed",
 }
-"""The subscription filter field for each notification."""
+"""The field of a subscription filter that selects each notification."""
 UPDATED = "notifications/resources/updated"
 RESOURCES = ("notifications/resources/list_changed", UPDATED)
 

@@ -1,11 +1,11 @@
-"""Tickets in elicitation URLs, so that only the user who was asked can use them.
+"""Tickets in elicitation URLs, which ensure that only the user who was asked can use a URL.
 
 A user who is asked to visit a page could pass its URL on, and have somebody else sign in on their
 behalf. So the URL carries a ticket, which contains the elicitation's id and expiry. The ticket is
 sealed and bound to the server and to the user who was asked, but does not contain the user's name,
 because the client sees the URL. The page identifies its visitor itself, for example by a cookie,
-and checks the ticket for that user. Only the ticket is protected; the rest of the URL may have been
-modified in transit.
+and checks that the ticket is valid for that user. Only the ticket is protected; the rest of the URL
+may have been modified in transit.
 https://modelcontextprotocol.io/specification/2026-07-28/client/elicitation#phishing
 """
 
