@@ -45,7 +45,7 @@ class ProofRefused(ValueError):
     """Raised if a proof is not accepted. The message gives the reason.
 
     Attributes:
-        nonce: Whether the proof was refused only because it lacks this server's nonce.
+        nonce: Whether the proof was refused only because it lacked this server's nonce.
         code: The OAuth error code (RFC 9449, 7.1 and 8).
     """
 
@@ -83,7 +83,7 @@ class DpopSigner:
 
 
 class DpopClient:
-    """A client's key, and the nonces that each origin expects in its proofs."""
+    """A client's key, and the nonce that each origin expects in proofs."""
 
     def __init__(self) -> None:
         self._jwk: dict[str, Any] | None = None
@@ -121,8 +121,8 @@ class DpopClient:
         return True
 
     def should_retry(self, url: str, answer: HttpResponse) -> bool:
-        """Return whether a request was refused only because it lacked a nonce, and the response
-        contains one."""
+        """Return whether the response contains a nonce and refuses the request only because it
+        lacked one."""
         if not self.remember_nonce(url, answer) or answer.status not in (400, 401):
             return False
         reply = read_document(answer.body, ErrorReply)
@@ -137,8 +137,8 @@ class Checker:
         nonces: Whether each proof must contain a nonce from this server, so that proofs cannot be
             made in advance (default: False).
         algorithms: The signature algorithms to accept.
-        window: How many seconds a proof's time may differ from this server's clock, in either
-            direction (default: 60).
+        window: How far a proof's time may be from this server's time in either direction, in
+            seconds (default: 60).
         remembered: How many accepted proofs to remember (default: 100,000). If more proofs arrive
             within the window, the oldest ones are refused rather than accepted twice.
     """

@@ -27,13 +27,14 @@ PRIVATE_MEMBERS = frozenset({"d", "p", "q", "dp", "dq", "qi", "oth", "k"})
 """The JWK members that must stay private."""
 RSA_MODULUS_LENGTHS = (2048 // 6, 8192 // 6 + 1)
 """The minimum and maximum length of an RSA `n` in base64. A shorter key is weak, and a longer key
-costs too much CPU."""
+takes too much CPU time."""
 MAX_RSA_EXPONENT_LENGTH = 6
-"""The maximum length of an RSA `e` in base64 (32 bits). A longer exponent costs too much CPU."""
+"""The maximum length of an RSA `e` in base64 (32 bits). A longer exponent takes too much CPU
+time."""
 
 
 class InvalidJwt(ValueError):
-    """A token that is malformed or not signed by the expected key.
+    """Raised if a token is malformed or not signed with the expected key.
 
     The message is a lower-case phrase that completes a sentence and contains no part of the token.
     """
@@ -144,7 +145,7 @@ def verify(
 
 
 def require_library() -> None:
-    """Raise ConfigError if the library is not installed, without importing it."""
+    """Without importing the library, raise ConfigError if it is not installed."""
     from importlib.util import find_spec
 
     if find_spec("joserfc") is None:

@@ -83,7 +83,7 @@ def login_key(url: str) -> str:
 
 @lru_cache(256)
 def audience_of(url: str) -> str:
-    """Return a URL for comparison with the audience of a token, without a trailing slash.
+    """Return a URL without a trailing slash, for comparison with the audience of a token.
 
     The result is empty if the URL is malformed or has a query or fragment.
     """
@@ -91,9 +91,9 @@ def audience_of(url: str) -> str:
 
 
 def covers_url(resource: str, url: str) -> bool:
-    """Return whether this resource is the server at this URL or contains that server. RFC 9728
-    requires the two URLs to be identical if the path of the metadata URL contains the resource.
-    Metadata at the root of an origin applies to every path on that origin:
+    """Return whether this resource is or contains the server at this URL. RFC 9728 requires the two
+    URLs to be identical if the path of the metadata URL contains the resource. Metadata at the root
+    of an origin applies to every path on that origin:
     https://www.rfc-editor.org/rfc/rfc9728#section-3.3
     """
     named, requested = _split(resource), _split(url)

@@ -109,8 +109,8 @@ class TokenReply(SecretStruct, kw_only=True, omit_defaults=True):
     issued_token_type: str | None = None
     id_token: str | None = None
     username: str | None = None
-    """The user who logged in, for display. Our own `Provider` sends this field, which is named as
-    in https://www.rfc-editor.org/rfc/rfc7662#section-2.2."""
+    """The name to display for the user who logged in. Our own `Provider` sends this field, which is
+    named as in https://www.rfc-editor.org/rfc/rfc7662#section-2.2."""
 
 
 class ErrorReply(Struct, kw_only=True, omit_defaults=True):

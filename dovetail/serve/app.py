@@ -4,8 +4,8 @@
 `App` needs no ASGI lifespan. The first request in an event loop starts a `LoopLifespan`. The
 `LoopLifespan` keeps the server's lifespan open until the loop ends, and creates the `LoopState`,
 which holds everything that is bound to that loop. If the ASGI server does send lifespan events, the
-application starts and ends with them. One application may serve several loops at the same time.
-`routes.py` answers requests to all other paths.
+application starts and stops when it receives them. One application may serve several loops at the
+same time. `routes.py` answers requests to all other paths.
 """
 
 import asyncio
@@ -111,7 +111,7 @@ class App:
             self.metrics.count_response("POST", 200)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one ASGI scope."""
+        """Handle one ASGI connection."""
         kind, paths = scope["type"], self.paths
         if kind == "lifespan":
             await self._follow_lifespan(receive, send)
@@ -363,7 +363,8 @@ class LoopState:
     # changes, in this process and in the others
 
     def _on_local_change(self, method: str, params: Params) -> None:
-        """Publish a change in this process to the other processes, from any thread."""
+        """Publish a change in this process to the other processes. Can be called from any
+        thread."""
         if self._bus.alone:
             return
         try:

@@ -97,7 +97,8 @@ class AuthGate:
                 return
 
     async def _is_still_admitted(self, identity: RequestIdentity) -> bool:
-        """Return whether the guard still admits the same user, or currently cannot tell."""
+        """Return whether the guard still admits the same user. Returns True if the guard currently
+        cannot tell."""
         recheck: Callable[..., Awaitable[Principal | HttpResponse]] = getattr(
             self._guard, "recheck", self._guard.admit
         )
@@ -127,7 +128,7 @@ class AuthGate:
             return GUARD_FAILED
 
     def challenge(self, identity: RequestIdentity, scopes: tuple[str, ...]) -> Headers:
-        """Return the headers for refusing a request that lacks these scopes."""
+        """Return the headers for refusing a caller that lacks these scopes."""
         if identity.public_url is None or identity.principal is None:
             return []
         return encode_headers(

@@ -37,12 +37,12 @@ async def serve_channel(
         service: The server.
         channel: The connection to the client.
         lifespan: The lifespan, which is entered before the first message and exited after the last.
-        grace: How many seconds running calls have to finish after the client disconnects (default:
-            no limit).
+        grace: How long running calls have to finish after the client disconnects, in seconds
+            (default: no limit).
         orderly: Whether cancellation is a normal way to end, so that the lifespan does not see an
             exception.
-        listeners: A set that holds the function that notifies the client of changes in other
-            processes, while the client is connected.
+        listeners: A set that, while the client is connected, contains the function that notifies
+            the client of changes in other processes.
         ring: A function that returns the keys that seal tokens.
         identity: The identity of the client.
     """
@@ -85,7 +85,8 @@ async def serve_channel(
 def run_stdio(service: Service, lifespan: Lifespan, quiet: bool = False) -> None:
     """Serve on stdin and stdout until the client disconnects or a signal arrives.
 
-    If a person started the server in a terminal, explain what it is waiting for, unless `quiet`.
+    If a person started the server in a terminal, explain what it is waiting for, unless `quiet` is
+    True.
     """
     # With the default of 5 ms, a busy thread would delay the event loop that long each time it
     # needs the interpreter.

@@ -38,7 +38,7 @@ WILDCARDS = ("", "0.0.0.0", "::")
 
 
 class _Listener(NamedTuple):
-    """A listening socket, and the options and TLS files to serve it with."""
+    """A listening socket, with the options and TLS files for serving on it."""
 
     options: ServeOptions
     sock: socket.socket

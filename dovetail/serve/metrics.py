@@ -1,8 +1,8 @@
-"""`/metrics` for Prometheus, without a client library.
+"""The `/metrics` page for Prometheus, which needs no client library.
 
     server.run("http", metrics="/metrics")
 
-`Metrics` observes calls, counts in plain dictionaries, and writes the text only on request.
+`Metrics` observes calls, counts them in plain dictionaries, and writes the text only on request.
 `Metrics` shares its instruments with OpenTelemetry (`connection/instrumentation.py`) and uses their
 Prometheus names (`mcp_server_operation_duration_seconds`), so one dashboard works for both. The
 number of series is bounded regardless of what callers send, because labels are limited to existing
@@ -49,7 +49,7 @@ WORKER_VARIABLE = "DOVETAIL_WORKER"
 """The environment variable that holds the number of a worker."""
 HTTP_METHODS = frozenset({"GET", "POST", "DELETE", "OPTIONS", "HEAD", "PUT", "PATCH"})
 Lines = dict[str, list[str]]
-"""The lines for each instrument, by name."""
+"""Maps the name of each instrument to its lines."""
 OVERFLOW: Attributes = ((ERROR_TYPE, OTHER),)
 """The series that counts everything above the limit."""
 _ESCAPED = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})

@@ -16,7 +16,7 @@ from ..transports.http.server.policy import Policy
 
 
 class ServePaths(Struct, frozen=True):
-    """The path of each transport, or None if the server does not offer it."""
+    """The path of each transport, or None if the server does not offer that transport."""
 
     endpoint: str
     sse: str | None
@@ -65,8 +65,8 @@ class ServeOptions(Struct, frozen=True, kw_only=True):
     """The URL at which clients reach the server. The host and origin of this URL are accepted."""
     trusted_proxies: Sequence[str] = ()
     """The addresses and networks of proxies whose `Forwarded` or `X-Forwarded-For` header is
-    trusted to contain the client's address, for rate limits, audit records and logins (default:
-    none)."""
+    trusted to contain the client's address (default: none). The address is used for rate limits,
+    audit records and logins."""
     sessions: bool = True
     """Whether clients in the handshake era receive a session. Without a session, they have no GET
     streams and cannot resume a stream."""
@@ -74,8 +74,8 @@ class ServeOptions(Struct, frozen=True, kw_only=True):
     """Whether a POST request is always answered with a single JSON body. If True, a call's progress
     and log messages are dropped."""
     long_polling: float | None = None
-    """How many seconds a GET request that accepts only JSON waits for messages (default: no long
-    polling). The request also receives the messages from calls whose client polls or does not
+    """How long a GET request that accepts only JSON waits for messages, in seconds (default: no
+    long polling). The request also receives the messages from calls whose client polls or does not
     accept a stream."""
     keys: Sequence[str | bytes] | None = None
     """The keys that seal session ids, newest first (default: `DOVETAIL_KEYS`, or a random key that
@@ -146,7 +146,8 @@ class ServeOptions(Struct, frozen=True, kw_only=True):
         return ServePaths(self.path.rstrip("/"), sse, message, _path(self.websocket, "/ws"))
 
     def check_metrics_auth(self, guard: Guard | None) -> None:
-        """Raise ConfigError if it is unclear or unenforceable who may read the metrics."""
+        """Raise ConfigError if the options do not say who may read the metrics, or if this cannot
+        be enforced."""
         auth = self.metrics_auth
         is_scope = isinstance(auth, str) and auth.split() == [auth]
         if guard is None and auth:

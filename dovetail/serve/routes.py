@@ -219,7 +219,8 @@ async def _read_body(
     limits: Limits,
     headers: Sequence[tuple[bytes, bytes]] = (),
 ) -> bytes | None:
-    """Return the body of a request, or None if it was refused or the client disconnected."""
+    """Return the body of a request, or None if the request was refused or the client
+    disconnected."""
     try:
         return await read_body(receive, limits, state.endpoint.body_timeouts)
     except RequestRefused as refused:

@@ -42,19 +42,20 @@ from .channel import exit_after
 from .connection_limit import REFUSAL, ConnectionLimit
 
 MAX_HEAD_BYTES, MAX_HEADERS = 64 * 1024, 200
-"""The limits on a request head. Bytes that arrive with the first packet do not count."""
+"""The limits on a request head. Bytes that arrive in the first packet do not count."""
 KEEP_ALIVE_SECONDS = 75
 """How long a connection may be idle."""
 VERSIONS = ("1.1", "1.0")
 """The HTTP versions that this server supports."""
 PEER_CHECKS_SECONDS = (0.05, 0.2, 1.0, 4.0)
-"""When to check, after a client has stopped sending, whether it has closed the connection."""
+"""How long to wait, after a client stops sending, before each check of whether it has closed the
+connection."""
 _ABSOLUTE_URI = re.compile(rb"https?://([^/?#]+)(.*)", re.IGNORECASE | re.DOTALL)
 UPGRADE_HEADERS = (b"upgrade", b"http2-settings")
 
 
 class _Unacceptable(Exception):
-    """A request whose head cannot be accepted, with the status to respond with."""
+    """Raised if a request head cannot be accepted. Holds the status of the response."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -62,8 +63,8 @@ class _Unacceptable(Exception):
 
 
 class _HeldRequestParser:
-    """The parser's state for a held-back request, because the parser may already be at the next
-    request."""
+    """The parser's state for a held-back request, saved because the parser may already be at the
+    next request."""
 
     get_method = staticmethod(lambda: b"POST")
     get_http_version = staticmethod(lambda: "1.1")
@@ -235,7 +236,7 @@ class UvicornProtocol(HttpToolsProtocol):
             self.held += body
 
     def on_message_complete(self) -> None:
-        """Note that the request is complete."""
+        """Record that the request is complete."""
         self._stop_head_timer()  # of the rest of a refused request
         self.in_request = False
         if self.held is None and not self.ignores_upgrade:

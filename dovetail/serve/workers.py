@@ -43,7 +43,7 @@ EARLY_DEATH_SECONDS = 5.0
 MAX_EARLY_DEATHS = 5
 """How many early deaths in a row make the server give up."""
 RESTART_PAUSE_SECONDS = 0.05
-"""The pause before a process is restarted, which doubles with each early death."""
+"""The pause before a process is restarted, which doubles after each early death."""
 KILL_SECONDS = 0.5
 """How long to wait for a killed process to disappear."""
 
@@ -64,7 +64,7 @@ def run_workers(
         count: The number of workers.
         sockets: The listening sockets, which all workers inherit.
         work: A function that is called in each worker with the path of the bus.
-        grace: How many seconds the workers have to exit after a signal.
+        grace: How long the workers have to exit after a signal, in seconds.
 
     Returns:
         None after a clean shutdown, or an exit code if the workers could not be kept alive.
@@ -212,8 +212,8 @@ class Supervisor:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
     def _run_child(self, run: Callable[[], None], mask: set[int]) -> NoReturn:
-        """Run a child until it exits, without returning to the parent's code or its exit
-        handlers."""
+        """Run a child until it exits, without returning to the parent's code or running the
+        parent's exit handlers."""
         code = 1
         try:
             os.setpgid(0, 0)
@@ -244,7 +244,7 @@ class Supervisor:
             os._exit(code)
 
     def _watch_parent(self) -> None:
-        """Make a child exit, cleanly if possible, when the parent has died."""
+        """Make a child exit, cleanly if possible, when the parent dies."""
         os.read(self.lifeline, 1)
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
         time.sleep(self._grace)

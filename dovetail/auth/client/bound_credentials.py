@@ -1,12 +1,12 @@
-"""Credentials for one server, which run `flow.py` with a `Fetch`, a `Store` and a `Browser`.
+"""Manage one server's tokens by running `flow.py` with a `Fetch`, a `Store` and a `Browser`.
 
-The stored record is authoritative, and this object only holds a copy. Before tokens are renewed,
-the record is loaded again under the store's lock. If several tasks and programs share a store, one
-of them renews the tokens and the others load the result. A login can take minutes, so it uses a
-separate lock.
+The stored record is authoritative, and `BoundCredentials` only holds a copy. Before tokens are
+renewed, the record is loaded again under the store's lock. If several tasks and programs share a
+store, one of them renews the tokens and the others load the result. A login can take minutes, so it
+uses a separate lock.
 
-If a request was refused with a token that has since been replaced, the request is sent again. To
-detect this case, `headers` records the *generation* of the token in the context of the calling
+If a request was refused because of a token that has since been replaced, the request is sent again.
+To detect this case, `headers` records the *generation* of the token in the context of the calling
 task. If the server refuses a token that came from a renewal, the user has to log in. If it refuses
 a token that came from a login, an error is raised.
 
@@ -49,8 +49,8 @@ MAX_STEPS_PER_OPERATION = 2
 """How many times additional scopes are requested for one operation, not counting the first
 login."""
 MAX_STEPS_IN_A_ROW = 4
-"""How many times in a row additional scopes are requested, for any operation, without a successful
-request."""
+"""How many times in a row additional scopes are requested, across all operations, if no request
+succeeds in between."""
 MAX_OPERATIONS = 64
 MAX_NONCES_IN_A_ROW = 8
 RENEW_INTERVAL_SECONDS = 10.0
@@ -88,7 +88,7 @@ class BoundCredentials:
         self._dpop = DpopClient()
         self._required = AccessRequirements()
         self._refused: str | None = None
-        """The token that the server refused last: empty if the request had no token, and None after
+        """The last token that the server refused. Empty if the request had no token, and None after
         a login."""
         self._token, self._generation, self._source = "", 0, STORED
         """The current token, its generation and its source."""
@@ -170,7 +170,7 @@ class BoundCredentials:
         )
 
     def on_response(self, answer: HttpResponse) -> None:
-        """Handle any other response, which means that the credentials were accepted."""
+        """Handle any other response. Such a response means that the credentials were accepted."""
         self._source, self._nonces, self._steps_in_a_row = STORED, 0, 0
         self._dpop.remember_nonce(self._options.url, answer)
 
@@ -242,7 +242,7 @@ class BoundCredentials:
     async def _step_up(
         self, method: str, url: str, required: AccessRequirements, record: ServerRecord
     ) -> bool:
-        """Request missing scopes, a limited number of times."""
+        """Request missing scopes, but only a limited number of times."""
         operation = (method, urlsplit(url).path, required.scopes)
         generation, in_vain = self._step_ups.pop(operation) or (-1, 0)
         before = record.tokens.requested_scopes if record.tokens is not None else ()

@@ -75,7 +75,7 @@ class Visit(Protocol):
 
         Args:
             url: The http or https URL of the page.
-            about: A description of the server that the user logs in to, for display.
+            about: A description of the server that the user logs in to, which is shown to the user.
 
         Returns:
             The parameters that the redirect URI received.
@@ -100,9 +100,10 @@ class LoopbackBrowser:
         port: The port to listen on (default: 28479, or any free port if that is in use). If the
             port that you pass is in use, the login waits until it is free.
         open: Whether to open the browser (default: True). If False, the URL is only printed.
-        timeout: How many seconds the user has to log in before Unauthorized is raised (default:
+        timeout: How long the user has to log in before Unauthorized is raised, in seconds (default:
             300).
-        tell: A function that shows a message to the user (default: print it to stderr).
+        tell: A function that shows a message to the user (default: the message is printed to
+            stderr).
     """
 
     def __init__(
@@ -117,7 +118,7 @@ class LoopbackBrowser:
 
     @asynccontextmanager
     async def session(self) -> AsyncIterator[Visit]:
-        """Return a context manager for one visit, which listens for the response while it is open.
+        """Return a context manager that listens for the response during one visit.
 
         Raises:
             ConfigError: The port cannot be used.
@@ -154,7 +155,7 @@ class LoopbackBrowser:
 
 
 class _LoopbackVisit:
-    """One visit, which also handles the requests that arrive during it."""
+    """Sends the user to a page, and handles the requests that arrive during the visit."""
 
     def __init__(self, open: bool, timeout: float, tell: Callable[[str], None]) -> None:
         self._open, self._timeout, self._tell = open, timeout, tell
@@ -308,7 +309,7 @@ def _has_browser() -> bool:
 
 
 def _read_lines(take: Callable[[str], None], cleanup: ExitStack) -> bool:
-    """Pass each line that the user types to `take` until the visit ends, without blocking. Returns
+    """Without blocking, pass each line that the user types to `take` until the visit ends. Returns
     False if stdin is not a terminal."""
     try:
         if sys.stdin is None or not sys.stdin.isatty():

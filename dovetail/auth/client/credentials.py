@@ -1,13 +1,13 @@
 """Credentials for clients: `Client(url, auth=…)`.
 
-    OAuth               a user's login, once in a browser and then automatic
+    OAuth               a user's login, in a browser the first time and automatic after that
     ClientCredentials   a program's own secret or private key
     EnterpriseManaged   a user's existing enterprise login
     WorkloadIdentity    a program's identity, asserted by its platform
     BearerToken         a token that was obtained elsewhere
 
-These classes hold settings. `bind` returns the credentials for one server (`bound_credentials.py`).
-Their `repr` does not show secrets.
+These classes hold settings. Their `bind` method returns the credentials for one server
+(`bound_credentials.py`), and their `repr` does not show secrets.
 """
 
 import inspect
@@ -109,14 +109,14 @@ class OAuth(_OAuthCredentials):
         client_metadata_url: The https URL of a document that describes this client. Authorization
             servers that support such documents use the URL as the client id.
         client_name: The name that users see on the consent page (default: Dovetail).
-        client_uri: The client's home page, which is sent when the client registers.
+        client_uri: The URL of the client's home page, which is sent when the client registers.
         redirect_port: The local port that the browser is redirected to (default: 28479, or any free
             port if that is in use).
         store: Where tokens are stored (default: `default_store()`).
         browser: The browser to log in with (default: `LoopbackBrowser()`). If False, only a stored
             login is used, and Unauthorized is raised if there is none.
-        dpop: True requires tokens that are bound to a key, which are useless to a thief. False
-            never requests them (default: the server decides).
+        dpop: Whether to require tokens that are bound to a key, which are useless to a thief. If
+            False, such tokens are never requested (default: the server decides).
         fresh: Whether to ignore the stored login and log in again (default: False). The stored
             login is kept until the new login succeeds.
 
@@ -177,7 +177,7 @@ class ClientCredentials(_OAuthCredentials):
 
     Args:
         client_id: The id of the program at the authorization server.
-        client_secret: The secret for `client_id`. Pass this or `private_key`.
+        client_secret: The secret for `client_id`. Pass either `client_secret` or `private_key`.
         private_key: The private key (PEM) that signs the program's assertions. Requires
             `dovetail-mcp[auth]`.
         algorithm: The signature algorithm for `private_key` (default: ES256).
@@ -185,8 +185,8 @@ class ClientCredentials(_OAuthCredentials):
         issuer: The authorization server that issued `client_id` (default: the first server that the
             client uses it with).
         store: Where tokens are stored (default: in memory).
-        dpop: True requires tokens that are bound to a key. False never requests them (default: the
-            server decides).
+        dpop: Whether to require tokens that are bound to a key. If False, such tokens are never
+            requested (default: the server decides).
 
     Raises:
         ConfigError: Both or neither of `client_secret` and `private_key` are given, or the key
@@ -232,7 +232,7 @@ class EnterpriseManaged(_OAuthCredentials):
         client_id: The id of the client at the server's authorization server.
         client_secret: The secret for `client_id`.
         id_token: The user's ID token from the identity provider, or a function (sync or async) that
-            returns one whenever it is needed.
+            is called whenever one is needed.
         idp_token_endpoint: The token endpoint of the identity provider, which exchanges the ID
             token. It must use https, or http on localhost.
         idp_client_id: The id of the client at the identity provider.
@@ -241,8 +241,8 @@ class EnterpriseManaged(_OAuthCredentials):
         issuer: The authorization server that issued `client_id` (default: the first server that the
             client uses it with).
         store: Where tokens are stored (default: in memory).
-        dpop: True requires tokens that are bound to a key. False never requests them (default: the
-            server decides).
+        dpop: Whether to require tokens that are bound to a key. If False, such tokens are never
+            requested (default: the server decides).
 
     Raises:
         ConfigError: `idp_token_endpoint` does not use https (or http on localhost).
@@ -295,14 +295,14 @@ class WorkloadIdentity(_OAuthCredentials):
 
     Args:
         client_id: The id of the program at the authorization server.
-        assertion: A JWT from the platform, or a function (sync or async) that returns one whenever
-            it is needed.
+        assertion: A JWT from the platform, or a function (sync or async) that is called whenever
+            one is needed.
         scopes: Scopes to request in addition to those that the server requires.
         issuer: The authorization server that issued `client_id` (default: the first server that the
             client uses it with).
         store: Where tokens are stored (default: in memory).
-        dpop: True requires tokens that are bound to a key. False never requests them (default: the
-            server decides).
+        dpop: Whether to require tokens that are bound to a key. If False, such tokens are never
+            requested (default: the server decides).
     """
 
     def __init__(

@@ -11,13 +11,13 @@ the `HttpResponse`.
     the issuer's metadata    RFC 8414 with the issuer's path inserted, then OpenID Connect with the
                              path inserted, then with the path appended
 
-Discovery fails if the metadata of a server is for another resource, or the metadata of an issuer is
-for another issuer: https://www.rfc-editor.org/rfc/rfc9728#section-3.3,
+Discovery fails if the metadata of a server is for another resource, or if the metadata of an issuer
+is for another issuer: https://www.rfc-editor.org/rfc/rfc9728#section-3.3,
 https://www.rfc-editor.org/rfc/rfc8414#section-3.3.
 
-A server without metadata is assumed to use the first revision with authorization. In that revision,
-the authorization server publishes metadata at the same origin, or else has three default endpoints.
-A server that cannot be *reached* is not assumed to use that revision.
+A server without metadata is assumed to use the first revision that defined authorization. In that
+revision, the authorization server publishes metadata at the same origin, or else has three default
+endpoints. A server that cannot be *reached* is not assumed to use that revision.
 
 The client gets its id from one of these sources, in the order that the specification prefers:
 
@@ -87,7 +87,7 @@ class DiscoveryResult(Struct, frozen=True):
     exactly."""
     server: ServerMetadata
     scopes: tuple[str, ...] = ()
-    """The scopes in the server's metadata, to request at the first login."""
+    """The scopes in the server's metadata, which are requested at the first login."""
     requires_dpop: bool = False
     """Whether the server accepts only tokens that are bound to a key."""
 

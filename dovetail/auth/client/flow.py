@@ -1,4 +1,4 @@
-"""The client's authorization flow, without I/O.
+"""The client's authorization flow. This module does no I/O itself.
 
 `acquire_tokens` and `refresh_tokens` are generators. Each of them yields an `HttpRequest` and
 receives its `HttpResponse`, or yields an `OpenPage` for the user to visit and receives the
@@ -94,8 +94,8 @@ def acquire_tokens(
     redirect_uri: str | None = None,
     grant: UnattendedGrant | None = None,
 ) -> Flow[TokenSet]:
-    """Get tokens for a server through a login or, with a `grant`, without user interaction. New
-    registrations are added to `record`."""
+    """Get tokens for a server through a login or, if a `grant` is given, without user interaction.
+    New registrations are added to `record`."""
     check = partial(_check_can_log_in, options.url)
     if grant is not None:
         check = partial(require_metadata, token_endpoint=...)
@@ -170,8 +170,8 @@ def choose_scopes(
 
     The result contains the scopes in the options, those that were requested before, and those in
     the challenge. If there are none, the scopes in the server's metadata are used. The result may
-    be empty. If a `person` logs in, `offline_access` is added if the server supports it, so that
-    they do not have to log in again soon.
+    be empty. If a `person` logs in and the server supports `offline_access`, that scope is added,
+    so that they do not have to log in again soon.
     """
     tokens = record.tokens
     before = tokens.requested_scopes if tokens is not None else record.requested_scopes
@@ -308,8 +308,8 @@ def _wants_dpop(
     found: DiscoveryResult,
 ) -> bool:
     """Return whether to request tokens that are bound to a key. The issuer must support such
-    tokens, and the options or the server must ask for them, or the last tokens must have been
-    bound. Raises Unauthorized if bound tokens are required but not supported."""
+    tokens. In addition, the options or the server must ask for them, or the last tokens must have
+    been bound. Raises Unauthorized if bound tokens are required but not supported."""
     supported = "ES256" in (found.server.dpop_signing_alg_values_supported or ())
     needed = bool(options.dpop) or found.requires_dpop or required.schemes == {"dpop"}
     if needed and not supported:

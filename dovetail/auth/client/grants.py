@@ -1,9 +1,9 @@
-"""Requests to a token endpoint, with the form, the client's authentication, and the response.
+"""Requests to a token endpoint: the form, the client's authentication, and the response.
 
 `request_token` sends one token request. Like the rest of the flow, it is a generator that does no
 I/O: it yields requests and receives the responses. The result is the server's `TokenReply` or
-`ErrorReply`. If the server fails temporarily, which says nothing about the credentials, it raises
-ConnectFailed.
+`ErrorReply`. If the server fails temporarily, which says nothing about the credentials,
+`request_token` raises ConnectFailed.
 
 The grants below need no user interaction: client credentials (RFC 6749, 4.4), an enterprise login
 (an ID-JAG from a token exchange, RFC 8693, redeemed as in RFC 7523), and workload identity (RFC

@@ -1,5 +1,5 @@
-"""The data that a client stores about a server, so that users log in only once, and the stores that
-hold it.
+"""The data that a client stores about a server and the stores that hold it, so that users log in
+only once.
 
 **Data**: there is one `ServerRecord` for each server. Registrations are stored by issuer, and
 tokens are stored with their issuer, endpoint and client, so nothing from one authorization server
@@ -17,11 +17,11 @@ values longer than a few tokens. A key in a second file protects the logins if o
 files leaks, for example in a backup. A key file does not protect the logins from programs that run
 as the same user.
 
-**A write** reads the file, changes the data, and replaces the file. This work is done in a thread,
-under a lock that all processes share. The file is replaced atomically, so reading needs no lock. A
-file that cannot be decrypted is treated as empty, and the next write renames it.
+**To write**, a store reads the file, changes the data, and replaces the file. This work is done in
+a thread, under a lock that all processes share. The file is replaced atomically, so reading needs
+no lock. A file that cannot be decrypted is treated as empty, and is renamed at the next write.
 
-**Locks** are polled, because a thread that waits for a lock cannot be cancelled. These are the
+**Locks** are polled, because a thread that waits for a lock cannot be cancelled. The locks are the
 operating system's file locks, so they are released when the process ends, even if it crashes.
 """
 
@@ -50,9 +50,10 @@ from ..wire import SecretStruct
 log = logging.getLogger("dovetail.auth")
 
 MAX_REGISTRATIONS = 8
-"""The maximum number of authorization servers in one record. The last one used is always kept."""
+"""The maximum number of authorization servers in one record. The one that was used last is always
+kept."""
 RENEW_AHEAD_SECONDS = 60.0
-"""How long before their expiry to renew tokens, but at most a fifth of their lifetime."""
+"""How long before tokens expire to renew them, but at most a fifth of their lifetime."""
 SEAL_PURPOSE = "grants"
 SECRET_BYTES = 32
 MAX_FILE_BYTES = 16 * 1024 * 1024
@@ -87,8 +88,8 @@ class ClientRegistration(SecretStruct, kw_only=True, omit_defaults=True):
     auth_method: str = "none"
     """How the client authenticates at the token endpoint."""
     source: str = "given"
-    """The source of the client's id: `given` by the user, the URL of its `document`, or
-    `registered`."""
+    """How the client got its id: `given` (by the user), `document` (the id is the document's URL)
+    or `registered`."""
     expires_at: float | None = None
     redirect_uri: str | None = None
     scopes: tuple[str, ...] = ()
@@ -129,9 +130,9 @@ class ServerRecord(SecretStruct, kw_only=True, omit_defaults=True):
 
     tokens: TokenSet | None = None
     registrations: dict[str, ClientRegistration] = {}
-    """The client's registrations, by issuer."""
+    """The client's registrations, keyed by issuer."""
     requested_scopes: tuple[str, ...] = ()
-    """The scopes that were requested for the last tokens, kept after those tokens have been
+    """The scopes that were requested for the last tokens. They are kept even if those tokens are
     discarded."""
     metadata_url: str | None = None
     """The URL of the server's metadata, from its challenge."""
@@ -334,7 +335,7 @@ class FileStore:
             key: The URL of a server, with an optional suffix.
 
         Raises:
-            ConfigError: The file cannot be encrypted or written. This check is made first so that
+            ConfigError: The file cannot be encrypted or written. The file is checked first, so that
                 the user learns about the problem before logging in.
             TimedOut: The lock was not released within 600 seconds.
         """

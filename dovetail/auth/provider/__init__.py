@@ -1,9 +1,9 @@
 """The embedded authorization server: `Server(auth=Provider(…))`.
 
-    provider.py                 Provider: the guard, its routes and its metadata
-    authorization_endpoint.py   for browsers: login, consent, and the redirect to the client
-    pages.py                    the HTML for these pages
-    token_endpoint.py           for clients: the token and revocation endpoints
+    provider.py                 the `Provider` guard, with its routes and metadata
+    authorization_endpoint.py   login and consent in a browser, and the redirect to the client
+    pages.py                    the HTML of the login, consent and error pages
+    token_endpoint.py           the token and revocation endpoints, which clients call
     grants.py                   codes, access tokens, refresh tokens, and revocation
     clients.py                  clients (configured, registered as in RFC 7591, or described by a
                                 document at their URL) and their redirect URIs

@@ -81,7 +81,7 @@ class AuthorizationRequest(Struct, frozen=True):
 
 
 class LoginSession(Struct, frozen=True):
-    """The user who has logged in with a browser."""
+    """The user who is logged in with a browser."""
 
     user: str
 
@@ -299,7 +299,7 @@ class AuthorizationEndpoint(Struct, frozen=True, eq=False, kw_only=True):
     # sessions and consents
 
     async def _find_user(self, auth_request: AuthorizationRequest) -> str | None:
-        """Return the user who has logged in with this browser."""
+        """Return the user who is logged in with this browser."""
         if self.users is None or not auth_request.cookie:
             return None
         key = row_key("session", auth_request.issuer, auth_request.cookie)

@@ -59,8 +59,8 @@ Source = Literal["known", "described", "registered"]
 
 MAX_URI_LENGTH = 2000
 SAFE_CHARACTERS = re.compile(r"[!$-;=?-\[\]_a-z~]+", re.ASCII)
-"""The characters of a URI: printable ASCII except quotes, backslashes, `#` (no fragments), `<`,
-`>`, `^`, `{`, `|` and `}`."""
+"""The characters that are allowed in a URI: printable ASCII except quotes, backslashes, `#` (no
+fragments), `<`, `>`, `^`, `{`, `|` and `}`."""
 DOT_SEGMENTS = re.compile(r"/(\.|%2e){1,2}(?=[/?]|$)", re.IGNORECASE)
 HTTPS_URI = re.compile(
     r"https://([a-z0-9.-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?(?=[/?]|$)", re.IGNORECASE

@@ -4,15 +4,15 @@ A grant is one row. Its first secret is the authorization code, and its later se
 tokens. Each exchange replaces the secret atomically. After the exchange, the new secret is valid,
 and the previous one works only for a short grace period. Using any older secret is a replay, which
 ends the grant and deletes its access tokens (its children in the storage). A secret has the form
-`id.random` and starts with the id of the grant, so even an old secret that is no longer stored is
+`id.random`, where `id` is the id of the grant, so even an old secret that is no longer stored is
 recognised.
 
     code ──redeem──> refresh token 1 ──refresh──> refresh token 2 ──> …
              └ access token    └ access token         (any earlier one: the grant ends)
 
-The grace period is for clients that send two refresh requests at the same time or did not receive
+The grace period is for clients that send two refresh requests at the same time or do not receive
 the response. During that period, exchanging the previous token returns the same successor again.
-Only digests of secrets are stored. Data that must be recovered (the successor, and the refresh
+Only digests of secrets are stored. Data that must be recoverable (the successor, and the refresh
 token of an upstream provider) is sealed with a secret that only the client has:
 https://www.rfc-editor.org/rfc/rfc9700#section-4.14.2
 """
@@ -132,8 +132,8 @@ class GrantStore(Struct, frozen=True, eq=False, kw_only=True):
         matches: Callable[[Grant], bool],
         thumbprint: str,
     ) -> GrantExchange:
-        """Exchange a code. A code that does not match its request or was already used ends the
-        grant. If a thumbprint is given, the refresh token is bound to the key with that thumbprint:
+        """Exchange a code. If the code does not match its request or was already used, the grant
+        ends. If a thumbprint is given, the refresh token is bound to the key with that thumbprint:
         https://www.rfc-editor.org/rfc/rfc9449#section-5"""
         id, grant, row = await self.find(issuer, code, client)
         if grant.challenge and grant.secret == digest_of(code) and matches(grant):
@@ -147,7 +147,7 @@ class GrantStore(Struct, frozen=True, eq=False, kw_only=True):
         )
 
     async def refresh(self, issuer: str, token: str, client: str, thumbprint: str) -> GrantExchange:
-        """Exchange a refresh token. A token older than the previous one ends the grant."""
+        """Exchange a refresh token. If the token is older than the previous one, the grant ends."""
         for _ in range(2):
             id, grant, row = await self.find(issuer, token, client)
             digest = digest_of(token)
@@ -248,7 +248,7 @@ class GrantStore(Struct, frozen=True, eq=False, kw_only=True):
         await self.storage.delete(row_key("grant", issuer, id))
 
     def access_seconds(self, grant: Grant) -> float:
-        """Return how many seconds a new access token for this grant is valid."""
+        """Return how long a new access token for this grant is valid, in seconds."""
         if grant.ends is None:
             return self.access_life
         return max(0.0, min(self.access_life, grant.ends - self.now()))

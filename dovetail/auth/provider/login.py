@@ -129,8 +129,8 @@ class UserDirectory:
         return self._knows_everyone or name in self._hashes
 
     async def check(self, name: str, password: str, address: str | None) -> float | None:
-        """Check a password. Returns None if the password is correct. Otherwise, returns how many
-        seconds to wait before the next attempt, which can be 0."""
+        """Check a password. Returns None if the password is correct. Otherwise, returns how long to
+        wait before the next attempt, in seconds (possibly 0)."""
         pair = f"{address} {name}"
         limits = [(self._pairs, pair), (self._names, name)]
         is_known = pair in self._known_pairs
@@ -338,7 +338,7 @@ class Upstream:
 
         Args:
             login: The login, with its refresh token.
-            public_url: The public URL of the server that the user has logged in to.
+            public_url: The public URL of the server that the user logged in to.
 
         Raises:
             LoginEnded: The login has ended, or belongs to another user.

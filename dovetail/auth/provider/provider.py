@@ -76,13 +76,13 @@ class Provider(Bearer):
         users: The users and the hashes of their passwords (see `hash_password`), or a function
             (sync or async) that receives a name and a password and returns whether the password is
             correct.
-        upstream: The OpenID provider where users log in. Pass this or `users`. With neither, only
-            `clients` can get tokens.
+        upstream: The OpenID provider where users log in. Pass either `upstream` or `users`. With
+            neither, only `clients` can get tokens.
         issuer: The URL of this authorization server, if a proxy changes paths (default: the public
             URL of the server).
         name: The name of the server on its pages (default: its host).
-        storage: Where to store grants and tokens: a file, `":memory:"`, or a `Storage` (default:
-            `provider.sqlite` in the user's folder for application data).
+        storage: The file in which to store grants and tokens, `":memory:"`, or a `Storage`
+            (default: `provider.sqlite` in the user's folder for application data).
         scopes: The scopes that can be granted, as a dict with their descriptions for the consent
             page, or just their names. Scopes that tools require are added.
         required: The scopes that every caller must have (default: none).
@@ -95,10 +95,10 @@ class Provider(Bearer):
         schemes: Redirect URI schemes for native clients, in addition to https and loopback
             addresses (default: `cursor`, `vscode`, `vscode-insiders`).
         private: Whether client documents may be on a private network (default: False).
-        access_life: How many seconds an access token is valid (default: 3600).
-        refresh_life: How many seconds an unused refresh token is valid (default: 30 days).
-        grace: How many seconds the previous refresh token keeps working, for clients that did not
-            receive the response (default: 30). Using an older refresh token ends the grant.
+        access_life: How long an access token is valid, in seconds (default: 3600).
+        refresh_life: How long an unused refresh token is valid, in seconds (default: 30 days).
+        grace: How long the previous refresh token keeps working, in seconds (default: 30), in case
+            a client did not receive the response. Using an older refresh token ends the grant.
         dpop: If True, only tokens that are bound to a key are issued and accepted. Pass a `Checker`
             to set more options (default: clients decide).
         now: The clock (default: `time.time`).
@@ -205,7 +205,7 @@ class Provider(Bearer):
             raise ConfigError(f"Provider at {base}: {NEEDS_HTTPS}")
 
     async def respond(self, request: HttpRequest, public_url: PublicUrl) -> HttpResponse | None:
-        """Answer a request to a page or endpoint of the authorization server, or for its metadata.
+        """Answer a request for a page, an endpoint or the metadata of the authorization server.
 
         Args:
             request: The request, with its path relative to the origin.

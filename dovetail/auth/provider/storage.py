@@ -32,7 +32,7 @@ from ..client.store import data_folder
 MAX_ROWS_PER_KIND = 100_000
 """When there are this many rows of one kind, no more can be added until some have expired."""
 PUBLIC_KINDS = ("client", "visit")
-"""Kinds whose rows anyone can add, without a login. If there are too many rows, the 10 % that
+"""Kinds whose rows anyone can add without logging in. If there are too many rows, the 10 % that
 expire first are deleted (usually unused clients and slow logins). Otherwise, anyone could block all
 other users by filling the table."""
 SWEEP_INTERVAL_SECONDS = 60.0

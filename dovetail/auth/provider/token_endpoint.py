@@ -1,6 +1,6 @@
 """The endpoints for programs: the token and revocation endpoints.
 
-A client authenticates and presents a code, a refresh token, or nothing else (`client_credentials`).
+A client authenticates and presents a code or a refresh token, or neither (`client_credentials`).
 The client receives an access token that is valid only for this server. If the request has a DPoP
 proof, the token is bound to the key that signed the proof.
 

@@ -136,7 +136,7 @@ def with_query(url: str, parameters: Mapping[str, str]) -> str:
 
 class AttemptLimiter:
     """A rate limit for each caller, which allows `burst` attempts at once and then one attempt
-    every `seconds`. The limiter remembers the last ten thousand callers.
+    every `seconds` seconds. The limiter remembers the last ten thousand callers.
     """
 
     def __init__(self, burst: int, seconds: float, now: Callable[[], float]) -> None:
@@ -145,7 +145,7 @@ class AttemptLimiter:
         """The time at which each caller's bucket is full again."""
 
     def seconds_to_wait(self, caller: str | None) -> float:
-        """Return how many seconds remain until the next attempt is allowed."""
+        """Return the time until the next attempt is allowed, in seconds."""
         return max(0.0, self._seconds_to_full(caller) - (self._burst - 1) * self._seconds)
 
     def record(self, caller: str | None) -> None:
@@ -230,7 +230,7 @@ class DocumentCache:
     async def key(
         self, url: str, fetch: Fetch, header: dict[str, Any], address: str | None = None
     ) -> dict[str, Any]:
-        """Return the key in a key set (RFC 7517) that a token names. A set without this key is
+        """Find the key that a token names in a key set (RFC 7517). A set without this key is
         fetched again, because issuers replace their keys."""
         try:
             return pick_key(await self.get(url, fetch, address=address), header)
@@ -248,7 +248,7 @@ def parse_object(body: bytes) -> dict[str, Any]:
 
 
 def pick_key(keys: dict[str, Any], header: dict[str, Any]) -> dict[str, Any]:
-    """Return the key in a key set that a token names. Raises InvalidJwt unless exactly one key
+    """Find the key that a token names in a key set. Raises InvalidJwt unless exactly one key
     matches."""
     listed = keys.get("keys")
     kid = header.get("kid")

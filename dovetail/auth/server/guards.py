@@ -11,10 +11,10 @@ callers how to get one.
     issuer cannot be reached                     503
 
 The metadata (RFC 9728) names the authorization servers that issue tokens for this server. The RFC
-defines its URL as a well-known path at the root of the origin, followed by the path of the
-endpoint. A server that is mounted under a path receives only requests for that path. The server's
-metadata is therefore also available under that path, and the challenge contains the URL that is
-reachable.
+defines the URL of the metadata as a well-known path at the root of the origin, followed by the path
+of the endpoint. A server that is mounted under a path receives only requests for that path. The
+server's metadata is therefore also available under that path, and the challenge contains the URL
+that is reachable.
 
 A verifier (`verifiers.py`) checks each token. The result is cached under the digest of the
 token, so the next request needs only one lookup. A token that is bound to a key also requires a
@@ -47,7 +47,8 @@ from .verifiers import TokenCache, TokenRefused, Verifier, index_principals, tok
 log = logging.getLogger("dovetail.auth")
 
 ImpliedScopes: TypeAlias = Mapping[str, Iterable[str] | str] | Callable[[str], Iterable[str] | str]
-"""The scopes that a scope includes: `{"admin": ["read", "write"]}`, or a function."""
+"""The scopes that each scope includes, as a dict such as `{"admin": ["read", "write"]}` or a
+function."""
 AuthorizationServers: TypeAlias = Sequence[str] | Callable[[PublicUrl], Sequence[str]]
 
 MAX_CACHED_TOKENS, MAX_EXPANDED_SCOPES = 10_000, 1_000
@@ -72,7 +73,7 @@ class Bearer:
     none), because two issuers may have users with the same name.
 
     Args:
-        *verifiers: The verifiers that check tokens: `jwt(…)`, `introspection(…)`,
+        *verifiers: The verifiers that check tokens, such as `jwt(…)`, `introspection(…)`,
             `static_tokens(…)`, or any `async (token, public_url) -> Principal | None`. A token is
             valid if one of them accepts it.
         scopes: The scopes that every caller must have, as a list or a space-separated string
@@ -367,8 +368,8 @@ class ApiKeys:
     """Admits callers that send one of these keys: `Server(auth=ApiKeys({"…": "ada"}))`.
 
     Args:
-        keys: The owner of each key: a `Principal`, a dict of its fields, or just its id. A key must
-            have at least 16 characters.
+        keys: The owner of each key, as a `Principal`, a dict of its fields, or just an id. A key
+            must have at least 16 characters.
         header: The header that contains the key (default: `x-api-key`). A key may also be sent as a
             bearer token.
 

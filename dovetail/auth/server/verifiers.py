@@ -1,16 +1,16 @@
 """Verifiers, which turn an access token into a `Principal` or refuse it.
 
 A verifier is any `async (token, public_url) -> Principal | None`. A verifier may have two
-attributes: `issuer` is the only issuer whose tokens it receives, and `keeps` is how many seconds
-its result may be cached (default: 0). Tokens are compared and stored only as digests that are keyed
-with this process's random key, so timing and memory do not reveal them.
+attributes: `issuer` is the only issuer whose tokens it receives, and `keeps` is how long its result
+may be cached, in seconds (default: 0). Tokens are compared and stored only as digests that are
+keyed with this process's random key, so timing and memory do not reveal them.
 
     static_tokens   tokens that are known in advance
     introspection   opaque tokens, which are checked by their issuer (RFC 7662)
     jwt             self-contained tokens (RFC 9068), signed by their issuer
 
 The cache time for introspection results is a trade-off, because a revoked token keeps working for
-that long. A refused token is remembered for the same time, so sending it again does not cause
+that long. A refused token is remembered for just as long, so sending it again does not cause
 another request. The number of concurrent requests is limited, in case a caller sends many invented
 tokens.
 
@@ -51,7 +51,7 @@ Verifier: TypeAlias = Callable[[str, PublicUrl], Awaitable[Principal | None]]
 """Returns the owner of an access token that was sent to a server, or None if the token is not
 valid. May raise TokenRefused with a reason for the caller."""
 FAR_FUTURE = 1e15
-"""A time later than any other. It replaces a claim that is too large for a float, such as a number
+"""A time later than any other. It replaces a time that is too large for a float, such as a number
 with a thousand digits."""
 MAX_REMEMBERED_REFUSALS = 1_000
 MAX_CONCURRENT_REQUESTS = 64
@@ -98,10 +98,10 @@ class TokenCache:
 
 
 def static_tokens(tokens: Mapping[str, Principal | Mapping[str, Any] | str]) -> Verifier:
-    """Accept tokens that are known in advance, for tests and a few trusted scripts.
+    """Accept tokens that are known in advance, which suits tests and a few trusted scripts.
 
     Args:
-        tokens: The owner of each token: a `Principal`, a dict of its fields, or just its id.
+        tokens: The owner of each token, as a `Principal`, a dict of its fields, or just an id.
 
     Returns:
         A verifier for `Bearer`.
@@ -166,9 +166,9 @@ def introspection(
             to one).
         audience: The audience that a token must have (default: the URL of this server).
         check: Whether a token must have an audience (default: True).
-        keeps: How many seconds a result is cached (default: 30). A revoked token keeps working for
-            that long.
-        skew: How many seconds the servers' clocks may differ (default: 60).
+        keeps: How long a result is cached, in seconds (default: 30). A revoked token keeps working
+            for that long.
+        skew: How much the servers' clocks may differ, in seconds (default: 60).
 
     Returns:
         A verifier for `Bearer`.
@@ -278,7 +278,8 @@ def read_object(url: str, answer: HttpResponse) -> dict[str, Any]:
 
 
 def scopes_of_claim(claim: Any) -> tuple[str, ...]:
-    """Return the scopes in a claim: a space-separated string (RFC 9068, 2.2.3) or a list."""
+    """Return the scopes in a claim, which is a space-separated string (RFC 9068, 2.2.3) or a
+    list."""
     listed = claim.split(" ") if isinstance(claim, str) else claim
     if not isinstance(listed, list):
         return ()
@@ -329,7 +330,7 @@ ACCESS_TOKEN_TYPES = (None, "jwt", "at+jwt", "application/at+jwt", "application/
 """The accepted values of `typ`: those in RFC 9068, 2.1, and those that issuers used before that
 RFC."""
 ID_TOKEN_CLAIMS = frozenset({"nonce", "at_hash", "c_hash"})
-"""Claims that occur only in ID tokens: OpenID Connect Core, 2 and 3.3.2.11."""
+"""Claims that occur only in ID tokens (OpenID Connect Core, 2 and 3.3.2.11)."""
 
 
 def jwt(
@@ -351,7 +352,7 @@ def jwt(
         jwks_uri: The URL of the issuer's keys (default: the URL in its metadata).
         keys: The public keys as JWKs. If you pass them, no keys are fetched.
         algorithms: The signature algorithms to accept (default: all supported algorithms).
-        skew: How many seconds the servers' clocks may differ (default: 60).
+        skew: How much the servers' clocks may differ, in seconds (default: 60).
 
     Returns:
         A verifier for `Bearer`.
@@ -393,8 +394,8 @@ class JwtVerifier(Struct, frozen=True, eq=False, kw_only=True):
 
     @property
     def keeps(self) -> float:
-        """How many seconds a result may be cached. Results expire when the keys are fetched again,
-        because the issuer may have withdrawn the key."""
+        """How long a result may be cached, in seconds. Results expire when the keys are fetched
+        again, because the issuer may have withdrawn the key."""
         return self.keys.seconds_left
 
     async def __call__(self, token: str, public_url: PublicUrl) -> Principal:
@@ -458,7 +459,7 @@ class IssuerKeys:
 
     @property
     def seconds_left(self) -> float:
-        """How many seconds the keys are used before they are fetched again."""
+        """How long the keys are used before they are fetched again, in seconds."""
         return self._fetched + KEYS_LIFETIME_SECONDS - time.monotonic()
 
     async def find(self, header: Mapping[str, Any], public_url: PublicUrl) -> list[Any]:
