@@ -1,10 +1,11 @@
 """Read skills, and verify each part before it is used.
 
-    entry       from a list, or requested by URI; checked as a whole, before anything is fetched
-    SKILL.md    fetched when the skill is read; its size, digest and front matter must be those of
-                the entry
-    files       fetched one by one, on request; each must be listed in the entry and match its size
-                and digest
+    entry       listed by the server or requested by URI; checked as a whole before any file is
+                fetched
+    SKILL.md    fetched when the skill is read; its size, digest and front matter must match the
+                entry
+    files       fetched one by one, on request; each must be listed in the entry and match the size
+                and digest there
 
 If anything differs, `SkillRefused` is raised and names the difference. Once one file of a skill has
 been refused, no other file can be read: the skill has been changed or tampered with, and a new

@@ -43,7 +43,7 @@ class SkillFile(Wire):
     uri: str
     """The URI of the resource."""
     digest: str
-    """`sha256:` and 64 hexadecimal digits."""
+    """`sha256:` followed by 64 hexadecimal digits."""
     size: int
     """The size in bytes."""
 
@@ -241,7 +241,7 @@ _OPEN, _CLOSE = re.compile(r"\ufeff?---\r?\n"), re.compile(r"^---[ \t]*\r?$\n?",
 
 
 class FrontMatterError(ValueError):
-    """Front matter that is missing or cannot be read. The message names the line."""
+    """The front matter is missing or cannot be read. The message names the line."""
 
 
 def parse_frontmatter(text: str, *, portable: bool = False) -> tuple[dict[str, Any], str]:
@@ -275,7 +275,7 @@ def differing_fields(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
 
 
 def _equal(one: Any, other: Any) -> bool:
-    """Compare as JSON does: 1 and 1.0 are equal, 1 and true are not."""
+    """Compare values as in JSON: 1 and 1.0 are equal, but 1 and true are not."""
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(_equal(one[key], other[key]) for key in one)
     if isinstance(one, list) and isinstance(other, list):

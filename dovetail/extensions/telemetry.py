@@ -5,11 +5,11 @@
 
 Each call creates a span that is named after its method and its tool or prompt. Its duration is
 recorded in a histogram (`connection/instrumentation.py`). The client puts its span context into the
-request's `_meta`, where the specification reserves three keys for trace context. The server's span
-becomes a child of the client's, over every transport, and is linked to the enclosing span (such as
-the web server's). Arguments, results, tokens and the text of exceptions are never recorded. Error
-messages, and names and URIs that the caller sent, are passed through the server's `redact`
-function. A session is recorded under a name that cannot be used to access it.
+request's `_meta`, where the specification reserves three keys for trace context. Over every
+transport, the server's span becomes a child of the client's span and is linked to the enclosing
+span (such as the web server's). Arguments, results, tokens and the text of exceptions are never
+recorded. Error messages, and names and URIs that the caller sent, are passed through the server's
+`redact` function. A session is recorded under a name that cannot be used to access it.
 
 Telemetry needs `opentelemetry-api` (extra `telemetry`), which is imported when `telemetry()` is
 called. The SDK that your program configures decides where spans are sent. Without an SDK, nothing
@@ -252,7 +252,7 @@ def _without_none(attributes: SpanAttributes) -> SpanAttributes:
 
 
 def _redact(call: Call, text: str | None) -> str | None:
-    """Return the text, redacted by the server's `redact` function and shortened."""
+    """Redact text with the server's `redact` function, and shorten it."""
     redact = getattr(call.connection, "redact", None)
     if text is None or redact is None:
         return text and text[:MAX_TEXT_CHARS]

@@ -88,8 +88,8 @@ Sink = Callable[[AuditRecord], None]
 def audit(
     sink: Sink | None = None, *, arguments: Show | None = None, longest: int = 1024
 ) -> "Audit":
-    """Return middleware that records every call, for `Server(middleware=…)` and
-    `Client(middleware=…)`.
+    """Return middleware for `Server(middleware=…)` and `Client(middleware=…)` that records every
+    call.
 
     Args:
         sink: A plain function that is called with each record, in the event loop (default: records
@@ -211,7 +211,8 @@ def _identity(caller: Caller, asker: Caller | Call) -> dict[str, Any]:
 
 
 def _subject(params: Any) -> tuple[str | None, dict[str, Any] | None]:
-    """Return the target of a request and its arguments; the values of a tool call are still raw."""
+    """Return the target and the arguments of a request. The argument values of a tool call are
+    raw."""
     about, arguments = params, getattr(params, "arguments", None)
     if isinstance(params, CompleteParams):
         about, arguments = params.ref, {params.argument.name: params.argument.value}

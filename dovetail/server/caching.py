@@ -5,7 +5,7 @@ the server's. Without a setting, nothing is cached. The default scope is private
 for the whole server does not apply to results that may depend on the caller. A result may depend on
 the caller if there is middleware, if an extension wraps or provides the result, or if the function
 of a resource has a Context parameter. To make such results public, set the scope for the method or
-the resource. A result that depended on a question to the client is never cached.
+the resource. A result is never cached if the client was asked a question during the call.
 https://modelcontextprotocol.io/specification/2026-07-28/server/utilities/caching
 """
 
@@ -32,8 +32,8 @@ class Cache(Struct, frozen=True):
 
     Args:
         ttl: How long a client may keep the result, in seconds (default: 0, which disables caching).
-        scope: "private" (the default) for one user only, or "public" if the result is the same for
-            all users.
+        scope: "private" (the default) if the result is for one user only, or "public" if it is the
+            same for all users.
 
     Raises:
         ConfigError: A value is out of range.

@@ -1,9 +1,10 @@
-"""What a server declares: what is registered at that moment, unless `Server(capabilities=…)` says
-otherwise.
+"""The capabilities that a server declares. The server declares every registered kind, unless
+`Server(capabilities=…)` says otherwise.
 
-A kind is registered if there is any component of it, no matter who may use it: all callers are told
-the same. What is declared does not limit what is served. A component that is registered later is
-served and announced too, although earlier clients were not told that there is such a kind.
+A kind is registered if it has any component when the client connects, no matter who may use the
+component, so all callers are told the same. The declaration does not limit what is served. A
+component that is registered later is also served and announced, although clients that connected
+earlier were not told of its kind.
 """
 
 from collections.abc import Mapping
@@ -16,8 +17,8 @@ from ..protocol.lifecycle import ServerCapabilities
 
 Kind: TypeAlias = Literal["tools", "resources", "prompts", "completions"]
 CapabilityChoices: TypeAlias = Mapping[Kind, bool | Mapping[str, Any]]
-"""Which kinds to declare (True, or exactly these options) or not to declare (False), whatever is
-registered."""
+"""For each kind, whether to declare it (True or False), or the exact options to declare, regardless
+of what is registered."""
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 DEFAULTS = ServerCapabilities.lift(
@@ -32,8 +33,8 @@ DEFAULTS = ServerCapabilities.lift(
 
 
 def resolve_choices(choices: CapabilityChoices | None) -> dict[str, Mapping[str, Any] | None]:
-    """Return what to declare of each chosen kind, or None to declare nothing; raise ConfigError if
-    a choice is not valid."""
+    """Return the options to declare for each chosen kind, or None if the kind is not declared;
+    raise ConfigError if a choice is not valid."""
     resolved: dict[str, Mapping[str, Any] | None] = {}
     for kind, choice in (choices or {}).items():
         if kind not in KINDS:

@@ -1,8 +1,9 @@
 """The call that a handler is answering, and the actions that the handler can take during the call.
 
 Request the context with an annotation: `async def forecast(city: str, ctx: Context)`. The parameter
-may have any name, and the model never sees it. `ctx.info(…)` and `ctx.progress(…)` send immediately
-and may be called from worker threads. Await their result to wait for a client that reads slowly.
+may have any name, and the model never sees it. `ctx.info(…)` and `ctx.progress(…)` send a message
+immediately and may be called from worker threads. Await their result to wait for a client that
+reads slowly.
 
 A handler can ask the user (with a form or a web page), ask the model, and request the roots.
 
@@ -163,7 +164,7 @@ class Declined(Struct, frozen=True):
 
 
 class Cancelled(Struct, frozen=True):
-    """The user closed the form without an answer. This object evaluates to False.
+    """The user closed the form without answering. This object evaluates to False.
 
     Attributes:
         action: Always "cancel".
@@ -193,8 +194,8 @@ def read_answer(
 
 
 class Context(Generic[State]):
-    """The call that a handler is answering: who is calling, and methods to notify and ask the
-    client.
+    """The call that a handler is answering, with details about the caller and methods to notify and
+    ask the client.
 
     To receive the context, annotate a parameter of a tool, resource or prompt function with
     `Context`. `Context[AppState]` names the type that the server's lifespan yields, so that type
@@ -258,7 +259,7 @@ class Context(Generic[State]):
 
     @property
     def state(self) -> State:
-        """The value that the server's lifespan yielded; None without a lifespan."""
+        """The value that the server's lifespan yielded; None if there is no lifespan."""
         return self._call.caller.state  # type: ignore[no-any-return]
 
     @property
@@ -381,7 +382,7 @@ class Context(Generic[State]):
         Args:
             done: The amount of work completed. It should increase with each report.
             total: The total amount of work, if known.
-            message: A description of the current step, for people.
+            message: A description of the current step, as shown to the user.
 
         Returns:
             An awaitable that waits for a client that reads slowly; awaiting it is optional.
@@ -472,17 +473,18 @@ class Context(Generic[State]):
         """Ask the user to fill in a form.
 
         Args:
-            message: The question, for people.
+            message: The question, as shown to the user.
             response_type: The type of the answer: a class with plain fields (a dataclass, a
                 pydantic model, a TypedDict, …), a single plain type such as `bool` or `Literal["a",
                 "b"]`, or a JSON schema as a dict. None asks only for consent.
             key: Identifies the question if the handler is run again (default: derived from the
                 question). A key is needed only if the same question is asked twice.
-            timeout: Seconds to wait for the answer (default: `Limits.ask_time`). After that, the
-                question is cancelled. Progress extends the timeout, up to `Limits.ask_time`. In the
-                stateless era, it has no effect, except in a task.
-            on_progress: Called with each progress update from the client: `.progress`, `.total`,
-                `.message`. It has no effect in the stateless era and in tasks.
+            timeout: How long to wait for the answer, in seconds (default: `Limits.ask_time`). After
+                that, the question is cancelled. Progress extends the timeout, up to
+                `Limits.ask_time`. In the stateless era, the timeout has no effect, except in a
+                task.
+            on_progress: Called with each progress update from the client (`.progress`, `.total` and
+                `.message`). This function is not called in the stateless era or in tasks.
 
         Returns:
             The user's response. The response is true if the user accepted; `.data` is then the
@@ -519,16 +521,17 @@ class Context(Generic[State]):
         finished there. When they have finished, call `elicitation_complete(id)`.
 
         Args:
-            message: The reason to visit the page, for people.
+            message: The reason to visit the page, as shown to the user.
             url: The URL of the page. `bind_url` creates a URL that only this user can use.
             id: Identifies the visit (default: a random id).
             key: Identifies the question if the handler is run again (default: derived from the
                 question).
-            timeout: Seconds to wait for the answer (default: `Limits.ask_time`). After that, the
-                question is cancelled. Progress extends the timeout, up to `Limits.ask_time`. In the
-                stateless era, it has no effect, except in a task.
-            on_progress: Called with each progress update from the client: `.progress`, `.total`,
-                `.message`. It has no effect in the stateless era and in tasks.
+            timeout: How long to wait for the answer, in seconds (default: `Limits.ask_time`). After
+                that, the question is cancelled. Progress extends the timeout, up to
+                `Limits.ask_time`. In the stateless era, the timeout has no effect, except in a
+                task.
+            on_progress: Called with each progress update from the client (`.progress`, `.total` and
+                `.message`). This function is not called in the stateless era or in tasks.
 
         Returns:
             The user's response, which is true if they accepted.
@@ -608,8 +611,7 @@ class Context(Generic[State]):
                 question).
             system_prompt: Instructions for the model. The client may change or omit them.
             max_tokens: The maximum length of the reply, in tokens.
-            model_preferences: The names of models, best first, or a `ModelPreferences` object or
-                dict.
+            model_preferences: Model names, best first, or a `ModelPreferences` object or dict.
             temperature: How random the reply is; its range depends on the model.
             stop_sequences: Strings that end the reply.
             metadata: Settings that are passed on to the model provider unchanged.
@@ -618,11 +620,12 @@ class Context(Generic[State]):
                 not called; the reply's `.tool_uses` lists the calls that the model requests.
             tool_choice: Whether the model may ("auto"), must ("required") or must not ("none") use
                 a tool.
-            timeout: Seconds to wait for the answer (default: `Limits.ask_time`). After that, the
-                question is cancelled. Progress extends the timeout, up to `Limits.ask_time`. In the
-                stateless era, it has no effect, except in a task.
-            on_progress: Called with each progress update from the client: `.progress`, `.total`,
-                `.message`. It has no effect in the stateless era and in tasks.
+            timeout: How long to wait for the answer, in seconds (default: `Limits.ask_time`). After
+                that, the question is cancelled. Progress extends the timeout, up to
+                `Limits.ask_time`. In the stateless era, the timeout has no effect, except in a
+                task.
+            on_progress: Called with each progress update from the client (`.progress`, `.total` and
+                `.message`). This function is not called in the stateless era or in tasks.
 
         Returns:
             The reply, with `.text`, `.content`, `.tool_uses`, `.model` and `.stop_reason`.
@@ -654,17 +657,18 @@ class Context(Generic[State]):
     async def list_roots(
         self, *, timeout: float | None = None, on_progress: "OnProgress | None" = None
     ) -> list[Root]:
-        """Return the directories and files in which the client asks the server to work.
+        """Return the directories and files that the client asks the server to work in.
 
         If the client notifies its servers of changes, the list is cached until the next
         notification.
 
         Args:
-            timeout: Seconds to wait for the answer (default: `Limits.ask_time`). After that, the
-                question is cancelled. Progress extends the timeout, up to `Limits.ask_time`. In the
-                stateless era, it has no effect, except in a task.
-            on_progress: Called with each progress update from the client: `.progress`, `.total`,
-                `.message`. It has no effect in the stateless era and in tasks.
+            timeout: How long to wait for the answer, in seconds (default: `Limits.ask_time`). After
+                that, the question is cancelled. Progress extends the timeout, up to
+                `Limits.ask_time`. In the stateless era, the timeout has no effect, except in a
+                task.
+            on_progress: Called with each progress update from the client (`.progress`, `.total` and
+                `.message`). This function is not called in the stateless era or in tasks.
 
         Raises:
             CannotAsk: The client does not support roots.
@@ -735,8 +739,8 @@ class Context(Generic[State]):
 
     @property
     def input_responses(self) -> Mapping[str, Any]:
-        """The answers to the questions in `InputRequired`, by key, as plain JSON; empty on the
-        first run."""
+        """The answers to the questions in `InputRequired`, as plain JSON values by key; empty on
+        the first run."""
         return {
             key: msgspec.json.decode(answer) for key, answer in self._call.input_responses.items()
         }

@@ -58,11 +58,11 @@ RegisterArguments: TypeAlias = tuple[Callable[..., Any], str, dict[str, Any]]
 """The arguments of `Server.add_resource`: function, URI and options."""
 
 _MAX_SCANNED: Final = 100_000
-"""How many directory entries a listing examines, whether or not it lists them."""
+"""The maximum number of directory entries that a listing examines, whether or not it lists them."""
 _MAX_NAME_CHARS: Final = 4096
 _MAX_DECODINGS: Final = 4
-"""How many times a name is percent-decoded to find harmful characters. A name that still changes
-after that is refused."""
+"""The maximum number of times that a name is percent-decoded to find harmful characters. A name
+that still changes after that is refused."""
 
 
 # --------------------------------------------------------------------------------------------------
@@ -70,7 +70,7 @@ after that is refused."""
 
 
 def read_file(path: Path, uri: str) -> ResourceContents:
-    """Read a file: text if it is UTF-8 without NUL, otherwise bytes. The path is trusted."""
+    """Read a file as text if it is UTF-8 without NUL, otherwise as bytes. The path is trusted."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             raise _missing(uri)
@@ -124,8 +124,8 @@ def _read_bytes(descriptor: int, uri: str, limit: int) -> bytes:
 
 
 def contents_of(data: bytes, uri: str, mime_type: str | None) -> ResourceContents:
-    """Create resource contents from the bytes of a file: text if they are UTF-8 without NUL,
-    otherwise bytes."""
+    """Create resource contents from the bytes of a file, as text if they are UTF-8 without NUL,
+    otherwise as bytes."""
     try:
         text = None if b"\0" in data else data.decode()
     except UnicodeDecodeError:

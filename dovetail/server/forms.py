@@ -1,4 +1,4 @@
-"""Forms that a server uses to ask a user for input in the client's interface, and their answers.
+"""Forms that ask a user for input in the client's interface, and the answers to them.
 
 A form is one flat object. Its fields are text, numbers, booleans, single choices or multiple
 choices; the protocol supports nothing else. `Form.of` creates a form from a type or from a JSON
@@ -126,7 +126,7 @@ _KEYWORDS = {
 the keyword that lists the choices."""
 _COMMON_KEYWORDS = {"type", "title", "description", "default"}
 _ITEMS = {"enum": {"type", "enum"}, "anyOf": {"anyOf"}}
-"""The keywords for list items, by the keyword that lists the choices."""
+"""The keywords that list items may have, for each keyword that can list the choices."""
 _HELP = (
     "a field must be text, a number, a boolean, one of several strings (Literal, Enum), or a list "
     "of such strings"
@@ -399,7 +399,7 @@ def _read_type(source: Any) -> _TypeParts:
 
 
 def _read_named_tuple(base: Any) -> _TypeParts:
-    """Read a named tuple, which is an array in JSON but whose fields have names."""
+    """Read the fields of a named tuple, which is an array in JSON."""
     hints = get_type_hints(base, include_extras=True)
     shapes = {name: Shape.of(hints.get(name, Any)) for name in base._fields}
     defaults = {name: default_schema(default) for name, default in base._field_defaults.items()}
@@ -475,7 +475,7 @@ def _label_choices(schema: Schema, titled: str, hint: Any) -> Schema:
 
 
 def _find_labels(hint: Any) -> Iterator[dict[Any, str]]:
-    """Yield the labels of each Enum in a type that has labels, by value."""
+    """For each Enum with labels in a type, yield its labels by value."""
     base = unwrap(hint)[0]
     if isinstance(base, type) and issubclass(base, Enum):
         labels = {member.value: getattr(member, "label", None) for member in base}

@@ -171,8 +171,8 @@ class Handlers:
 
     @property
     def capabilities(self) -> ServerCapabilities:
-        """What this server declares to a client that connects now: what is registered, unless
-        `Server(capabilities=…)` says otherwise."""
+        """The capabilities that this server declares to a client that connects now: those of all
+        registered kinds, unless `Server(capabilities=…)` says otherwise."""
         declared = {
             kind: self._capability_choices.get(kind, options)
             for kind, options in DEFAULTS.items()
@@ -186,7 +186,7 @@ class Handlers:
         )
 
     def _has(self, kind: str) -> bool:
-        """Return whether anything of a kind is registered, no matter who may use it."""
+        """Return whether anything of this kind is registered, no matter who may use it."""
         if kind == "completions":
             return any(each.completers.sources for each in (*self._prompts, *self._templates))
         return kind == "logging" or any(map(len, self._registries[kind]))
@@ -218,7 +218,8 @@ class Handlers:
         return Form.of(schema).labelled(message)
 
     def observe(self, observer: Observer) -> None:
-        """Add an observer for every call, outside all middleware, and for every refused request."""
+        """Add an observer that sees every call, from outside all middleware, and every refused
+        request."""
         self._observers += (observer,)
         self.answer = compose([observer], self.answer)
 
@@ -230,8 +231,8 @@ class Handlers:
 
     @property
     def ring(self) -> "KeyRing":
-        """The keys that seal tickets: the `keys` option that the server is served with, or the
-        default keys."""
+        """The keys that seal tickets, from the `keys` option of `run` or `asgi`, or the default
+        keys."""
         from ..sealing import key_ring
 
         return key_ring(self._keys)
@@ -416,7 +417,8 @@ class Handlers:
         return await _answer_in_connection(call)
 
     async def _listen(self, call: Call) -> Any:
-        """Remove resources that do not exist. The acknowledgement names the remaining resources."""
+        """Remove nonexistent resources from a request to listen. The acknowledgement names the
+        remaining resources."""
         wanted = call.params.notifications
         uris = wanted.resource_subscriptions or ()
         if 0 < len(uris) <= self.limits.subscriptions:  # more are refused
@@ -426,8 +428,8 @@ class Handlers:
         return await _answer_in_connection(call)
 
     def _can_change(self, uri: str, principal: Principal | None) -> bool:
-        """Return whether a caller can subscribe to a URI: whether it may use a resource there, a
-        template that matches, or a resource below it."""
+        """Return whether a caller can subscribe to a URI. The caller must be able to use a resource
+        at the URI or below it, or a template that matches."""
         resource = self._find(uri)
         if resource is not None:
             return may_use(resource, principal)

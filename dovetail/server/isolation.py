@@ -1,10 +1,10 @@
 """Tools in a child process: `@server.tool(isolate="process")`.
 
-Each call starts a new interpreter (`main`), never a fork. This works the same way on every system,
-regardless of the threads and locks in this process. Starting an interpreter costs about 50 ms and
-the time to import the tool's module. In return, a call can always be stopped, and a crash, leak or
-endless loop affects nothing else. A child process contains faulty code. It is not a sandbox for
-hostile code.
+Each call starts a new interpreter (`main`) and never forks. This works the same way on every
+system, regardless of the threads and locks in this process. Starting an interpreter takes about 50
+ms plus the time to import the tool's module. In return, a call can always be stopped, and a crash,
+leak or endless loop affects nothing else. A child process confines faulty code. It is not a sandbox
+for hostile code.
 
 **Sandbox.** `isolate=["bwrap", …]` starts the child with your own command, which restricts the
 child. The child receives few environment variables. Its answer is not trusted: the answer is JSON,
@@ -28,13 +28,13 @@ parent can import by name is loaded from its file. The parent's `__main__` becom
 `__dovetail_main__`, so the code under `if __name__ == "__main__"` does not run. Any other
 `server.run()` does nothing while DOVETAIL_ISOLATED is set.
 
-**The answer** is a length and a pickle of `(True, result)` or `(False, exception)`. Then the child
-exits immediately, so that no remaining thread or exit hook can delay it.
+**The answer** is a length followed by a pickle of `(True, result)` or `(False, exception)`. Then
+the child exits immediately, so that no remaining thread or exit hook can delay it.
 
 **Time** is counted from the start of the child and does not include the wait for a free thread.
 **Memory** is limited only on Linux, as address space.
 
-Modules that only one of the two processes needs are imported by functions.
+Modules that only one of the two processes needs are imported inside functions.
 """
 
 import io
@@ -67,7 +67,7 @@ MAIN_MODULE = "__dovetail_main__"
 """The name of the parent's `__main__` in the child."""
 ISOLATED_VARIABLE = "DOVETAIL_ISOLATED"
 LENGTH_BYTES = 8
-"""The size in bytes of the length that precedes an answer."""
+"""The size, in bytes, of the length field that precedes an answer."""
 
 SANDBOX_CODE = f"import os; os.environ[{ISOLATED_VARIABLE!r}] = '1'; {BOOT_CODE}"
 """The command for a sandbox, which might not pass on our environment variables."""

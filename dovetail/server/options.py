@@ -1,7 +1,7 @@
-"""The keyword options of `Server`'s methods, for type checkers; `Server` describes them.
+"""Declarations for type checkers of the keyword options that `Server`'s methods accept.
 
-The options are declared in this module and accepted as `**options`. At run time, an unknown option
-raises a ConfigError with a hint.
+The methods accept these options as `**options`, and the docstrings in `Server` describe them. At
+run time, an unknown option raises a ConfigError with a hint.
 """
 
 from collections.abc import Awaitable, Callable, Sequence

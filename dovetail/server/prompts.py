@@ -1,5 +1,5 @@
-"""Prompts, which are templates that a user picks and fills in, and the completion of arguments for
-prompts and resource templates.
+"""Prompts (templates that a user picks and fills in), and the completion of arguments for prompts
+and resource templates.
 
 The arguments of a prompt are strings on the wire and are converted to the types of the function's
 parameters.
@@ -9,8 +9,9 @@ parameter, with the arguments already chosen:
 `def cities(value: str, chosen: dict[str, str]) -> list[str]`. A completer can also be a plain list
 of values; only matching values are sent. In both cases, the best matches come first: values that
 start with the typed text, then values that contain it, then values that contain its letters in
-order. Values from a function that do not match come last. At most 100 values are sent, with the
-total number. A value may also be a dict, `{"value": …, "description": …}`; only the value is sent.
+order. Values from a function that do not match come last. At most 100 values are sent, together
+with the total number of values. A value may also be a dict, `{"value": …, "description": …}`; only
+the value is sent.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -47,8 +48,8 @@ class Completers(Struct, eq=False):
     sources: dict[str, Source] = {}
 
     def add(self, argument: str, source: Source) -> None:
-        """Complete an argument from a function or a list; raise ConfigError if there is no such
-        argument."""
+        """Add a function or a list that completes an argument; raise ConfigError if there is no
+        such argument."""
         if argument not in self.arguments:
             known = ", ".join(self.arguments) or "none"
             raise ConfigError(

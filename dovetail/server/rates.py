@@ -9,9 +9,10 @@ call asks questions and the client sends the call again with the answers, the re
 count.
 
 A bucket is one number: the time at which it is full again. Each request moves that time forward by
-the time it takes to add one token. A request that would move it more than one full bucket ahead is
-refused (the "generic cell rate algorithm"). So there is no timer, and a check is an addition and a
-comparison. The table of callers is bounded; the caller that has been idle longest is removed first.
+the time it takes to add one token. A request is refused if it would move that time more than one
+full bucket ahead (the "generic cell rate algorithm"). So there is no timer, and a check is an
+addition and a comparison. The table of callers is bounded; the caller that has been idle longest is
+removed first.
 """
 
 from collections.abc import Callable, Mapping
@@ -29,8 +30,8 @@ from ..ports import Call, Caller
 from ..protocol.methods import Method
 
 MAX_PAID_ROUNDS = 10_000
-"""How many calls that wait for answers are remembered. If a call has been forgotten, its next
-request counts."""
+"""The maximum number of calls waiting for answers that are remembered. If a call has been
+forgotten, its next request counts."""
 SLACK_SECONDS = 1e-6
 """How early a request may be, to allow for rounding errors when many small times are added."""
 
@@ -69,7 +70,7 @@ class Rate(Struct, frozen=True):
 
 
 class Rates(Struct, frozen=True, kw_only=True):
-    """How many requests each caller may make, by kind. None means no limit. The defaults are high
+    """How many requests of each kind a caller may make. None means no limit. The defaults are high
     enough that ordinary clients do not reach them."""
 
     calls: Rate | None = Rate(200, burst=1000)
@@ -88,7 +89,7 @@ class Rates(Struct, frozen=True, kw_only=True):
     """Log messages to the client. Messages above the limit are dropped, and their number is logged
     later."""
     callers: int = 10_000
-    """How many callers are remembered."""
+    """The maximum number of callers that are remembered."""
     local: bool = True
     """Whether the limits also apply on this machine: to stdio, to in-memory connections, and to
     unauthenticated callers from a loopback address. All local callers count as one caller."""
@@ -200,8 +201,8 @@ class RateLimiter:
                 self._paid_rounds[_round_digest(key, state)] = True
 
     def log(self, call: Call) -> int | None:
-        """Count a log message. Return how many messages have been dropped since the last sent
-        message, or None if this message must be dropped."""
+        """Count a log message. Return how many messages were dropped since the last message that
+        was sent, or None if this message must be dropped."""
         key, rules = self._key(call), self._rules["logs"]
         if key is None or not rules:
             return 0
@@ -239,7 +240,7 @@ def _take_tokens(
     buckets: _Buckets, rules: tuple[_Rule, ...], now: float
 ) -> tuple[_Rule, float] | None:
     """Take a token from the bucket of each rule. If a bucket is empty, take no tokens, and return
-    its rule and the seconds until it has a token."""
+    its rule and the time until it has a token, in seconds."""
     full_at, after = buckets.full_at, {}
     for rule in rules:
         at = full_at.get(rule.name, now)

@@ -34,7 +34,7 @@ from ..ports import Call, Principal
 
 Item = TypeVar("Item")
 OnChange = Callable[[dict[str, Any], dict[str, Any]], None]
-"""Called after each change with the added and removed components, by name."""
+"""A function that is called after each change with the added and removed components, by name."""
 
 MAX_VIEWS = 100
 """The maximum number of cached views of a snapshot, with one view per set of scopes."""
@@ -64,7 +64,7 @@ class Registry(Generic[Item]):
         self._lock = threading.Lock()
         self.snapshot: Snapshot[Item] = Snapshot({})
         self.was_used = False
-        """Whether it has ever had a component."""
+        """Whether this registry has ever had a component."""
 
     def __iter__(self) -> Iterator[Item]:
         return iter(self.snapshot.items.values())
@@ -103,8 +103,8 @@ class Registry(Generic[Item]):
 
 
 def _is_interactive() -> bool:
-    """Return whether a person may redefine components, because this is a Python prompt, IPython or
-    a notebook."""
+    """Return whether this is a Python prompt, IPython or a notebook, where a person may redefine
+    components."""
     if hasattr(sys, "ps1"):
         return True
     ipython = sys.modules.get("IPython")

@@ -158,8 +158,8 @@ def is_parent(uri: str, template: str) -> bool:
 def bind_variables(
     resource: RegisteredResource, values: dict[str, Any], uri: str, context: Context
 ) -> tuple[Any, Any]:
-    """Return the positional and keyword arguments for the function. If a variable has the wrong
-    type, there is no such resource."""
+    """Return the positional and keyword arguments for the function. Raise NotFound if a variable
+    has the wrong type."""
     try:
         return resource.signature.bind_values(values, context)
     except InvalidParams as error:

@@ -105,9 +105,9 @@ class Server(Handlers):
     You can add and remove components at any time, from any thread; clients are notified.
 
     Args:
-        name: The name of the server, for programs.
+        name: The name by which programs identify the server.
         version: The version of the server (default: "0.0.0").
-        title: The name of the server, for people.
+        title: The name of the server, as shown to people.
         description: The purpose of the server.
         website_url: A page about the server.
         icons: Icons for the server that a client may show.
@@ -128,11 +128,11 @@ class Server(Handlers):
         mask_errors: Whether to hide the text of unexpected exceptions from clients. The text of
             `ToolError` is always sent.
         redact: A function that is applied to all outgoing text, such as `redact_secrets`.
-        capabilities: Which of "tools", "resources", "prompts" and "completions" to declare: True
-            declares a kind although nothing of it is registered yet, False does not declare it
-            although something is, and a dict declares it with exactly these options, such as
-            `{"listChanged": True}` (default: each kind is declared if anything of it is registered
-            when a client connects). It changes only what clients are told.
+        capabilities: Whether to declare "tools", "resources", "prompts" and "completions" (default:
+            each kind is declared if anything of this kind is registered when a client connects).
+            True declares a kind even if it has no components yet, False omits it even if it has
+            some, and a dict declares it with exactly these options, such as `{"listChanged":
+            True}`. This parameter changes only what clients are told.
         experimental: Experimental capabilities to declare.
         extensions: The protocol extensions to offer.
         tasks: Where tasks are stored: the path of an SQLite file, a store, or `TaskSettings`
@@ -257,7 +257,7 @@ class Server(Handlers):
                 receives the arguments unchanged.
             output_schema: A JSON schema for results that replaces the generated schema. Results are
                 validated against it.
-            timeout: The number of seconds after which the call fails (default: no limit).
+            timeout: The time after which the call fails, in seconds (default: no limit).
             isolate: "process" runs each call in a child process, which can be killed. A list is the
                 command of a sandbox, such as `["bwrap", …]`, that starts the child process.
             scopes: The scopes that a caller's token needs. Other callers do not see the tool.
@@ -769,7 +769,7 @@ class Server(Handlers):
 
     def add_extension(self, extension: Extension) -> None:
         """Offer another protocol extension. Clients in the handshake era that are already connected
-        do not see it.
+        do not see the extension.
 
         Args:
             extension: The extension.
@@ -892,29 +892,29 @@ class Server(Handlers):
             websocket: Whether, or at which path, to serve WebSocket (True: "/ws").
             health: The path of the health check (default: "/health"; None disables it).
             metrics: The path of the Prometheus metrics (default: None, metrics are not served).
-            metrics_auth: Who may read the metrics if the server has `auth=`: callers with this
-                scope, or anyone if False.
+            metrics_auth: The scope that a caller needs to read the metrics if the server has
+                `auth=`; False lets anyone read them.
             hosts: Host names that requests may be sent to, besides the bound address and localhost;
                 "*" allows any host.
             origins: Origins of web pages that may call the server (CORS); "*" allows any origin.
             public_url: The URL at which clients reach the server. Its host and origin are allowed.
             trusted_proxies: Addresses and networks of proxies whose `Forwarded` or
-                `X-Forwarded-For` header contains the client's address, for rate limits, audit
-                records and logins (default: none).
+                `X-Forwarded-For` header contains the client's address (default: none). This address
+                is used for rate limits, audit records and logins.
             sessions: Whether clients in the handshake era receive a session (default: True).
                 Without a session, they have neither GET streams nor resumption.
             json_only: Whether to answer every POST with a single JSON body. Notifications during a
                 call are then dropped.
-            long_polling: How many seconds a GET request that accepts only JSON waits for messages
-                (default: None, long polling is disabled).
+            long_polling: How long a GET request that accepts only JSON waits for messages, in
+                seconds (default: None, long polling is disabled).
             keys: Secrets that seal session ids and tickets, newest first (default: the environment
                 variable DOVETAIL_KEYS, or otherwise random keys for this process and its workers).
             events: A function that creates the store for event streams (default: a bounded store in
                 memory).
             bus: A function that connects the processes of one server (`run(workers=…)` provides
                 one).
-            routes: An ASGI application that answers at all other paths. This application receives
-                no lifespan events.
+            routes: An ASGI application that handles requests for all other paths. This application
+                receives no lifespan events.
 
         Raises:
             ConfigError: An option is unknown or not valid.
@@ -926,8 +926,8 @@ class Server(Handlers):
         return App(self, self.lifespan, ServeOptions.create(path=path, **options))
 
     async def handle(self, request: HttpRequest, **options: Unpack[HandleOptions]) -> HttpResponse:
-        """Answer one HTTP request and leave nothing running, for serverless functions. The response
-        is a single JSON body.
+        """Answer one HTTP request and leave nothing running, as serverless functions require. The
+        response is a single JSON body.
 
         Args:
             request: The request.

@@ -6,8 +6,8 @@ raw arguments in one pass, and `bind` returns the `args` and `kwargs` for the fu
 with pydantic types stay raw in that pass and are decoded later.
 
 If decoding fails, each argument is converted separately, so that the error lists all problems in
-words that a model can act on. Mistakes that models are known to make are repaired if the meaning is
-clear: `"[1, 2]"` for a list, `"3"` or 3.0 for an integer, at every depth, but never where a string
+words that a model can act on. Mistakes that models are known to make are repaired at every depth if
+the meaning is clear (`"[1, 2]"` for a list, `"3"` or 3.0 for an integer), but never where a string
 is accepted.
 """
 
@@ -154,7 +154,7 @@ class Signature:
 
     def bind(self, raw: bytes | Raw, context: object | None = None) -> Bound:
         """Convert JSON arguments to the function's positional and keyword arguments. Raise
-        InvalidParams, which lists all problems, if they do not fit."""
+        InvalidParams, which lists all problems, if the arguments do not fit."""
         try:
             values = _astuple(self._decode(raw))
             if self._undecoded:

@@ -68,7 +68,7 @@ CONTENT = (
 )
 ANY_SHAPE = Shape(Any)
 _UNSPECIFIC = (Any, None, type(None), list, tuple, list[Any])
-"""Return annotations that do not describe the result, or do not say whether it has content."""
+"""The return annotations that do not describe the result or do not say whether it has content."""
 _decode_json = msgspec.json.Decoder().decode
 
 Bind = Callable[[Any, Any], tuple[tuple[Any, ...], dict[str, Any]]]
@@ -426,7 +426,7 @@ def _validating(name: str, make: MakeResult, validator: "Validator") -> MakeResu
 
 
 def make_any_result(value: Any) -> ToolResult:
-    """Create a result from a value, without an output schema."""
+    """Create a result from a value that has no output schema."""
     if isinstance(value, ToolResult):
         return value
     if value is None:

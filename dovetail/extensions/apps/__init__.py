@@ -1,5 +1,5 @@
-"""MCP Apps (`io.modelcontextprotocol/ui`): views that a server provides and a host shows with the
-results of its tools.
+"""MCP Apps (`io.modelcontextprotocol/ui`): views that a server provides and a host shows with tool
+results.
 
 A server adds views with `@server.app(…)` and `@server.tool(ui=…)`. This module is for hosts
 (docs/guides/apps.md).

@@ -4,10 +4,11 @@
     reply = await bridge.handle(message)        # from the view's window; post the reply
     result = await bridge.call({"city": "Oslo"})   # also notifies the view
 
-A view runs code written by the server's author. A view may call that server's tools for apps, and
-read its resources. The host grants everything else by passing functions to `ViewHost`. `handle`
-never raises, whatever a view sends, and nothing is sent to a view before it reports that it is
-ready. The policy of each view, and every request it makes, is logged to `dovetail.extensions`.
+A view runs code written by the server's author. A view may read that server's resources, and call
+the tools that the server offers to apps. The host grants everything else by passing functions to
+`ViewHost`. `handle` never raises, whatever a view sends, and nothing is sent to a view before it
+reports that it is ready. Each view's policy and all its requests are logged to
+`dovetail.extensions`.
 https://github.com/modelcontextprotocol/ext-apps/blob/main/specification/2026-01-26/apps.mdx#communication-protocol
 """
 
@@ -46,8 +47,8 @@ Mode = Literal["inline", "fullscreen", "pip"]
 DENIED = -32000
 """The error code for requests that the host or its user denies."""
 MAX_IN_FLIGHT = 64
-"""How many messages from one view are handled at the same time. Further requests are refused, and
-further notifications are dropped."""
+"""The maximum number of messages from one view that are handled at the same time. Further requests
+are refused, and further notifications are dropped."""
 MAX_PIXELS = 100_000
 """The largest width and height that a view may request."""
 TEARDOWN_ID = 1
@@ -55,7 +56,7 @@ TEARDOWN_ID = 1
 
 
 class ViewHost(Struct, frozen=True, kw_only=True, eq=False):
-    """The features that a host offers to its views, as functions that may be async.
+    """The features that a host offers to its views. Each is a function, which may be async.
 
     A view cannot use a feature that has no function. A function that decides about a request
     returns whether it granted the request.
@@ -69,8 +70,8 @@ class ViewHost(Struct, frozen=True, kw_only=True, eq=False):
     """The initial `hostContext` of a view, in wire form: `theme`, `locale`,
     `containerDimensions`, …"""
     on_call: Callable[[Tool, Json], Any] | None = None
-    """Returns whether a view may call this tool with these arguments (default: all calls that the
-    tool's visibility allows)."""
+    """Returns whether a view may call this tool with these arguments (default: yes, if the tool's
+    visibility allows the call)."""
     on_link: Callable[[str], Any] | None = None
     """Opens a URL if the user agrees, and returns whether the URL was opened."""
     on_message: Callable[[str, Any], Any] | None = None
@@ -79,8 +80,8 @@ class ViewHost(Struct, frozen=True, kw_only=True, eq=False):
     on_model_context: Callable[[Json], Any] | None = None
     """Replaces the view state that the model sees, and returns whether the state was stored."""
     on_display_mode: Callable[[Mode], Any] | None = None
-    """Shows the view inline, fullscreen or as picture-in-picture, and returns the new mode if it
-    has changed."""
+    """Shows the view inline, in fullscreen or as picture-in-picture, and returns the new mode if
+    the mode changed."""
     on_size: Callable[[float | None, float | None], Any] | None = None
     """Called with the width and height that the view requests, in pixels."""
     on_log: Callable[[Json], Any] | None = None
@@ -121,8 +122,8 @@ class Bridge:
 
     Args:
         client: The `Client` that is connected to the view's server.
-        view: The view, from `client.read_app`.
-        send: Posts a message to the view's window.
+        view: The view, as returned by `client.read_app`.
+        send: A function that posts a message to the view's window.
         host: The features that the host offers to the view.
     """
 
@@ -142,7 +143,7 @@ class Bridge:
         """Messages for a view that is not ready yet."""
         self._in_flight = 0
         self._torn_down: asyncio.Event | None = None
-        """Set when the view has answered `ui/resource-teardown`."""
+        """Set when the view answers `ui/resource-teardown`."""
         log.info(
             "Showing %r with policy %r and permissions %r",
             view.uri,
@@ -387,7 +388,7 @@ class Bridge:
         """Notify the view that the tool call has no result.
 
         Args:
-            reason: The reason, in words.
+            reason: The reason, as plain text.
         """
         self._notify_once("tool-cancelled", {"reason": reason}, after=["tool-input"])
 
@@ -395,7 +396,7 @@ class Bridge:
         """Change the host context, and notify the view.
 
         Args:
-            changes: The changed fields, with their names on the wire, such as `theme`.
+            changes: The changed fields, under their wire names, such as `theme`.
 
         Raises:
             ConfigError: The view cannot be shown in that `displayMode`.
@@ -414,7 +415,7 @@ class Bridge:
         """Notify the view that it will be removed, and wait until it is ready to be removed.
 
         Args:
-            reason: The reason, in words.
+            reason: The reason, as plain text.
             timeout: How long to wait, in seconds.
         """
         if not self._ready:
@@ -474,7 +475,7 @@ def _decoded(raw: Raw | bytes, type_: Any, method: str) -> Any:
 
 
 def _wire(value: Any) -> Json:
-    """Return a value as JSON that can be posted to a window."""
+    """Convert a value to JSON that can be posted to a window."""
     return msgspec.json.decode(messages.encode(value), type=Json)
 
 

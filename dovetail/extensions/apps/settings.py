@@ -1,14 +1,13 @@
-"""The settings of apps and their tools in `_meta.ui`, and the extension of a server that has apps.
+"""The `_meta.ui` settings of apps and their tools, and the extension for a server that has apps.
 
-An app is a resource with its settings in `_meta.ui`: the origins and permissions that its view
-needs. Tools refer to the app, and declare who may call them. On the server, invalid settings raise
-ConfigError immediately. A host receives the settings from a server that it might not trust. A
-string that is not exactly an origin could end one directive of a policy and begin another, so the
-host drops it.
+An app is a resource whose `_meta.ui` lists the origins and permissions that its view needs. Tools
+refer to the app, and declare who may call them. On the server, invalid settings raise ConfigError
+immediately. A host receives the settings from a server that it might not trust. A string that is
+not exactly an origin could end one directive of a policy and begin another, so the host drops it.
 
 A client that does not show apps of this type sees neither the views nor the tools that are only for
 views. Such a client sees all other tools as plain tools. A tool with a view always returns text for
-the model. If its author provides no text, the text is generated from the data.
+the model. If the tool's author provides no text, the text is generated from the data.
 https://github.com/modelcontextprotocol/ext-apps/blob/main/specification/2026-01-26/apps.mdx#ui-resource-format
 """
 
@@ -69,7 +68,8 @@ _WIRE = dict(zip(Csp.__struct_fields__, Csp.__struct_encode_fields__, strict=Tru
 
 
 def is_origin(text: Any, field: str) -> bool:
-    """Return whether this is a valid origin in `Csp`: `https://…`, or `wss://…` for connections."""
+    """Return whether this is a valid origin for `Csp`: `https://…`, or `wss://…` for
+    connections."""
     found = _ORIGIN.fullmatch(text) if isinstance(text, str) else None
     return found is not None and (field == "connect_domains" or found[1].lower() == "https")
 
@@ -176,10 +176,11 @@ def get_view_uri(tool: Tool) -> str | None:
 
 
 def visible(tool: Tool, audience: str) -> bool:
-    """Return whether a tool is for this audience. A host must not show other tools to a model.
+    """Return whether a tool is for this audience. A host must show a model only the tools that are
+    for models.
 
     Args:
-        tool: A tool as the server lists it.
+        tool: The tool, as listed by the server.
         audience: "model", or "app" for a view of the same server.
     """
     return audience in _audiences(tool.meta)

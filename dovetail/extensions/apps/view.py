@@ -1,5 +1,5 @@
 """Views that a host shows: the document of an app, and browser policies that grant only the access
-that it requested.
+that the app requested.
 
     view = await client.read_app("forecast")
     view.html, view.content_security_policy, view.sandbox, view.allow
@@ -25,7 +25,7 @@ from ...protocol.tools import Tool
 from .settings import ID, MIME_TYPE, PERMISSIONS, SCHEME, Csp, get_ui, get_view_uri, parse_csp
 
 APPS = Extension(id=ID, settings={"mimeTypes": [MIME_TYPE]})
-"""The extension of a client that shows apps: `Client(target, extensions=[APPS])`."""
+"""The extension for a client that shows apps: `Client(target, extensions=[APPS])`."""
 # In a frame without `allow-same-origin` a document has no origin: no storage, no cookies, no access
 # to another frame. Scripts may use forms; the policy keeps them from being submitted.
 SANDBOX = "allow-scripts allow-forms"
@@ -62,7 +62,7 @@ class View(Struct, frozen=True, kw_only=True):
     html: str
     """The document."""
     tool: Tool | None = None
-    """The tool that the view belongs to; None if it was read by its URI."""
+    """The tool that the view belongs to; None if the view was read by its URI."""
     csp: Csp = Csp()
     """The origins that the view requests access to."""
     permissions: tuple[str, ...] = ()
@@ -103,7 +103,8 @@ class View(Struct, frozen=True, kw_only=True):
         return "; ".join(PERMISSIONS[name] for name in self.permissions)
 
     def proxy(self, host: str) -> HttpResponse:
-        """Return the page of the outer frame, to be served from an origin other than the host's.
+        """Return the page of the outer frame, which must be served from an origin other than the
+        host's.
 
         Args:
             host: The origin of the host's page.
@@ -175,7 +176,7 @@ async def _find_tool(client: Any, name: str) -> Tool:
 
 
 def _make_view(uri: str, html: str, tool: Tool | None, ui: dict[str, Any]) -> View:
-    """Return a view with its valid settings."""
+    """Return a view with only its valid settings."""
     requested, domain, border = ui.get("permissions"), ui.get("domain"), ui.get("prefersBorder")
     return View(
         uri=uri,

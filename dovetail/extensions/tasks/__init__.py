@@ -4,9 +4,10 @@
     server = Server("shop", tasks=SqliteStore("tasks.db"))
 
 `settings.py` holds the options for server authors, `api.py` answers requests, and `manager.py` runs
-tasks (`running_task.py` represents one of them). `store.py` and `sqlite.py` store task records, and
-`wire.py` turns calls into records and records into messages. To write a store, implement
-`TaskStore`; to plug in a queue, see `Engine`. Each module is imported when it is first used.
+tasks (`running_task.py` defines the class for a running task). `store.py` and `sqlite.py` store
+task records, and `wire.py` turns calls into records and records into messages. To write a store,
+implement `TaskStore`; to plug in a queue, see `Engine`. Each module is imported when it is first
+used.
 """
 
 from typing import TYPE_CHECKING

@@ -1,19 +1,19 @@
-"""The server side of tasks, in both forms: the extension and its request handlers.
+"""The server side of tasks: the extension and the request handlers for both forms.
 
 A call to a tool that may run as a task (`TaskSupport`) becomes a task if the caller supports tasks.
 The extension form is used if the caller declared the extension, and the core form if the call
 itself asks for a task. The record is stored before the call is answered with the task. Then the
 tool's function runs as usual, with the same context (`RunningTask`). In the extension form, a tool
-that detaches itself runs as a plain call, with all its features, until it detaches. Its previous
-answers and `ctx.once` results are transferred to the task. In the core form, a caller that asks for
-a task always receives a task.
+that detaches itself has all the features of a plain call until it detaches. Its previous answers
+and `ctx.once` results are transferred to the task. In the core form, a caller that asks for a task
+always receives a task.
 
-A task belongs to the principal that started it, and is invisible to all others. If callers are
-anonymous, a task is protected only by its id, which cannot be guessed. Tasks are listed only for
-callers that can be told apart, by principal or by session. So `tasks/get` may find a task from
-another session that `tasks/list` does not show. This behaviour deliberately departs from a MUST in
-the specification of the core form. If the id were not enough, nobody could return to a task after a
-restart, because its session no longer exists.
+A task belongs to the principal that started it, and is invisible to all other principals. If
+callers are anonymous, a task is protected only by its id, which cannot be guessed. Tasks are listed
+only for callers that can be told apart, by principal or by session. So `tasks/get` may find a task
+from another session that `tasks/list` does not show. This behaviour deliberately departs from a
+MUST in the specification of the core form. If the id were not enough, nobody could return to a task
+after a restart, because its session no longer exists.
 
 After a crash, the next process to start takes over the tasks that were running. A resumable task
 runs again from the beginning, with its answers and `ctx.once` results. Any other task fails.
@@ -239,8 +239,8 @@ class ServerTasks:
     # the core form: the result, and the questions before it
 
     async def result(self, call: Call) -> Any:
-        """Answer `tasks/result`: wait until the task finishes, ask the client its questions in the
-        meantime, and return its outcome."""
+        """Answer `tasks/result`: wait until the task finishes, ask the client the task's questions
+        in the meantime, and return the outcome."""
         record = await self._own_task(call)
         loop = asyncio.get_running_loop()
         task = self.manager.running.get(record.id)
@@ -271,7 +271,7 @@ class ServerTasks:
         return get_outcome(record, call.revision)
 
     async def _ask(self, call: Call, record: TaskRecord, key: str) -> None:
-        """Send a task's question to the client that waits for the result."""
+        """Send a task's question to the client that is waiting for the result."""
         name, raw = record.questions[key]
         params = decode(raw, QUESTIONS[name].params)
         params.meta = {**(params.meta or {}), RELATED_TASK: {"taskId": record.id}}

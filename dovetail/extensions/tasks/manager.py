@@ -60,7 +60,7 @@ from .wire import (
 log = logging.getLogger("dovetail.tasks")
 
 SAVE_RETRY_SECONDS = (0.1, 1.0, 10.0, 30.0)
-"""The pauses between attempts to store the final state of a task; the last pause repeats."""
+"""The pauses between attempts to store the final state of a task; the last pause is repeated."""
 SWEEP_SECONDS = 60.0
 """The interval at which expired tasks are deleted and orphaned tasks are resumed."""
 MAILBOX_SECONDS = 0.25
@@ -78,11 +78,12 @@ class TaskManager:
     Args:
         service: The server.
         settings: Where tasks are stored and how they are scheduled.
-        support_of: Returns the task support of a tool; None if there is no such tool.
-        handler: Runs the tool of a task whose original call no longer exists.
-        notify: Sends a notification to the subscribed clients.
-        stop_with_lifespan: Whether tasks stop with the server's lifespan, because tools may rely on
-            it.
+        support_of: A function that returns the task support of a tool, or None if there is no such
+            tool.
+        handler: The handler that runs the tool of a task whose original call no longer exists.
+        notify: A function that sends a notification to the subscribed clients.
+        stop_with_lifespan: Whether tasks stop when the server's lifespan ends, because tools may
+            rely on it.
     """
 
     def __init__(
@@ -105,7 +106,7 @@ class TaskManager:
         reset_when_forked.add(self)
 
     def reset_after_fork(self) -> None:
-        """Start without tasks: the parent's tasks run in the parent."""
+        """Start with no tasks, because the parent's tasks run in the parent."""
         self.running: dict[str, RunningTask] = {}
         """The tasks that this process runs, by id."""
         self._listened_ids: dict[object, frozenset[str]] = {}
@@ -113,7 +114,7 @@ class TaskManager:
         self.asking: set[tuple[str, str]] = set()
         """The questions that a client is being asked in the core form, by task and key."""
         self._lifespans: dict[asyncio.AbstractEventLoop, int] = {}
-        """How many lifespans are open, by loop."""
+        """The number of open lifespans, by loop."""
         self._states: dict[asyncio.AbstractEventLoop, Any] = {}
         """The value of the lifespan, by loop."""
         self._mailbox = Mailbox(self)
@@ -143,7 +144,8 @@ class TaskManager:
         handler: CallHandler,
         asyncio_task: "asyncio.Task[Any]",
     ) -> RunningTask:
-        """Turn a call into a task while its tool runs, with its answers and `ctx.once` results."""
+        """Turn a call into a task while its tool runs, and keep its answers and `ctx.once`
+        results."""
         record = record_from_call(call, support.resumable, self.limits)
         record.answers = dict(call.run.answers) if call.run is not None else {}
         record.once_results = {
@@ -272,7 +274,7 @@ class TaskManager:
     async def _save_end(
         self, task: RunningTask, record: TaskRecord, retry_on: type[Exception] = Overloaded
     ) -> None:
-        """Store the final state of a task, and retry until it succeeds."""
+        """Store the final state of a task. Try again until this succeeds."""
         for pause in chain(SAVE_RETRY_SECONDS, repeat(SAVE_RETRY_SECONDS[-1])):
             try:
                 await self.save(task, record)
@@ -345,7 +347,7 @@ class TaskManager:
         return None if task is None or task.loop.is_closed() else task
 
     async def wait_for_change(self, id: str, seconds: float) -> None:
-        """Wait until a task changes or, if it runs in another process, for `seconds`."""
+        """Wait until a task changes. If the task runs in another process, wait for `seconds`."""
         task = self.running.get(id)
         if task is None or task.loop is not asyncio.get_running_loop():
             await asyncio.sleep(seconds)
@@ -398,7 +400,7 @@ class TaskManager:
 
     @property
     def busy(self) -> bool:
-        """Whether a task is running in this process or may start."""
+        """Whether a task is running, or may start, in this process."""
         loops = (*self._lifespans, *(task.loop for task in list(self.running.values())))
         return not all(loop.is_closed() for loop in loops)
 
@@ -476,8 +478,8 @@ class TaskManager:
                 log.exception("The orphaned task %s could not be resumed", describe(record))
 
     def _can_run(self, record: TaskRecord) -> bool:
-        """Return whether to take over an orphan. A resumable task is left for a server that has its
-        tool."""
+        """Return whether to take over an orphaned task. A resumable task is left for a server that
+        has its tool."""
         return not record.resumable or self.support_of(record.tool) not in (None, FORBIDDEN)
 
     async def _resume(self, record: TaskRecord, state: Any) -> None:
@@ -532,8 +534,8 @@ class Mailbox:
         """The loops that check for messages."""
 
     async def send(self, record: TaskRecord, message: TaskMessage) -> None:
-        """Send the relevant part of a message; raise InvalidParams if an answer does not fit its
-        question."""
+        """Send a message, without the parts about questions that were not asked; raise
+        InvalidParams if an answer does not fit its question."""
         limit = self._manager.limits.journal
         answers = fitting_answers(record, message.answers, self._manager.service.make_form)
         if (size := sum(map(len, answers.values()))) > limit:
@@ -549,7 +551,7 @@ class Mailbox:
             await self._store.send_message(replace(message, answers=answers, refused=refused))
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Check for messages for as long as a task runs in this loop."""
+        """Check for messages as long as a task runs in this loop."""
         if self._store.shared and loop not in self._polled:
             self._polled.add(loop)
             background.start(self._poll(loop))

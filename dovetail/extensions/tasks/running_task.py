@@ -57,11 +57,11 @@ class RunningTask:
 
     asyncio_task: asyncio.Task[Any] | None = None
     detached_call: Call | None = None
-    """The plain call that the task began as, if it detached."""
+    """The plain call that became this task, if its tool detached."""
     result_call: Call | None = None
     """The `tasks/result` request that is waiting for the task, in the core form."""
     once_running = 0
-    """How many `ctx.once` functions are running."""
+    """The number of `ctx.once` functions that are running."""
     expiry_timer: asyncio.TimerHandle | None = None
     _change: asyncio.Future[None] | None = None
     _save_timer: asyncio.TimerHandle | None = None

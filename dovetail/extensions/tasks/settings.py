@@ -14,13 +14,14 @@ if TYPE_CHECKING:
     from .store import TaskStore
 
 Perform: TypeAlias = Callable[[str], Coroutine[Any, Any, None]]
-"""Runs the task with this id to completion: `server.tasks.perform`."""
+"""The function that runs the task with this id to completion (`server.tasks.perform`)."""
 Engine: TypeAlias = Callable[[str, Perform], None]
-"""Schedules a task. Use an engine to plug in a distributed queue.
+"""A function that schedules a task. Use an engine to plug in a distributed queue.
 
 An engine is called with the id of a stored task, and with the function that runs it. To distribute
 work across machines, put the id into a queue. Any process that has the same tools and the same
-store can then call `await server.tasks.perform(id)`. If the tools need a lifespan, it must be open.
+store can then call `await server.tasks.perform(id)`. If the tools need a lifespan, the lifespan
+must be open.
 
 The task waits until a process performs it. Clients can check and cancel a waiting task as usual,
 and the engine must not lose its id. The process that performs a task claims it first, so an id may

@@ -2,9 +2,9 @@
 
 The file is an SQLite database with a write-ahead log. A read takes about ten microseconds and never
 waits for a writer, and a write of a few KiB hardly ever waits for the disk. So the event loop does
-both directly. Slow work is done in a thread: a large result, a write while another process writes,
-and the deletion of expired tasks. Deletion runs in batches, so that other writers do not wait long.
-A commit survives a crash of the process; the last commits before a power cut may be lost
+both directly. Slow work is done in a thread: writing a large result, writing while another process
+writes, and deleting expired tasks. Deletion runs in batches, so that other writers do not wait
+long. A commit survives a crash of the process; the last commits before a power cut may be lost
 (`synchronous=NORMAL`).
 
 A process that runs tasks holds a lock on its own file next to the database. If another process can
@@ -53,16 +53,16 @@ from .store import (
 log = logging.getLogger("dovetail.tasks")
 
 LARGE_BYTES = 64 * KIB
-"""Larger records are written in a thread."""
+"""Records above this size are written in a thread."""
 BUSY_SECONDS = 2.0
-"""How long a write waits for a write by another process."""
+"""How long a write waits for another process to finish writing."""
 BATCH_SIZE = 250
-"""How many expired tasks, or free pages, are removed in one batch."""
+"""The maximum number of expired tasks, and of free pages, that are removed in one batch."""
 PAGE_BYTES = 4096
 MAX_NAME_ATTEMPTS = 10
 
 SCHEMA_VERSION = int.from_bytes(b"tsk1", "big")
-"""Marks a file that already has the schema, because creating the schema requires a lock."""
+"""Marks a file that already has the schema. Creating the schema again would require a lock."""
 # Existing files have these names: `letters` are task messages, a `payer` is a quota key.
 SCHEMA = f"""
 PRAGMA page_size = {PAGE_BYTES};
@@ -135,7 +135,8 @@ DELETE_FINISHED = (
     "(SELECT number FROM tasks WHERE owner = '' AND over ORDER BY number LIMIT ?)"
 )
 FINISHED_BATCH_SIZE = 10
-"""How many finished tasks of anonymous callers are deleted together if the file is full."""
+"""The number of finished tasks of anonymous callers that are deleted together if the file is
+full."""
 
 T = TypeVar("T")
 _decode_message = msgspec.msgpack.Decoder(TaskMessage).decode
@@ -165,10 +166,10 @@ class SqliteStore(TaskStore):
         self._reader: sqlite3.Connection | None = None
         self._writer: sqlite3.Connection | None = None
         self._runner, self._lock_fd = "", -1
-        """The name of this process in the database until the store is closed, and its lock."""
+        """The name of this process in the database, and its lock, until the store is closed."""
         self._was_open, self._is_broken = False, False
-        """Whether the file has been opened since the last `close`, and whether an unusable file has
-        been logged."""
+        """Whether the file has been opened since the last `close`, and whether an error has been
+        logged because the file is unusable."""
         self._unreadable: set[str] = set()
         """The rows that have already been logged as unreadable."""
         close_before_fork(self)
@@ -398,7 +399,8 @@ class SqliteStore(TaskStore):
         return self._execute(DELETE_FINISHED, FINISHED_BATCH_SIZE).rowcount
 
     def _delete_batch(self) -> bool:
-        """Delete a batch of tasks and free pages; return whether there are more."""
+        """Delete a batch of expired tasks and a batch of free pages; return whether there are
+        more."""
         deleted, free = self._delete_expired_tasks(), self._free_pages()
         # It returns a row for each page.
         self._execute(f"PRAGMA incremental_vacuum({BATCH_SIZE})").fetchall()
@@ -408,7 +410,7 @@ class SqliteStore(TaskStore):
         return int(self._execute("PRAGMA freelist_count").fetchone()[0])
 
     def _claim(self, id: str, runner: str) -> TaskRecord | None:
-        """Take over a task from this runner; an empty runner means a released task."""
+        """Take over a task from this runner; an empty name means that the task was released."""
         now = time.time()
         if not self._execute(CLAIM, self._runner, id, runner, now).rowcount:
             return None
@@ -503,7 +505,8 @@ class SqliteStore(TaskStore):
 
 
 def _lock_file(path: str, *, create: bool = True) -> int | None:
-    """Open and lock a file until it is closed or the process ends; None if it is already locked."""
+    """Open a file and lock it until it is closed or the process ends; return None if it is already
+    locked."""
     try:
         fd = os.open(path, os.O_RDWR | (os.O_CREAT if create else 0), 0o600)
     except FileNotFoundError:

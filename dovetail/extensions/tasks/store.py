@@ -123,7 +123,8 @@ class TaskMessage(Struct, omit_defaults=True):
 
 
 CanRun: TypeAlias = Callable[[TaskRecord], bool]
-"""Returns whether this process can continue a task; may be called from any thread."""
+"""A function that returns whether this process can continue a task. It may be called from any
+thread."""
 
 
 def can_run_all(record: TaskRecord) -> bool:
@@ -196,7 +197,8 @@ class TaskStore(Protocol):
         Args:
             include_own: Whether to include the tasks of this process. The caller ignores those that
                 are still running.
-            can_run: Decides which tasks to claim; the others are left for another process.
+            can_run: A function that decides which tasks to claim; the others are left for another
+                process.
         """
 
     async def send_message(self, message: TaskMessage) -> None:
@@ -249,11 +251,11 @@ def quota_key(record: TaskRecord) -> str:
 
 
 class TaskStoreBroken(InternalError):
-    """A store that can no longer be used. The store has logged the reason."""
+    """The store can no longer be used. It has logged the reason."""
 
 
 class TaskStoreFull(Overloaded):
-    """A store that holds the maximum number of tasks (`Limits.tasks`)."""
+    """The store holds the maximum number of tasks (`Limits.tasks`)."""
 
 
 def quota_error(limits: Limits, total: int, of_caller: int) -> Overloaded | None:
@@ -417,7 +419,7 @@ class InMemoryTaskStore(TaskStore):
         """Do nothing, because there are no messages."""
 
     async def close(self) -> None:
-        """Do nothing, because the tasks end with the process."""
+        """Do nothing, because the tasks are lost when the process ends."""
 
     async def delete_expired(self) -> None:
         with self._lock:

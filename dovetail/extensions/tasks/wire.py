@@ -107,7 +107,8 @@ def owner_of(call: Call) -> str:
 
 
 def describe(record: TaskRecord) -> str:
-    """Return a task's name for logs, without the full id, which may grant access to the task."""
+    """Return the name of a task in logs. It omits most of the id, because the id may grant
+    access."""
     return f"{record.id[:8]}… ({record.tool}, owner: {record.owner or 'anonymous'})"
 
 
@@ -220,7 +221,7 @@ def _tool_result(record: TaskRecord, revision: Revision) -> Any:
 
 
 def _fields(record: TaskRecord, limits: Limits, unit: str) -> dict[str, Any]:
-    """Return the fields of a task. In the extension form, the names of durations end with their
+    """Return the fields of a task. In the extension form, the names of duration fields end with the
     unit."""
     # The longer a task takes, the longer the poll interval that we suggest.
     poll = max(MIN_POLL_SECONDS, min(limits.task_poll, (time.time() - record.created) / 2))
