@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 MAX_VALUE_BYTES = 1024 * 1024
 """The maximum size of a file with variables, or of a file whose contents are a value."""
-_NAME = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
+_NAME = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)\s*(?::-(.*))?", re.DOTALL)
 _WORD = re.compile(r"([A-Za-z_][\w.-]*):(.*)", re.DOTALL)
 _SECRET = re.compile(r"\s*(?:secrets|inputs)\.(?:.*/)?([A-Za-z_][\w-]*)\s*")
 _LINE = re.compile(
@@ -91,6 +91,7 @@ class Variables(Struct, frozen=True, kw_only=True):
 
     def _braces(self, whole: str, body: str, environment: Mapping[str, str]) -> str:
         """Return the value of `${body}`, or the text unchanged if it is not a variable."""
+        body = body.lstrip()  # Goose allows spaces around a name
         if found := _NAME.fullmatch(body):
             name, fallback = found.groups()
             if name in (known := self._predefined()):
@@ -116,6 +117,7 @@ class Variables(Struct, frozen=True, kw_only=True):
         if word == "file":
             return self._read(rest)
         name, colon, fallback = rest.partition(":-")
+        name = name.strip()
         return _look_up(name, environment, f"${{env:{name}}}", fallback if colon else None)
 
     def _secret(self, whole: str, body: str, environment: Mapping[str, str]) -> str:

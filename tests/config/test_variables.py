@@ -28,7 +28,9 @@ def refused(text: str, path: str = "", **environment: str) -> str:
         ("${TOKEN}", "sesame"),
         ("${env:TOKEN}", "sesame"),
         ("Bearer ${env:TOKEN}!", "Bearer sesame!"),
+        ("Bearer ${ TOKEN }, ${ env:TOKEN }", "Bearer sesame, sesame"),
         ("${env:NOT_SET:-fallback}", "fallback"),
+        ("${NOT_SET:- spaces }", " spaces "),
         ("${NOT_SET:-fall:back}", "fall:back"),
         ("${userHome}", os.path.expanduser("~")),
         ("${pathSeparator}${/}", os.sep * 2),
@@ -56,6 +58,7 @@ def test_except_in_a_file_of_gemini_cli() -> None:
     [
         ("Bearer ${TOKEN}", "${TOKEN} is not set in the environment"),
         ("Bearer ${env:TOKEN}", "${env:TOKEN} is not set in the environment"),
+        ("Bearer ${ TOKEN }", "${TOKEN} is not set in the environment"),
         ("${config:editor.font}", "${config:…} is not a variable in this file"),
         ("${command:x}", "${command:…} is not a variable in this file"),
         ("${workspaceFolder:other}", "${workspaceFolder:…} is not a variable in this file"),
