@@ -96,7 +96,7 @@ class DpopClient:
         return self._jwk if self._signer is None else self._signer.jwk
 
     def use_key(self, jwk: dict[str, Any] | None) -> None:
-        """Use a stored key. If it is None, keep the current key."""
+        """Use a stored key, or keep the current key if `jwk` is None."""
         if jwk is not None and jwk != self.jwk:
             self._jwk, self._signer = jwk, None
 

@@ -5,7 +5,7 @@
 `LoopLifespan` keeps the server's lifespan open until the loop ends, and creates the `LoopState`,
 which holds everything that is bound to that loop. If the ASGI server does send lifespan events, the
 application starts and stops when it receives them. One application may serve several loops at the
-same time. `routes.py` answers requests to all other paths.
+same time. `routes.py` answers requests to all paths except the endpoint.
 """
 
 import asyncio

@@ -45,7 +45,7 @@ GUARD_FAILED = HttpResponse(
 
 
 class AuthGate:
-    """A server's guard, applied to its HTTP requests."""
+    """Applies a server's guard to its HTTP requests."""
 
     def __init__(
         self, service: Service, guard: Guard, rules: Policy, ring: KeyRing, options: ServeOptions

@@ -100,7 +100,7 @@ class Metrics(OperationObserver):
         _count(self._refusals, ((METHOD, method.name), *failure.attributes))
 
     def counting_send(self, method: str, send: Send) -> Send:
-        """Return a `send` that also counts the response."""
+        """Return a `send` function that also counts the response."""
 
         async def counted(message: Any) -> None:
             if message["type"] == "http.response.start":

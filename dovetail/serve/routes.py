@@ -95,8 +95,8 @@ class Routes:
     async def _send_page(
         self, state: "LoopState", path: str, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        """Let the guard answer or, if it has no page at this path, your application. Only the Host
-        header is checked, because browsers visit these pages and any origin may read them.
+        """Let the guard answer, or your application if the guard has no page at this path. Only the
+        Host header is checked, because browsers visit these pages and any origin may read them.
         """
         head = self._check_head(scope, b"host")
         if isinstance(head, Rejection):
@@ -204,8 +204,8 @@ class Routes:
         return RequestIdentity(client[0] if client else None)
 
     def _check_head(self, scope: Scope, *names: bytes) -> RequestHead | Rejection:
-        """Check the headers of a POST request or, if names are given, only those headers of any
-        request."""
+        """Check the headers of a POST request. If names are given, check only those headers,
+        whatever the method is."""
         headers, server = scope["headers"], scope.get("server")
         if names:
             headers = [*(pair for pair in headers if pair[0] in names), JSON]
@@ -233,7 +233,7 @@ async def _read_body(
 async def send_error(
     send: Send, reject: Rejection, headers: Sequence[tuple[bytes, bytes]] = ()
 ) -> None:
-    """Refuse a request that does not reach the dispatcher."""
+    """Refuse a request before it reaches the dispatcher."""
     error = {"code": reject.error.code, "message": reject.error.message}
     body = encode({"jsonrpc": "2.0", "id": None, "error": error})
     await send_body(send, body, reject.status, [*reject.headers, *headers])

@@ -1,6 +1,6 @@
 """Credentials for clients: `Client(url, auth=…)`.
 
-    credentials.py         the settings: OAuth, ClientCredentials, BearerToken, …
+    credentials.py         the classes that hold settings (OAuth, ClientCredentials, BearerToken, …)
     bound_credentials.py   token management and I/O for one server
     flow.py                the authorization flow
     discovery.py           how to find a server's authorization server and get a client id from it

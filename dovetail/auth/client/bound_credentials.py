@@ -101,7 +101,7 @@ class BoundCredentials:
         """For each operation, the last generation that lacked scopes, and how many times requesting
         them had no effect."""
         self._unsaved = False
-        """Whether this record is newer than the stored record, because saving it failed."""
+        """Whether this record is newer than the stored one because saving it failed."""
         self._tasks = TaskSet()
         self._not_before = 0.0
         """The earliest time at which to try again to renew a token that is still valid."""

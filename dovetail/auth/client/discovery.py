@@ -7,7 +7,7 @@ the `HttpResponse`.
     the server's metadata    the `resource_metadata` in its challenge, or else
                              /.well-known/oauth-protected-resource/path, or else the same URL
                              without the path
-    the issuer               the first issuer in the metadata that supports the required features
+    the issuer               the first issuer in the metadata with support for the required features
     the issuer's metadata    RFC 8414 with the issuer's path inserted, then OpenID Connect with the
                              path inserted, then with the path appended
 

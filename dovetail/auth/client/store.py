@@ -7,10 +7,10 @@ is ever sent to another. Times are absolute, so they stay correct after a restar
 
 **Stores**: a `Store` maps the URL of each server to bytes, and has a lock for each URL.
 
-    MemoryStore     for this process only
+    MemoryStore     memory, for this process only
     FileStore       one encrypted file that only its owner may read; its key is in a second file, or
                     in DOVETAIL_KEYS
-    KeychainStore   the same file, but its key is in the system's keychain
+    KeychainStore   a similar file whose key is in the system's keychain
 
 The keychain holds only the key, because some keychains cannot list their entries, and some refuse
 values longer than a few tokens. A key in a second file protects the logins if only one of the two
@@ -560,7 +560,8 @@ def _find_keychain() -> Any:
 
 
 def _require_private(number: int, path: Path) -> None:
-    """Make an open file private. Raises ConfigError if the file belongs to another user."""
+    """Restrict an open file to its owner. Raises ConfigError if the file belongs to another
+    user."""
     if not POSIX:
         return
     found = os.fstat(number)
@@ -587,8 +588,7 @@ def _replace(new: Path, path: Path) -> None:
 
 
 async def _poll(attempt: Callable[[], bool], key: str) -> None:
-    """Try to acquire a lock until an attempt succeeds. The task can be cancelled between
-    attempts."""
+    """Keep trying to acquire a lock. The task can be cancelled between attempts."""
     deadline = time.monotonic() + LOCK_TIMEOUT_SECONDS
     for number in count():
         if attempt():

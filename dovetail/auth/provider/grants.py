@@ -90,7 +90,7 @@ class GrantExchange(Struct, frozen=True):
 
 
 class GrantStore(Struct, frozen=True, eq=False, kw_only=True):
-    """The grants from one or more issuers, in a `Storage`."""
+    """Keeps the grants from one or more issuers in a `Storage`."""
 
     storage: Storage
     access_life: float

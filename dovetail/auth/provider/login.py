@@ -68,7 +68,7 @@ would use minutes of CPU time."""
 THREADS, MAX_WAITING = 2, 32
 """How many passwords are checked at the same time, and how many more may wait to be checked."""
 MAX_KNOWN_PAIRS = 10_000
-"""How many pairs of a user and the address that they logged in from are remembered."""
+"""How many pairs of a user and a login address are remembered."""
 MAX_PASSWORD_LENGTH = 1024
 """The maximum length of a password. Any further characters are ignored."""
 
@@ -116,12 +116,13 @@ class UserDirectory:
         hashes = iter(self._hashes.values())
         cost = next(hashes, f"scrypt${COST}${BLOCK}${PARALLEL}$$").rsplit("$", 2)[0]
         self._dummy_hash = f"{cost}${b64encode(os.urandom(16)).decode()}${'A' * 43}="
-        """The hash to check for unknown users, which costs as much as the hash of a known user."""
+        """The hash to check for unknown users. Checking it takes as long as checking a known user's
+        hash."""
         self._pairs = AttemptLimiter(5, 30.0, now)
         self._addresses = AttemptLimiter(20, 10.0, now)
         self._names = AttemptLimiter(50, 30.0, now)
         self._known_pairs: LruDict[str, bool] = LruDict(MAX_KNOWN_PAIRS)
-        """The users who have logged in, each with the address that they logged in from."""
+        """The pairs of a user and an address that the user has logged in from."""
         self._threads, self._pending = ThreadPoolExecutor(THREADS, "dovetail-password"), 0
 
     def knows(self, name: str) -> bool:

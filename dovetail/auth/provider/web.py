@@ -5,10 +5,10 @@ relevant RFC (6749, 7009, 7591, 8707, 9449) and a description. Depending on the 
 is sent as JSON for a client, a page for a person, or redirect parameters.
 
 `DocumentCache` holds JSON documents from other servers: a client's metadata and keys, and the
-metadata of an OpenID provider. A document is cached for as long as its server allows (default: ten
-minutes, at most a day). Failures are not cached. Because anyone can send these URLs, the number of
-requests to each host is limited. Above the limit, a cached document is used even if it has expired.
-The `fetch` function decides which addresses may be reached.
+metadata of an OpenID provider. A document is cached for as long as its server allows (ten minutes
+by default, and at most a day). Failures are not cached. Because anyone can send these URLs, the
+number of requests to each host is limited. Above the limit, a cached document is used even if it
+has expired. The `fetch` function decides which addresses may be reached.
 """
 
 import re
