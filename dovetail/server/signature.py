@@ -234,7 +234,7 @@ def _refuse_unbound_method(function: Callable[..., Any], declared: list[inspect.
         instance = owner.lower()
         raise SchemaError(
             f"{owner}.{name} is a method and cannot be called without an object. Register the "
-            f"method of an object instead: {instance} = {owner}(…); "
+            f"method of an object instead: {instance} = {owner}(…), and then, for a tool, "
             f"server.tool({instance}.{name}). Or make it a static method"
         )
 

@@ -25,7 +25,8 @@ def test_a_method_in_a_class_body_is_refused(kind: str, first: str) -> None:
         exec(source, {"server": server})
     assert str(raised.value) == (
         "Box.add is a method and cannot be called without an object. Register the method of an "
-        "object instead: box = Box(…); server.tool(box.add). Or make it a static method"
+        "object instead: box = Box(…), and then, for a tool, server.tool(box.add). Or make it a "
+        "static method"
     )
 
 
