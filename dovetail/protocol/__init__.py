@@ -1,4 +1,4 @@
-"""The protocol types, which combine everything that any revision defined.
+"""The protocol types, which combine everything that any revision defines.
 
     from dovetail.protocol import ElicitResult, Implementation
 

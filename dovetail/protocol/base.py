@@ -5,7 +5,7 @@ and wire names are camelCase. An optional field is `X | None = None`, and None i
 wire. Some peers send nulls, which decode to None.
 
 `Open` is an object that peers may extend (annotations, capabilities). An `Open` object is a dict in
-wire form, so that nothing is lost, with typed attributes for the known keys.
+wire form with typed attributes for the known keys, so nothing is lost.
 `Annotations(last_modified="…")["lastModified"]` is the same value as its `.last_modified`.
 
 This module also defines the `_meta` keys that the protocol itself uses.
@@ -107,8 +107,8 @@ class Open(dict[str, Any]):
 
     @classmethod
     def lift(cls, value: Any) -> Self:
-        """Decode a JSON object. Known keys are checked and dropped if null, and unknown keys are
-        kept."""
+        """Decode a JSON object. Known keys are checked, and dropped if their value is null. Unknown
+        keys are kept."""
         if not isinstance(value, dict):
             raise msgspec.ValidationError(f"Expected `object`, got `{type(value).__name__}`")
         lifted = cls.of(value)
@@ -130,7 +130,8 @@ def _types(cls: type[Open]) -> dict[str, Any]:
 
 
 def open_hook(type_: type, value: Any) -> Any:
-    """Decode `Open` types, as the `dec_hook` of every msgspec decoder for protocol types."""
+    """Decode `Open` types. This function is the `dec_hook` of every msgspec decoder for protocol
+    types."""
     if isinstance(type_, type) and issubclass(type_, Open):
         return type_.lift(value)
     raise NotImplementedError(f"Cannot decode {type_!r}")
@@ -159,9 +160,9 @@ class Implementation(Wire, kw_only=True):
     information.
 
     Attributes:
-        name: The name for programs.
+        name: The name that programs use.
         version: The version of the program, not of the protocol.
-        title: The name for people, shown instead of `name`.
+        title: The name shown to people instead of `name`.
         description: A description of the program.
         website_url: The URL of a page with more information.
         icons: The pictures that a user interface may show.
@@ -193,8 +194,8 @@ class CacheHints(Result, kw_only=True):
     hint is ignored, and the result remains valid.
 
     Attributes:
-        ttl_ms: How many milliseconds the result stays fresh.
-        cache_scope: `public`, or `private` for the user who sent the request.
+        ttl_ms: How long the result stays fresh, in milliseconds.
+        cache_scope: `public`, or `private` if the result is only for the user who sent the request.
     """
 
     ttl_ms: Any = None

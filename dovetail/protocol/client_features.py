@@ -21,7 +21,7 @@ class Root(Wire):
 
     Attributes:
         uri: A `file://` URI.
-        name: The name for people.
+        name: The name shown to people.
         meta: Extra data for clients, servers and extensions (`_meta` on the wire).
     """
 
@@ -101,7 +101,7 @@ class ModelPreferences(Wire):
     """Priorities for choosing a model.
 
     Attributes:
-        hints: Names or parts of names, with the preferred one first.
+        hints: Names or parts of names, in order of preference.
         cost_priority: The importance of a low price, from 0 to 1.
         speed_priority: The importance of speed, from 0 to 1.
         intelligence_priority: The importance of capability, from 0 to 1.

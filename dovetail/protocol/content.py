@@ -128,7 +128,7 @@ class ResourceLink(Wire, tag_field="type", tag="resource_link"):
     Attributes:
         uri: The URI of the resource.
         name: The name of the resource.
-        title: The name for people, shown instead of `name`.
+        title: The name shown to people instead of `name`.
         description: A description in a sentence or two, for the model or the user.
         mime_type: The media type, such as `image/png`.
         size: The size in bytes, if known.

@@ -3,8 +3,8 @@
 A property with `"x-mcp-header": "Region"` is sent twice: in the body, and as `Mcp-Param-Region`, so
 that a load balancer can use it for routing. Only a property of a plain type qualifies, and only if
 it is reachable from the root through `properties` alone. Anywhere else, the keyword makes the whole
-tool invalid. A server checks this rule when a tool is registered, and a client when the tool is
-listed. The HTTP transport decides how a value is written in a header.
+tool invalid. A server checks this rule when a tool is registered, and a client checks it when the
+tool is listed. The HTTP transport decides how a value is written in a header.
 
 https://modelcontextprotocol.io/specification/2026-07-28/basic/transports/streamable-http#custom-headers-from-tool-parameters
 """

@@ -23,7 +23,7 @@ class ListCapability(Open):
 
 
 class ResourcesCapability(Open):
-    """Support for resources, and for notifications about their changes.
+    """Support for resources and for notifications about changes to them.
 
     Attributes:
         subscribe: Whether clients can subscribe to individual resources.
@@ -72,12 +72,12 @@ class ClientCapabilities(Open):
     """The features that a client supports.
 
     Attributes:
-        experimental: Features that are not part of the protocol, by name.
+        experimental: Features that are not part of the protocol, keyed by name.
         roots: Present if the client has roots.
         sampling: Present if servers can use the client's model.
         elicitation: Present if servers can ask the user.
         tasks: Support for tasks in revision 2025-11-25.
-        extensions: The settings for each extension, by identifier.
+        extensions: The settings for each extension, keyed by its identifier.
     """
 
     experimental: dict[str, Any] | None = None
@@ -92,14 +92,14 @@ class ServerCapabilities(Open):
     """The features that a server offers.
 
     Attributes:
-        experimental: Features that are not part of the protocol, by name.
+        experimental: Features that are not part of the protocol, keyed by name.
         logging: Present if the server sends log messages.
         completions: Present if the server completes arguments.
         prompts: Present if the server has prompts.
         resources: Present if the server has resources.
         tools: Present if the server has tools.
         tasks: Support for tasks in revision 2025-11-25.
-        extensions: The settings for each extension, by identifier.
+        extensions: The settings for each extension, keyed by its identifier.
     """
 
     experimental: dict[str, Any] | None = None
@@ -133,7 +133,7 @@ class InitializeResult(Result, kw_only=True):
         protocol_version: The revision that the session uses.
         capabilities: The features that the server offers.
         server_info: The name and version of the server.
-        instructions: How to use the server, for the model.
+        instructions: Text that tells the model how to use the server.
     """
 
     protocol_version: str
@@ -148,7 +148,7 @@ class DiscoverResult(CacheHints, kw_only=True):
     Attributes:
         supported_versions: The revisions that the server supports.
         capabilities: The features that the server offers.
-        instructions: How to use the server, for the model.
+        instructions: Text that tells the model how to use the server.
     """
 
     supported_versions: list[str]
@@ -165,7 +165,7 @@ class CancelledParams(Params, kw_only=True):
 
     Attributes:
         request_id: The id of the request.
-        reason: The reason for the cancellation, for logs.
+        reason: The reason for the cancellation, as shown in logs.
     """
 
     request_id: int | str | None = None
@@ -200,8 +200,9 @@ class InputRequired(Struct, frozen=True, eq=False):
     The handler is called again with the answers.
 
     Attributes:
-        requests: The questions by key: ElicitParams, CreateMessageParams, or None for the roots.
-        state: Any string, which clients cannot read and which is returned to you unchanged.
+        requests: The questions, by key. Each is an ElicitParams, a CreateMessageParams, or None to
+            ask for the roots.
+        state: Any string. Clients cannot read it, and it is returned to you unchanged.
     """
 
     requests: dict[str, Params | None] = {}
@@ -212,7 +213,7 @@ class InputRequiredResult(Result, kw_only=True):
     """The result when the server needs answers before it can continue (stateless era).
 
     Attributes:
-        input_requests: The questions by key, in wire form.
+        input_requests: The questions in wire form, each under its key.
         request_state: The sealed state that the client sends back with the answers.
     """
 

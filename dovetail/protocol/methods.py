@@ -62,10 +62,10 @@ class Method(Struct, frozen=True, eq=False):
 
     Attributes:
         name: The name on the wire, such as `tools/call`.
-        sender: The side that sends the method: `client`, `server` or `both`.
+        sender: The sending side, which is `client`, `server` or `both`.
         params: The type of the params.
         result: The type of the result, or None for a notification.
-        capability: The capability that the answering side must declare, as a path.
+        capability: The path of the capability that the answering side must declare.
         cacheable: Whether results have cache hints (stateless era).
         asks: Whether handlers may ask the client questions.
         named: The params attribute that is repeated in the HTTP header `Mcp-Name`.
@@ -187,7 +187,7 @@ _ROWS = [
 ]
 
 METHODS: dict[str, Method] = {row.name: row for row in _ROWS}
-"""All methods, by name."""
+"""All methods, keyed by name."""
 
 TASKS_EXTENSION_METHODS = (
     Method("tasks/get", "client", TaskParams, DetailedTask, named="task_id"),

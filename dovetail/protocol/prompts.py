@@ -19,7 +19,7 @@ class PromptArgument(Wire):
 
     Attributes:
         name: The name of the argument.
-        title: The name for people, shown instead of `name`.
+        title: The name shown to people instead of `name`.
         description: A description in a sentence or two, for the model or the user.
         required: Whether the argument is required.
     """
@@ -35,7 +35,7 @@ class Prompt(Wire):
 
     Attributes:
         name: The name that clients use to get the prompt.
-        title: The name for people, shown instead of `name`.
+        title: The name shown to people instead of `name`.
         description: A description in a sentence or two, for the model or the user.
         arguments: The arguments that the prompt accepts.
         icons: The pictures that a user interface may show.
@@ -68,8 +68,10 @@ class GetPromptParams(Params, kw_only=True):
     Attributes:
         name: The name of the prompt.
         arguments: The arguments, which are all strings.
-        input_responses: The answers to the previous round's questions, by key (stateless era).
-        request_state: The unchanged state that came with those questions (stateless era).
+        input_responses: The answers to the previous round's questions, under the same keys
+            (stateless era).
+        request_state: The state sent with the previous round's questions, unchanged (stateless
+            era).
     """
 
     name: str
@@ -99,7 +101,7 @@ class Message(Wire):
 
     @property
     def text(self) -> str:
-        """The text of the content, or empty if the content is not a text block."""
+        """The text of the content, or an empty string if the content is not a text block."""
         return self.content.text if isinstance(self.content, TextContent) else ""
 
 

@@ -14,8 +14,8 @@ class Resource(Wire):
 
     Attributes:
         uri: The URI that clients use to read the resource.
-        name: The name for programs.
-        title: The name for people, shown instead of `name`.
+        name: The name that programs use.
+        title: The name shown to people instead of `name`.
         description: A description in a sentence or two, for the model or the user.
         mime_type: The media type, such as `image/png`.
         size: The size in bytes, if known.
@@ -40,8 +40,8 @@ class ResourceTemplate(Wire):
 
     Attributes:
         uri_template: The template, such as `users://{id}`.
-        name: The name for programs.
-        title: The name for people, shown instead of `name`.
+        name: The name that programs use.
+        title: The name shown to people instead of `name`.
         description: A description in a sentence or two, for the model or the user.
         mime_type: The media type, such as `image/png`.
         icons: The pictures that a user interface may show.
@@ -88,8 +88,10 @@ class ReadResourceParams(Params, kw_only=True):
 
     Attributes:
         uri: The URI of the resource.
-        input_responses: The answers to the previous round's questions, by key (stateless era).
-        request_state: The unchanged state that came with those questions (stateless era).
+        input_responses: The answers to the previous round's questions, under the same keys
+            (stateless era).
+        request_state: The state sent with the previous round's questions, unchanged (stateless
+            era).
     """
 
     uri: str
@@ -101,7 +103,8 @@ class ReadResourceResult(CacheHints, kw_only=True):
     """The contents of a resource.
 
     Attributes:
-        contents: The contents, which can have several parts, for example for a directory.
+        contents: The contents, which can have several parts, for example if the resource is a
+            directory.
     """
 
     contents: list[ResourceContents]

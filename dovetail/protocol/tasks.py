@@ -19,7 +19,7 @@ from .base import Meta, Params, Result, Wire
 EXTENSION = "io.modelcontextprotocol/tasks"
 """The identifier of the extension."""
 RELATED_TASK = "io.modelcontextprotocol/related-task"
-"""The `_meta` key that names the task that a message belongs to, in the core form."""
+"""The `_meta` key that, in the core form, names the task to which a message belongs."""
 Status = Literal["working", "input_required", "completed", "failed", "cancelled"]
 TERMINAL: frozenset[Status] = frozenset(("completed", "failed", "cancelled"))
 """The final statuses of a task."""
@@ -39,7 +39,7 @@ class UpdateTaskParams(TaskParams, kw_only=True):
     """Answers to some or all of a task's questions.
 
     Attributes:
-        input_responses: The answers, by the key of each question.
+        input_responses: The answers, each under the key of its question.
     """
 
     input_responses: dict[str, Raw]
@@ -53,9 +53,9 @@ class Task(Result, kw_only=True):
         status: The status of the task.
         created_at: When the task was created, in ISO 8601 format.
         last_updated_at: When the task last changed, in ISO 8601 format.
-        ttl_ms: How many milliseconds the task is kept after its creation, or None for no limit.
-        status_message: An explanation of the status, for people.
-        poll_interval_ms: How many milliseconds the client should wait between polls.
+        ttl_ms: How long the task is kept after its creation, in milliseconds, or None for no limit.
+        status_message: A human-readable explanation of the status.
+        poll_interval_ms: How long the client should wait between polls, in milliseconds.
     """
 
     task_id: str
@@ -75,7 +75,8 @@ class DetailedTask(Task, kw_only=True):
     """A task with its questions or its outcome.
 
     Attributes:
-        input_requests: The unanswered questions by key, if the status is `input_required`.
+        input_requests: The unanswered questions, each under its key, if the status is
+            `input_required`.
         result: The result of the call, if the status is `completed`.
         error: The JSON-RPC error, if the status is `failed`.
     """
@@ -93,10 +94,11 @@ class TaskChangedParams(Params, kw_only=True):
         status: The status of the task.
         created_at: When the task was created, in ISO 8601 format.
         last_updated_at: When the task last changed, in ISO 8601 format.
-        ttl_ms: How many milliseconds the task is kept after its creation, or None for no limit.
-        status_message: An explanation of the status, for people.
-        poll_interval_ms: How many milliseconds the client should wait between polls.
-        input_requests: The unanswered questions by key, if the status is `input_required`.
+        ttl_ms: How long the task is kept after its creation, in milliseconds, or None for no limit.
+        status_message: A human-readable explanation of the status.
+        poll_interval_ms: How long the client should wait between polls, in milliseconds.
+        input_requests: The unanswered questions, each under its key, if the status is
+            `input_required`.
         result: The result of the call, if the status is `completed`.
         error: The JSON-RPC error, if the status is `failed`.
     """
@@ -114,16 +116,16 @@ class TaskChangedParams(Params, kw_only=True):
 
 
 class CoreTask(Wire, kw_only=True):
-    """A task in the core form, from a list or newly created.
+    """A task in the core form, either newly created or from a list.
 
     Attributes:
         task_id: The id of the task.
         status: The status of the task.
         created_at: When the task was created, in ISO 8601 format.
         last_updated_at: When the task last changed, in ISO 8601 format.
-        ttl: How many milliseconds the task is kept after its creation, or None for no limit.
-        status_message: An explanation of the status, for people.
-        poll_interval: How many milliseconds the requestor should wait between polls.
+        ttl: How long the task is kept after its creation, in milliseconds, or None for no limit.
+        status_message: A human-readable explanation of the status.
+        poll_interval: How long the requestor should wait between polls, in milliseconds.
     """
 
     task_id: str
@@ -143,9 +145,9 @@ class CoreTaskResult(Result, kw_only=True):
         status: The status of the task.
         created_at: When the task was created, in ISO 8601 format.
         last_updated_at: When the task last changed, in ISO 8601 format.
-        ttl: How many milliseconds the task is kept after its creation, or None for no limit.
-        status_message: An explanation of the status, for people.
-        poll_interval: How many milliseconds the requestor should wait between polls.
+        ttl: How long the task is kept after its creation, in milliseconds, or None for no limit.
+        status_message: A human-readable explanation of the status.
+        poll_interval: How long the requestor should wait between polls, in milliseconds.
     """
 
     task_id: str
@@ -180,16 +182,16 @@ class ListTasksResult(Result, kw_only=True):
 
 
 class TaskStatusParams(Params, kw_only=True):
-    """The current state of a task, as `tasks/get` would return it, in the core form.
+    """The current state of a task in the core form, as `tasks/get` would return it.
 
     Attributes:
         task_id: The id of the task.
         status: The status of the task.
         created_at: When the task was created, in ISO 8601 format.
         last_updated_at: When the task last changed, in ISO 8601 format.
-        ttl: How many milliseconds the task is kept after its creation, or None for no limit.
-        status_message: An explanation of the status, for people.
-        poll_interval: How many milliseconds the requestor should wait between polls.
+        ttl: How long the task is kept after its creation, in milliseconds, or None for no limit.
+        status_message: A human-readable explanation of the status.
+        poll_interval: How long the requestor should wait between polls, in milliseconds.
     """
 
     task_id: str

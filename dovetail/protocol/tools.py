@@ -16,7 +16,7 @@ class ToolAnnotations(Open):
     """Hints about what a tool does. If you do not trust the server, treat the hints as mere claims.
 
     Attributes:
-        title: The name for people, shown instead of `name`.
+        title: The name shown to people instead of `name`.
         read_only_hint: The tool changes nothing.
         destructive_hint: The tool may delete or overwrite data.
         idempotent_hint: Calling the tool twice has the same effect as calling it once.
@@ -46,7 +46,7 @@ class Tool(Wire):
     Attributes:
         name: The name that clients use to call the tool.
         input_schema: The JSON Schema of the arguments.
-        title: The name for people, shown instead of `name`.
+        title: The name shown to people instead of `name`.
         description: A description in a sentence or two, for the model or the user.
         output_schema: The JSON Schema of the structured content.
         annotations: Hints about what the tool does.
@@ -86,8 +86,10 @@ class CallToolParams(Params, kw_only=True):
         name: The name of the tool.
         arguments: The arguments as raw JSON.
         task: The task settings in revision 2025-11-25, in wire form.
-        input_responses: The answers to the previous round's questions, by key (stateless era).
-        request_state: The unchanged state that came with those questions (stateless era).
+        input_responses: The answers to the previous round's questions, under the same keys
+            (stateless era).
+        request_state: The state sent with the previous round's questions, unchanged (stateless
+            era).
     """
 
     name: str

@@ -12,7 +12,7 @@ The RFC does not define matching, so this module applies these rules:
   matches the rest. So `{name}.{ext}` splits at the last dot, and `{id}/files/{+path}` at the first
   `/files/`.
 - Matching uses two regular expressions, one of them on the reversed text. A variable ends where its
-  neighbour begins and never backtracks (possessive matching), and the number of optional
+  neighbour begins, and its match never backtracks (possessive matching). The number of optional
   expressions is limited (`_OPTIONAL`). Matching therefore takes linear time, even for a hostile
   URI.
 - Query parameters are optional and may come in any order. Parameters that the template does not
@@ -151,9 +151,9 @@ class UriTemplate:
         """Return the URI for these values.
 
         Args:
-            values: Strings, numbers, and lists or mappings of these, by name. None counts as
-                missing.
-            more: Additional values by keyword.
+            values: The value of each variable, which is a string, a number, or a list or mapping of
+                these. None counts as missing.
+            more: Additional values, as keyword arguments.
         """
         by_name = {**(values or {}), **more}
         return "".join(
@@ -163,7 +163,7 @@ class UriTemplate:
     def match(self, uri: str) -> dict[str, Value] | None:
         """Return the values that expand to this URI, or None if the URI does not match.
 
-        An exploded variable is a list. An optional variable that is absent is omitted.
+        The value of an exploded variable is a list. An optional variable that is absent is omitted.
 
         Args:
             uri: The URI to match.
@@ -334,8 +334,8 @@ def _cut(operator: _Operator, variable: _Variable, value: Any) -> str:
 
 
 def _encode(text: str, reserved: bool) -> str:
-    """Percent-encode all characters except unreserved ones. `reserved` also keeps reserved
-    characters and triplets."""
+    """Percent-encode all characters except unreserved ones. If `reserved` is true, reserved
+    characters and triplets are also kept."""
     from urllib.parse import quote
 
     try:
@@ -486,8 +486,8 @@ def _group(slot: _Slot, ahead: list[str] | None, mirrored: bool, end: str) -> st
 
 
 def _normal(uri: str) -> str:
-    """Percent-encode, in capitals, every character in a URI that must be encoded, so that each %
-    begins a triplet."""
+    """Percent-encode every character in a URI that must be encoded, with capital hex digits, so
+    that each % begins a triplet."""
     text = _encode(uri, reserved=True)
     return _TRIPLET.sub(lambda triplet: triplet[0].upper(), text) if "%" in text else text
 
@@ -525,8 +525,8 @@ def _query_values(expressions: list[_Expression], pairs: list[str]) -> list[_Fou
 
 
 def _agreed(found: list[_Found]) -> dict[str, Value] | None:
-    """Return the values by name, or None if a value is refused, is longer than its prefix, or
-    occurs twice with different contents."""
+    """Return the value of each variable, or None if a value is refused or longer than its prefix,
+    or if a variable occurs twice with different values."""
     agreed: dict[str, Value] = {}
     for variable, value in sorted(found, key=lambda item: item[0].prefix is not None):
         known = agreed.get(variable.name, value)[: variable.prefix] if value is not None else None

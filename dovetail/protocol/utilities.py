@@ -43,7 +43,7 @@ class PromptReference(Wire, tag_field="type", tag="ref/prompt"):
 
     Attributes:
         name: The name of the prompt.
-        title: The name for people, shown instead of `name`.
+        title: The name shown to people instead of `name`.
     """
 
     name: str
@@ -78,7 +78,7 @@ class CompletionContext(Wire):
     """The arguments that have already been chosen.
 
     Attributes:
-        arguments: The values of these arguments, by name.
+        arguments: The values of these arguments, keyed by name.
     """
 
     arguments: dict[str, str] | None = None
@@ -102,7 +102,7 @@ class Completion(Wire):
     """Possible values for an argument.
 
     Attributes:
-        values: At most 100 values, with the best one first.
+        values: At most 100 values, best first.
         total: The total number of values, if known.
         has_more: Whether there are more values than these.
     """
