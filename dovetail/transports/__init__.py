@@ -1,1 +1,1 @@
-"""Channels, which carry messages as bytes and do not depend on the server and client packages."""
+"""Channels, which carry messages as bytes and do not depend on the server or client packages."""

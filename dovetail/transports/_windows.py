@@ -1,4 +1,4 @@
-"""Pipes and process groups on Windows, where the event loop cannot poll them.
+"""Pipes and process groups on Windows, where the event loop cannot poll pipes.
 
 `_posix.py` defines the same names. A thread reads or writes each pipe and also closes it, because
 closing a pipe during a blocked read hangs. A reading thread continues only after the loop has
@@ -124,7 +124,7 @@ class WindowsPipeWriter:
         self._queue.put(None)
 
     def abort(self) -> None:
-        """Close the pipe. Its reader has exited, so no write blocks the thread."""
+        """Close the pipe. The pipe's reader has exited, so no write blocks the thread."""
         self.close()
         self._pending = 0
         self.room.set()

@@ -8,10 +8,10 @@ each other.
 **Writing.** The messages from one loop iteration are sent in one write. If the pipe does not accept
 all of them, the rest is written when the pipe has room. Senders wait in `drain`.
 
-**The end.** The output, stderr and the process itself may end in any order. After the last of them,
-`ended` is called with the reason, which includes the last lines of stderr. If only some of them
-have ended, the others have a short grace period: a dead server's helper process may still hold its
-pipes, or a live server may have closed its output.
+**The end.** The output, stderr and the process itself may end in any order. When the last of them
+has ended, `ended` is called with the reason, which includes the last lines of stderr. If only some
+of them have ended, the others have a short grace period: a dead server's helper process may still
+hold its pipes, or a live server may have closed its output.
 
 **Closing** is a sequence of timers: stdin is closed, then the whole process group receives SIGTERM,
 then SIGKILL. The sequence continues even if the tasks that wait for it are cancelled. A finalizer
@@ -181,7 +181,7 @@ class ProcessChannel:
             await self._done.wait()
 
     def last_lines(self) -> str:
-        """Return the last lines of stderr for the end of an error message, or "" if stderr is
+        """Return the last lines of stderr to append to an error message, or "" if stderr is
         empty."""
         return self._stderr.last_lines()
 
@@ -307,7 +307,7 @@ class _StderrReader:
                 )
 
     def last_lines(self) -> str:
-        """Return the tail, from its first complete line, for the end of an error message."""
+        """Return the tail, starting at its first complete line, to append to an error message."""
         text = self._tail.decode(errors="replace").strip()
         if len(self._tail) == STDERR_TAIL_BYTES and "\n" in text:
             text = text.partition("\n")[2]

@@ -1,10 +1,11 @@
 """Send a request with credentials, over HTTP or as a WebSocket opening handshake.
 
-The credentials provide the headers. If the server still rejects the request, the credentials are
-notified and may provide better headers, with a renewed token or the nonce that the server expects.
-A rejected request had no effect, so it may be sent again, up to `MAX_ATTEMPTS` times. Handling a
-rejection may require further requests. Meanwhile, the caller's deadline is paused (`pause`). A
-rejection that only a person can resolve is raised as `Unauthorized` and handled by the client.
+The credentials provide the headers. If the server still rejects the request, the credentials object
+is notified and may provide better headers, with a renewed token or the nonce that the server
+expects. A rejected request had no effect, so it may be sent again, up to `MAX_ATTEMPTS` times.
+Handling a rejection may require further requests. Meanwhile, the caller's deadline is paused
+(`pause`). A rejection that only a person can resolve is raised as `Unauthorized` and handled by the
+client.
 """
 
 import re

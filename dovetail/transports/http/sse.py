@@ -1,9 +1,9 @@
-"""HTTP+SSE (2024-11-05), for servers and clients. Streamable HTTP has replaced this transport, and
-all code for it is in this file.
+"""The HTTP+SSE transport (2024-11-05) for servers and clients. Streamable HTTP has replaced this
+transport, whose code is all in this file.
 
 A client opens an event stream with GET. The first event, `endpoint`, contains the URL for POST
-requests. All messages from the server arrive as `message` events. The session ends with the stream,
-and nothing can be resumed.
+requests. All messages from the server arrive as `message` events. The session ends when the stream
+ends, and nothing can be resumed.
 
     GET /sse          ──→  SseServer.open  ──→  event: endpoint, data: /message?session_id=…
     POST /message?…   ──→  SseServer.post  ──→  202; the message goes to the stream's process
@@ -62,7 +62,7 @@ MAX_REDIRECTS: Final = 3
 ERRORS_BY_STATUS: Final[Mapping[int, type[DovetailError]]] = {
     401: Unauthorized, 403: Unauthorized, 413: TooLarge, 429: Overloaded, 503: Overloaded,
 }  # fmt: skip
-"""The error for a rejected message, by status. Any other status is a server failure."""
+"""The error for a rejected message, keyed by status. Any other status is a server failure."""
 
 
 # server
@@ -144,7 +144,7 @@ class SseServer:
             pass
 
     def _on_forwarded(self, payload: Any) -> int | None:
-        """Deliver a message that another process has forwarded."""
+        """Deliver a message that another process forwarded."""
         session, body, address, principal = payload
         return self._deliver(
             session, body, RequestIdentity(address, convert(principal, Principal | None))

@@ -172,7 +172,7 @@ class HttpChannel:
             self._handshake = task
 
     def set_deadlines(self, pause: Callable[[bool], None]) -> None:
-        """Call `pause` when the credentials start and stop handling a refusal."""
+        """Call `pause` when the handling of a rejected request starts and when it ends."""
         self._transport.pause = pause
 
     def set_methods(self, find: Callable[[str], Method | None]) -> None:
@@ -192,7 +192,7 @@ class HttpChannel:
             await asyncio.wait(self._waiting.values(), return_when=asyncio.FIRST_COMPLETED)
 
     async def close(self) -> None:
-        """Cancel requests that wait for a response, send the other messages, and end the
+        """Cancel the requests that are waiting for a response, send the other messages, and end the
         session."""
         if self._closed:
             return
@@ -558,7 +558,7 @@ class _StreamPosition:
             self.retry = max(event.retry / 1000, MIN_RETRY_SECONDS)
 
     async def pause(self) -> None:
-        """Wait for the time that the server specified, and longer after each failure."""
+        """Wait for the time that the server specified, or longer after repeated failures."""
         failures, self.failures = self.failures, self.failures + 1
         grown = backoff(failures - 1, RETRY_SECONDS, MAX_RETRY_SECONDS) if failures else 0.0
         await asyncio.sleep(max(self.retry, grown))

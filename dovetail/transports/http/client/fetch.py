@@ -5,10 +5,10 @@ not follow redirects or decompress anything, and limits the size and duration of
 also rejects private addresses (`net.py`) unless they are allowed. Behind a proxy, only the proxy
 sees the address, so only a literal address in the URL can be checked.
 
-`post_json` sends one POST to a web API, with retries. If the service is busy (429 and some 5xx),
-the request is repeated after the time in `Retry-After`, or after a pause that doubles each time. If
-the next attempt would miss the deadline, the last response is returned. The caller's headers are
-secret and are sent only to the origin of the URL (`http_transport.py`).
+`post_json` sends a POST to a web API and retries it if necessary. If the service is busy (429 and
+some 5xx), the request is repeated after the time in `Retry-After`, or after a pause that doubles
+each time. If the next attempt would miss the deadline, the last response is returned. The caller's
+headers are secret and are sent only to the origin of the URL (`http_transport.py`).
 """
 
 import asyncio
@@ -155,7 +155,7 @@ async def _all_private(host: str) -> bool:
 async def post_json(
     url: str, headers: Mapping[str, str], body: bytes, timeout: float, limits: Limits = DEFAULT
 ) -> tuple[int, bytes]:
-    """Send one POST, with retries, and return the status and body of the response."""
+    """Send a POST, retry it if necessary, and return the status and body of the response."""
     transport = HttpTransport(check_url(url), limits, headers=headers)
     deadline = asyncio.get_running_loop().time() + timeout
     try:
@@ -183,7 +183,7 @@ async def post_json(
 
 
 def _pause(retry_after: str, attempt: int) -> float:
-    """Return the number of seconds until the next attempt, from `Retry-After` or by exponential
+    """Return the number of seconds until the next attempt, based on `Retry-After` or on exponential
     backoff."""
     seconds = parse_retry_after(retry_after)
     if seconds is None:

@@ -115,8 +115,8 @@ class HttpTransport:
         """The user's own headers."""
         self.auth = auth
         self.pause: Callable[[bool], None] = lambda paused: None
-        """A function that is called with True when the credentials start handling a rejected
-        request, and with False when they stop."""
+        """A function that is called with True when the handling of a rejected request starts, and
+        with False when it ends."""
         self._limits = limits
         proxy = proxy or proxy_for(url)
         socket_factory = peers.open_socket if peers is not None and proxy is None else None
@@ -175,7 +175,7 @@ class HttpTransport:
 
 class HttpReply:
     """The reply to a request. If its context is left before the end of the body, the connection is
-    closed, which the server notices."""
+    closed, so the server notices."""
 
     def __init__(self, response: "aiohttp.ClientResponse", url: str, limit: int) -> None:
         self._response, self.url, self._limit = response, url, limit
@@ -206,7 +206,7 @@ class HttpReply:
 
     @property
     def status_text(self) -> str:
-        """The status, for use in an error message."""
+        """The status as shown in an error message."""
         if self.status in METHOD_CHANGING_REDIRECTS:
             return (
                 f"redirects to {self.headers.get('Location')} with status {self.status}, which "
@@ -238,7 +238,7 @@ class HttpReply:
 
 
 def read_chunks(response: "aiohttp.ClientResponse") -> AsyncIterator[bytes]:
-    """Return the body in chunks as they arrive, decompressed."""
+    """Return the chunks of the decompressed body as they arrive."""
     encoding = response.headers.get("Content-Encoding", "").strip().lower()
     chunks: AsyncIterator[bytes] = response.content.iter_any()
     return chunks if encoding in ("", "identity") else _decompress(chunks, encoding)
@@ -306,8 +306,8 @@ def error_for_status(
 
 
 def parse_retry_after(value: str) -> float | None:
-    """Return the number of seconds to wait from a `Retry-After` header, or None if the header is
-    missing or malformed."""
+    """Return the wait time in a `Retry-After` header, in seconds, or None if the header is missing
+    or malformed."""
     value = value.strip()
     if value.isdigit():
         return float(value)

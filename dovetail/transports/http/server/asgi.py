@@ -156,8 +156,8 @@ async def send_body(
     as_event: bool = False,
     kind: tuple[bytes, bytes] = JSON,
 ) -> None:
-    """Send a response with one body or none. `as_event` sends the body as an event, for a client
-    that accepts only an event stream."""
+    """Send a response with one body or none. If `as_event` is true, the body is sent as an event,
+    for a client that accepts only an event stream."""
     if as_event:
         await begin_stream(send, list(headers))
         await send({"type": "http.response.body", "body": event(body)})
@@ -215,8 +215,8 @@ async def send_stream(
     ids: bool,
     prime: bool,
 ) -> None:
-    """Send a stream's messages until it ends, until `stop` returns True, or until another reader
-    takes over."""
+    """Send a stream's messages until the stream ends, `stop` returns True, or another reader takes
+    over."""
     reader: asyncio.Future[None] | None = stream.attach(after)
     waiting = reader
     chunks = []

@@ -138,7 +138,7 @@ class Endpoint:
         self.revisions = {
             one.version: one for one in dispatcher.service.revisions if not one.dialects
         }
-        """The supported revisions, by the value of the version header."""
+        """The supported revisions, keyed by the value of the version header."""
         self.default_revision = HEADERLESS if HEADERLESS in dispatcher.service.revisions else None
         """The revision of a request that has neither a session nor a version header."""
         self._verbs = {"POST": self._post, "GET": self._get, "DELETE": self._delete}

@@ -48,13 +48,13 @@ class EventStream(Struct, eq=False):
     detached_at: float | None = None
     """When the last reader left, or None while the stream has a reader."""
     on_push: "Callable[[EventStream, bytes | None], None] | None" = None
-    """A function that is called with each message, and with None at the end, if the reader is in
-    another process."""
+    """If the reader is in another process, a function that is called with each message, and with
+    None at the end."""
     on_drop: Callable[[], None] | None = None
     """A function that is called when the stream is dropped before it is finished."""
     on_kept_bytes: "Callable[[EventStream, int], None] | None" = None
-    """A function that is called with the difference when the number of bytes kept for a
-    disconnected client changes."""
+    """A function that is called with each change in the number of bytes kept for a disconnected
+    client."""
     _messages: deque[bytes] = field(default_factory=deque)
     _reader: "asyncio.Future[None] | None" = None
     _room: "asyncio.Future[None] | None" = None

@@ -76,9 +76,9 @@ class GetStreams:
         self._dispatcher, self._limits, self._events = dispatcher, limits, events
         self._bus, self._poll_seconds, self._ping_interval = bus, poll_seconds, ping_interval
         self._sessions: dict[str, HttpSession] = {}
-        """The sessions that have a GET stream in this process, by key."""
+        """The sessions that have a GET stream in this process, keyed by session key."""
         self._borrowed: dict[str, EventStream] = {}
-        """The streams from other processes that are read in this process, by id."""
+        """The streams from other processes that are read in this process, keyed by id."""
         self.open = 0
         """The number of open event streams at the whole endpoint."""
         self._closing = False
@@ -237,7 +237,8 @@ class GetStreams:
                 self._dispatcher.abort(call, InvalidRequest(text))
 
     def enter(self, session: HttpSession | None) -> None:
-        """Count one more stream. Raise RequestRefused if too many streams are open."""
+        """Add one to the number of open streams. Raise RequestRefused if too many streams are
+        open."""
         if self._closing:
             raise refuse(Overloaded("This server is shutting down"))
         if self.open >= self._limits.streams:
@@ -255,7 +256,7 @@ class GetStreams:
         self.open += 1
 
     def leave(self, session: HttpSession | None) -> None:
-        """Count one fewer stream."""
+        """Subtract one from the number of open streams."""
         self.open -= 1
         if session is not None:
             session.stream_count -= 1
@@ -325,7 +326,7 @@ class GetStreams:
     # change notifications
 
     def notify(self, method: str, params: Params) -> None:
-        """Send a notification to each session that has a stream, only on its newest stream."""
+        """Send a notification to each session that has a stream, but only on its newest stream."""
         encoded: dict[Revision, bytes | None] = {}
         for session in list(self._sessions.values()):
             if not self._held(session):
@@ -364,8 +365,8 @@ class GetStreams:
     # other processes
 
     def on_bus_lost(self) -> None:
-        """Handle the loss of the bus. Other processes may have exited, including processes whose
-        streams this process reads or that had a session's newest stream."""
+        """Handle the loss of the bus. Other processes may have exited, including those whose
+        streams this process reads and those that had a session's newest stream."""
         for stream in self._borrowed.values():
             stream.finish()
         for key in list(self._sessions):

@@ -61,7 +61,7 @@ from ..headers import spell_header
 Headers: TypeAlias = Iterable[tuple[bytes, bytes]]
 JSON, EVENTS = "application/json", "text/event-stream"
 BODY_LIMITS: Final = "Limits.http_body or Limits.incoming"
-"""The names of the limits for a body, for use in messages. The smaller limit applies."""
+"""The names of the limits on a body, as shown in messages. The smaller limit applies."""
 STATELESS_VERSIONS: Final = frozenset(one.version for one in OFFICIAL if one.stateless)
 MAX_REMEMBERED_HEADS, MAX_REMEMBERED_BYTES = 256, 4096
 """The number of heads that are remembered, and the maximum size of each in bytes."""
@@ -98,11 +98,11 @@ class Policy:
         self.methods = ("GET", "POST", "DELETE") if self.sessions else ("POST",)
         self.poll = poll
         self.remembered = BoundedDict[tuple[object, ...], RequestHead](MAX_REMEMBERED_HEADS)
-        """Recently accepted heads, by all their parts."""
+        """Recently accepted heads, keyed by all their parts."""
         self.known: BoundedDict[tuple[object, ...], tuple[bool, bool]] = BoundedDict(
             MAX_REMEMBERED_HEADS
         )
-        """The content types that those heads accept, by the parts that rarely differ between
+        """The content types that those heads accept, keyed by the parts that rarely differ between
         requests."""
 
 

@@ -2,10 +2,10 @@
 
 The notifications and the result of a call are sent in the response to its POST. If the client
 polls, it receives the notifications in a poll instead. Until something has been sent, the response
-can be one JSON body. The response becomes an event stream with the first notification, or when the
-call has run for `Limits.stream_after` seconds. In the handshake era, the stream belongs to the
-session and outlives its connection. In the stateless era, the stream ends with the connection and
-cannot be resumed.
+can be one JSON body. The response becomes an event stream when the first notification is sent, or
+when the call has run for `Limits.stream_after` seconds. In the handshake era, the stream belongs to
+the session and outlives its connection. In the stateless era, the stream ends when the connection
+does, and cannot be resumed.
 """
 
 import asyncio
@@ -136,7 +136,7 @@ class PostResponse:
         )
 
     def cancel_request(self, id: Id | None, reason: str | None) -> None:
-        """Cancel a call in this session, in this process or another."""
+        """Cancel a call in this session, regardless of which process runs it."""
         if self.session is not None and self._endpoint.sessions is not None:
             self._endpoint.sessions.cancel_request(self.session, id)
 
@@ -223,7 +223,7 @@ class PostResponse:
         self, call: Call, method: Method, params: Any, on_progress: OnProgress | None
     ) -> Any:
         """Send a request to the client on the call's stream, or in a poll. The response arrives in
-        another POST, in any process."""
+        another POST, which any process may receive."""
         session = self.session
         if session is None or not self._can_send:
             raise CannotAsk(

@@ -3,10 +3,10 @@
 Any process that has the keys can serve any request in a session, and opening a session does not use
 any memory on the server. Sessions in use are cached, so each token is opened only once. A session
 ends when its token expires, when it has been idle for too long, or when the client sends a DELETE.
-An idle timeout and a DELETE leave a tombstone in this process and on the bus. The tombstone of a
-DELETE is kept until the token has expired, so that nobody can use a session that its client has
-ended. A request with an ended or unknown session is answered with 404, and the client then opens a
-new session.
+An idle timeout leaves a tombstone in this process. A DELETE leaves one in every process, through
+the bus. The tombstone of a DELETE is kept until the token has expired, so that nobody can use a
+session that its client has ended. A request with an ended or unknown session is answered with 404,
+and the client then opens a new session.
 https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#session-management
 """
 
@@ -63,7 +63,7 @@ class HttpSession(msgspec.Struct, eq=False):
 
     id: str
     key: str
-    """A digest of the secret id, for logs and the bus."""
+    """A digest of the secret id, used in logs and on the bus."""
     caller: Caller
     principal_digest: bytes
     """A digest of the principal that owns the session."""
@@ -77,7 +77,7 @@ class HttpSession(msgspec.Struct, eq=False):
     log_level_set_at: float = 0.0
     """When the client last set a log level, in any process."""
     open_calls: dict[Id, Call] = {}
-    """The running calls, by request id."""
+    """The running calls, keyed by request id."""
     open_requests: dict[Id, OpenRequest] = {}
     """The requests to the client that have no response yet."""
     get_streams: tuple[EventStream, ...] = ()
@@ -131,15 +131,15 @@ class SessionTable:
         """The name of this server. Other servers in the same program share this server's keys but
         not its sessions."""
         self._open: dict[str, HttpSession] = {}
-        """The sessions by id, most recently used last."""
+        """The sessions, keyed by id, with the most recently used session last."""
         self._by_key: dict[str, HttpSession] = {}
         self._tombstones: dict[str, float] = {}
         """When each ended session may be forgotten (`time.monotonic()`)."""
         self._idle_ended: dict[str, None] = {}
         """The tombstones of idle sessions, which are removed to make room for others."""
         self.uninitialized = BoundedDict[str, asyncio.Event](MAX_UNINITIALIZED)
-        """The sessions that this process opened and that have not sent `notifications/initialized`
-        yet, by key."""
+        """The sessions that this process opened and whose clients have not sent
+        `notifications/initialized` yet, keyed by session key."""
         self._sweeper = Sweeper(limits.session_idle / 4, self._sweep)
         bus.on("session/ended", self._bury)
         bus.on("session/initialized", self._on_initialized)
