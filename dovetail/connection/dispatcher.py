@@ -160,7 +160,7 @@ class Dispatcher:
         self._notify_sessions = notify_sessions
         self._has_draft_dialect = DRAFT_DIALECT in service.revisions
         self.running: set[Call] = set()
-        """The calls that are being answered, from all sources."""
+        """The calls from all sources that are being answered."""
         self._changes: dict[tuple[str, str], Params] = {}
         self._notification_runner = NotificationRunner(service.limits.in_flight)
         self._local: dict[str, CallHandler] = {

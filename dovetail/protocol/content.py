@@ -129,7 +129,7 @@ class ResourceLink(Wire, tag_field="type", tag="resource_link"):
         uri: The URI of the resource.
         name: The name of the resource.
         title: The name shown to people instead of `name`.
-        description: A description in a sentence or two, for the model or the user.
+        description: A description for the model or the user, in one or two sentences.
         mime_type: The media type, such as `image/png`.
         size: The size in bytes, if known.
         icons: The pictures that a user interface may show.

@@ -20,7 +20,7 @@ class PromptArgument(Wire):
     Attributes:
         name: The name of the argument.
         title: The name shown to people instead of `name`.
-        description: A description in a sentence or two, for the model or the user.
+        description: A description for the model or the user, in one or two sentences.
         required: Whether the argument is required.
     """
 
@@ -36,7 +36,7 @@ class Prompt(Wire):
     Attributes:
         name: The name that clients use to get the prompt.
         title: The name shown to people instead of `name`.
-        description: A description in a sentence or two, for the model or the user.
+        description: A description for the model or the user, in one or two sentences.
         arguments: The arguments that the prompt accepts.
         icons: The pictures that a user interface may show.
         meta: Extra data for clients, servers and extensions (`_meta` on the wire).

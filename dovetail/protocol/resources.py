@@ -16,7 +16,7 @@ class Resource(Wire):
         uri: The URI that clients use to read the resource.
         name: The name that programs use.
         title: The name shown to people instead of `name`.
-        description: A description in a sentence or two, for the model or the user.
+        description: A description for the model or the user, in one or two sentences.
         mime_type: The media type, such as `image/png`.
         size: The size in bytes, if known.
         icons: The pictures that a user interface may show.
@@ -42,7 +42,7 @@ class ResourceTemplate(Wire):
         uri_template: The template, such as `users://{id}`.
         name: The name that programs use.
         title: The name shown to people instead of `name`.
-        description: A description in a sentence or two, for the model or the user.
+        description: A description for the model or the user, in one or two sentences.
         mime_type: The media type, such as `image/png`.
         icons: The pictures that a user interface may show.
         annotations: Hints about the content's audience, priority and age.

@@ -26,7 +26,7 @@ TERMINAL: frozenset[Status] = frozenset(("completed", "failed", "cancelled"))
 
 
 class TaskParams(Params, kw_only=True):
-    """The task to get, wait for or cancel, in both forms.
+    """In both forms, the task to get, wait for or cancel.
 
     Attributes:
         task_id: The id of the task.
@@ -46,7 +46,7 @@ class UpdateTaskParams(TaskParams, kw_only=True):
 
 
 class Task(Result, kw_only=True):
-    """A task, in the extension form.
+    """A task in the extension form.
 
     Attributes:
         task_id: The id of the task.
@@ -160,7 +160,7 @@ class CoreTaskResult(Result, kw_only=True):
 
 
 class CoreCreateTaskResult(Result, kw_only=True):
-    """The result of a request that became a task, in the core form.
+    """In the core form, the result of a request that became a task.
 
     Attributes:
         task: The new task.

@@ -17,10 +17,10 @@ class ToolAnnotations(Open):
 
     Attributes:
         title: The name shown to people instead of `name`.
-        read_only_hint: The tool changes nothing.
-        destructive_hint: The tool may delete or overwrite data.
-        idempotent_hint: Calling the tool twice has the same effect as calling it once.
-        open_world_hint: The tool reaches systems outside the server.
+        read_only_hint: Whether the tool changes nothing.
+        destructive_hint: Whether the tool may delete or overwrite data.
+        idempotent_hint: Whether calling the tool twice has the same effect as calling it once.
+        open_world_hint: Whether the tool reaches systems outside the server.
     """
 
     title: str | None = None
@@ -47,7 +47,7 @@ class Tool(Wire):
         name: The name that clients use to call the tool.
         input_schema: The JSON Schema of the arguments.
         title: The name shown to people instead of `name`.
-        description: A description in a sentence or two, for the model or the user.
+        description: A description for the model or the user, in one or two sentences.
         output_schema: The JSON Schema of the structured content.
         annotations: Hints about what the tool does.
         icons: The pictures that a user interface may show.

@@ -67,7 +67,7 @@ class CompletionArgument(Wire):
 
     Attributes:
         name: The name of the argument.
-        value: The text that has been typed so far.
+        value: The text typed so far.
     """
 
     name: str

@@ -195,8 +195,8 @@ class PosixProcessGroup:
     def watch(
         self, loop: asyncio.AbstractEventLoop, exited: Callable[[], None]
     ) -> Callable[[], Any]:
-        """Call `exited` when the process exits, without reaping it. Return a function that stops
-        watching."""
+        """Call `exited` when the process exits, but do not reap the process. Return a function that
+        stops watching."""
         self._pidfd = pidfd = _open_pidfd(self._popen.pid)
         if pidfd is None:
             name = f"wait-{self._popen.pid}"

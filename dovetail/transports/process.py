@@ -117,7 +117,7 @@ async def spawn(
 
 
 class ProcessChannel:
-    """A running server process. `command` is the server's command line, used in messages."""
+    """A running server process. `command` is the server's command line, as shown in messages."""
 
     network = PIPE
 

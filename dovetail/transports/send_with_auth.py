@@ -19,7 +19,7 @@ from ..text import one_line
 T = TypeVar("T")
 AUTH_STATUSES = (401, 403)
 RESTARTING_STATUSES = (500, 502, 503, 504)
-"""The statuses which suggest that a server, or a proxy in front of it, may soon be available
+"""The statuses that suggest that a server, or a proxy in front of it, may soon be available
 again."""
 MAX_CHALLENGE_CHARS = 16 * 1024
 _API_KEY = re.compile(r"(?:^|,)\s*ApiKey\s", re.IGNORECASE)

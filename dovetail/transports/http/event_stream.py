@@ -1,4 +1,4 @@
-"""Server-sent events: encode events, and parse them from chunks. No I/O.
+"""Server-sent events: encode events, and parse them from chunks. This module performs no I/O.
 
 The parser ends a line at LF, CR or CRLF without waiting for more data: after a chunk that ends with
 CR, an LF at the start of the next chunk is skipped. The parser searches only new bytes and keeps an

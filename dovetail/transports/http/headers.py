@@ -81,8 +81,8 @@ def decode_value(text: str) -> str:
 
 
 def is_encodable(value: Any) -> bool:
-    """Return whether a value can be sent in a header. All other values have the wrong type, which
-    the tool itself reports."""
+    """Return whether a value can be sent in a header. Any other value has the wrong type, and the
+    tool itself reports that."""
     return isinstance(value, (str, int)) or (isinstance(value, float) and value.is_integer())
 
 

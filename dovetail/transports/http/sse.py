@@ -123,7 +123,7 @@ class SseServer:
         headers: Sequence[Header],
         identity: RequestIdentity,
     ) -> None:
-        """Answer a POST by passing its message to the session, in this process or another. The
+        """Answer a POST by passing its message to the session, which may be in another process. The
         session must belong to the same user."""
         if session in self._streams:
             await self._wait_for_room(session)

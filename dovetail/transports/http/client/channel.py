@@ -127,7 +127,7 @@ class HttpChannel:
         self._listener: asyncio.Task[None] | None = None
         self._opened = False
         self._unsent: list[Id] | None = None
-        """Requests made while the channel is ending, which are never sent and fail when it has
+        """Requests made while the channel is ending. They are never sent, and fail when it has
         ended."""
         self._sse: Channel | None = None
         self._tried_sse = False

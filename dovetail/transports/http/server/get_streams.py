@@ -12,8 +12,8 @@ Every process receives the messages for such a stream, so the old process drops 
 message or a process is lost, the stream ends, and the client resumes it.
 
 If the client does not accept a call's own stream, a poll also carries the call's notifications and
-questions. These messages wait in the process that received the last poll or, without a poll, in the
-call's process.
+questions. These messages wait in the process that received the last poll or, if there was no poll,
+in the call's process.
 
 One user may have tokens with different scopes. A change is sent on a stream only if the token that
 opened the stream allows it. A client whose token has fewer scopes cannot resume the stream and

@@ -1,5 +1,5 @@
 """Checks that a message's headers agree with its body, and the errors that report differences. This
-is the second part of the ladder; the first part is in `policy.py`. No I/O.
+is the second part of the ladder; the first part is in `policy.py`. This module performs no I/O.
 
 The era of a message determines how it is checked. A message belongs to the stateless era if its
 version header names a stateless revision, or if its `_meta` names any version:

@@ -75,7 +75,7 @@ class HttpSession(msgspec.Struct, eq=False):
     is_synced: bool
     """Whether the other processes have been asked about the session."""
     log_level_set_at: float = 0.0
-    """When the client last set a log level, in any process."""
+    """When the client last set a log level in any process."""
     open_calls: dict[Id, Call] = {}
     """The running calls, keyed by request id."""
     open_requests: dict[Id, OpenRequest] = {}
