@@ -37,7 +37,7 @@ def backoff(attempt: int, first: float, longest: float) -> float:
 
 
 class BoundedDict(dict[K, V]):
-    """A dict of at most `max_items` items, for memoization, which is cleared when it is full. A
+    """A dict for memoization. It holds at most `max_items` items, and is cleared when it is full. A
     lookup costs no more than in a plain dict."""
 
     __slots__ = ("_max_items",)
@@ -114,8 +114,8 @@ class TaskSet(set["asyncio.Task[Any]"]):
 def run_on_loop(
     loop: "asyncio.AbstractEventLoop", function: Callable[..., Any], *args: Any
 ) -> None:
-    """Call a function on an event loop: now if this code runs on it, else soon. Do nothing if the
-    loop is closed.
+    """Call a function on an event loop: immediately if this code runs on the loop, otherwise soon.
+    Do nothing if the loop is closed.
 
     Args:
         loop: The event loop.
@@ -163,7 +163,8 @@ class Sweeper:
 
 
 def run_in_daemon_thread(work: Callable[[], T], name: str) -> "Future[T]":
-    """Run a function in a daemon thread, which neither the event loop nor process exit waits for.
+    """Run a function in a daemon thread. Neither the event loop nor an exiting process waits for
+    it.
 
     Use it for work that may never finish, such as checking a hung mount or waiting for a line of
     input. `asyncio.to_thread` would keep the process alive until the work is done.

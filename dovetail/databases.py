@@ -1,5 +1,5 @@
-"""SQLite files that only their owner can read, and that are safe to open twice in a process and
-across forks.
+"""SQLite files that only their owner can read, and that are safe to open twice in a process and to
+use across forks.
 
 On POSIX, a lock belongs to a process and a file. When a process closes the file through any
 descriptor, it loses all its locks on that file. A forked child holds no locks, although the SQLite
@@ -79,7 +79,7 @@ _creating = Lock()
 _forking = RLock()  # otherwise two forking threads might wait for each other's stores
 _stores: WeakSet[ForkSafe] = WeakSet()
 _closed: list[ForkSafe] = []
-"""The stores that have been closed for the current fork."""
+"""The stores that were closed for the current fork."""
 
 
 def _before_fork() -> None:

@@ -123,7 +123,7 @@ class InvalidParams(ProtocolError):
     Args:
         first: The message, or the code.
         message: What is wrong.
-        data: Details for the other side; set by `parameter` if it is given.
+        data: Details for the other side. If `parameter` is given, it determines the data.
         code: The code (default: -32602).
         parameter: The path of the wrong parameter, such as "arguments" or "ref.name". The data is
             then `{"parameter": …, "error": …}`, with the message as the error.
@@ -212,7 +212,7 @@ class UrlRequired(ProtocolError):
     Args:
         first: The message, or the code.
         message: What the page is for.
-        data: The data of the error; set by `url` and `pages` if they are given.
+        data: The data of the error. If `url` or `pages` is given, the pages determine it.
         code: The code (default: -32042).
         url: The page to visit.
         id: The id of the elicitation (default: a random id).
@@ -295,8 +295,8 @@ class ToolError(DovetailError):
     """A tool failed. Raise a ToolError in a tool to tell the model why the tool failed.
 
     Args:
-        message: What went wrong, for the model; it is sent unchanged.
-        result: The full result of the tool, on a client.
+        message: What went wrong. This text is sent to the model unchanged.
+        result: The full result of the tool, which only a client sets.
     """
 
     def __init__(self, message: str = "", result: Any = None) -> None:
@@ -433,7 +433,7 @@ def install_command(extra: str) -> str:
     """Return the command that installs an extra's packages.
 
     Args:
-        extra: The name of the extra: "http".
+        extra: The name of the extra, such as "http".
     """
     return f"pip install '{DISTRIBUTION}[{extra}]'"
 
@@ -442,8 +442,8 @@ def missing_extra(feature: str, extra: str) -> ConfigError:
     """Return the error for a feature whose packages are not installed.
 
     Args:
-        feature: The feature that needs the packages, in the singular: "Serving HTTP".
-        extra: The extra that installs the packages: "http".
+        feature: The feature that needs the packages, as a singular phrase such as "Serving HTTP".
+        extra: The extra that installs the packages, such as "http".
     """
     return ConfigError(
         f"{feature} requires the optional packages in the [{extra}] extra. Run: "

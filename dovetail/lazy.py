@@ -18,8 +18,8 @@ def lazy(
 
     Args:
         package: The `globals()` of the package.
-        names: For each module, relative to the package, the names that it defines, separated by
-            spaces.
+        names: The names that each module defines, separated by spaces. The keys are module names
+            relative to the package.
     """
     homes = {name: module for module, listed in names.items() for name in listed.split()}
 

@@ -39,8 +39,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     Further requests wait (`queued_bytes`); over streamable HTTP, they are rejected. An HTTP client
     waits before it sends more requests."""
     queued_bytes: int = 16 * MIB
-    """Maximum total size of the requests that wait on one connection because `in_flight` other
-    requests are being answered, in bytes (default: 16 MiB). Each request counts as the size of its
+    """Maximum total size, in bytes, of the requests that wait on one connection because `in_flight`
+    other requests are being answered (default: 16 MiB). Each request counts as the size of its
     message plus 512 bytes. Further requests are rejected. If the value is 0, no request waits."""
     write_buffer: int = 1 * MIB
     """Maximum number of bytes waiting to be written to one connection (default: 1 MiB). Beyond
@@ -91,8 +91,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Maximum number of child processes for `isolate="process"` that run at the same time (default:
     8). Further calls wait."""
     isolated_memory: int = 1024 * MIB
-    """Maximum address space that an isolated tool may use in addition to the memory that Python
-    itself maps, in bytes (default: 1 GiB). Beyond this, the tool fails."""
+    """Maximum address space, in bytes, that an isolated tool may use in addition to the memory that
+    Python itself maps (default: 1 GiB). Beyond this, the tool fails."""
 
     # tasks
     tasks: int = 10_000
@@ -106,8 +106,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Maximum total size of all tasks, in memory or on disk, in bytes (default: 256 MiB). Beyond
     this, new tasks are rejected, and a result that does not fit is replaced by an error."""
     task_life: float = 3600.0
-    """Time for which a task is kept after it starts, in seconds, if the caller does not set one
-    (default: 3600). A task that is still running then is stopped."""
+    """Time for which a task is kept after it starts, in seconds, unless the caller requests another
+    time (default: 3600). A task that is still running then is stopped."""
     task_life_max: float = 86400.0
     """Maximum time that a caller can request for a task, in seconds (default: 86,400, a day). A
     longer time is reduced to this."""

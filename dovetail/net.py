@@ -357,8 +357,8 @@ def is_confidential(url: str) -> bool:
 
 
 def shown_url(url: str) -> str:
-    """Return a URL for use in messages: without its user name, password and query, because many
-    servers expect their key in the query."""
+    """Return a URL without its user name, password and query, for use in messages. Many servers
+    expect their key in the query."""
     return re.sub(r"//[^/@]*@", "//", url).partition("?")[0]
 
 

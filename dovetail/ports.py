@@ -117,7 +117,7 @@ class Principal(Struct, frozen=True):
 MAX_ELICITATION_IDS = 64
 """The number of URL elicitations that are remembered for one caller."""
 MAX_TASK_IDS = 256
-"""The number of tasks for which one caller receives notifications without asking."""
+"""The number of tasks for which one caller receives notifications without asking for them."""
 
 
 class Caller(Struct, eq=False):
@@ -218,7 +218,8 @@ class Call(Struct, eq=False):
     missing_scopes: tuple[str, ...] = ()
     """The scopes that the caller would have needed."""
     progress: Any = None
-    """The sender of its progress notifications, or None if the client did not ask for them."""
+    """The sender of the call's progress notifications, or None if the client did not ask for
+    them."""
     run: Any = None
     """The suspendable call or task that runs the handler, if the handler may outlive the
     request."""
@@ -230,7 +231,7 @@ class Call(Struct, eq=False):
     request_state: str | None = None
     """The state that this handler returned with its questions."""
     timeout_clock: Any = None
-    """The timer that ends the handler, paused while the client is being asked a question."""
+    """The timer that ends the handler. It is paused while the client is being asked a question."""
     detach: "Callable[[Call], Awaitable[Call]] | None" = None
     """A function that turns the call into a task, if this is still undecided, and returns the call
     with which the handler continues."""
@@ -320,7 +321,7 @@ class Service(Protocol):
         part of the same call, so it does not count against rate limits.
 
         Args:
-            call: The call that asks.
+            call: The call that asks the questions.
             state: The `requestState` that the client will send.
         """
 
@@ -333,7 +334,7 @@ class Service(Protocol):
         """
 
     def observe(self, observer: Any) -> None:
-        """Add an observer outside all middleware.
+        """Add an observer, which runs outside all middleware.
 
         Args:
             observer: An `Observer`, which sees every call and every rejected request.
@@ -423,7 +424,7 @@ class Bus(Protocol):
         Args:
             topic: The topic.
             payload: The question.
-            timeout: How many seconds to wait (default: 1).
+            timeout: How long to wait, in seconds (default: 1).
         """
 
     async def close(self) -> None:
@@ -574,7 +575,7 @@ class Credentials(Protocol):
         """
 
     def on_response(self, answer: HttpResponse) -> None:
-        """Process any other response, because its headers may matter (nonces).
+        """Process any other response, because its headers may be relevant (for example, a nonce).
 
         Args:
             answer: The response, without its body.

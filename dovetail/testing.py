@@ -197,15 +197,15 @@ async def pair(
 
 
 class Bare:
-    """A peer that sends arbitrary bytes and reads the replies, for tests of malformed and hostile
-    input.
+    """A peer for tests of malformed and hostile input: it sends arbitrary bytes and reads the
+    replies.
 
     Args:
         channel: This end of the channel.
 
     Attributes:
-        ended: A future that is done when the other side has closed the channel, with the reason or
-            None as its result.
+        ended: A future that is done when the other side closes the channel. Its result is the
+            reason, or None.
     """
 
     def __init__(self, channel: Channel) -> None:
@@ -226,7 +226,7 @@ class Bare:
         """Return the next message, as decoded JSON.
 
         Args:
-            timeout: How many seconds to wait for the message.
+            timeout: How long to wait for the message, in seconds.
 
         Raises:
             TimeoutError: No message arrived before the timeout.

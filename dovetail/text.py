@@ -40,7 +40,7 @@ def escape_unsafe(text: str, *, keep_newlines: bool = False) -> str:
 
 
 def escape_json(text: str) -> str:
-    """Escape unsafe characters in a JSON document, as JSON does, so that nothing is lost."""
+    """Replace unsafe characters in a JSON document with JSON escapes, so that nothing is lost."""
     return _UNSAFE.sub(_escape_json, text)
 
 
@@ -56,7 +56,7 @@ def one_line(text: str, max_chars: int = MAX_MESSAGE_CHARS) -> str:
 
 
 def quote(value: bytes | str, max_chars: int = MAX_QUOTED_CHARS) -> str:
-    """Return a peer's value in quotes, with escapes and of limited length."""
+    """Return a peer's value in quotes, escaped and limited in length."""
     text = value if isinstance(value, str) else value.decode("latin-1")
     return repr(text if len(text) <= max_chars else f"{text[:max_chars]}…")
 

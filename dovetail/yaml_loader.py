@@ -6,7 +6,7 @@ that names the line and column:
 
     anchors, aliases    a few lines of them can expand to gigabytes
     tags, directives    they choose a type, or another version of YAML
-    keys                that are explicit (`? key`), not strings, or occur twice in a mapping
+    keys                that are explicit (`? key`), are not strings, or occur twice in a mapping
     numbers             that JSON does not have: infinity and not-a-number
     several documents, deep nesting, long text, control characters
 
@@ -61,9 +61,9 @@ def load_yaml(text: str, *, portable: bool = False, first_line: int = 1) -> Any:
     """Parse one YAML document into dicts, lists, strings, numbers, booleans and None.
 
     Args:
-        text: At most `MAX_CHARACTERS` characters.
+        text: The document, of at most `MAX_CHARACTERS` characters.
         portable: Whether to reject plain scalars that other versions of YAML read differently.
-        first_line: The number of the first line, for error messages.
+        first_line: The number of the first line, as shown in error messages.
 
     Raises:
         YamlError: The text cannot be read. The message starts with the line and column.
@@ -121,7 +121,7 @@ def _error_at(what: str, text: str, at: int, first_line: int) -> YamlError:
 
 
 class _Builder:
-    """A builder of JSON values from the events of ruamel's parser."""
+    """A builder that turns the events of ruamel's parser into JSON values."""
 
     def __init__(self, events: "Iterator[Event]", portable: bool, first_line: int) -> None:
         self._events, self._portable, self._first_line = events, portable, first_line

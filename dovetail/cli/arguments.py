@@ -1,8 +1,8 @@
 """Convert `key=value` words from the command line to the arguments of a tool.
 
     city=Oslo           a string, if the tool's schema requires a string
-    days=3              JSON, if the schema requires another type; without a type in the schema,
-                        JSON if the text is valid JSON, and a string otherwise
+    days=3              JSON, if the schema requires another type; if it requires no type, JSON if
+                        the text is valid JSON, and a string otherwise
     days:=3             always JSON
     text=@notes.txt     the text of a file, or its bytes in base64 if the schema requires base64
     note.title=Milk     a field of the argument `note`
@@ -25,7 +25,7 @@ _PAIR = re.compile(r"([^=]+?)(:?)=(.*)", re.DOTALL)
 def parse_arguments(
     pairs: list[str], schema: dict[str, Any], base: str | None = None
 ) -> dict[str, Any]:
-    """Return the arguments in `base` (a JSON object, @FILE, or - for stdin), updated from the
+    """Return the arguments in `base` (a JSON object, @FILE, or - for stdin), updated with the
     pairs."""
     arguments: dict[str, Any] = {} if base is None else _parse_object(base)
     given: dict[tuple[str, str], list[str]] = {}

@@ -1,4 +1,4 @@
-"""Print content: text unchanged, links by name, and a summary of images, audio and blobs.
+"""Print content: text unchanged, links by name, and images, audio and blobs as a summary.
 
 With `--output DIR`, the summarized content is also saved to that directory. Dovetail chooses the
 file names, so a server cannot control where a file is written.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..config import ServerConfig
 
 SECRET = "DOVETAIL_CLIENT_SECRET"
-"""The environment variable for the client secret, which does not appear in process lists."""
+"""The environment variable for the client secret. Unlike an option, it is not in process lists."""
 
 
 def add_login_arguments(parser: ArgumentParser) -> None:

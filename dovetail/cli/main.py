@@ -4,7 +4,7 @@
     1    the server, the tool or the connection failed
     2    the command line is wrong
     130  Ctrl-C
-    141  the reader of the output closed it
+    141  the program that reads the output closed it
 
 A failure is reported in one line on stderr, `dovetail: error: …`. With `--json`, it is also printed
 as a document on stdout. There are two exceptions: the result of a failed tool may have several

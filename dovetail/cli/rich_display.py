@@ -9,7 +9,7 @@ from typing import Any
 
 
 def render_table(rows: list[tuple[str, str, str]], columns: int) -> str | None:
-    """Return a table of names, types and descriptions that fits the width, in colour."""
+    """Return a coloured table of names, types and descriptions that fits the width."""
     try:
         from rich.table import Table
         from rich.text import Text
@@ -25,7 +25,7 @@ def render_table(rows: list[tuple[str, str, str]], columns: int) -> str | None:
 
 
 def render_bar(share: float, columns: int) -> str | None:
-    """Return a progress bar of this width, in colour."""
+    """Return a coloured progress bar of this width."""
     try:
         from rich.progress_bar import ProgressBar
     except ImportError:

@@ -8,7 +8,7 @@ two calls. The server is always stopped, even after Ctrl-C.
 If the server asks a question, the user answers at the terminal: questions are printed to stderr,
 and answers are read from stdin. Without a terminal, or with `--yes`, the user is not asked: the
 question is declined or answered with the form's defaults, and a line on stderr says so. A page is
-never opened without asking.
+never opened without asking the user.
 
 Only `dovetail login` opens a browser. Every other verb uses a saved login, refreshes its tokens if
 possible, and otherwise says which command to run. A script must not wait for a page that nobody
@@ -37,7 +37,7 @@ T = TypeVar("T")
 MAX_SCOPES = 20
 """The maximum number of scopes in the suggested command."""
 SUBJECTS = {"call": "tool", "read": "resource", "prompt": "prompt"}
-"""The feature that each verb requests, for use in messages."""
+"""The kind of object that each verb requests, as messages name it."""
 
 
 def run_session(

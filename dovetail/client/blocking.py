@@ -140,7 +140,9 @@ class BlockingClient:
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         if self._loop is None:
             work.close()
-            raise ConnectionClosed("This client is closed; use it inside `with`")
+            raise ConnectionClosed(
+                "This client is closed. Use a client only inside its `with` block."
+            )
         if threading.current_thread() is self._thread:
             work.close()
             raise ConfigError(

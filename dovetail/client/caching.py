@@ -10,7 +10,7 @@ A response is dropped before it expires in these cases:
 
 - when a notification says that the data has changed;
 - when a subscription starts, because earlier changes may have been missed;
-- after an error that suggests an outdated list;
+- after an error that suggests that a list is outdated;
 - when a new connection opens, because it may lead to another server.
 
 If responses are dropped while a request is in flight, its response is not cached, because it may be
@@ -84,7 +84,7 @@ class CachedResponse(NamedTuple):
 
 
 class SharedCache:
-    """A cache that several clients may share, from any thread: `Client(url, cache=shared)`.
+    """A cache that several clients may share, in any threads: `Client(url, cache=shared)`.
 
     Args:
         entries: The maximum number of responses (default: `Limits().cached`).
@@ -118,8 +118,8 @@ class SharedCache:
             return kept.data
 
     def put(self, key: CacheKey, kept: CachedResponse, drops: int) -> None:
-        """Store a response, unless responses have been dropped since it was requested or it is
-        larger than the cache.
+        """Store a response, unless it is larger than the cache or responses were dropped after it
+        was requested.
 
         Args:
             key: The key of the request.

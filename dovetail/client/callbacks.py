@@ -1,4 +1,5 @@
-"""Answer a server's questions to the user (`on_elicit`) and the model (`on_sample`), and for roots.
+"""Answer a server's questions to the user (`on_elicit`) and the model (`on_sample`), and its
+requests for roots.
 
 A client declares only the features that have a callback, so the server asks for nothing else.
 `sampling.tools` and `sampling.context` are declared if the callback says that it supports them
@@ -12,8 +13,8 @@ A callback receives the question exactly as the server wrote it. It can see who 
 the name that the server reports, and `.target` is the target that the user connected to. The two
 hooks are for consent: `on_ask` returns the question and `on_answer` returns the answer, changed or
 unchanged, or None to refuse. A refused form is declined. The protocol has no "decline" for the
-other questions, so a refusal is error -1. An accepted form is completed with its defaults and must
-match its schema. If it does not match, ConfigError is raised and the answer is not sent.
+other questions, so they are refused with error -1. An accepted form is completed with its defaults
+and must match its schema. If it does not match, ConfigError is raised and the answer is not sent.
 """
 
 import asyncio
@@ -95,8 +96,9 @@ class _ServerRequest:
 
     @property
     def asked_by(self) -> str:
-        """The server that asks, for display: the name that it reports, which can be forged,
-        followed in parentheses by the target you connected to, which cannot."""
+        """The server that asks, as text to show to the user. It is the name that the server
+        reports, which can be forged, followed in parentheses by the target that you connected to,
+        which cannot."""
         name = (self.server.title or self.server.name) if self.server is not None else ""
         if name and self.target:
             return f"{name} ({self.target})"
@@ -109,7 +111,7 @@ class _ServerRequest:
         Args:
             done: How much work is done. It should increase with each report.
             total: How much work there is in total, if known.
-            message: A description of the current step, for people.
+            message: A human-readable description of the current step.
         """
         call = self._call
         if call is not None and call.progress is not None:
@@ -178,10 +180,10 @@ REQUEST_TYPES: dict[str, Any] = {
 RequestType = TypeVar("RequestType", ElicitRequest, SampleRequest, RootsRequest)
 AnswerType = TypeVar("AnswerType", ElicitResult, CreateMessageResult, ListRootsResult)
 Questions = dict[str, dict[str, Any]]
-"""The questions in a round or from a task, in wire form, by key."""
+"""A mapping from keys to questions in wire form, for one round or one task."""
 OnElicit = Callable[[ElicitRequest], Any]
-"""Returns the form content, True to accept (a URL or the defaults), None or False to decline, or an
-ElicitResult."""
+"""Returns the form content, True to accept a URL or the form's defaults, None or False to decline,
+or an ElicitResult."""
 OnSample = Callable[[SampleRequest], Any]
 """Returns text, a content block or a list of them, a CreateMessageResult, or None to refuse."""
 OnAsk = Callable[[AnyRequest], Any]
@@ -302,8 +304,8 @@ class Callbacks:
         return request
 
     def _require_declared(self, call: Call, capability: str, part: str, *, parameter: str) -> None:
-        """Refuse a question that needs a capability this client did not declare in this revision,
-        because of one of its parameters."""
+        """Refuse a question if one of its parameters needs a capability that this client did not
+        declare in this revision."""
         declared = call.revision.lower(self.capabilities).get(capability)
         # an empty object means that only forms are supported
         parts = {"form"} if capability == "elicitation" and not declared else set(declared or ())
@@ -340,7 +342,7 @@ class Callbacks:
     def describe_requests(
         self, questions: Questions, session: ClientSession
     ) -> dict[str, AnyRequest]:
-        """Return questions by key, as callbacks would receive them."""
+        """Return the questions, by key, in the form that callbacks receive."""
         return {
             str(call.id): self._view(REQUEST_TYPES[call.method.name], call)
             for call in self._calls(questions, session)
@@ -533,8 +535,8 @@ def _check_uses(request: SampleRequest, answer: CreateMessageResult) -> None:
 def _complete_form(
     request: ElicitRequest, answer: ElicitResult, form: Validator | None
 ) -> ElicitResult:
-    """Return the answer to send. If the question was a page, the answer has no content. A form is
-    completed with its defaults, except for fields that are set to None."""
+    """Return the answer to send. If the user was asked to visit a page, the answer has no content.
+    A form is completed with its defaults, except for fields that are set to None."""
     if answer.action != "accept" or form is None:
         return replace(answer, content=None)
     fields = (request.schema or {}).get("properties") or {}

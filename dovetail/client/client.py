@@ -86,16 +86,16 @@ class Client(Requester):
     Args:
         target: The server: a URL (`http`, `https`, `ws`, `wss`), a script (`"server.py"`), an
             object in Python code (`"server.py:orders"`, `"shop.servers:orders"`), a command as a
-            list (`["uvx", "some-server"]`), an `mcp.json` or another host's file (as a path or a
-            dict), a `Server` object, or a `Channel`.
+            list (`["uvx", "some-server"]`), an `mcp.json` file or another host's configuration file
+            (as a path or a dict), a `Server` object, or a `Channel`.
         server: The server to use from an `mcp.json` file. Required if the file lists several
             servers.
         revision: The protocol revision to use: a date, `"handshake"`, `"stateless"` or
             `"detailed-draft"` (default: the newest that both sides support).
-        on_elicit: Called with an `ElicitRequest` when the server asks the user. Returns the form
-            content, True to accept (a URL or the form's defaults), None or False to decline, or an
-            `ElicitResult`. Without it, the client does not declare elicitation, and the server
-            cannot ask.
+        on_elicit: Called with an `ElicitRequest` when the server asks the user a question. Returns
+            the form content, True to accept a URL or the form's defaults, None or False to decline,
+            or an `ElicitResult`. Without it, the client does not declare elicitation, and the
+            server cannot ask.
         on_sample: Called with a `SampleRequest` when the server asks for a completion from
             your model. Returns text, a content block or a list of them, a `CreateMessageResult`, or
             None to refuse.
@@ -121,8 +121,8 @@ class Client(Requester):
         verify: Which TLS certificates to trust: True for the system's authorities, a path to a CA
             file, an `ssl.SSLContext`, or False for any certificate.
         proxy: URL of an HTTP proxy (default: from the environment).
-        long_polling: Poll for messages that the server sends without a request, instead of keeping
-            a stream open. Use it on networks that interrupt long-lived responses.
+        long_polling: Whether to poll for messages that the server sends without a request, instead
+            of keeping a stream open. Use it on networks that interrupt long-lived responses.
         timeout: Seconds to wait for each answer, and for the connection to open (default: the value
             in the `mcp.json` file, or `limits.timeout`, 60).
         limits: Bounds on sizes, counts and times; see `Limits`.
@@ -130,10 +130,10 @@ class Client(Requester):
             share them among clients.
         trusted: Whether to trust the server's tool annotations. If so, a call to a tool that is
             marked idempotent or read-only is retried if the connection breaks.
-        validate: What to do if a tool's result does not match its output schema: `"warn"` logs,
-            `"strict"` raises InvalidOutput, `"off"` does not check. `"strict"` also checks the
-            arguments of each call against the tool's input schema (InvalidParams), and refuses to
-            call a tool whose schemas cannot be used (SchemaError).
+        validate: What to do if a tool's result does not match its output schema: `"warn"` logs a
+            warning, `"strict"` raises InvalidOutput, and `"off"` skips the check. `"strict"` also
+            checks the arguments of each call against the tool's input schema (InvalidParams), and
+            refuses to call a tool whose schemas cannot be used (SchemaError).
         experimental: Experimental capabilities to declare to the server.
         extensions: Protocol extensions to use.
         tasks: Whether the server may run tool calls as tasks.
@@ -271,37 +271,37 @@ class Client(Requester):
     # requests
 
     async def list_tools(self, *, fresh: bool = False) -> list[Tool]:
-        """Return all tools on the server, from all pages; none if it does not offer them.
+        """Return all tools on the server, from all pages. The list is empty if it offers none.
 
         Args:
-            fresh: Ask the server even if a cached answer is still valid.
+            fresh: Whether to ask the server even if a cached answer is still valid.
         """
         tools: list[Tool] = await self._list_all("tools/list", "tools", fresh)
         self._validation.set_tools(tools)
         return tools
 
     async def list_resources(self, *, fresh: bool = False) -> list[Resource]:
-        """Return all resources on the server, from all pages; none if it does not offer them.
+        """Return all resources on the server, from all pages. The list is empty if it offers none.
 
         Args:
-            fresh: Ask the server even if a cached answer is still valid.
+            fresh: Whether to ask the server even if a cached answer is still valid.
         """
         return await self._list_all("resources/list", "resources", fresh)
 
     async def list_resource_templates(self, *, fresh: bool = False) -> list[ResourceTemplate]:
-        """Return all resource templates on the server, from all pages; none if it does not offer
-        them.
+        """Return all resource templates on the server, from all pages. The list is empty if it
+        offers none.
 
         Args:
-            fresh: Ask the server even if a cached answer is still valid.
+            fresh: Whether to ask the server even if a cached answer is still valid.
         """
         return await self._list_all("resources/templates/list", "resource_templates", fresh)
 
     async def list_prompts(self, *, fresh: bool = False) -> list[Prompt]:
-        """Return all prompts on the server, from all pages; none if it does not offer them.
+        """Return all prompts on the server, from all pages. The list is empty if it offers none.
 
         Args:
-            fresh: Ask the server even if a cached answer is still valid.
+            fresh: Whether to ask the server even if a cached answer is still valid.
         """
         return await self._list_all("prompts/list", "prompts", fresh)
 
@@ -371,8 +371,8 @@ class Client(Requester):
             InvalidParams: The tool does not exist, the server rejected the arguments, or, if
                 `validate="strict"`, they do not match the input schema.
             SchemaError: `validate="strict"` is set, and a schema of the tool cannot be used.
-            InvalidOutput: The result does not match `type`, or the output schema if
-                `validate="strict"`.
+            InvalidOutput: The result does not match `type` or, if `validate="strict"`, the output
+                schema.
         """
         params = _tool_params(name, arguments, meta)
         await self._validation.check_call(params, self)
@@ -406,8 +406,8 @@ class Client(Requester):
         Args:
             name: The name of the tool.
             arguments: The arguments, as in `call_tool`.
-            ttl: Seconds that the server should keep the task, in revisions that let the client
-                choose.
+            ttl: How long the server should keep the task, in seconds. It has an effect only in
+                revisions that let the client choose.
             timeout: Seconds to wait for the server's first answer (default: the client's
                 `timeout`).
             manual: Whether you answer the task's questions yourself, with `handle.answer`.
@@ -491,7 +491,7 @@ class Client(Requester):
             uri: The URI of the resource.
             timeout: Seconds to wait for the answer before TimedOut is raised
                 (default: the client's `timeout`).
-            fresh: Ask the server even if a cached answer is still valid.
+            fresh: Whether to ask the server even if a cached answer is still valid.
         """
         result = await self.request(
             "resources/read", ReadResourceParams(uri=uri), timeout=timeout, fresh=fresh
@@ -504,7 +504,7 @@ class Client(Requester):
         An entry with a `problem` cannot be used.
 
         Args:
-            fresh: Ask the server even if a cached answer is still valid.
+            fresh: Whether to ask the server even if a cached answer is still valid.
         """
         from ..extensions.skill_reader import list_skills
 
@@ -515,7 +515,7 @@ class Client(Requester):
 
         Args:
             uri: The URI of the skill's SKILL.md.
-            fresh: Ask the server even if a cached answer is still valid.
+            fresh: Whether to ask the server even if a cached answer is still valid.
         """
         from ..extensions.skill_reader import get_skill
 
@@ -536,7 +536,7 @@ class Client(Requester):
         return await read_skill(self, skill, self._limits)
 
     async def read_app(self, target: str | Tool) -> "View":
-        """Return the view of an app, for a host to display.
+        """Return the view of an app, which a host can display.
 
         Args:
             target: A tool that has a view, or a `ui://` URI.
@@ -584,7 +584,7 @@ class Client(Requester):
                 (default: the client's `timeout`).
             debounce: Seconds to wait for a later call for the same argument. All waiting calls then
                 receive the answer to the latest call.
-            cache: Seconds to cache the answer.
+            cache: How long to cache the answer, in seconds.
 
         Returns:
             The completion: `.values`, `.total`, `.has_more`.
@@ -640,7 +640,7 @@ class Client(Requester):
             callback: Called with the URI that changed, which may be a sub-resource.
 
         Returns:
-            A handle: close it, or use it with `async with`, to unsubscribe.
+            A handle. To unsubscribe, close it or use it with `async with`.
         """
         return await self._subscriptions.subscribe(uri, callback)
 
@@ -652,7 +652,7 @@ class Client(Requester):
             callback: Called with the kind or, for `"state"`, with the new state.
 
         Returns:
-            A handle: close it, or use it with `async with`, to stop. Await the handle to wait until
+            A handle. To stop, close it or use it with `async with`. Await the handle to wait until
             the server has confirmed the subscription.
         """
         return self._subscriptions.on_change(kind, callback)

@@ -1,4 +1,4 @@
-"""Tasks that a client runs for its server, in the core form: questions that may take a long time to
+"""Tasks in the core form that a client runs for its server: questions that may take a long time to
 answer.
 
 If a server adds `task` to `elicitation/create` or `sampling/createMessage`, the client replies
@@ -138,7 +138,7 @@ class ClientTasks:
             pass  # the connection is closed; the server may ask on another one
 
     def _lifetime(self, wanted: Any) -> float:
-        """Return how many seconds to keep a task: the time that the server requests, within the
+        """Return how long to keep a task, in seconds: the time that the server requests, within the
         limits."""
         ttl = wanted.get("ttl") if isinstance(wanted, dict) else None
         if not isinstance(ttl, int | float) or isinstance(ttl, bool) or not ttl > 0:
@@ -207,7 +207,7 @@ def _number_before(cursor: str | None) -> int:
 
 
 def _public_message(problem: BaseException) -> str:
-    """Return the description of a failure that is safe to send to the server."""
+    """Describe a failure in words that are safe to send to the server."""
     return str(problem) if isinstance(problem, ProtocolError) else type(problem).__name__
 
 

@@ -4,8 +4,8 @@ A `Connector` owns at most one session and at most one attempt to open one. The 
 separate task: code that needs the session waits for that task, and may be cancelled without
 affecting it. Consecutive losses are counted. After the first loss, the connector reconnects
 immediately; after each further loss, it waits longer. After `Limits.restarts` losses, the connector
-gives up until the next request. A server at a URL may be restarting. If it was connected before,
-the connector does not give up while a request is waiting for it. `state` is new, connecting,
+gives up until the next request. A server at a URL may be restarting. If the client was connected to
+it before, the connector does not give up while a request is waiting. `state` is new, connecting,
 connected, reconnecting, disconnected or closed.
 
 **Logging in** can take a user several minutes, so it happens in a separate task and outside any
@@ -51,7 +51,7 @@ log = logging.getLogger("dovetail.client")
 
 MAX_REMEMBERED_ERAS = 1000
 _handshake_servers: BoundedDict[str, bool] = BoundedDict(MAX_REMEMBERED_ERAS)
-"""Whether each server uses the handshake, by the `era_key` of its target."""
+"""Whether each server uses the handshake. The key is the `era_key` of the server's target."""
 TRANSIENT_ERRORS = (ConnectionClosed, ConnectFailed, TimedOut, Overloaded)
 """Errors after which the next attempt may succeed."""
 SET_LEVEL_SECONDS = 1.0
@@ -99,7 +99,7 @@ class Connector:
         self._opening_channel: Channel | None = None
         """The channel of the latest attempt to open a session."""
         self._waiting = 0
-        """How many callers wait for the session."""
+        """The number of callers that are waiting for the session."""
         self._failure: DovetailError | None = None
         """The reason why the latest attempt to open a session failed."""
 
@@ -437,7 +437,8 @@ async def time_limit(seconds: float, problem: str) -> AsyncIterator[None]:
 
 
 def backoff(failures: int) -> float:
-    """Return the seconds to wait after this many consecutive failures; 0 if there were none."""
+    """Return how long to wait after this many consecutive failures, in seconds; 0 if there were
+    none."""
     return aio.backoff(failures - 1, 0.1, 2.0) if failures > 0 else 0.0
 
 
@@ -446,7 +447,7 @@ def _retry_after(problem: DovetailError) -> float | None:
 
 
 def _with_hint(problem: str) -> str:
-    """Add the most likely cause, if there is one."""
+    """Add the most likely cause, if one is known."""
     code = "exited with code 0"
     if code in problem:
         return problem.replace(code, f"{code} (does it call server.run()?)", 1)

@@ -129,10 +129,10 @@ class Requester:
             timeout: Seconds to wait for the answer (default: the client's `timeout`).
             on_progress: Called with each progress update for this request.
             safe: Whether the request may be sent again if the connection breaks after it was sent.
-            fresh: Ask the server even if a cached answer is still valid.
-            manual: Whether you answer the server's questions yourself, instead of the callbacks. If
-                so, you receive an InputRequiredResult and send the next request with
-                `input_responses` and `request_state`.
+            fresh: Whether to ask the server even if a cached answer is still valid.
+            manual: Whether you, rather than the callbacks, answer the server's questions. If so,
+                you receive an InputRequiredResult and send the next request with `input_responses`
+                and `request_state`.
 
         Raises:
             MethodNotFound: Neither the protocol nor an extension of this client has this method.
@@ -304,8 +304,8 @@ class Requester:
         )
 
     async def _list_all(self, method: str, field: str, fresh: bool) -> list[Any]:
-        """Return all pages of a list; an empty list if the server does not offer that kind. If the
-        cursor of a cached page is no longer valid, start again."""
+        """Return all pages of a list, or an empty list if the server does not offer that kind of
+        list. If the cursor of a cached page is no longer valid, start again."""
         hits = self._cache.hits
         try:
             return await self._list_pages(method, field, fresh)

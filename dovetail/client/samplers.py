@@ -6,8 +6,8 @@ API.
     Client(target, on_sample=on_sample)
 
 Nearly every model is available through one of two APIs, OpenAI's or Anthropic's. A `ModelApi`
-describes the endpoint, the header for the key, the request format and how to read a reply. The
-rest is shared: `choose_model` picks the model, each content block is translated, and the reply is
+describes the endpoint, the header for the key, and the formats of requests and replies. The rest is
+shared: `choose_model` picks the model, each content block is translated, and the reply is
 translated back, with the protocol's stop reasons. Content that an API cannot represent, such as
 audio for a text-only model, is refused before anything is sent. A server's `metadata` is not passed
 on, because it would let the server set any API option at the user's expense.
@@ -18,11 +18,11 @@ error.
 **Choosing a model.** A server does not know which models are available; it can only state
 preferences. Hints come first, in the server's order. A hint is a substring of a name, regardless of
 case. The first hint that matches any model narrows the choice to the models it matches. Without a
-matching hint, all models are considered. The priorities decide among the remaining models. They say
-how much a low price, speed and intelligence matter, each from 0 to 1, and are weighed against the
-traits of each model. The best model is chosen, or the one that is listed first if there is a tie.
-The order of the list therefore expresses the client's preference, and the same request always
-selects the same model.
+matching hint, all models are considered. The priorities decide among the remaining models. They are
+numbers from 0 to 1 that say how much a low price, speed and intelligence matter, and are weighed
+against the traits of each model. The best model is chosen, or the one that is listed first if there
+is a tie. The order of the list therefore expresses the client's preference, and the same request
+always selects the same model.
 https://modelcontextprotocol.io/specification/2026-07-28/client/sampling#model-preferences
 """
 
@@ -63,7 +63,7 @@ OPENAI_AUDIO_FORMATS = {
     "audio/mpeg": "mp3",
     "audio/mp3": "mp3",
 }
-"""The audio types that OpenAI's API accepts, by MIME type."""
+"""The names of the audio formats that OpenAI's API accepts, by MIME type."""
 
 
 class Model(Struct, frozen=True):
@@ -92,8 +92,8 @@ def choose_model(
 
     Args:
         preferences: The preferences of a `SampleRequest`; None for no preference.
-        models: The models to choose from, by name or as `Model`. If several match equally well, the
-            first is chosen.
+        models: The models to choose from, as names or `Model` objects. If several match equally
+            well, the first is chosen.
 
     Raises:
         ConfigError: There are no models, or the preferences are not valid.

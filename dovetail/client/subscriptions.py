@@ -1,4 +1,4 @@
-"""The subscriptions of a client, in both eras, behind one interface.
+"""One interface for the subscriptions of a client in both eras.
 
 - In the handshake era, `resources/subscribe` is sent once for each URI. List changes, and updates
   in the draft dialect, arrive without a request.
@@ -65,7 +65,7 @@ class Subscription(Struct, eq=False):
 
     @property
     def subject(self) -> str:
-        """The subject of the subscription, for messages: a URI, or the kind of list."""
+        """What the subscription is for, as shown in log messages: a URI or the kind of list."""
         return self.uri or self.kind
 
     def __await__(self) -> Generator[Any, None, "Subscription"]:

@@ -2,8 +2,8 @@
 
 A target is a Server object, a channel, a URL, a command (list), a script (`server.py`), an object
 in Python code (`server.py:orders`, `shop.servers:orders`), or an `mcp.json` file (path or dict). It
-becomes a `Target`: a name for messages, and a function that opens a new channel each time it is
-called, so that a server that died can be started or reached again.
+becomes a `Target`: a name to use in messages, and a function that opens a new channel each time it
+is called, so that a server that died can be started or reached again.
 """
 
 import logging
@@ -51,7 +51,7 @@ class Target(Struct, frozen=True, eq=False):
 
     @property
     def is_remote(self) -> bool:
-        """Whether the server is at a URL, so this client does not start it."""
+        """Whether the server is at a URL, which means that this client does not start it."""
         return self.cache_key is not None
 
 
@@ -76,7 +76,7 @@ class ConnectOptions(Struct, frozen=True, eq=False):
     auth: Any
     """Credentials, or a bearer token."""
     shown: str | None = None
-    """The name for the URL in messages, if the URL contains values that must not be shown."""
+    """What messages show instead of the URL, if the URL contains values that must not be shown."""
 
 
 def resolve_target(target: Any, options: ConnectOptions) -> Target:

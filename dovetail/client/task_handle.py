@@ -28,7 +28,8 @@ MIN_POLL_SECONDS, MAX_POLL_SECONDS = 0.05, 86400.0
 """Bounds on the interval that a server proposes. Clients must respect this interval, so the upper
 bound is only the longest interval that every timer supports."""
 FIRST_POLL_SECONDS, POLL_GROWTH, SLOW_POLL_SECONDS = 0.1, 1.5, 5.0
-"""The first interval, the growth factor and the longest interval, if a server proposes none."""
+"""The first interval, the growth factor and the longest interval to use if a server proposes
+none."""
 
 
 class TaskUpdate(Struct, frozen=True):
@@ -47,8 +48,8 @@ class TaskUpdate(Struct, frozen=True):
 
 
 class WaitDeadline:
-    """How long to wait for a task: seconds without an update, and seconds in total. The time that a
-    user takes to answer a question does not count."""
+    """How long to wait for a task, in seconds: the time without an update, and the total time. The
+    time that a user takes to answer a question does not count."""
 
     def __init__(self, silence: float | None, total: float | None) -> None:
         self._silence, self._total = silence, total
@@ -113,7 +114,7 @@ class TaskHandle:
         self._polls = self._failures = self._rounds = 0
         self._retry_after = 0.0
         self._handled_questions: Questions = {}
-        """The questions that were put to the callbacks, by key."""
+        """The questions that were passed to the callbacks, by key."""
         self._unsent_answers: dict[str, Raw] = {}
 
     def __repr__(self) -> str:
@@ -147,10 +148,10 @@ class TaskHandle:
         out.
 
         Args:
-            timeout: Seconds to wait; None waits without limit. The time that a user takes to answer
-                a question does not count.
-            raise_on_error: Whether a tool that failed raises ToolError rather than returning a
-                result with `is_error`.
+            timeout: Seconds to wait, or None for no limit. The time that a user takes to answer a
+                question does not count.
+            raise_on_error: Whether to raise ToolError if the tool failed. If False, the result has
+                `is_error` set.
 
         Raises:
             TimedOut: The task did not end within the timeout.
@@ -383,8 +384,8 @@ class TaskHandle:
 
 
 def poll_interval(state: DetailedTask | None, polls: int) -> float:
-    """Return the seconds until the next poll: the interval that the server proposes, within bounds,
-    with jitter so that clients do not all poll at the same time."""
+    """Return the number of seconds until the next poll. It is the interval that the server
+    proposes, within bounds. Jitter keeps clients from all polling at the same time."""
     proposed = state.poll_interval_ms if state is not None else None
     if proposed is None:
         seconds = min(SLOW_POLL_SECONDS, FIRST_POLL_SECONDS * POLL_GROWTH ** min(polls, 20))

@@ -9,8 +9,8 @@ and its outcome, and answers are sent with `tasks/update`. In the core form (han
 `tasks/result` stays open while the client polls, so that questions can arrive, and then returns the
 result. A notification saves a poll, but nothing relies on notifications.
 
-`call_tool` cancels the task if it stops waiting. A `TaskHandle` (`task_handle.py`) lets its user
-decide.
+`call_tool` cancels the task if it stops waiting. A `TaskHandle` (`task_handle.py`) leaves this
+decision to its user.
 
 https://modelcontextprotocol.io/seps/2663-tasks-extension
 https://modelcontextprotocol.io/specification/2025-11-25/basic/utilities/tasks
@@ -68,7 +68,7 @@ LISTEN_SECONDS = 1.0
 
 
 class TaskOrResult(ToolResult, kw_only=True):
-    """The reply to a call that asked for a task, in the core form: the task, or the result."""
+    """The reply, in the core form, to a call that asked for a task: the task or the result."""
 
     content: list[Content] = []
     task: CoreTask | None = None
@@ -118,7 +118,7 @@ class RemoteTasks:
         return capability is not None
 
     def as_task(self, params: CallToolParams, ttl: float | None) -> tuple[CallToolParams, str]:
-        """Return the params of a call that asks for a task, in the core form, and its progress
+        """Return the params, in the core form, for a call that asks for a task, and its progress
         token."""
         token = secrets.token_hex(8)
         task = {} if ttl is None else {"ttl": round(ttl * 1000)}

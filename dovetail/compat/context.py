@@ -90,8 +90,8 @@ class CompatContext(Context[Any], Generic[A, B, C]):
         Args:
             *texts: The level and the message, in any order; then the logger and `extra`.
             level: The severity, from "debug" to "emergency" (default: "info").
-            data: The message, under its name in the official SDK.
-            message: The message, under its name in FastMCP.
+            data: The message; `data` is the official SDK's name for it.
+            message: The message; `message` is FastMCP's name for it.
             **more: `logger` or `logger_name`, and fields to add to the message.
         """
         positional = [*texts[:2], *(text for text in (data, message) if text is not None)]
@@ -155,7 +155,7 @@ class CompatContext(Context[Any], Generic[A, B, C]):
         Args:
             progress: How much work is done.
             total: How much work there is in total, if known.
-            message: A description of the current step, for a person to read.
+            message: A human-readable description of the current step.
         """
         return self.progress(progress, total, message)
 
@@ -182,9 +182,9 @@ class CompatContext(Context[Any], Generic[A, B, C]):
         """Ask the user to fill in a form.
 
         Args:
-            message: The question, for a person to read.
+            message: The question to show to the user.
             response_type: A class with plain fields, a plain type, or a list of choices.
-            schema: The same, under its name in the official SDK.
+            schema: The official SDK's name for `response_type`.
             **more: `key`, `timeout` and `on_progress`, as in `dovetail.Context.elicit`.
         """
         wanted = response_type if schema is None else schema
@@ -199,7 +199,7 @@ class CompatContext(Context[Any], Generic[A, B, C]):
         """Ask the user to visit a page.
 
         Args:
-            message: The reason for the visit, for a person to read.
+            message: The reason for the visit, which is shown to the user.
             url: The URL of the page.
             elicitation_id: Identifies the visit (default: a random id).
             **more: `key`, `timeout` and `on_progress`, as in `dovetail.Context.elicit_url`.

@@ -1,5 +1,5 @@
-"""The server classes of FastMCP and the official SDK on top of `Server`, with the same parameters
-in the same order, and the same run methods."""
+"""The server classes of FastMCP and the official SDK, built on `Server`. They have the same run
+methods, and the same parameters in the same order."""
 
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
@@ -91,7 +91,7 @@ class FastMCP(Server, metaclass=HintingMeta):
 
     Args:
         name: The name of the server (default: "FastMCP").
-        instructions: How to use the server; clients may pass it to the model.
+        instructions: How to use the server; clients may pass this text to the model.
         website_url: A page about the server.
         icons: Icons that clients may show for the server.
         tools: Functions to register as tools.
@@ -306,7 +306,7 @@ class FastMCP(Server, metaclass=HintingMeta):
         Args:
             path: The path.
             methods: The HTTP methods.
-            name: The name of the route, for Starlette.
+            name: The name of the Starlette route.
             include_in_schema: Passed on to Starlette.
         """
         from starlette.routing import Route
@@ -483,7 +483,7 @@ class MCPServer(FastMCP):
         name: The name of the server (default: "mcp-server").
         title: The display name of the server.
         description: What the server is for.
-        instructions: How to use the server; clients may pass it to the model.
+        instructions: How to use the server; clients may pass this text to the model.
         website_url: A page about the server.
         icons: Icons that clients may show for the server.
         version: The version of the server.
@@ -508,7 +508,7 @@ class MCPServer(FastMCP):
 
 
 class SessionManager:
-    """A replacement for the official SDK's session manager, which an application has to run."""
+    """A replacement for the session manager that applications must run with the official SDK."""
 
     def run(self) -> AbstractAsyncContextManager[None]:
         """Do nothing."""
@@ -517,8 +517,8 @@ class SessionManager:
 
 @asynccontextmanager
 async def _app_lifespan(app: "App", outer: Any) -> AsyncIterator[None]:
-    """The lifespan of a mounted application. If it is not used, the first request starts the
-    application, and the end of the event loop closes it."""
+    """The lifespan of a mounted application. If it is not used, the application starts at the first
+    request and is closed when the event loop ends."""
     await app.start()
     try:
         yield

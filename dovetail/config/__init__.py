@@ -6,9 +6,9 @@
                     "other": {"url": "https://example.org/mcp",
                               "headers": {"Authorization": "Bearer ${TOKEN}"}}}}
 
-`auth` has the same meaning as in `Client(auth=…)`: `"oauth"` to log in, a token, or an object with
-the parameters of `OAuth`: `{"clientId": "…", "clientSecret": "${SECRET}", "issuer": "…", "scopes":
-["…"]}`.
+`auth` accepts `"oauth"` to log in, a token, or an object with the parameters of `OAuth`, as
+`Client(auth=…)` does. An example of an object is `{"clientId": "…", "clientSecret": "${SECRET}",
+"issuer": "…", "scopes": ["…"]}`.
 
 Each application, called a host here, has its own dialect: different names, units and variables, and
 in some cases TOML or YAML instead of JSON. A file is read according to the rules of its host:

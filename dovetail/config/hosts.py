@@ -79,7 +79,7 @@ def _adapt_goose(entry: dict[str, Any]) -> None:
 
 
 def _adapt_continue(entry: dict[str, Any]) -> None:
-    """Adapt an entry from Continue, which has the headers in `requestOptions`."""
+    """Adapt an entry from Continue, which stores the headers in `requestOptions`."""
     if isinstance(entry.get("requestOptions"), Mapping):
         entry.setdefault("headers", entry["requestOptions"].get("headers") or {})
 
@@ -98,11 +98,12 @@ class HostFormat(Struct, frozen=True, kw_only=True):
     key: str = "mcpServers"
     """The key under which a file lists its servers."""
     file: re.Pattern[str] = _ANY
-    """A pattern for the path of its files, if the key alone does not identify the host."""
+    """A pattern that matches the paths of the host's files, if the key alone does not identify the
+    host."""
     unit: float = MILLISECONDS
-    """The unit of its timeouts, in seconds."""
+    """The unit of the host's timeouts, as a number of seconds."""
     pattern: re.Pattern[str] = re.compile(_BRACES)
-    """The syntax of its variables."""
+    """A pattern that matches variables in the host's syntax."""
     words: frozenset[str] = frozenset({"env", "input"})
     """The words that may precede the colon in `${word:…}`."""
     adapt: Callable[[dict[str, Any]], None] | None = None

@@ -146,8 +146,8 @@ def resolve(
     *,
     option: str = 'server="…"',
 ) -> ChosenServer:
-    """Choose a server and fill in its variables. `option` is the option with which a user chooses,
-    for messages."""
+    """Choose a server and fill in its variables. `option` is the option with which a user chooses a
+    server, as shown in messages."""
     chosen = _choose_name(servers, name, where, option)
     try:
         config = expand(servers[chosen], environment, servers.variables)

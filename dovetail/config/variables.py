@@ -156,8 +156,8 @@ class Variables(Struct, frozen=True, kw_only=True):
         return read_small_file(self.locate(name)).removesuffix("\n").removesuffix("\r")
 
     def _read_secrets(self) -> dict[str, str]:
-        """Return the variables in Continue's `.env` files: next to the file, and in its parent
-        folders, up to the project or home folder that contains the `.continue` folder."""
+        """Return the variables in Continue's `.env` files, which are next to the file and in its
+        parent folders, up to the project or home folder that contains the `.continue` folder."""
         if self.path is None:
             return {}
         parents = self.path.absolute().parents

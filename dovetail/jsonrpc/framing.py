@@ -13,7 +13,7 @@ HEAD_BYTES: Final = 256
 
 
 class TooLong(Struct, frozen=True):
-    """A line that exceeded the limit, whose first bytes may show which request to answer."""
+    """A line that exceeded the limit. Its first bytes may show which request to answer."""
 
     head: bytes = b""
     limit: int | None = None

@@ -22,7 +22,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 Id: TypeAlias = int | str
 NO_PARAMS = Raw()
-"""Absent params, which are recognised by identity and omitted on the wire."""
+"""The value for absent params, which is recognised by identity and omitted on the wire."""
 
 
 class Request(Struct, tag_field="jsonrpc", tag="2.0", omit_defaults=True, gc=False):

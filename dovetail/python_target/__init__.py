@@ -1,2 +1,1 @@
-"""Servers in Python code that are named by a string: how to parse the string and load the
-server."""
+"""Parse a string that names a server in Python code, and load that server."""

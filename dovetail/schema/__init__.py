@@ -1,4 +1,5 @@
-"""Compile a Python type into a JSON schema, a decoder and an encoder; validate against JSON Schema.
+"""Compile a Python type into a JSON schema, a decoder and an encoder, and validate values against
+JSON schemas.
 
 A `Shape` is compiled once: a server compiles the parameter and return types of its functions, and a
 client compiles the types that it expects. One walk over the type builds its schema and determines

@@ -1,7 +1,8 @@
-"""JSON for values of any type, with msgspec and hooks for the types that it does not support.
+"""Encode and decode values of any type as JSON, with msgspec and hooks for the types that it does
+not support.
 
-Decoding: the hook handles the classes of pathlib, and stand-ins, which are classes that msgspec
-deliberately does *not* support. So msgspec hands the plain value to `decode_hook`, and the stand-in
+Decoding: the hook handles the classes of pathlib, and stand-ins, which are deliberately classes
+that msgspec does *not* support. So msgspec hands the plain value to `decode_hook`, and the stand-in
 builds the real value. A union that msgspec refuses becomes a stand-in that tries its members in
 order (`union_stand_in`); a class with fields becomes a stand-in if one of its parts needs a
 stand-in (`walk.record_stand_in`).

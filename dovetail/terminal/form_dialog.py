@@ -1,4 +1,4 @@
-r"""Dialogs that put a server's questions to the user, without I/O.
+r"""The logic of the dialogs that show a server's questions to the user. This module does no I/O.
 
 `elicit_dialog` is a generator: it yields the text to show, receives the line that was typed (None
 at the end of input), and returns the answer. For a `KeyPrompt`, one key is enough. A form is filled
@@ -50,7 +50,7 @@ class _Declined(Exception):
 
 
 def elicit_dialog(request: "ElicitRequest") -> Dialog:
-    """Ask one question. `!` or the end of input declines it."""
+    """Ask one question. The user declines it with `!` or by ending the input."""
     dialog = _visit_dialog if request.mode == "url" else _form_dialog
     try:
         return (yield from dialog(request))
