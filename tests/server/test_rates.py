@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from dovetail import Client, Context, HttpRequest, Rate, Rates, Server, audit
+from dovetail.auth import Provider
 from dovetail.errors import ConfigError, Overloaded, TimedOut
 from dovetail.net import network_of
 from dovetail.ports import Call, Caller, Principal
@@ -625,6 +626,23 @@ async def test_a_handler_sees_the_address_from_the_trusted_proxy_on_every_transp
         async with Client(url, headers={"X-Forwarded-For": "203.0.113.1"}) as client:
             await client.call_tool("any_tool")
     assert {record.address for record in records} == {"203.0.113.1"}
+
+
+async def test_the_provider_limits_each_client_behind_a_trusted_proxy() -> None:
+    metadata = {"client_name": "Notes", "redirect_uris": ["http://127.0.0.1:3999/callback"]}
+    provider = Provider(users={}, storage=":memory:", now=lambda: 1_800_000_000.0)
+    async with behind_proxies(Server("login", auth=provider), "http", "127.0.0.1") as url:
+        site = Site(urlsplit(url).port or 0, "/register")
+
+        async def register(forwarded_for: str) -> int:
+            return (await site.post(metadata, {"X-Forwarded-For": forwarded_for})).status
+
+        statuses = [await register("203.0.113.1") for _ in range(101)]
+        assert statuses == [201] * 100 + [429]
+        assert await register("198.51.100.1, 203.0.113.1") == 429, "a client may add any address"
+        assert await register("203.0.113.2") == 201
+        for writer in site.open:
+            writer.close()
 
 
 def test_a_proxy_that_is_not_an_address_is_refused_before_the_server_starts() -> None:
