@@ -526,7 +526,7 @@ class Client(Requester):
         request.
 
         Args:
-            skill: The URI or the entry of the skill.
+            skill: The URI of the skill, or its entry.
 
         Raises:
             SkillRefused: The skill does not match its entry.

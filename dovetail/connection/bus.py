@@ -13,7 +13,7 @@ consists of a four-byte length and the MessagePack encoding of these fields:
 
 The hub does not read payloads, but it counts the members that have yet to answer. So if no member
 has an answer, the asker waits only for the slowest member, not until the deadline. A member that
-leaves counts as having no answer, and the others are notified (`ports.MEMBERS_CHANGED`).
+leaves is treated as if it had no answer, and the others are notified (`ports.MEMBERS_CHANGED`).
 
 No operation blocks on a peer. A member is dropped if it sends invalid data, or if it does not read
 and its backlog is full. The other members are not affected. A member that loses its connection to

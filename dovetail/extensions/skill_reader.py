@@ -72,11 +72,11 @@ async def list_skills(client: "Client", limits: Limits, fresh: bool) -> list[Ski
 
 
 async def get_skill(client: "Client", uri: str, limits: Limits, fresh: bool) -> SkillEntry:
-    """Return the entry of a skill, whether or not the skill is listed."""
+    """Return the entry for a skill, whether or not the skill is listed."""
     entry = check_entry((await _ask(client, GET.name, UriParams(uri=uri), fresh)).skill, limits)
     if entry.uri != uri:
         raise SkillRefused(
-            f"{uri}: the server returned the entry of a different skill, {entry.uri!r}",
+            f"{uri}: the server returned the entry for a different skill, {entry.uri!r}",
             "entry",
             uri,
         )

@@ -164,8 +164,8 @@ class Signature:
         return (values, {}) if self._plain else self._arrange(values, context)
 
     def bind_values(self, values: Mapping[str, Any], context: object | None = None) -> Bound:
-        """Convert decoded values to the function's positional and keyword arguments; text is
-        converted to any type."""
+        """Convert decoded values to the function's positional and keyword arguments. Strings are
+        converted to the declared types."""
         return self._arrange(self._convert(values, strings=True), context)
 
     def pass_on(self, values: Mapping[str, Any], context: object | None = None) -> Bound:

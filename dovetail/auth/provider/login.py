@@ -68,7 +68,7 @@ would use minutes of CPU time."""
 THREADS, MAX_WAITING = 2, 32
 """How many passwords are checked at the same time, and how many more may wait to be checked."""
 MAX_KNOWN_PAIRS = 10_000
-"""How many pairs of a user and a login address are remembered."""
+"""How many (user, login address) pairs are remembered."""
 MAX_PASSWORD_LENGTH = 1024
 """The maximum length of a password. Any further characters are ignored."""
 
@@ -122,7 +122,7 @@ class UserDirectory:
         self._addresses = AttemptLimiter(20, 10.0, now)
         self._names = AttemptLimiter(50, 30.0, now)
         self._known_pairs: LruDict[str, bool] = LruDict(MAX_KNOWN_PAIRS)
-        """The pairs of a user and an address that the user has logged in from."""
+        """(user, address) pairs: the addresses that each user has logged in from."""
         self._threads, self._pending = ThreadPoolExecutor(THREADS, "dovetail-password"), 0
 
     def knows(self, name: str) -> bool:

@@ -226,7 +226,7 @@ class ServerTasks:
         record = await self._find(call, call.params.task_id)
         if record is None:
             log.info(
-                "%s by %s refers to an unknown task",
+                "%s from %s refers to an unknown task",
                 call.name,
                 owner_of(call) or "an anonymous caller",
             )

@@ -179,7 +179,7 @@ class TaskStore(Protocol):
             count: The maximum number of tasks to return.
 
         Returns:
-            Pairs of a task's number and its record, without the result.
+            (task number, record) pairs. The records do not include results.
         """
 
     async def release(self, id: str) -> None:
