@@ -346,7 +346,7 @@ def _find_problem(function: Callable[..., Any]) -> str:
                 "a module"
             )
         if module not in sys.modules:
-            return f"its module {module!r} cannot be imported; define the function in a module that can"
+            return f"its module {module!r} cannot be imported; define the function in a file"
     else:
         try:
             pickle.dumps(function)

@@ -915,7 +915,7 @@ async def test_an_answer_about_another_skill_is_refused() -> None:
     other = listing(uri="skill://x/pdf/SKILL.md", resources="dynamic")
     async with Client(Liar(other).server) as client:
         with pytest.raises(
-            SkillRefused, match="returned the entry of a different skill, 'skill://x/pdf/"
+            SkillRefused, match="returned the entry for a different skill, 'skill://x/pdf/"
         ):
             await client.read_skill(AT)
 

@@ -727,5 +727,5 @@ async def test_that_a_task_began_ended_and_was_fetched_is_logged_and_its_id_is_n
     said = [record.getMessage() for record in caplog.records if record.name == "dovetail.tasks"]
     assert said[0] == f"Task {name} has started" and f"Task {name}: completed" in said
     assert f"The outcome of task {name} was fetched" in said
-    assert said[-1] == "tasks/get by an anonymous caller refers to an unknown task"
+    assert said[-1] == "tasks/get from an anonymous caller refers to an unknown task"
     assert handle.id not in caplog.text

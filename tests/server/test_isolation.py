@@ -753,7 +753,11 @@ stray.__module__ = "no_such_module"
         ),
         (partial(lambda: 1), False, "it cannot be sent to another process: "),
         (threading.Lock().acquire, False, "it cannot be sent to another process: cannot pickle"),
-        (stray, False, "its module 'no_such_module' cannot be imported; define it in a file"),
+        (
+            stray,
+            False,
+            "its module 'no_such_module' cannot be imported; define the function in a file",
+        ),
     ],
     ids=["context", "lambda", "local", "partial", "method", "stray"],
 )
