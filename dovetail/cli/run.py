@@ -78,6 +78,7 @@ def run_server(options: Namespace) -> None:
     if target is None:
         raise ConfigError(f"{options.file} is not a Python file or MODULE:OBJECT")
     server = load_server(target)
+    sys.argv = [options.file]  # stdio at a terminal says how to try this target
     settings = {
         key: value for key in NETWORK_SETTINGS if (value := getattr(options, key)) is not None
     }

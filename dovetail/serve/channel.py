@@ -102,7 +102,9 @@ def _explain_terminal(name: str) -> None:
     client started it."""
     if not (sys.stdin and sys.stdin.isatty() and sys.stderr and sys.stderr.isatty()):
         return
-    script = sys.argv[0] if sys.argv[0].endswith(".py") else "server.py"
+    script = sys.argv[0]
+    if not script.endswith(".py") and ":" not in os.path.basename(script):
+        script = "server.py"
     if os.path.exists(script) and " " not in script:
         script = min(script, os.path.relpath(script), key=len)
     print(

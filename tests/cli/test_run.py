@@ -389,16 +389,19 @@ def test_the_level_of_a_line_is_coloured_on_a_terminal() -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
 @pytest.mark.parametrize(
-    ("words", "shown"),
+    ("words", "target"),
     [
-        (["-m", "dovetail", "run", "here.py"], True),
-        (["here.py"], True),
-        (["-c", "import here; here.server.run(quiet=True)"], False),
+        (["-m", "dovetail", "run", "here.py"], "here.py"),
+        (["-m", "dovetail", "run", "here.py:server"], "here.py:server"),
+        (["-m", "dovetail", "run", "here:server"], "here:server"),
+        (["here.py"], "here.py"),
+        (["-c", "import here; here.server.run()"], "server.py"),
+        (["-c", "import here; here.server.run(quiet=True)"], None),
     ],
-    ids=["dovetail run", "script", "quiet"],
+    ids=["file", "object", "module", "script", "code", "quiet"],
 )
 def test_stdio_at_a_terminal_says_how_to_try_it(
-    tmp_path: Path, words: list[str], shown: bool
+    tmp_path: Path, words: list[str], target: str | None
 ) -> None:
     import os
     import pty
@@ -425,8 +428,9 @@ def test_stdio_at_a_terminal_says_how_to_try_it(
     os.close(theirs)
     os.close(ours)
     waiting = "here is waiting for an MCP client on stdin. Press Ctrl-C to stop the server."
-    assert (waiting in written) == shown
-    assert ("To try the server, run: dovetail inspect here.py\r\n" in written) == shown
+    assert (waiting in written) == (target is not None)
+    hint = f"To try the server, run: dovetail inspect {target}\r\n"
+    assert (hint in written) == (target is not None)
 
 
 @pytest.mark.parametrize(
