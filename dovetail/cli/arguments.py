@@ -13,6 +13,7 @@ Values are not checked here: the server checks them, and its error names the arg
 
 import re
 import sys
+from collections.abc import Set
 from typing import Any
 
 from ..errors import ConfigError
@@ -93,14 +94,17 @@ def _parse_value(text: str, key: str, types: set[str]) -> Any:
         except ValueError:
             return text
         return value if not types or JSON_TYPES[type(value)] & (types - {"string"}) else text
-    return _parse_json(text, key, with_article(" or ".join(sorted(types))))
+    return _parse_json(text, key, types)
 
 
-def _parse_json(text: str, key: str, expected: str = "valid JSON") -> Any:
+def _parse_json(text: str, key: str, types: Set[str] = frozenset()) -> Any:
+    """Decode JSON. An error gives the decoder's reason, unless the types are all scalar."""
     try:
         return _decode(text)
     except ValueError as error:
-        raise ConfigError(f"Argument {key}: {text!r} is not {expected} ({error})") from None
+        expected = with_article(" or ".join(sorted(types))) if types else "valid JSON"
+        reason = "" if types and not types & {"array", "object"} else f" ({error})"
+        raise ConfigError(f"Argument {key}: {text!r} is not {expected}{reason}") from None
 
 
 def _parse_object(text: str) -> dict[str, Any]:

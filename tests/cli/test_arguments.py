@@ -84,6 +84,24 @@ def test_what_makes_no_sense_is_refused_by_name(pair: str, why: str) -> None:
     assert str(caught.value).startswith(why)
 
 
+@pytest.mark.parametrize(
+    ("pair", "failure"),
+    [
+        ("whole=three", "Argument whole: 'three' is not an integer"),
+        ("yes=ye", "Argument yes: 'ye' is not a boolean"),
+        ("whole=", "Argument whole: '' is not an integer"),
+        (
+            'referred={"a": 1',
+            "Argument referred: '{\"a\": 1' is not an object (Input data was truncated)",
+        ),
+    ],
+)
+def test_only_a_json_value_is_refused_with_the_decoders_reason(pair: str, failure: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_arguments([pair], SCHEMA)
+    assert str(caught.value) == failure
+
+
 def test_values_come_from_files(tmp_path: Path) -> None:
     (tmp_path / "note").write_text("grüße\n")
     (tmp_path / "numbers").write_text("[1, 2]")
