@@ -27,6 +27,7 @@ def add_call_arguments(parser: ArgumentParser) -> None:
         "pairs",
         metavar="key=value",
         nargs="*",
+        default=[],  # without it, argparse reports the pairs as missing too
         help="an argument, converted to the type in the tool's schema; write key:=JSON for JSON, "
         "key=@FILE to read a file, key.field=value for an object field, or key=a key=b for "
         "an array",

@@ -22,7 +22,11 @@ def add_prompt_arguments(parser: ArgumentParser) -> None:
     add_client_options(parser)
     parser.add_argument("name", metavar="NAME", help="the name of the prompt")
     parser.add_argument(
-        "pairs", metavar="key=value", nargs="*", help="an argument; write key=@FILE to read a file"
+        "pairs",
+        metavar="key=value",
+        nargs="*",
+        default=[],  # without it, argparse reports the pairs as missing too
+        help="an argument; write key=@FILE to read a file",
     )
     add_content_options(parser)
 

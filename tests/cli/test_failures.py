@@ -18,7 +18,8 @@ CRASH = "import sys; print('no key in the environment', file=sys.stderr); sys.ex
     [
         (["dance"], "unknown command 'dance'"),
         (["ping"], "the following arguments are required: TARGET (see `dovetail ping --help`)"),
-        (["call", WEATHER], "the following arguments are required: TOOL"),
+        (["call", WEATHER], "the following arguments are required: TOOL (see"),
+        (["prompt", WEATHER], "the following arguments are required: NAME (see"),
         (
             ["ping", WEATHER, "--what"],
             "unrecognized arguments: --what (see `dovetail ping --help`)",
