@@ -37,11 +37,13 @@ def parse_arguments(
         key, is_json, text = match.groups()
         given.setdefault((key, is_json), []).append(text)
     for (key, is_json), texts in given.items():
+        if is_json and (len(texts) > 1 or (key, "") in given):
+            raise _repeated(key, f"{key}:=json sets the whole value")
         path, expected = _find_argument(key, schema)
         values = [
             _read_file(key, text[1:], expected) if text.startswith("@") else text for text in texts
         ]
-        value = _parse_json(values[-1], key) if is_json else _parse(values, key, expected, schema)
+        value = _parse_json(values[0], key) if is_json else _parse(values, key, expected, schema)
         _set(arguments, path, value)
     return arguments
 
@@ -74,10 +76,18 @@ def _parse(texts: list[str], key: str, expected: Any, schema: dict[str, Any]) ->
     types = schema_types(expected, schema)
     if len(texts) == 1 and (types - {"null"} != {"array"} or _is_json(texts[0], list, type(None))):
         return _parse_value(texts[0], key, types)
-    if types and "array" not in types:
-        return _parse_value(texts[-1], key, types)
+    if types - {"null"} and "array" not in types:
+        raise _repeated(key, f"it accepts {_describe(types - {'null'})}, not an array")
     items = schema_types(find_items(expected, schema), schema)
     return [_parse_value(text, key, items) for text in texts]
+
+
+def _repeated(key: str, why: str) -> ConfigError:
+    return ConfigError(f"Argument {key} is given more than once, but {why}")
+
+
+def _describe(types: Set[str]) -> str:
+    return with_article(" or ".join(sorted(types)))
 
 
 def _is_json(text: str, *kinds: type) -> bool:
@@ -102,7 +112,7 @@ def _parse_json(text: str, key: str, types: Set[str] = frozenset()) -> Any:
     try:
         return _decode(text)
     except ValueError as error:
-        expected = with_article(" or ".join(sorted(types))) if types else "valid JSON"
+        expected = _describe(types) if types else "valid JSON"
         reason = "" if types and not types & {"array", "object"} else f" ({error})"
         raise ConfigError(f"Argument {key}: {text!r} is not {expected}{reason}") from None
 

@@ -102,6 +102,23 @@ def test_only_a_json_value_is_refused_with_the_decoders_reason(pair: str, failur
     assert str(caught.value) == failure
 
 
+@pytest.mark.parametrize(
+    ("pairs", "why"),
+    [
+        (["text=a", "text=b"], "it accepts a string, not an array"),
+        (["maybe=a", "text=b", "maybe=a"], "it accepts a string, not an array"),
+        (["referred.a=1", "referred={}", "referred={}"], "it accepts an object, not an array"),
+        (["list:=[1]", "list:=[2]"], "list:=json sets the whole value"),
+        (["list=a", "list:=[2]"], "list:=json sets the whole value"),
+    ],
+)
+def test_only_an_array_can_be_given_more_than_once(pairs: list[str], why: str) -> None:
+    key = pairs[-1].partition("=")[0].rstrip(":")
+    with pytest.raises(ConfigError) as caught:
+        parse_arguments(pairs, SCHEMA)
+    assert str(caught.value) == f"Argument {key} is given more than once, but {why}"
+
+
 def test_values_come_from_files(tmp_path: Path) -> None:
     (tmp_path / "note").write_text("grüße\n")
     (tmp_path / "numbers").write_text("[1, 2]")

@@ -34,7 +34,6 @@ def echo(text: str = "", number: int | None = None, values: list[str] = [], extr
         (["values=a", "values=3"], ("", None, ["a", "3"], {})),
         (["values=a"], ("", None, ["a"], {})),
         (["extra.deep=1", "extra.er=x"], ("", None, [], {"deep": 1, "er": "x"})),
-        (["text=a", "text=b"], ("b", None, [], {})),
     ],
 )
 def test_arguments_arrive_as_the_tool_wants_them(
