@@ -110,7 +110,12 @@ def _resolve(target: Any, options: ConnectOptions) -> Target:
 def _from_string(text: str, options: ConnectOptions) -> Target:
     if "://" in text:
         return _from_url(text, options)
-    if python := parse_python_target(text):
+    if not text.strip():
+        raise ConfigError("The target is empty")
+    python = parse_python_target(text)
+    if " " in text and not Path(python.source if python else text).exists():
+        raise _not_a_target(text)  # `python server.py` is a command, not a file
+    if python:
         python.check_exists()
         return _from_command(python.command(), options, text)
     path = Path(text)
@@ -122,9 +127,11 @@ def _from_string(text: str, options: ConnectOptions) -> Target:
             raise ConfigError(f"The file {text} does not exist")
         command = [*SCRIPT_RUNNERS[path.suffix], str(path.absolute())]
         return _from_command(command, options, text)
-    if not text.strip():
-        raise ConfigError("The target is empty")
-    raise ConfigError(
+    raise _not_a_target(text)
+
+
+def _not_a_target(text: str) -> ConfigError:
+    return ConfigError(
         f"{text!r} is not a URL, script, module:object or mcp.json file; pass a command as a list: "
         f"{text.split()!r}"
     )

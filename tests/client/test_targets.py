@@ -66,6 +66,10 @@ async def test_a_server_object_is_a_target() -> None:
     [
         ("no_such_file.py", "file no_such_file.py does not exist"),
         ("uvx some-server", "as a list"),
+        ("python server.py", r"as a list: \['python', 'server.py'\]"),
+        ("python server.py:orders", "as a list"),
+        ("node server.js", "as a list"),
+        ("uvx some-server mcp.json", "as a list"),
         ("", "empty"),
         ([], "empty"),
         (42, "not a target"),
