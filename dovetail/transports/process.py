@@ -345,6 +345,10 @@ def _explain_failure(
             f"the working directory {str(cwd)!r} is not accessible ({why}). Create it, or "
             "change `cwd`."
         )
+    if isinstance(error, PermissionError | FileNotFoundError) and os.path.isdir(
+        os.path.join(cwd or "", argv[0])
+    ):
+        return "it is a directory. Name a file in it, or a command."
     if not isinstance(error, FileNotFoundError):
         remedy = REMEDIES.get(error.errno or 0)
         return f"{why}; {remedy}" if remedy else why
@@ -352,10 +356,10 @@ def _explain_failure(
     if os.path.dirname(name):
         found, where = (
             shutil.which(os.path.join(cwd or "", name)),
-            f"searched for in {str(cwd or os.getcwd())!r}",
+            f"not found in {str(cwd or os.getcwd())!r}",
         )
     else:
-        found, where = shutil.which(name, path=path), f"searched for in PATH={path}"
+        found, where = shutil.which(name, path=path), "not found in PATH"
     if found:
         return (
             f"the interpreter in the first line of {found!r} does not exist. Install it, "

@@ -818,16 +818,15 @@ def script(path: Path, text: str, mode: int = 0o755) -> str:
     return str(path)
 
 
-def test_a_program_that_is_not_installed_is_named_with_the_path_that_was_searched() -> None:
+def test_a_program_that_is_not_installed_is_named_without_the_whole_path() -> None:
     assert refusal("no-such-server", "--x", env={"PATH": "/bin:/opt"}) == (
         "Could not start `no-such-server --x`: no such file or directory ('no-such-server' "
-        "was searched for in "
-        "PATH=/bin:/opt). Install it, or use its full path."
+        "was not found in PATH). Install it, or use its full path."
     )
 
 
 def test_a_relative_program_is_named_with_the_directory_it_was_sought_in(tmp_path: Path) -> None:
-    assert f"('./server' was searched for in '{tmp_path}')" in refusal("./server", cwd=tmp_path)
+    assert f"('./server' was not found in '{tmp_path}')" in refusal("./server", cwd=tmp_path)
 
 
 def test_a_working_directory_that_does_not_exist_is_named(tmp_path: Path) -> None:
@@ -840,6 +839,14 @@ def test_a_working_directory_that_does_not_exist_is_named(tmp_path: Path) -> Non
     (tmp_path / "gone").touch()
     assert refusal(sys.executable, cwd=tmp_path / "gone").endswith(
         f"{where} (not a directory). {remedy}"
+    )
+
+
+@pytest.mark.parametrize("name", [".", "sub", "./sub"])
+def test_a_directory_is_not_called_a_program_without_permission(tmp_path: Path, name: str) -> None:
+    (tmp_path / "sub").mkdir()
+    assert refusal(name, cwd=tmp_path).endswith(
+        ": it is a directory. Name a file in it, or a command."
     )
 
 
