@@ -7,14 +7,14 @@ progress; Ctrl-C cancels the task.
 """
 
 from argparse import ArgumentParser, Namespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..errors import InvalidParams, MethodNotFound, ToolError
 from .arguments import parse_arguments
 from .content import add_content_options, content_text, to_wire
 from .options import add_client_options
 from .output import print_json, print_text_or_json
-from .suggest import unknown
+from .suggest import suggest, unknown
 
 if TYPE_CHECKING:
     from .. import Client, ToolResult
@@ -44,6 +44,7 @@ async def call_tool(client: "Client", options: Namespace) -> "ToolResult":
     tools = await client.list_tools()
     schema = next((tool.input_schema for tool in tools if tool.name == options.tool), None)
     arguments = parse_arguments(options.pairs, schema or {}, options.args)
+    options.hint = _suggest_arguments(arguments, schema or {})
     try:
         return await client.call_tool(
             options.tool, arguments, raise_on_error=False, timeout=options.timeout
@@ -54,6 +55,15 @@ async def call_tool(client: "Client", options: Namespace) -> "ToolResult":
         raise unknown("tool", options.tool, (tool.name for tool in tools)) from None
 
 
+def _suggest_arguments(arguments: dict[str, Any], schema: dict[str, Any]) -> str:
+    """Return a hint for arguments that the schema does not declare; shown if the tool fails."""
+    declared = schema.get("properties")
+    names = declared if isinstance(declared, dict) else {}
+    close = [suggest(name, names) for name in arguments if name not in names]
+    found = ", ".join(name for name in close if name)
+    return f" (did you mean {found}?)" if found else ""
+
+
 def show_tool_result(result: "ToolResult", options: Namespace) -> None:
     """Print the result; raise ToolError if the tool failed."""
     if options.json:
@@ -61,7 +71,8 @@ def show_tool_result(result: "ToolResult", options: Namespace) -> None:
 
         print_json(replace(result, content=[to_wire(block) for block in result.content]))
     if result.is_error:
-        raise ToolError(result.text or f"The tool {options.tool} failed without a message", result)
+        text = result.text or f"The tool {options.tool} failed without a message"
+        raise ToolError(text + options.hint, result)
     if options.json:
         return
     for block in result.content:

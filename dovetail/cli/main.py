@@ -192,9 +192,7 @@ def _parse(arguments: Sequence[str]) -> Namespace:
         parser.print_help()
         parser.exit(EXIT_OK)
     if not arguments[0].startswith("-") and arguments[0] not in VERBS:
-        close = suggest(arguments[0], VERBS)
-        hint = f"did you mean {close}?" if close else f"the commands are {', '.join(VERBS)}"
-        parser.error(f"unknown command {arguments[0]!r}; {hint}")
+        parser.error(f"unknown command {arguments[0]!r}; {_suggest_verb(arguments[0])}")
     options, rest = parser.parse_known_args(arguments)
     # argparse accepts `key=value` only before the first option; later ones are left over.
     late = [word for word in rest if not word.startswith("-")] if hasattr(options, "pairs") else []
@@ -207,6 +205,13 @@ def _parse(arguments: Sequence[str]) -> Namespace:
         for name, verb in verbs.choices.items()
     }
     return options
+
+
+def _suggest_verb(word: str) -> str:
+    if os.path.isfile(word):
+        return f"did you mean `dovetail run {word}` or `dovetail inspect {word}`?"
+    close = suggest(word, VERBS)
+    return f"did you mean {close}?" if close else f"the commands are {', '.join(VERBS)}"
 
 
 def _overview() -> str:

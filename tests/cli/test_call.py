@@ -158,6 +158,9 @@ def test_a_failed_result_is_a_document_too(scripted: Callable[..., str]) -> None
         (["forecast", "city"], 2, "'city' is not an argument; write key=value or key:=json"),
         (["forecast", "days=many"], 2, "Argument days: 'many' is not an integer"),
         (["forecast", "days=3"], 1, "city"),
+        (["forecast", "ctiy=Oslo"], 1, "it accepts city, days (did you mean city?)"),
+        (["forecast", "ctiy=Oslo", "dsys=3"], 1, "(did you mean city, days?)"),
+        (["forecast", "city=Oslo", "zzz=3"], 1, "`zzz` is not an argument of forecast"),
         (["forecast", "city=Oslo", "--args", "[]"], 2, "--args must be a JSON object, not '[]'"),
     ],
 )

@@ -158,7 +158,11 @@ def test_the_bare_command_prints_help() -> None:
 
 @pytest.mark.parametrize(
     ("word", "hint"),
-    [("cal", "did you mean call?"), ("zzz", f"the commands are {', '.join(VERBS)}")],
+    [
+        ("cal", "did you mean call?"),
+        ("zzz", f"the commands are {', '.join(VERBS)}"),
+        (WEATHER, f"did you mean `dovetail run {WEATHER}` or `dovetail inspect {WEATHER}`?"),
+    ],
 )
 def test_a_verb_that_does_not_exist_is_answered_with_one_that_does(word: str, hint: str) -> None:
     done = dovetail(word, "x")
