@@ -24,8 +24,9 @@ def add_run_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "file",
         metavar="FILE[:OBJECT]",
-        help="a Python file or module, such as server.py; if it has several servers, add the name "
-        "of one, or of a function that returns one: server.py:orders, shop.servers:make_server",
+        help="a Python file, such as server.py, or MODULE:OBJECT; OBJECT names a server, or a "
+        "function that returns one, in a module or a file: shop.servers:make_server, "
+        "server.py:orders",
     )
     transports = parser.add_mutually_exclusive_group()
     for name, title in NETWORK_TRANSPORTS.items():

@@ -157,6 +157,9 @@ def test_a_file_that_is_not_there_or_not_python_is_refused(tmp_path: Path) -> No
         dovetail("run", str(tmp_path / "notes.txt")).failure
         == f"{tmp_path}/notes.txt is not a Python file or MODULE:OBJECT"
     )
+    assert dovetail("run", "server").failure == "server is not a Python file or MODULE:OBJECT"
+    help_text = " ".join(dovetail("run", "--help").out.split())
+    assert "a Python file, such as server.py, or MODULE:OBJECT" in help_text
 
 
 @pytest.mark.parametrize(
