@@ -149,7 +149,7 @@ def _main(arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         raise
     except Exception as error:
-        if options.verbose:
+        if options.verbose and not isinstance(error, ToolError):  # the tool failed, not the client
             import traceback
 
             print_error(traceback.format_exc().rstrip(), lines=True)

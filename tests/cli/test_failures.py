@@ -151,6 +151,16 @@ def test_run_fails_with_a_document_as_well(tmp_path: Path) -> None:
     assert (done.code, done.json["error"]["type"]) == (2, "ConfigError")
 
 
+def test_verbose_shows_no_traceback_of_the_client_if_a_tool_failed(
+    scripted: Callable[..., str],
+) -> None:
+    path = scripted(tool(), says("bad", result={"isError": True}))
+    done = dovetail("call", path, "go", "--verbose")
+    assert done.code == 1
+    assert done.err.splitlines()[-1] == "dovetail: error: bad"
+    assert "Traceback" not in done.err
+
+
 def test_verbose_shows_what_the_server_wrote_and_where_we_were(tmp_path: Path) -> None:
     path = tmp_path / "crash.py"
     path.write_text(CRASH)
