@@ -383,6 +383,7 @@ def test_the_level_of_a_line_is_coloured_on_a_terminal() -> None:
         timeout=SECONDS,
         check=False,
     )
+    os.set_blocking(ours, False)
     written = os.read(ours, 65536)
     os.close(theirs)
     os.close(ours)
