@@ -7,6 +7,7 @@ the answers.
 
 import asyncio
 import os
+import signal
 import socket
 import sys
 import time
@@ -24,6 +25,7 @@ COLOUR = sys.stdout.isatty() and "NO_COLOR" not in os.environ
 HERE = Path(__file__).parent
 SERVER = HERE / "weather.py"
 BOOKING = HERE / "booking.py"
+bar_is_open = False  # whether the cursor is at the end of a progress bar
 
 
 def paint(text: str, code: str) -> str:
@@ -39,14 +41,25 @@ def step(title: str) -> None:
 
 
 def show(text: object) -> None:
+    end_bar()
     print(f"  {text}")
 
 
 def bar(update: ProgressParams) -> None:
+    global bar_is_open
     message = update.message or ""
     filled = int(24 * update.progress / (update.total or 1))
     line = f"  {paint('█' * filled, '32')}{paint('░' * (24 - filled), '90')} {message}"
     print(f"\r{line}" if COLOUR else line, end="" if COLOUR else "\n", flush=True)
+    bar_is_open = COLOUR
+
+
+def end_bar() -> None:
+    """Start a new line if the last one is a progress bar."""
+    global bar_is_open
+    if bar_is_open:
+        print()
+    bar_is_open = False
 
 
 async def introduce(client: Client) -> None:
@@ -57,8 +70,6 @@ async def introduce(client: Client) -> None:
 
 async def forecast(client: Client, city: str, days: int) -> None:
     result = await client.call_tool("forecast", {"city": city, "days": days}, on_progress=bar)
-    if COLOUR:
-        print()
     for day in result.data["days"]:
         show(f"day {day['day']}: {day['sky']:<6} {day['celsius']:>5} °C")
 
@@ -108,10 +119,7 @@ async def over_http() -> None:
             f"serves the same file at {paint(url, '1')} and talks to it over {paint('HTTP', '1')}."
         )
 
-        step(
-            "Without a session: each request is independent, and progress arrives on the "
-            "stream of its response"
-        )
+        step("Without a session: progress arrives on the stream of the response")
         async with Client(url) as client:
             await introduce(client)
             await forecast(client, "Stockholm", 3)
@@ -129,13 +137,13 @@ async def asked_back() -> None:
             f"asks {paint('you', '1')}."
         )
 
-        step(
-            "Without a session: the server responds with its questions, and the client calls "
-            "again with the answers"
-        )
+        if sys.stdin.isatty():
+            show("Answer y to the last question to book the trip.")
+
+        step("Without a session: the client calls again with the answers")
         await book(url, "stateless", "Oslo")
 
-        step("With a session: the same function sends its questions as requests to the client")
+        step("With a session: the questions are requests to the client")
         await book(url, "handshake", "Helsinki")
 
 
@@ -217,7 +225,16 @@ async def main() -> None:
     print(f"\n{paint('Done.', '32')} All servers have been stopped.")
 
 
+def interrupt(number: int, frame: object) -> None:
+    """Handle a signal like Ctrl-C, so that the servers are stopped."""
+    signal.signal(number, signal.SIG_IGN)  # a closed terminal may send it more than once
+    signal.raise_signal(signal.SIGINT)
+
+
 if __name__ == "__main__":
+    for name in ("SIGHUP", "SIGTERM"):  # Windows has no SIGHUP
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), interrupt)
     try:
         asyncio.run(main())
     except KeyboardInterrupt:

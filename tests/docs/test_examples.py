@@ -128,19 +128,35 @@ async def test_the_booking_takes_no_for_an_answer(booking: Any) -> None:
         )
 
 
+def exists(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="signals and terminals as POSIX has them")
+@pytest.mark.parametrize("name", ["SIGINT", "SIGHUP", "SIGTERM"])
 @pytest.mark.parametrize(
     "moment", ["Which server is this?", "serves the same file", "asks you", "[Ada] > "]
 )
-def test_ctrl_c_ends_the_demo_cleanly(tmp_path: Path, moment: str) -> None:
-    """While a server starts, in a call, and at a question, where Ctrl-C cancels the question."""
+def test_a_signal_ends_the_demo_cleanly(tmp_path: Path, moment: str, name: str) -> None:
+    """While a server starts, in a call, and at a question, where Ctrl-C cancels the question. No
+    server is left."""
     import pty
+    import select
     import signal
 
     ours, theirs = pty.openpty()
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "NO_COLOR": "1"}
+    demo, started = laid_out(tmp_path), tmp_path / "started"
+    started.touch()
+    note = f"import os\nopen({str(started)!r}, 'a').write(f'{{os.getpid()}} ')\n"
+    for server in (demo.with_name("weather.py"), demo.with_name("booking.py")):
+        server.write_text(note + server.read_text(encoding="utf-8"), encoding="utf-8")
     process = subprocess.Popen(
-        [sys.executable, laid_out(tmp_path)],
+        [sys.executable, demo],
         env=environment,
         stdin=theirs,
         stdout=theirs,
@@ -151,7 +167,7 @@ def test_ctrl_c_ends_the_demo_cleanly(tmp_path: Path, moment: str) -> None:
     watchdog = threading.Timer(25, process.kill)
     watchdog.start()
     shown, signalled = "", False
-    while True:
+    while select.select([ours], [], [], 25)[0]:  # a server that is left keeps the terminal open
         try:
             chunk = os.read(ours, 65536).decode(errors="replace")
         except OSError:  # the terminal was closed
@@ -159,13 +175,50 @@ def test_ctrl_c_ends_the_demo_cleanly(tmp_path: Path, moment: str) -> None:
         shown += chunk
         if moment in shown and not signalled:
             signalled = True
-            os.killpg(process.pid, signal.SIGINT)
+            os.killpg(process.pid, getattr(signal, name))
     code = process.wait(25)
     watchdog.cancel()
     os.close(ours)
+    left = [pid for pid in map(int, started.read_text().split()) if exists(pid)]
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    assert not left
     assert code == 130, shown
     assert shown.endswith("\r\nStopped. All servers have been stopped.\r\n")
     assert "Traceback" not in shown
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="terminals as POSIX has them")
+def test_on_a_terminal_the_demo_ends_the_progress_bar_before_it_shows_a_log_message(
+    tmp_path: Path,
+) -> None:
+    import pty
+
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment.pop("NO_COLOR", None)
+    process = subprocess.Popen(
+        [sys.executable, laid_out(tmp_path)],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=theirs,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    watchdog = threading.Timer(25, process.kill)
+    watchdog.start()
+    shown = b""
+    while True:
+        try:
+            shown += os.read(ours, 65536)
+        except OSError:  # the terminal was closed
+            break
+    assert process.wait(25) == 0
+    watchdog.cancel()
+    os.close(ours)
+    text = re.sub(r"\x1b\[[\d;]*m", "", shown.decode())
+    assert "day 5 of 5\r\n  the server logs: 5 days computed for Oslo\r\n  day 1: " in text
+    assert max(len(line) for line in text.splitlines() if line.startswith("●")) < 80
 
 
 def test_the_demo_fails_where_its_server_does(tmp_path: Path) -> None:
