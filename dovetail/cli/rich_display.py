@@ -30,7 +30,15 @@ def render_bar(share: float, columns: int) -> str | None:
         from rich.progress_bar import ProgressBar
     except ImportError:
         return None
-    return _render(ProgressBar(total=1.0, completed=share, width=columns), columns).rstrip("\n")
+    bar = ProgressBar(
+        total=1.0,
+        completed=share,
+        width=columns,
+        style="bright_black",
+        complete_style="green",
+        finished_style="green",
+    )
+    return _render(bar, columns).rstrip("\n")
 
 
 def _render(item: Any, columns: int) -> str:

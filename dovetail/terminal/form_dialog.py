@@ -179,7 +179,7 @@ class FormField(Struct, frozen=True):
         for value, title in self.choices:
             if word.lower() in (str(value).lower(), title.lower()):
                 return value
-        raise ValueError(f"choose a number from 1 to {len(self.choices)}")
+        raise ValueError(f"choose a number from 1 to {len(self.choices)}, or type the value")
 
 
 def form_fields(schema: Mapping[str, Any] | None) -> list[FormField]:
@@ -280,7 +280,7 @@ def _fill_field(field: FormField, current: Any, lead: str) -> Generator[str, str
             problem = str(error)
         if problem is None:
             return value
-        text = f"  {escape_unsafe(problem)}\n> "
+        text = f"  {escape_unsafe(problem)}\n{default}> "
 
 
 def _describe(field: FormField) -> str:

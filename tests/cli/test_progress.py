@@ -163,6 +163,14 @@ def test_with_verbose_each_update_is_a_line(scripted: Callable[..., str]) -> Non
     assert done.err == "progress: 1/2 x\nprogress: y\nprogress: 2/2\nprogress: 3 z\n"
 
 
+@pytest.mark.parametrize("done", [1, 2])
+def test_the_bar_that_rich_draws_is_green(scripted: Callable[..., str], done: int) -> None:
+    pytest.importorskip("rich")
+    path = scripted(tool(), says("done", before=steps((done, 2, "x"))))
+    _, err, _ = screen.on_screen("call", path, "go", TERM="xterm-256color")
+    assert err.startswith("\r\x1b[32m━")
+
+
 def test_with_colours_rich_draws_the_bar(scripted: Callable[..., str]) -> None:
     pytest.importorskip("rich")
     updates = steps((1, 2, "\x1b[2Jx [bold]y[/bold]"))

@@ -194,6 +194,13 @@ def test_what_does_not_fit_is_asked_for_again_and_why(
     assert "\x1b" not in complaint
 
 
+def test_the_default_is_shown_again_after_a_wrong_choice() -> None:
+    schema = {"type": "string", "enum": ["upper", "lower"], "default": "lower"}
+    answer, shown = play(asks("?", "x", x=schema), "abc", "", "")
+    assert answer.content == {"x": "lower"}
+    assert "  choose a number from 1 to 2, or type the value\n[lower] > " in shown
+
+
 @pytest.mark.parametrize(
     ("schema", "lines", "value", "keys"),
     [
