@@ -329,7 +329,7 @@ def _echo(line: str) -> None:
 
 def _command_line(argv: Sequence[str]) -> str:
     text = " ".join(shlex.join(argv).split())
-    return text if len(text) <= 120 else f"{text[:119]}…"
+    return text if len(text) <= 120 else f"{text[:40]}…{text[-79:]}"  # the end names the file
 
 
 def _explain_failure(

@@ -154,9 +154,7 @@ async def test_a_nonsensical_greeting_is_one_clear_error(
 
 async def test_a_server_that_dies_at_once_is_told_with_its_last_words(tmp_path: Path) -> None:
     code = 'sys.exit("no license found")'
-    with pytest.raises(
-        ConnectFailed, match=r"fake\.py.* exited with code 1.*no license found"
-    ) as caught:
+    with pytest.raises(ConnectFailed, match=r"` exited with code 1.*no license found") as caught:
         async with open_fake(tmp_path, code):
             pass
     assert type(caught.value) is ConnectFailed
@@ -306,7 +304,6 @@ async def test_a_server_that_dies_during_a_call_is_one_flat_error_with_its_last_
         assert type(caught.value) is ConnectionClosed
         for words in (
             "tools/call",
-            "fake.py",
             "exited with code 42",
             "Segmentation fault in libodd.so",
         ):

@@ -169,7 +169,7 @@ def test_a_thousand_streams_opened_and_dropped_leave_nothing_behind(
     cold = tidy.tool("figures")
     opened_and_dropped()
     grown = []
-    for _ in range(4):  # the first rounds may grow the heap, but a leak grows in every round
+    for _ in range(4):  # the heap may grow for some rounds, but a leak takes as much each time
         before = settled(tidy, cold)
         full = opened_and_dropped()
         assert (
@@ -181,7 +181,8 @@ def test_a_thousand_streams_opened_and_dropped_leave_nothing_behind(
         grown.append(settled(tidy, cold)["memory"] - before["memory"])
         if grown[-1] < MIB:
             break
-    assert min(grown) < MIB < full["memory"] - before["memory"], grown
+    taken = full["memory"] - before["memory"]
+    assert taken > MIB and min(grown) < max(MIB, taken / 4), (grown, taken)
 
 
 def test_sigterm_with_a_hundred_open_streams_ends_all_of_them_in_good_order_within_three_seconds(
