@@ -277,7 +277,7 @@ def test_a_server_that_dies_at_once_leaves_its_last_words() -> None:
             on_stderr=[].append,
         )
         text = await server.end()
-        assert text.startswith(f"`{sys.executable} -c")
+        assert text.startswith(f"`{sys.executable[:30]}")
         assert text.endswith("exited with code 3; last lines of stderr: no database here")
         assert is_reaped(server.process.pid)
 
