@@ -9,12 +9,14 @@ characters make one name look like another.
     one_line        for a message: one line of limited length, with spaces for unsafe characters
     quote           for a message: a value in quotes, as Python would write it, of limited length
     strip_unsafe    for a name that is compared or shown alone: unsafe characters are removed
+    closest_name    for a message: the known name that is most similar to a misspelled one
 
 Escapes are meant for human readers: a backslash in the original text is not doubled. The joiners
 U+200C and U+200D are kept, because Persian, Hindi and emoji need them.
 """
 
 import re
+from collections.abc import Iterable
 
 MAX_MESSAGE_CHARS = 300
 """The number of characters from a peer's text that a message repeats."""
@@ -75,3 +77,10 @@ def _escape(match: re.Match[str]) -> str:
 def _escape_json(match: re.Match[str]) -> str:
     units = match[0].encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
+
+
+def closest_name(name: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """Return the most similar name, or None if none reaches the similarity `cutoff` (0 to 1)."""
+    from difflib import get_close_matches
+
+    return next(iter(get_close_matches(name, sorted(names), n=1, cutoff=cutoff)), None)

@@ -10,11 +10,12 @@ from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InvalidParams, MethodNotFound, ToolError
+from ..text import closest_name
 from .arguments import parse_arguments
 from .content import add_content_options, content_text, to_wire
 from .options import add_client_options
 from .output import print_json, print_text_or_json
-from .suggest import suggest, unknown
+from .suggest import unknown
 
 if TYPE_CHECKING:
     from .. import Client, ToolResult
@@ -59,7 +60,7 @@ def _suggest_arguments(arguments: dict[str, Any], schema: dict[str, Any]) -> str
     """Return a hint for arguments that the schema does not declare; shown if the tool fails."""
     declared = schema.get("properties")
     names = declared if isinstance(declared, dict) else {}
-    close = [suggest(name, names) for name in arguments if name not in names]
+    close = [closest_name(name, names) for name in arguments if name not in names]
     found = ", ".join(name for name in close if name)
     return f" (did you mean {found}?)" if found else ""
 

@@ -29,11 +29,11 @@ from ..errors import (
     ToolError,
     UrlRequired,
 )
+from ..text import closest_name
 from . import call, completion, inspect, login, ping, prompt, read, run
 from .options import add_client_options, add_target_options
 from .output import one_line, prepare_streams, print_error, print_json
 from .session import run_session
-from .suggest import suggest
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED, EXIT_BROKEN_PIPE = 0, 1, 2, 130, 141
 
@@ -210,7 +210,7 @@ def _parse(arguments: Sequence[str]) -> Namespace:
 def _suggest_verb(word: str) -> str:
     if os.path.isfile(word):
         return f"did you mean `dovetail run {word}` or `dovetail inspect {word}`?"
-    close = suggest(word, VERBS)
+    close = closest_name(word, VERBS)
     return f"did you mean {close}?" if close else f"the commands are {', '.join(VERBS)}"
 
 

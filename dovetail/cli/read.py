@@ -4,10 +4,11 @@ from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
 from ..errors import InvalidParams, MethodNotFound, NotFound
+from ..text import closest_name
 from .content import add_content_options, resource_text
 from .options import add_client_options
 from .output import dim, print_json, print_line, print_text_or_json
-from .suggest import list_if_possible, suggest
+from .suggest import list_if_possible
 
 if TYPE_CHECKING:
     from .. import Client
@@ -30,7 +31,7 @@ async def read_resource(client: "Client", options: Namespace) -> "list[ResourceC
         return await client.read_resource(options.uri)
     except (InvalidParams, MethodNotFound) as refusal:
         uris = [resource.uri for resource in await list_if_possible(client.list_resources)]
-        if options.uri in uris or (close := suggest(options.uri, uris, SIMILARITY)) is None:
+        if options.uri in uris or (close := closest_name(options.uri, uris, SIMILARITY)) is None:
             raise refusal
         raise NotFound(f"{str(refusal).rstrip('.')}. Did you mean {close}?") from None
 

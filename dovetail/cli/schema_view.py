@@ -20,19 +20,6 @@ MAX_STEPS = 64
 """The maximum number of references and union members to follow; a hostile schema may be endless."""
 MAX_DEPTH, MAX_FIELDS, MAX_CHOICES, MAX_TYPE_CHARS = 3, 100, 12, 120
 """Limits on the part of a schema that is shown."""
-BOUNDS = {
-    "minimum": "at least {}",
-    "exclusiveMinimum": "more than {}",
-    "maximum": "at most {}",
-    "exclusiveMaximum": "less than {}",
-    "multipleOf": "a multiple of {}",
-    "minLength": "at least {} characters",
-    "maxLength": "at most {} characters",
-    "minItems": "at least {} items",
-    "maxItems": "at most {} items",
-    "pattern": "matches {}",
-    "format": "{}",
-}
 
 
 class SchemaField(NamedTuple):
@@ -116,6 +103,8 @@ def _cut(text: str, max_chars: int) -> str:
 
 def _describe_type(schema: Any, root: dict[str, Any], depth: int) -> str:
     """Return the types, choices and bounds of a schema in a few words."""
+    from ..schema.explain import BOUNDS  # not needed to print help
+
     nodes = list(_alternatives(schema, root))
     choices = [choice for node in nodes for choice in _choices(node)]
     if choices:
@@ -128,7 +117,7 @@ def _describe_type(schema: Any, root: dict[str, Any], depth: int) -> str:
     bounds = [
         text.format(node[key])
         for node in nodes
-        for key, text in BOUNDS.items()
+        for key, text in {**BOUNDS, "format": "{}"}.items()
         if isinstance(node.get(key), str | int | float)
     ]
     return f"{names} ({', '.join(bounds)})" if bounds else names

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
 from ..errors import DovetailError, NotFound
+from ..text import closest_name
 
 T = TypeVar("T")
 
@@ -11,17 +12,10 @@ MAX_LISTED = 20
 """The maximum number of names that a message lists if none is similar."""
 
 
-def suggest(name: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """Return the most similar name, or None if none reaches the similarity `cutoff` (0 to 1)."""
-    from difflib import get_close_matches
-
-    return next(iter(get_close_matches(name, sorted(names), n=1, cutoff=cutoff)), None)
-
-
 def unknown(kind: str, name: str, names: Iterable[str]) -> NotFound:
     """Return the error for a tool, prompt or resource that a server does not have."""
     listed = sorted(names)
-    if close := suggest(name, listed):
+    if close := closest_name(name, listed):
         hint = f"Did you mean {close}?"
     elif listed:
         more = ", …" if len(listed) > MAX_LISTED else ""

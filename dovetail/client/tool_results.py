@@ -17,6 +17,7 @@ from ..limits import Limits
 from ..protocol.tools import CallToolParams, Tool, ToolResult
 from ..schema import Shape, TypeMismatch
 from ..schema.validation import Validator, compile
+from ..text import closest_name
 
 log = logging.getLogger("dovetail.client")
 T = TypeVar("T")
@@ -79,10 +80,8 @@ class ResultValidator:
 
     def suggest(self, name: str) -> str | None:
         """Return the known tool with the most similar name; None if `name` itself is known."""
-        from difflib import get_close_matches
-
         known = self._tools or {}
-        return next(iter(get_close_matches(name, known, n=1)), None) if name not in known else None
+        return closest_name(name, known) if name not in known else None
 
     def task_support(self, name: str) -> str | None:
         """Return whether a tool can or must be called as a task, in the core form; None if the tool

@@ -36,7 +36,7 @@ _WORDS = {
     "uuid": "a UUID",
     "decimal": "a decimal number",
 }
-_DETAILS = {
+BOUNDS = {
     "minimum": "at least {}",
     "exclusiveMinimum": "more than {}",
     "maximum": "at most {}",
@@ -51,6 +51,7 @@ _DETAILS = {
     "pattern": "matching {}",
     "contentEncoding": "in {}",
 }
+"""How a message or a summary shows the keywords that bound a value."""
 
 
 def explain(error: Exception, value: Any, schema: Schema, defs: Defs) -> tuple[str, str]:
@@ -106,7 +107,7 @@ def _describe_schema(schema: Schema, defs: Defs) -> str:
     words = _WORDS.get(schema.get("format", "")) or _WORDS.get(
         schema.get("type", ""), "something else"
     )
-    details = [detail.format(schema[key]) for key, detail in _DETAILS.items() if key in schema]
+    details = [detail.format(schema[key]) for key, detail in BOUNDS.items() if key in schema]
     if items := schema.get("items"):
         details.append(f"each {_describe_schema(items, defs)}")
     if names := schema.get("properties"):

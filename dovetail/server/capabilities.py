@@ -2,9 +2,9 @@
 `Server(capabilities=…)` says otherwise.
 
 A kind is registered if it has any component when the client connects, no matter who may use the
-component, so all callers are told the same. The declaration does not limit what is served. A
-component that is registered later is also served and announced, although clients that connected
-earlier were not told of its kind.
+component, so the declaration is the same for every caller. It does not limit the methods that the
+server answers: a component that is registered later is also served and announced, although its kind
+was not declared to clients that connected earlier.
 """
 
 from collections.abc import Mapping

@@ -33,6 +33,7 @@ from ..protocol.methods import METHODS
 from ..protocol.resources import UriParams
 from ..protocol.tools import Tool
 from ..revisions import ALL, BY_NAME, Revision
+from ..text import closest_name
 from .caching import Cache
 from .capabilities import CapabilityChoices
 from .context import Context
@@ -132,7 +133,8 @@ class Server(Handlers):
             each kind is declared if anything of this kind is registered when a client connects).
             True declares a kind even if it has no components yet, False omits it even if it has
             some, and a dict declares it with exactly these options, such as `{"listChanged":
-            True}`. This parameter changes only what clients are told.
+            True}`. A declared kind without components is served as empty lists. A kind that is
+            omitted is still served if it has components.
         experimental: Experimental capabilities to declare.
         extensions: The protocol extensions to offer.
         tasks: Where tasks are stored: the path of an SQLite file, a store, or `TaskSettings`
@@ -1048,10 +1050,8 @@ def _decorate(add: Callable[..., Any], function_or_name: Any, options: Mapping[s
 def _check_options(kind: str, options_type: Any, options: Mapping[str, Any]) -> None:
     known = options_type.__annotations__
     for name in options.keys() - known.keys():
-        from difflib import get_close_matches
-
-        close = get_close_matches(name, known, n=1)
-        hint = f"did you mean {close[0]}=?" if close else f"its options are {', '.join(known)}"
+        close = closest_name(name, known)
+        hint = f"did you mean {close}=?" if close else f"its options are {', '.join(known)}"
         raise ConfigError(f"@server.{kind} has no option {name}=; {hint}")
 
 

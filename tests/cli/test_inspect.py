@@ -134,7 +134,7 @@ SCHEMAS: list[tuple[Any, str]] = [
                 "a": {"type": "string", "pattern": "^x", "format": "date", "minLength": []}
             }
         },
-        "      a  string (matches ^x, date)\n",
+        "      a  string (matching ^x, date)\n",
     ),
     (
         {
