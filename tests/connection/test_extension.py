@@ -652,7 +652,7 @@ async def test_a_notification_is_counted_among_what_a_caller_may_do() -> None:
     told = Method("notifications/x/told", "client", Params)
     server = Server(
         "s",
-        rates=Rates(others=Rate(1, per=60, burst=3)),
+        rates=Rates(others=Rate(1, per=600, burst=3)),
         extensions=[Extension(id=ID, methods=[told], handlers={told.name: hear})],
         capabilities={"tools": True},
     )
