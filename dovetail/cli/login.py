@@ -74,6 +74,7 @@ def log_in(options: Namespace) -> None:
     def notify_user(text: str) -> None:
         nonlocal browser_used
         browser_used = True
+        options.status.clear()
         print_error(text, lines=True)
 
     async def ask(client: "Client", options: Namespace) -> dict[str, Any] | None:

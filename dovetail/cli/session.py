@@ -52,7 +52,7 @@ def run_session(
 
 
 async def _run_session(ask: Any, show: Any, options: Namespace) -> None:
-    status = StatusLine(options)
+    status = options.status = StatusLine(options)
     _redirect_logs(status, options.verbose)
     client = _make_client(options, status)
     try:

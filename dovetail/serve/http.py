@@ -187,7 +187,8 @@ def _url(transport: str, host: str, port: int, path: str, *, secure: bool) -> st
 
 def _print_url(name: str, url: str) -> None:
     if sys.stderr is not None:
-        print(escape_unsafe(f"Serving {name} on {url}"), file=sys.stderr, flush=True)
+        hint = " (press Ctrl-C to stop)" if sys.stderr.isatty() else ""
+        print(escape_unsafe(f"Serving {name} on {url}{hint}"), file=sys.stderr, flush=True)
 
 
 def _serve(service: Service, lifespan: Lifespan, listener: _Listener) -> None:
