@@ -101,8 +101,9 @@ class Client(Requester):
             None to refuse.
         roots: Directories and files that the server may work in: paths, `file://` URIs or `Root`
             objects. Without it, the client does not declare roots.
-        on_ask: Called with each question from the server before `on_elicit`, `on_sample` or the
-            roots answer it. Returns the request, changed or unchanged, or None to refuse.
+        on_ask: Called with each question from the server before it is answered by `on_elicit` or
+            `on_sample`, or with `roots`. Returns the request, changed or unchanged, or None to
+            refuse.
         on_answer: Called with each question and its answer before the answer is sent. Returns the
             answer, changed or unchanged, or None to refuse.
         on_log: Called with each log message from the server: `.level`, `.logger`, `.data`.

@@ -153,8 +153,8 @@ class RemoteTasks:
     ) -> ToolResult:
         """Wait for a task as for a call, and cancel the task if the wait ends early.
 
-        Every poll shows that the server is alive, so without a timeout, a task may go without
-        updates for as long as a call may last.
+        Every poll shows that the server is alive. So if `timeout` is None, only the total time is
+        limited (`Limits.timeout_max`), not the time between two updates.
         """
         total = max(timeout or 0, self.limits.timeout_max)
         nothing: tuple[Any, ...] = (None, None, None)

@@ -135,7 +135,8 @@ class UvicornProtocol(HttpToolsProtocol):
             self.head_timer = None
 
     def _check_incomplete(self) -> None:
-        """Limit the time and size of a head, and of the rest of a refused request."""
+        """Limit the size of a request head and the time it takes to arrive, and do the same for the
+        rest of a refused request."""
         if self.transport.is_closing():
             return
         refused = self.cycle is not None and self.cycle.response_complete

@@ -127,7 +127,7 @@ class Server(Handlers):
         rates: How many requests a caller may make (default: generous limits for callers from the
             network; None means no limit).
         mask_errors: Whether to hide the text of unexpected exceptions from clients. The text of
-            `ToolError` is always sent.
+            a `ToolError` is always sent.
         redact: A function that is applied to all outgoing text, such as `redact_secrets`.
         capabilities: Whether to declare "tools", "resources", "prompts" and "completions" (default:
             each kind is declared if anything of this kind is registered when a client connects).

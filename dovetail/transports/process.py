@@ -13,10 +13,10 @@ has ended, `ended` is called with the reason, which includes the last lines of s
 of them have ended, the others have a short grace period: a dead server's helper process may still
 hold its pipes, or a live server may have closed its output.
 
-**Closing** is a sequence of timers: stdin is closed, then the whole process group receives SIGTERM,
-then SIGKILL. The sequence continues even if the tasks that wait for it are cancelled. A finalizer
-kills the rest of the group, reaps the leader and closes the pipes. The finalizer runs after the
-channel has ended, when the channel is garbage-collected, or when the interpreter exits.
+**Closing** is a sequence of timed steps: stdin is closed, then the whole process group receives
+SIGTERM, then SIGKILL. The sequence continues even if the tasks that wait for it are cancelled. A
+finalizer kills the rest of the group, reaps the leader and closes the pipes. The finalizer runs
+after the channel has ended, when the channel is garbage-collected, or when the interpreter exits.
 
 `_posix.py` and `_windows.py` contain the platform-specific code, under the same names.
 """

@@ -466,6 +466,7 @@ def test_no_browser_prints_the_address_and_takes_what_is_pasted(
             screen += terminal.read(4096)
         page = re.search(rb"http://\S+/authorize\S+", screen)
         assert page is not None
+        assert b" \rOpen this page to log in to " in screen  # the status line is erased first
         asked = urlsplit(page[0].decode())
         reply = HTTPConnection(asked.netloc)
         reply.request("GET", f"{asked.path}?{asked.query}")

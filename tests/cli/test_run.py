@@ -367,6 +367,29 @@ def test_a_traceback_starts_in_the_users_code(write: Callable[[str], str], tool:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
+def test_on_a_terminal_the_url_comes_with_the_way_to_stop() -> None:
+    import os
+    import pty
+
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        command("run", WEATHER, "--http", "--port", "0"),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=theirs,
+        env=environment(TERM="xterm"),
+    )
+    os.close(theirs)
+    with os.fdopen(ours, "rb", buffering=0) as terminal:
+        written = b""
+        while b"\n" not in written:
+            written += terminal.read(4096)
+        process.terminate()
+        process.wait(SECONDS)
+    assert b"/mcp (press Ctrl-C to stop)\r\n" in written
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
 def test_the_level_of_a_line_is_coloured_on_a_terminal() -> None:
     import os
     import pty

@@ -313,7 +313,7 @@ class Endpoint:
         calls = post.open_calls
         if calls is not None and len(calls) >= self._limits.in_flight:
             raise Overloaded(
-                f"{len(calls)} requests of this session are in flight (Limits.in_flight). "
+                f"This session already has {len(calls)} requests in flight (Limits.in_flight). "
                 "Try again later."
             )
         name = method.name
