@@ -10,7 +10,7 @@ from argparse import ArgumentParser, Namespace
 from ..errors import ConfigError
 from ..python_target.parse import parse_python_target
 from .options import integer, parse_seconds
-from .output import print_error, print_json
+from .output import print_json
 
 NETWORK_TRANSPORTS = {"http": "streamable HTTP", "sse": "HTTP+SSE", "websocket": "WebSocket"}
 NETWORK_SETTINGS = (
@@ -84,7 +84,8 @@ def run_server(options: Namespace) -> None:
         key: value for key in NETWORK_SETTINGS if (value := getattr(options, key)) is not None
     }
     if options.transport in NETWORK_TRANSPORTS:
-        settings["ready"] = lambda url: _announce(server.name, url, options.json)
+        if options.json:
+            settings["ready"] = lambda url: _print_url(server.name, url)
     elif settings:
         option = next(iter(settings)).replace("_", "-")
         raise ConfigError(
@@ -97,9 +98,6 @@ def run_server(options: Namespace) -> None:
     server.run(options.transport, **settings)
 
 
-def _announce(name: str, url: str, as_json: bool) -> None:
-    if as_json:
-        print_json({"server": name, "url": url})
-        sys.stdout.flush()
-    else:
-        print_error(f"Serving {name} on {url}")
+def _print_url(name: str, url: str) -> None:
+    print_json({"server": name, "url": url})
+    sys.stdout.flush()

@@ -206,8 +206,7 @@ def test_an_address_that_is_not_ours_fails_in_one_line() -> None:
 
 def test_settings_go_to_the_server_as_they_are(write: Callable[[str], str]) -> None:
     path = write(
-        "class Told(Server):\n    def run(self, *a, ready, **k): print(a, k); "
-        "ready('x')\nserver = Told('told')"
+        "class Told(Server):\n    def run(self, *a, **k): print(a, k)\nserver = Told('told')"
     )
     words = [
         "--workers",
@@ -236,7 +235,6 @@ def test_settings_go_to_the_server_as_they_are(write: Callable[[str], str]) -> N
         "hosts": ["mcp.example", "other.example"],
     }
     assert done.out == f"{('http',)} {given}\n"
-    assert done.err == "Serving told on x\n"
 
 
 def test_in_json_it_is_said_on_stdout_where_it_is_served(write: Callable[[str], str]) -> None:
