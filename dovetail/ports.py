@@ -241,6 +241,9 @@ class Call(Struct, eq=False):
     """The number of rounds of questions that the call has asked on the back channel."""
     task: "asyncio.Task[None] | None" = None
     """The asyncio task that answers the call."""
+    parent: Any = None
+    """On a client: the `parent` of the client's request to which this call belongs, or None if it
+    has none or the transport cannot tell."""
 
     @property
     def revision(self) -> Revision:

@@ -22,7 +22,7 @@ from typing import Any, Literal, TypeAlias, TypedDict, Unpack, cast
 import msgspec
 
 from .client.caching import SharedCache
-from .client.callbacks import OnAnswer, OnAsk, OnElicit, OnSample
+from .client.callbacks import LogEntry, OnAnswer, OnAsk, OnElicit, OnSample
 from .client.client import Client
 from .connection.connection import OnProgress
 from .connection.extension import Extension
@@ -31,7 +31,6 @@ from .limits import DEFAULT, Limits
 from .ports import Channel, Incoming, OnClose, Principal, Receive, RequestIdentity, Service
 from .protocol.base import Implementation
 from .protocol.client_features import Root
-from .protocol.utilities import LogParams
 from .serve import serve_channel
 from .server.server import Server
 from .transports import memory
@@ -139,7 +138,7 @@ class PairOptions(TypedDict, total=False):
     roots: Iterable[str | Path | Root] | None
     on_ask: OnAsk | None
     on_answer: OnAnswer | None
-    on_log: Callable[[LogParams], Any] | None
+    on_log: Callable[[LogEntry], Any] | None
     on_progress: OnProgress | None
     middleware: Sequence[Middleware]
     timeout: float | None

@@ -66,6 +66,7 @@ from ..protocol.lifecycle import (
     SamplingCapability,
 )
 from ..protocol.methods import METHODS
+from ..protocol.utilities import LogParams
 from ..schema import Shape
 from ..schema.validation import Validator, compile
 from .client_tasks import ClientTasks
@@ -132,11 +133,14 @@ class ElicitRequest(ElicitParams, _ServerRequest, kw_only=True, dict=True):
         meta: The `_meta` of the request.
         server: The name and version that the server reports.
         target: The target that you passed to the client.
+        parent: The `parent=` of your request to which this one belongs, or None if the transport
+            cannot tell.
     """
 
     method: ClassVar[str] = "elicitation/create"
     server: Implementation | None = None
     target: str = ""
+    parent: Any = None
 
 
 class SampleRequest(CreateMessageParams, _ServerRequest, kw_only=True, dict=True):
@@ -158,19 +162,47 @@ class SampleRequest(CreateMessageParams, _ServerRequest, kw_only=True, dict=True
         meta: The `_meta` of the request.
         server: The name and version that the server reports.
         target: The target that you passed to the client.
+        parent: The `parent=` of your request to which this one belongs, or None if the transport
+            cannot tell.
     """
 
     method: ClassVar[str] = "sampling/createMessage"
     server: Implementation | None = None
     target: str = ""
+    parent: Any = None
 
 
 class RootsRequest(Params, _ServerRequest, kw_only=True, dict=True):
-    """A server's request for the roots."""
+    """A server's request for the roots.
+
+    Attributes:
+        meta: The `_meta` of the request.
+        server: The name and version that the server reports.
+        target: The target that you passed to the client.
+        parent: The `parent=` of your request to which this one belongs, or None if the transport
+            cannot tell.
+    """
 
     method: ClassVar[str] = "roots/list"
     server: Implementation | None = None
     target: str = ""
+    parent: Any = None
+
+
+class LogEntry(LogParams, kw_only=True):
+    """A server's log message.
+
+    Attributes:
+        level: The severity: `debug`, `info`, `notice`, `warning`, `error`, `critical`, `alert` or
+            `emergency`.
+        data: The message: any JSON value.
+        logger: The name of the logger, if the server states one.
+        meta: The `_meta` of the notification.
+        parent: The `parent=` of your request to which the message belongs, or None if the transport
+            cannot tell.
+    """
+
+    parent: Any = None
 
 
 AnyRequest = ElicitRequest | SampleRequest | RootsRequest
@@ -299,7 +331,7 @@ class Callbacks:
 
     def _view(self, view: type[RequestType], call: Call) -> RequestType:
         fields = {name: getattr(call.params, name) for name in call.params.__struct_fields__}
-        request = view(**fields, server=call.caller.info, target=self._target)
+        request = view(**fields, server=call.caller.info, target=self._target, parent=call.parent)
         request._call = call
         return request
 
@@ -363,11 +395,11 @@ class Callbacks:
         return callbacks
 
     async def answer_all(
-        self, questions: Questions, session: ClientSession
+        self, questions: Questions, session: ClientSession, parent: Any = None
     ) -> dict[str, msgspec.Raw]:
         """Answer all questions in a round concurrently, and return the answers by key. If a
-        question fails, the round fails."""
-        calls = self._calls(questions, session)
+        question fails, the round fails. `parent` is that of the request to which they belong."""
+        calls = self._calls(questions, session, parent)
         answering = [asyncio.ensure_future(self.answers[call.method.name](call)) for call in calls]
         try:
             results: list[Result] = await asyncio.gather(*answering)
@@ -383,9 +415,14 @@ class Callbacks:
             for call, result in zip(calls, results, strict=True)
         }
 
-    def _calls(self, questions: Questions, session: ClientSession) -> list[Call]:
+    def _calls(
+        self, questions: Questions, session: ClientSession, parent: Any = None
+    ) -> list[Call]:
         caller = Caller(session.agreed_revision, session.server_info)
-        return [self._call(key, question, caller, session) for key, question in questions.items()]
+        calls = [self._call(key, question, caller, session) for key, question in questions.items()]
+        for call in calls:
+            call.parent = parent
+        return calls
 
     def _call(
         self, key: str, question: dict[str, Any], caller: Caller, session: ClientSession

@@ -14,6 +14,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from msgspec import Raw
+from msgspec.structs import asdict
 
 from .. import __version__
 from ..connection.client_session import ClientSession, choose_revisions
@@ -45,14 +46,13 @@ from ..protocol.utilities import (
     CompletionArgument,
     CompletionContext,
     Level,
-    LogParams,
     PromptReference,
     ResourceReference,
     SetLevelParams,
 )
 from ..revisions import Revision
 from .caching import COMPLETE, Completer, ResponseCache, SharedCache
-from .callbacks import Callbacks, OnAnswer, OnAsk, OnElicit, OnSample
+from .callbacks import Callbacks, LogEntry, OnAnswer, OnAsk, OnElicit, OnSample
 from .reconnect import Connector
 from .requests import ANY, Requester
 from .subscriptions import UPDATED, Subscription, Subscriptions
@@ -156,7 +156,7 @@ class Client(Requester):
         roots: Iterable[str | Path | Root] | None = None,
         on_ask: OnAsk | None = None,
         on_answer: OnAnswer | None = None,
-        on_log: Callable[[LogParams], Any] | None = None,
+        on_log: Callable[[LogEntry], Any] | None = None,
         on_progress: OnProgress | None = None,
         on_stderr: Callable[[str], None] | None = None,
         middleware: Sequence[Middleware] = (),
@@ -658,10 +658,10 @@ class Client(Requester):
         """
         return self._subscriptions.on_change(kind, callback)
 
-    def _on_notification(self, method: str, params: Any) -> None:
+    def _on_notification(self, method: str, params: Any, parent: Any = None) -> None:
         if method == "notifications/message":
             if self._on_log is not None:
-                run_callback(self._on_log, params)
+                run_callback(self._on_log, LogEntry(**asdict(params), parent=parent))
             return
         if method in ("notifications/progress", "notifications/tasks/status"):
             self._tasks.on_notification(method, params)

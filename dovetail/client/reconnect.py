@@ -24,7 +24,7 @@ from msgspec.structs import replace
 
 from .. import aio
 from ..aio import BoundedDict, TaskSet
-from ..connection.client_session import ClientSession, ProbeFailed
+from ..connection.client_session import ClientSession, OnNotification, ProbeFailed
 from ..connection.connection import Connection, choose_ping_interval, send_heartbeats
 from ..connection.encode import MessageEncoder
 from ..connection.extension import Extensions
@@ -75,7 +75,7 @@ class Connector:
         limits: Limits,
         timeout: float,
         *,
-        on_notification: Callable[[str, Any], None],
+        on_notification: OnNotification,
         on_open: Callable[[ClientSession], Awaitable[None]],
         on_state: Callable[[str], None],
     ) -> None:

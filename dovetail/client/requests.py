@@ -120,6 +120,7 @@ class Requester:
         safe: bool = True,
         fresh: bool = False,
         manual: bool = False,
+        parent: Any = None,
     ) -> Any:
         """Send any request that the protocol or an extension defines, and return its result.
 
@@ -133,6 +134,9 @@ class Requester:
             manual: Whether you, rather than the callbacks, answer the server's questions. If so,
                 you receive an InputRequiredResult and send the next request with `input_responses`
                 and `request_state`.
+            parent: Any object. Callbacks see it as `.parent` of the questions and log messages that
+                belong to this request, if the transport can tell: always over streamable HTTP, and
+                for questions in the stateless era.
 
         Raises:
             MethodNotFound: Neither the protocol nor an extension of this client has this method.
@@ -145,7 +149,7 @@ class Requester:
         if isinstance(params, Mapping):
             params = decode(ANY.encode(params), row.params)
         result = await self._request_with_rounds(
-            method, params, timeout, on_progress, safe, fresh, manual
+            method, params, timeout, on_progress, safe, fresh, manual, parent
         )
         return result if manual else await self._finish_extension_result(params, result)
 
@@ -163,6 +167,7 @@ class Requester:
         safe: bool,
         fresh: bool = False,
         manual: bool = False,
+        parent: Any = None,
     ) -> Any:
         """Send a request, and answer the server's questions until it returns a result."""
         limit = self._connector.timeout if timeout is None else timeout
@@ -170,7 +175,7 @@ class Requester:
         rounds = 0
         while True:
             attempt = partial(
-                self._request_with_retries, method, params, limit, on_progress, safe, fresh
+                self._request_with_retries, method, params, limit, on_progress, safe, fresh, parent
             )
             session, result = await self._connector.with_login(attempt)
             if manual or not isinstance(result, InputRequiredResult):
@@ -184,7 +189,7 @@ class Requester:
             if not result.input_requests:
                 await asyncio.sleep(backoff(rounds))  # the server only asks for a repetition
             questions = result.input_requests or {}
-            responses = await self._connector.callbacks.answer_all(questions, session)
+            responses = await self._connector.callbacks.answer_all(questions, session, parent)
             params = replace(
                 params, input_responses=responses or None, request_state=result.request_state
             )
@@ -197,6 +202,7 @@ class Requester:
         on_progress: OnProgress | None,
         safe: bool,
         fresh: bool,
+        parent: Any = None,
     ) -> tuple[ClientSession, Any]:
         """Send one request. If the connection breaks or the server asks the client to wait, send it
         again if that is safe and time remains."""
@@ -211,7 +217,9 @@ class Requester:
             if self._connector.callbacks.roots:
                 await self._connector.callbacks.check_roots(session, if_due=True)
             try:
-                result = await self._send_once(session, method, params, left, on_progress, fresh)
+                result = await self._send_once(
+                    session, method, params, left, on_progress, fresh, parent
+                )
             except ConnectionClosed as problem:
                 # A session that is ending refuses many requests, but that is one failure.
                 attempts += problem.sent or session is not failed_on
@@ -247,6 +255,7 @@ class Requester:
         timeout: float,
         on_progress: OnProgress | None,
         fresh: bool,
+        parent: Any,
     ) -> Any:
         revision = session.agreed_revision
         row = self.extensions.extension_method(method, revision.stateless) or METHODS.get(method)
@@ -259,13 +268,13 @@ class Requester:
         ask = partial(self._cache.request, session, fresh) if row.cacheable else session.request
         wrapped = self.extensions.layers.get(method, ())
         if self._send is None and not wrapped:
-            return await ask(row, params, timeout=timeout, on_progress=on_progress)
+            return await ask(row, params, timeout=timeout, on_progress=on_progress, parent=parent)
         server = Caller(revision, session.server_info, session.peer_capabilities)
         call = Call(0, row, Params() if params is None else params, server, self)
         # The id is known once the request is sent; a cached answer never has one.
         options: dict[str, Any] = {} if row.cacheable else {"started": partial(setattr, call, "id")}
         call.protocol_handler = lambda sent: ask(
-            row, sent.params, timeout=timeout, on_progress=on_progress, **options
+            row, sent.params, timeout=timeout, on_progress=on_progress, parent=parent, **options
         )
         return await compose(wrapped, self._send or self._send_to_server)(call)
 

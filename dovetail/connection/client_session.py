@@ -80,8 +80,9 @@ PROBE_GRACE_SECONDS = 0.8
 """How long to wait for the probe's result after the answer to `initialize`."""
 Discovery = tuple[Revision, DiscoverResult]
 """The revision agreed on through discovery, and the server's answer."""
-OnNotification = Callable[[str, Any], None]
-"""A function that receives the method name and the params of a notification."""
+OnNotification = Callable[[str, Any, Any], None]
+"""A function that receives the method name and the params of a notification, and the `parent` of
+the request to which it belongs."""
 
 
 class ProbeFailed(DovetailError):
@@ -361,9 +362,10 @@ class ClientSession:
         timeout: float | None,
         on_progress: OnProgress | None = None,
         started: Callable[[Id], None] | None = None,
+        parent: Any = None,
     ) -> Any:
         """Send a request and return its typed result. An error from the server is raised as the
-        matching exception type."""
+        matching exception type. Messages that belong to this request carry its `parent`."""
         revision = self.revision
         assert revision is not None
         self._check(method, revision)
@@ -373,7 +375,13 @@ class ClientSession:
             params = self._with_meta(params)
         try:
             raw = await self.connection.request(
-                revision, method, params, timeout=timeout, on_progress=on_progress, started=started
+                revision,
+                method,
+                params,
+                timeout=timeout,
+                on_progress=on_progress,
+                started=started,
+                parent=parent,
             )
         except PeerError as refusal:
             raise error_from_wire(
@@ -531,6 +539,7 @@ class ClientSession:
             params,
             Caller(self.agreed_revision, self.server_info, self.peer_capabilities),
             self,
+            parent=self.connection.current_parent,
         )
 
     @property
@@ -565,7 +574,7 @@ class ClientSession:
         )
         if method.name == "notifications/progress":
             if not self.connection.on_progress(params):
-                self._deliver(method.name, params)  # progress of a task, which outlives its request
+                self._deliver(method.name, params, None)  # of a task, which outlives its request
         elif method.name == "notifications/cancelled":
             self.connection.cancel(params.request_id, params.reason)
             ended = ConnectionClosed(
@@ -579,7 +588,7 @@ class ClientSession:
                 self._notification_runner.run(
                     handler, self._call(0, method, params), self.connection.limits.in_flight
                 )
-            self._deliver(method.name, params)
+            self._deliver(method.name, params, self.connection.current_parent)
 
     def _method(self, name: str) -> Method | None:
         revision = self.revision

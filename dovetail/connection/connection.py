@@ -124,6 +124,8 @@ class PendingRequest(Struct, eq=False):
     seconds_left: float | None = None
     """The number of seconds that were left when the request's deadline was paused."""
     progress: float = float("-inf")
+    parent: Any = None
+    """What the sender of the request passed as `parent`."""
 
 
 class QueuedCall(Struct, eq=False):
@@ -347,14 +349,18 @@ class Connection:
         on_progress: OnProgress | None = None,
         cancellable: bool = True,
         started: Callable[[Id], None] | None = None,
+        parent: Any = None,
     ) -> Any:
         """Send a request and return its result as raw bytes. If the request times out or is
-        cancelled, the peer is notified. `started` is called with the id of the request."""
+        cancelled, the peer is notified. `started` is called with the id of the request. `parent` is
+        any object; see `current_parent`."""
         if self.closed.done():
             raise _closed(self.closed.result(), sent=False)
         loop = self._loop
         id = next(self._ids)
-        pending = self._pending[id] = PendingRequest(method, loop.create_future(), on_progress)
+        pending = self._pending[id] = PendingRequest(
+            method, loop.create_future(), on_progress, parent=parent
+        )
         if started is not None:
             started(id)
         try:
@@ -376,6 +382,14 @@ class Connection:
             self._pending.pop(id, None)
             if pending.timer is not None:
                 pending.timer.cancel()
+
+    @property
+    def current_parent(self) -> Any:
+        """The `parent` of our request to which the message that is being received belongs. None if
+        the request has no parent, or if the channel cannot tell: only HTTP has a stream for each
+        request (`HttpChannel.request_id`)."""
+        pending = self._pending.get(getattr(self.channel, "request_id", None))
+        return None if pending is None else pending.parent
 
     def _cancel_at_peer(self, revision: Revision, id: Id, reason: str, meta: Meta | None) -> None:
         if not self.closed.done():

@@ -138,6 +138,9 @@ class HttpChannel:
         self._listener_needs_login = False
         """Whether the server rejected the request for a notification stream because the user must
         log in. The stream is requested again after the next accepted request."""
+        self.request_id: Id | None = None
+        """While a message is delivered: the id of the request whose response it arrived on, or None
+        if it arrived elsewhere."""
         self.on_stream_reopened: Callable[[], None] | None = None
         """A function that is called when the notification stream has been reopened, because the
         server may have lost the subscriptions and the log level."""
@@ -292,14 +295,15 @@ class HttpChannel:
                 f"The response to {message.method} is larger than {self._limits.incoming} bytes "
                 "(Limits.incoming)"
             )
-        self._receive_message(body)
+        self._receive_message(body, message.request_id)
         if message.request_id in self._waiting:
             raise InvalidRequest(
                 f"{reply.url}: the body does not contain the response to {message.method}"
             )
 
-    def _receive_message(self, data: bytes | TooLong) -> None:
-        """Deliver a message, and stop waiting for the requests that it answers."""
+    def _receive_message(self, data: bytes | TooLong, request_id: Id | None) -> None:
+        """Deliver a message, which arrived on the response to the request with this id, and stop
+        waiting for the requests that it answers."""
         for response in responses_in(data) if isinstance(data, bytes) else ():
             assert response.id is not None
             task = self._waiting.pop(response.id, None)
@@ -307,13 +311,20 @@ class HttpChannel:
                 task.cancel()
             if self._headers.version is None:  # this is the response to `initialize`
                 self._headers.version = agreed_version(response)
-        self._receive(data)
+        self.request_id = request_id
+        try:
+            self._receive(data)
+        finally:
+            self.request_id = None
 
-    def _take(self, event: Event, position: "_StreamPosition") -> bool:
-        """Handle an event from a stream. Return False, because the stream continues."""
+    def _take(
+        self, event: Event, position: "_StreamPosition", request_id: Id | None = None
+    ) -> bool:
+        """Handle an event from a stream, which answers the request with this id. Return False,
+        because the stream continues."""
         position.advance(event)
         if event.name == "message" and event.data:
-            self._receive_message(event.data)
+            self._receive_message(event.data, request_id)
         return False
 
     async def _follow(self, message: OutgoingMessage, reply: HttpReply) -> None:
@@ -321,7 +332,7 @@ class HttpChannel:
         position = _StreamPosition()
 
         def take(event: Event) -> bool:
-            self._take(event, position)
+            self._take(event, position, message.request_id)
             return message.request_id not in self._waiting
 
         try:
