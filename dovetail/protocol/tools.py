@@ -11,6 +11,12 @@ from msgspec import Raw, field
 from .base import CacheHints, Icon, Meta, Open, Params, Result, Wire
 from .content import Content
 
+MAX_NAME_CHARS = 63
+"""The maximum length of a tool or prompt name in the merged list of several servers, because the
+APIs of models accept 64 characters."""
+RECOMMENDED_NAME_CHARS = 48
+"""The length above which a name is likely to become too long, because hosts add prefixes."""
+
 
 class ToolAnnotations(Open):
     """Hints about what a tool does. If you do not trust the server, treat the hints as mere claims.

@@ -55,6 +55,18 @@ MAY_IMPORT: dict[str, set[str]] = {
         "python_target",
         "__init__",
     },
+    "gateway": VALUES
+    | {
+        "server",
+        "client",
+        "connection",
+        "extensions",
+        "config",
+        "auth",
+        "sealing",
+        "databases",
+        "terminal",
+    },
     "testing": VALUES | {"server", "client", "transports", "connection", "serve", "auth"},
     "compat": LOW | {"ports", "server", "transports"},
     "cli": VALUES | {"server", "client", "config", "auth", "terminal", "python_target", "__init__"},
@@ -207,3 +219,13 @@ def test_a_package_lists_each_of_its_names_once() -> None:
     assert dovetail.Server is not None  # which is loaded now, and so is there twice
     assert len(dir(dovetail)) == len(set(dir(dovetail)))
     assert "Client" in dir(dovetail)
+
+
+PURE = ["naming", "health", "policy", "pins"]
+
+
+@pytest.mark.bare_interpreter
+@pytest.mark.parametrize("module", PURE)
+def test_the_pure_modules_of_the_gateway_do_not_load_asyncio(module: str) -> None:
+    if (PACKAGE / "gateway" / f"{module}.py").exists():
+        assert "asyncio" not in loaded_by(f"import dovetail.gateway.{module}")

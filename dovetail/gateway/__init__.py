@@ -1,0 +1,9 @@
+"""Many servers as one: hosts, which hold many clients, and gateways, which serve many servers.
+
+    naming.py     the names and URIs that callers see, and the servers that they belong to
+    health.py     the state of an upstream server, and when it may be tried again
+    policy.py     who may do what: the rules of a policy file
+    pins.py       digests of what a model sees of a server, and what changed in it
+
+These modules do no I/O and know nothing about asyncio.
+"""

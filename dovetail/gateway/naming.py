@@ -1,0 +1,328 @@
+"""The names and URIs that a caller sees, and the server and the name that each of them stands for.
+
+Every server has a prefix. A tool or prompt becomes `prefix__name`. Names are looked up in a table;
+they are never split. These rules keep one server from taking the place of another:
+
+- The order of the servers in the file decides every clash. The order in which they answer does not.
+- A name belongs to the server with the longest `prefix__` that the name begins with. So a server
+  without a prefix cannot offer a tool under another server's prefix.
+- A URI stays unchanged if this server is the first in the file that has ever listed it. A URI that
+  nobody lists belongs to the first server in the file with a template that matches. As long as the
+  list of an earlier server is unknown, that server may still turn out to be the owner.
+- In all other cases, the URI becomes `prefix+uri`. A caller may use this form at any time, so a URI
+  that a caller has seen keeps working. `_` in a prefix becomes `-`, because the scheme of a URI
+  cannot contain underscores. URIs that already begin with the prefix of any server are always
+  written in this form, so that no server can imitate another.
+
+So a server that is added at the end of the file does not rename anything, unless a name already
+begins with its prefix.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from hashlib import sha256
+from typing import Final, Literal, TypeAlias
+
+from msgspec import Struct
+
+from ..aio import BoundedDict
+from ..errors import ConfigError, SchemaError
+from ..protocol.tools import MAX_NAME_CHARS
+from ..protocol.uri_template import UriTemplate
+from ..text import quote
+
+Kind: TypeAlias = Literal["tools", "prompts", "resources", "templates"]
+KINDS: Final[tuple[Kind, ...]] = ("tools", "prompts", "resources", "templates")
+SEPARATOR: Final = "__"
+MAX_PREFIX_CHARS: Final = 32
+MAX_URIS: Final = 100_000
+"""The number of URIs, and separately of templates, that are remembered for each server."""
+_DIGEST_CHARS: Final = 8
+_REPLACED: Final = re.compile(r"[^A-Za-z0-9_-]")
+_PREFIX: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+_WEB: Final = re.compile(r"https?:", re.IGNORECASE)
+
+
+class UpstreamName(Struct, frozen=True):
+    """What a name or URI stands for: a server, and the name or URI that this server uses."""
+
+    server: str
+    name: str
+
+
+class LeftOut(Struct, frozen=True):
+    """A name or URI that callers cannot use, and why."""
+
+    server: str
+    kind: Kind
+    name: str
+    reason: str
+
+
+def default_prefix(server: str) -> str:
+    """Return the prefix of a server whose entry sets none, derived from its name in the file."""
+    return _shorten(_legal(server), server, MAX_PREFIX_CHARS)
+
+
+def check_prefix(prefix: str) -> None:
+    """Raise ConfigError if a prefix from a configuration file cannot be used."""
+    if prefix and (len(prefix) > MAX_PREFIX_CHARS or _PREFIX.fullmatch(prefix) is None):
+        raise ConfigError(
+            f'"prefix" {quote(prefix)} is not valid. Use at most {MAX_PREFIX_CHARS} letters, '
+            "digits, _ and -, and start with a letter or _."
+        )
+
+
+def merged_name(prefix: str, name: str) -> str:
+    """Return the name under which callers see a tool or prompt.
+
+    Args:
+        prefix: The prefix of its server; empty for none.
+        name: The name that the server uses.
+    """
+    text = _legal(f"{prefix}{SEPARATOR}{name}" if prefix else name)
+    return _shorten(text, f"{prefix}\0{name}", MAX_NAME_CHARS)
+
+
+def _legal(text: str) -> str:
+    text = _REPLACED.sub("_", text)
+    return text if text[:1].isalpha() or text.startswith("_") else f"_{text}"
+
+
+def _shorten(text: str, whole: str, limit: int) -> str:
+    """Replace the tail of a text that is too long with a digest of the whole."""
+    if len(text) <= limit:
+        return text
+    digest = sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGEST_CHARS]
+    return f"{text[: limit - _DIGEST_CHARS - 1]}_{digest}"
+
+
+def _scheme(prefix: str) -> str:
+    """Return a prefix as the first part of a URI scheme, which begins with a letter."""
+    text = prefix.lower().replace("_", "-")
+    return text if text[:1].isalpha() or not text else f"x{text}"
+
+
+class _Listed(Struct):
+    """What one server lists; None if its list is not known yet. URIs and templates that were listed
+    once are kept, so that no other server takes over their names."""
+
+    tools: tuple[str, ...] | None = None
+    prompts: tuple[str, ...] | None = None
+    resources: dict[str, None] | None = None
+    templates: dict[str, None] | None = None
+
+
+class _Names:
+    """The table for one kind of name."""
+
+    def __init__(self) -> None:
+        self.to_caller: dict[UpstreamName, str] = {}
+        self.from_caller: dict[str, UpstreamName] = {}
+        self.left_out: list[LeftOut] = []
+
+
+class NameTable:
+    """The names and URIs of all servers.
+
+    Args:
+        prefixes: The prefix of each server, in the order of the file. An empty prefix is allowed
+            for one server. None leaves all names and URIs unchanged, and is allowed if there is
+            only one server.
+        reserved: Names that the caller's side uses itself, which no server may offer.
+
+    Raises:
+        ConfigError: Two prefixes are equal.
+    """
+
+    def __init__(self, prefixes: Mapping[str, str | None], reserved: Iterable[str] = ()) -> None:
+        self._reserved = frozenset(reserved)
+        self._templates: BoundedDict[str, UriTemplate | None] = BoundedDict(10_000)
+        self._listed: dict[str, _Listed] = {}
+        self.set_servers(prefixes)
+
+    def set_servers(self, prefixes: Mapping[str, str | None]) -> None:
+        """Replace the servers, for example after the file changed. The lists of servers that stay
+        are kept.
+
+        Args:
+            prefixes: The prefix of each server, in the order of the file.
+        """
+        _check_prefixes(prefixes)
+        self._prefixes = {name: prefix or "" for name, prefix in prefixes.items()}
+        self._transparent = next((name for name, one in prefixes.items() if one is None), None)
+        self._schemes = {_scheme(one): name for name, one in self._prefixes.items() if one}
+        self._owners = sorted(self._prefixes, key=lambda name: -len(self._prefixes[name]))
+        self._listed = {name: self._listed.get(name, _Listed()) for name in prefixes}
+        self._tables: dict[Kind, _Names] = {}
+
+    def update(self, server: str, kind: Kind, names: Iterable[str]) -> None:
+        """Set what a server lists.
+
+        If a server is refused, or lacks the capability, pass an empty list: an unknown list keeps
+        the URIs of all later servers in the form `prefix+uri`.
+
+        Args:
+            server: The name of the server in the file.
+            kind: The kind of list.
+            names: The names, URIs or templates. URIs that the server names elsewhere, such as the
+                pages of its tools, count as listed.
+        """
+        listed = self._listed[server]
+        if kind == "tools" or kind == "prompts":
+            setattr(listed, kind, tuple(names))
+        else:
+            known = {**(getattr(listed, kind) or {}), **dict.fromkeys(names)}
+            while len(known) > MAX_URIS:
+                del known[next(iter(known))]
+            setattr(listed, kind, known)
+        self._tables.pop(kind, None)
+
+    def unknown(self, kind: Kind) -> list[str]:
+        """Return the servers whose list of this kind is not known yet."""
+        return [name for name, listed in self._listed.items() if getattr(listed, kind) is None]
+
+    def owner(self, name: str) -> str | None:
+        """Return the server that a tool or prompt of this name belongs to, whether or not the
+        server lists it."""
+        if self._transparent is not None:
+            return self._transparent
+        for server in self._owners:  # the longest prefix first, no prefix last
+            prefix = self._prefixes[server]
+            if not prefix or name.startswith(prefix + SEPARATOR):
+                return server
+        return None
+
+    def to_caller(self, kind: Kind, server: str, name: str) -> str | None:
+        """Return the name or URI under which callers see a server's own.
+
+        Args:
+            kind: The kind of name. "resources" takes any URI, listed or not.
+            server: The name of the server in the file.
+            name: The name or URI that the server uses.
+
+        Returns:
+            None if callers cannot use it: a tool or prompt that the server does not list or that
+            was left out, or the URI of a server without a prefix that belongs to another server.
+        """
+        if self._transparent is not None:
+            return name
+        if kind == "tools" or kind == "prompts":
+            return self._table(kind).to_caller.get(UpstreamName(server, name))
+        if self._strip_prefix(name) is None and self._plain_owner(kind, name) == server:
+            return name
+        if kind == "resources" and _WEB.match(name) and not self._offers(server, name):
+            return name  # a web page that callers fetch themselves, not a resource of the server
+        prefix = self._prefixes[server]
+        return f"{_scheme(prefix)}+{name}" if prefix else None
+
+    def from_caller(self, kind: Kind, name: str) -> UpstreamName | None:
+        """Return what a name or URI from a caller stands for, or None if nobody owns it.
+
+        Args:
+            kind: The kind of name.
+            name: The name or URI that the caller sent.
+        """
+        if self._transparent is not None:
+            return UpstreamName(self._transparent, name)
+        if kind == "tools" or kind == "prompts":
+            return self._table(kind).from_caller.get(name)
+        if found := self._strip_prefix(name):
+            return found
+        server = self._plain_owner(kind, name)
+        return UpstreamName(server, name) if server is not None else None
+
+    def left_out(self) -> list[LeftOut]:
+        """Return all that the servers list and callers cannot use."""
+        if self._transparent is not None:
+            return []
+        found = [*self._table("tools").left_out, *self._table("prompts").left_out]
+        for server, prefix in self._prefixes.items():
+            for kind in KINDS[2:]:
+                for name in () if prefix else getattr(self._listed[server], kind) or ():
+                    if self.to_caller(kind, server, name) is None:
+                        reason = "another server owns this URI, and this server has no prefix"
+                        found.append(LeftOut(server, kind, name, reason))
+        return found
+
+    def _table(self, kind: Literal["tools", "prompts"]) -> _Names:
+        if (table := self._tables.get(kind)) is None:
+            table = self._tables[kind] = _Names()
+            for server, listed in self._listed.items():
+                for name in _by_change(self._prefixes[server], getattr(listed, kind) or ()):
+                    self._add(table, kind, UpstreamName(server, name))
+        return table
+
+    def _add(self, table: _Names, kind: Kind, upstream: UpstreamName) -> None:
+        name = merged_name(self._prefixes[upstream.server], upstream.name)
+        owner, holder = self.owner(name), table.from_caller.get(name)
+        if name in self._reserved:
+            reason = f"the name {name} is reserved"
+        elif owner != upstream.server:
+            reason = f"the name {name} begins with the prefix of {owner}"
+        elif holder is not None:
+            reason = f"the name {name} stands for {quote(holder.name)}"
+        else:
+            table.to_caller[upstream], table.from_caller[name] = name, upstream
+            return
+        table.left_out.append(LeftOut(upstream.server, kind, upstream.name, reason))
+
+    def _strip_prefix(self, uri: str) -> UpstreamName | None:
+        """Split `prefix+uri`, or return None if the text does not begin with a server's prefix."""
+        head, plus, rest = uri.partition("+")
+        server = self._schemes.get(head.lower()) if plus else None
+        return UpstreamName(server, rest) if server is not None else None
+
+    def _plain_owner(self, kind: Kind, name: str) -> str | None:
+        """Return the server that a URI or template belongs to if it has no prefix, or None if it
+        belongs to nobody or this is not known yet."""
+        for server, listed in self._listed.items():
+            known = listed.templates if kind == "templates" else listed.resources
+            if known is None:
+                return None
+            if name in known:
+                return server
+        for server, listed in self._listed.items() if kind == "resources" else ():
+            if listed.templates is None:
+                return None
+            if self._matches(listed.templates, name):
+                return server
+        return None
+
+    def _offers(self, server: str, uri: str) -> bool:
+        listed = self._listed[server]
+        return uri in (listed.resources or ()) or self._matches(listed.templates or (), uri)
+
+    def _matches(self, templates: Iterable[str], uri: str) -> bool:
+        compiled = (self._compiled(template) for template in templates)
+        return any(one is not None and one.match(uri) is not None for one in compiled)
+
+    def _compiled(self, text: str) -> UriTemplate | None:
+        """Return a compiled template, or None if it is malformed, so that it matches nothing."""
+        if text not in self._templates:
+            try:
+                self._templates[text] = UriTemplate(text)
+            except SchemaError:
+                self._templates[text] = None
+        return self._templates[text]
+
+
+def _by_change(prefix: str, names: Iterable[str]) -> list[str]:
+    """Return the names of one server, each once, in an order that does not depend on its list:
+    first those that keep their spelling, because they own it."""
+    plain = f"{prefix}{SEPARATOR}" if prefix else ""
+    return sorted(set(names), key=lambda name: (merged_name(prefix, name) != plain + name, name))
+
+
+def _check_prefixes(prefixes: Mapping[str, str | None]) -> None:
+    if None in prefixes.values() and len(prefixes) > 1:
+        raise ConfigError("Names can stay unchanged only if there is one server")
+    seen: dict[str, str] = {}
+    for server, prefix in prefixes.items():
+        other = seen.setdefault(_scheme(prefix or ""), server)
+        if other != server:
+            shared = f"the prefix {quote(prefix)}" if prefix else "no prefix"
+            raise ConfigError(
+                f"Servers {other!r} and {server!r} both have {shared} (upper and lower case, _ and "
+                '- count as the same). Set a different "prefix" for one of them.'
+            )

@@ -1,0 +1,390 @@
+"""Names and URIs of many servers: unique, back to where they came from, and never another's."""
+
+import re
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given, strategies as st
+
+from dovetail.errors import ConfigError
+from dovetail.gateway import naming
+from dovetail.gateway.naming import (
+    KINDS,
+    MAX_PREFIX_CHARS,
+    Kind,
+    NameTable,
+    UpstreamName,
+    check_prefix,
+    default_prefix,
+    merged_name,
+)
+from dovetail.protocol.tools import MAX_NAME_CHARS
+
+LEGAL = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,62}")
+
+
+def table(*servers: Any, reserved: tuple[str, ...] = ()) -> NameTable:
+    """A table of servers, each a name and what it lists; a list that is left out is empty."""
+    names = NameTable({name: options.get("prefix", name) for name, options in servers}, reserved)
+    for name, options in servers:
+        for kind in KINDS:
+            listed = options.get(kind, ())
+            if listed is not None:
+                names.update(name, kind, listed)
+    return names
+
+
+def reasons(names: NameTable) -> dict[tuple[str, str], str]:
+    return {(one.server, one.name): one.reason for one in names.left_out()}
+
+
+# Names.
+
+
+@pytest.mark.parametrize(
+    ("prefix", "name", "expected"),
+    [
+        ("gh", "issue_get", "gh__issue_get"),
+        ("gh", "issue.get", "gh__issue_get"),
+        ("gh", "größe/x", "gh__gr__e_x"),
+        ("gh", "", "gh__"),
+        ("", "issue_get", "issue_get"),
+        ("", "3d-view", "_3d-view"),
+        ("", "-x", "_-x"),
+    ],
+)
+def test_a_name_has_the_prefix_and_only_legal_characters(
+    prefix: str, name: str, expected: str
+) -> None:
+    assert merged_name(prefix, name) == expected
+
+
+def test_the_tail_of_a_long_name_becomes_a_digest() -> None:
+    long = "x" * 60
+    assert merged_name("", "x" * 63) == "x" * 63
+    first, second = merged_name("gh", long + "1"), merged_name("gh", long + "2")
+    assert first != second and len(first) == len(second) == MAX_NAME_CHARS
+    assert re.fullmatch("gh__x{50}_[0-9a-f]{8}", first)
+    assert merged_name("gh", long + "1") == first
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("github", "github"), ("my server", "my_server"), ("1mcp", "_1mcp"), ("", "_")],
+)
+def test_the_default_prefix_is_the_name_in_the_file(name: str, expected: str) -> None:
+    assert default_prefix(name) == expected
+
+
+def test_a_long_name_in_the_file_leaves_room_for_the_names_of_tools() -> None:
+    prefixes = {default_prefix("server" * 20 + end) for end in "ab"}
+    assert len(prefixes) == 2 and {len(prefix) for prefix in prefixes} == {MAX_PREFIX_CHARS}
+    for prefix in prefixes:
+        check_prefix(prefix)
+        assert merged_name(prefix, "x" * 99).startswith(f"{prefix}__")
+
+
+@pytest.mark.parametrize("prefix", ["a b", "1a", "ä", "-a", "a.b", "x" * 33, "a\n"])
+def test_a_configured_prefix_that_cannot_be_used_is_an_error(prefix: str) -> None:
+    with pytest.raises(ConfigError, match=r'"prefix" .* is not valid. Use at most 32 letters'):
+        check_prefix(prefix)
+
+
+@pytest.mark.parametrize("prefix", ["", "a", "_a", "A-b_1", "x" * 32])
+def test_other_prefixes_are_accepted(prefix: str) -> None:
+    check_prefix(prefix)
+
+
+def test_tools_and_prompts_are_found_by_table_and_apart() -> None:
+    names = table(("gh", {"tools": ["a.b"], "prompts": ["a_b"]}))
+    assert names.to_caller("tools", "gh", "a.b") == "gh__a_b"
+    assert names.from_caller("tools", "gh__a_b") == UpstreamName("gh", "a.b")
+    assert names.from_caller("prompts", "gh__a_b") == UpstreamName("gh", "a_b")
+    assert names.from_caller("tools", "gh__other") is None
+    assert names.to_caller("tools", "gh", "other") is None
+
+
+def test_a_name_says_which_server_to_ask_before_its_list_is_known() -> None:
+    names = NameTable({"a": "a", "ab": "a__b", "none": ""})
+    assert names.unknown("tools") == ["a", "ab", "none"]
+    assert names.owner("a__x") == "a"
+    assert names.owner("a__b__x") == "ab"
+    assert names.owner("x") == "none"
+    assert NameTable({"a": "a"}).owner("x") is None
+
+
+def test_a_new_list_replaces_the_names_of_tools() -> None:
+    names = table(("gh", {"tools": ["old"]}))
+    names.update("gh", "tools", ["new"])
+    assert names.from_caller("tools", "gh__old") is None
+    assert names.from_caller("tools", "gh__new") == UpstreamName("gh", "new")
+
+
+def test_a_single_target_keeps_its_names_and_uris() -> None:
+    names = NameTable({"only": None})
+    odd = "ein Name, länger als " + "63" * 40
+    for kind in KINDS:
+        assert names.to_caller(kind, "only", odd) == odd
+        assert names.from_caller(kind, odd) == UpstreamName("only", odd)
+    assert names.owner(odd) == "only"
+    assert names.left_out() == []
+    with pytest.raises(ConfigError, match="only if there is one server"):
+        NameTable({"a": None, "b": "b"})
+
+
+# Clashes.
+
+
+@pytest.mark.parametrize("other", ["gh", "GH", "g_h", "G-h"])
+def test_equal_prefixes_are_an_error_that_names_both_servers(other: str) -> None:
+    first = "g-h" if len(other) == 3 else "gh"
+    with pytest.raises(ConfigError) as caught:
+        NameTable({"one": first, "two": other})
+    assert str(caught.value).startswith(f"Servers 'one' and 'two' both have the prefix '{other}'")
+
+
+def test_only_one_server_may_have_no_prefix() -> None:
+    with pytest.raises(ConfigError, match="'one' and 'two' both have no prefix"):
+        NameTable({"one": "", "two": ""})
+
+
+def test_a_server_without_a_prefix_cannot_offer_a_tool_under_the_prefix_of_another() -> None:
+    for order in ("squatter first", "squatter last"):
+        servers = [
+            ("squatter", {"prefix": "", "tools": ["gh__merge", "own"]}),
+            ("gh", {"tools": []}),
+        ]
+        names = table(*(servers if order == "squatter first" else servers[::-1]))
+        assert names.from_caller("tools", "gh__merge") is None
+        assert names.from_caller("tools", "own") == UpstreamName("squatter", "own")
+        assert reasons(names) == {
+            ("squatter", "gh__merge"): "the name gh__merge begins with the prefix of gh"
+        }
+
+
+def test_the_longest_prefix_owns_a_name() -> None:
+    names = table(("a", {"tools": ["b__x"]}), ("ab", {"prefix": "a__b", "tools": ["x"]}))
+    assert names.from_caller("tools", "a__b__x") == UpstreamName("ab", "x")
+    assert ("a", "b__x") in reasons(names)
+
+
+def test_names_that_are_equal_after_replacement_go_to_the_one_that_needs_none() -> None:
+    for order in (["a.b", "a b", "a_b"], ["a_b", "a b", "a.b"]):
+        names = table(("gh", {"tools": order}))
+        assert names.from_caller("tools", "gh__a_b") == UpstreamName("gh", "a_b")
+        assert reasons(names) == {
+            ("gh", "a b"): "the name gh__a_b stands for 'a_b'",
+            ("gh", "a.b"): "the name gh__a_b stands for 'a_b'",
+        }
+
+
+def test_the_order_of_a_servers_own_list_decides_nothing() -> None:
+    one, two = table(("gh", {"tools": ["a.b", "a b"]})), table(("gh", {"tools": ["a b", "a.b"]}))
+    assert one.from_caller("tools", "gh__a_b") == two.from_caller("tools", "gh__a_b")
+
+
+def test_the_gateways_own_names_cannot_be_taken() -> None:
+    names = table(("open", {"prefix": "", "tools": ["find_tools"]}), reserved=("find_tools",))
+    assert names.from_caller("tools", "find_tools") is None
+    assert reasons(names) == {("open", "find_tools"): "the name find_tools is reserved"}
+
+
+# URIs.
+
+
+def test_the_first_server_in_the_file_keeps_a_uri_and_later_ones_get_their_prefix() -> None:
+    names = table(("one", {"resources": ["x://1"]}), ("my_two", {"resources": ["x://1", "x://2"]}))
+    assert names.to_caller("resources", "one", "x://1") == "x://1"
+    assert names.to_caller("resources", "my_two", "x://1") == "my-two+x://1"
+    assert names.to_caller("resources", "my_two", "x://2") == "x://2"
+    assert names.from_caller("resources", "x://1") == UpstreamName("one", "x://1")
+    assert names.from_caller("resources", "my-two+x://1") == UpstreamName("my_two", "x://1")
+    assert names.from_caller("resources", "MY-TWO+x://1") == UpstreamName("my_two", "x://1")
+
+
+def test_a_scheme_begins_with_a_letter() -> None:
+    names = table(("a", {}), ("b", {"prefix": "_1mcp"}))
+    assert names.to_caller("resources", "b", "x://1") == "x-1mcp+x://1"
+    assert names.from_caller("resources", "x-1mcp+x://1") == UpstreamName("b", "x://1")
+
+
+def test_a_fast_server_cannot_take_the_uri_of_a_slow_one_that_is_first_in_the_file() -> None:
+    names = NameTable({"slow": "slow", "fast": "fast"})
+    names.update("fast", "resources", ["x://1"])
+    names.update("fast", "templates", ["y://{id}"])
+    assert names.to_caller("resources", "fast", "x://1") == "fast+x://1"
+    assert names.to_caller("templates", "fast", "y://{id}") == "fast+y://{id}"
+    assert names.from_caller("resources", "x://1") is None
+    assert names.from_caller("resources", "y://1") is None
+    names.update("slow", "resources", ["x://1"])
+    names.update("slow", "templates", [])
+    assert names.from_caller("resources", "x://1") == UpstreamName("slow", "x://1")
+    assert names.from_caller("resources", "y://1") == UpstreamName("fast", "y://1")
+    assert names.from_caller("resources", "fast+x://1") == UpstreamName("fast", "x://1")
+
+
+def test_a_uri_that_its_owner_no_longer_lists_does_not_pass_to_another_server() -> None:
+    names = table(("one", {"resources": ["x://1"]}), ("two", {"resources": ["x://1"]}))
+    names.update("one", "resources", [])
+    assert names.from_caller("resources", "x://1") == UpstreamName("one", "x://1")
+    names.set_servers({"one": "one", "two": "two", "three": "three"})
+    assert names.from_caller("resources", "x://1") == UpstreamName("one", "x://1")
+
+
+def test_what_is_remembered_of_a_server_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(naming, "MAX_URIS", 2)
+    names = table(("one", {"resources": ["x://1"]}), ("two", {"resources": ["x://1"]}))
+    names.update("one", "resources", ["x://2", "x://3"])
+    assert names.from_caller("resources", "x://1") == UpstreamName("two", "x://1")
+    assert names.from_caller("resources", "x://3") == UpstreamName("one", "x://3")
+
+
+@pytest.mark.parametrize("lister", ["gh", "squatter"])
+def test_nobody_can_list_a_uri_under_the_prefix_of_a_server(lister: str) -> None:
+    names = table(
+        ("squatter", {"resources": ["gh+x://1"] if lister == "squatter" else ["x://1"]}),
+        ("gh", {"resources": ["x://1", "gh+x://1"] if lister == "gh" else ["x://1"]}),
+    )
+    assert names.to_caller("resources", lister, "gh+x://1") == f"{lister}+gh+x://1"
+    assert names.from_caller("resources", "gh+x://1") == UpstreamName("gh", "x://1")
+
+
+def test_a_uri_that_nobody_lists_goes_to_the_first_server_with_a_template_and_to_no_other() -> None:
+    names = table(
+        ("one", {"templates": ["y://{id}", "{broken"]}),
+        ("two", {"templates": ["x://{id}"], "resources": ["x://listed"]}),
+        ("three", {"templates": ["x://{name}"]}),
+    )
+    assert names.from_caller("resources", "x://1") == UpstreamName("two", "x://1")
+    assert names.to_caller("resources", "two", "x://1") == "x://1"
+    assert names.to_caller("resources", "three", "x://1") == "three+x://1"
+    assert names.from_caller("resources", "z://1") is None
+    assert names.from_caller("resources", "{broken") is None
+
+
+def test_a_template_is_listed_unchanged_by_the_first_server_only() -> None:
+    names = table(("one", {"templates": ["x://{id}"]}), ("two", {"templates": ["x://{id}"]}))
+    assert names.to_caller("templates", "one", "x://{id}") == "x://{id}"
+    assert names.to_caller("templates", "two", "x://{id}") == "two+x://{id}"
+    assert names.from_caller("templates", "two+x://{id}") == UpstreamName("two", "x://{id}")
+    assert names.from_caller("templates", "x://{id}") == UpstreamName("one", "x://{id}")
+    assert names.from_caller("resources", "two+x://7") == UpstreamName("two", "x://7")
+
+
+def test_a_link_to_something_unlisted_leads_back_to_its_server() -> None:
+    names = table(("one", {}), ("two", {}))
+    link = names.to_caller("resources", "two", "note://42")
+    assert link == "two+note://42"
+    assert names.from_caller("resources", link) == UpstreamName("two", "note://42")
+
+
+def test_a_link_to_a_web_page_stays_as_it_is_unless_the_server_serves_it() -> None:
+    page = "HTTPS://example.com/"
+    names = table(("one", {}), ("two", {"resources": ["https://two/"]}))
+    assert names.to_caller("resources", "one", page) == page
+    assert names.to_caller("resources", "two", "https://two/") == "https://two/"
+    names.update("one", "resources", ["https://two/"])
+    assert names.to_caller("resources", "two", "https://two/") == "two+https://two/"
+
+
+def test_a_server_without_a_prefix_loses_a_uri_that_is_not_its_own() -> None:
+    names = table(
+        ("one", {"resources": ["x://1"]}),
+        ("none", {"prefix": "", "resources": ["x://1", "x://2", "one+x://3"]}),
+    )
+    assert names.to_caller("resources", "none", "x://2") == "x://2"
+    assert names.to_caller("resources", "none", "x://1") is None
+    why = "another server owns this URI, and this server has no prefix"
+    assert reasons(names) == {("none", "x://1"): why, ("none", "one+x://3"): why}
+
+
+# For all names.
+
+SERVERS = st.lists(
+    st.from_regex(r"[A-Za-z][A-Za-z0-9-]{0,7}", fullmatch=True),
+    min_size=1,
+    max_size=4,
+    unique_by=str.lower,
+)
+NAMES = st.lists(st.text(max_size=80) | st.from_regex(r"[a-c._]{1,3}", fullmatch=True), max_size=6)
+URIS = st.lists(
+    st.from_regex(r"([a-c]\+)?[xy]://[a-c]{0,2}", fullmatch=True) | st.text(max_size=20), max_size=6
+)
+TEMPLATES = st.lists(st.from_regex(r"[xy]://(a/)?\{[ab]\}", fullmatch=True), max_size=3)
+
+
+@st.composite
+def catalogs(draw: st.DrawFn) -> list[tuple[str, dict[Kind, list[str] | None]]]:
+    kinds = {"tools": NAMES, "prompts": NAMES, "resources": URIS, "templates": TEMPLATES}
+    return [
+        (server, {kind: draw(st.none() | kinds[kind]) for kind in KINDS})
+        for server in draw(SERVERS)
+    ]
+
+
+def test_all_kinds_are_tested() -> None:
+    assert get_args(Kind) == KINDS
+
+
+@given(catalogs())
+def test_every_name_is_legal_unique_and_leads_back_or_is_reported(servers: Any) -> None:
+    names = table(*servers)
+    for kind in KINDS:
+        seen: set[str] = set()
+        for server, listed in servers:
+            for name in set(listed[kind] or ()):
+                merged = names.to_caller(kind, server, name)
+                if merged is None:
+                    assert (server, name) in reasons(names)
+                    continue
+                assert merged not in seen
+                seen.add(merged)
+                assert names.from_caller(kind, merged) == UpstreamName(server, name)
+                assert kind in ("resources", "templates") or LEGAL.fullmatch(merged)
+
+
+@given(catalogs(), URIS)
+def test_every_uri_of_a_prefixed_server_leads_back_even_if_nobody_lists_it(
+    servers: Any, uris: list[str]
+) -> None:
+    names = table(*servers)
+    for server, _ in servers:
+        for uri in uris:
+            merged = names.to_caller("resources", server, uri)
+            assert merged is not None
+            assert names.from_caller("resources", merged) == UpstreamName(server, uri)
+
+
+@given(catalogs(), NAMES, URIS)
+def test_a_server_that_is_added_at_the_end_renames_nothing(
+    servers: Any, tools: list[str], uris: list[str]
+) -> None:
+    def seen(names: NameTable) -> list[str | None]:
+        return [
+            names.to_caller(kind, server, name)
+            for server, listed in servers
+            for kind in KINDS
+            for name in listed[kind] or ()
+        ]
+
+    more = ("added-last", {"tools": tools, "resources": uris, "templates": None})
+    assert seen(table(*servers)) == seen(table(*servers, more))
+
+
+@given(catalogs(), st.randoms())
+def test_the_order_in_which_lists_arrive_decides_nothing(servers: Any, random: Any) -> None:
+    arrivals = [
+        (server, kind, listed[kind])
+        for server, listed in servers
+        for kind in KINDS
+        if listed[kind] is not None
+    ]
+    random.shuffle(arrivals)
+    names = NameTable({server: server for server, _ in servers})
+    for server, kind, listed in arrivals:
+        names.update(server, kind, listed)
+        names.left_out()
+    expected = table(*servers)
+    for server, kind, listed in arrivals:
+        for name in listed:
+            assert names.to_caller(kind, server, name) == expected.to_caller(kind, server, name)
