@@ -13,7 +13,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from .client.caching import SharedCache
-    from .client.callbacks import ElicitRequest, LogEntry, SampleRequest
+    from .client.callbacks import ElicitRequest, LogEntry, RootsRequest, SampleRequest
     from .client.client import Client
     from .client.samplers import Model, anthropic_sampler, choose_model, openai_sampler
     from .client.task_handle import TaskHandle, TaskUpdate
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "client.caching": "SharedCache",
-    "client.callbacks": "ElicitRequest LogEntry SampleRequest",
+    "client.callbacks": "ElicitRequest LogEntry RootsRequest SampleRequest",
     "client.client": "Client",
     "client.samplers": "Model anthropic_sampler choose_model openai_sampler",
     "client.task_handle": "TaskHandle TaskUpdate",
@@ -87,7 +87,8 @@ __all__ = [
     "CannotAsk", "Channel", "Client", "Context", "DovetailError", "ElicitRequest",
     "EmbeddedResource", "Extension", "File", "Header", "HttpRequest", "HttpResponse", "Icon",
     "Image", "ImageContent", "InputRequired", "Limits", "LogEntry", "Message", "Model", "NotFound",
-    "ProtocolError", "Rate", "Rates", "ResourceLink", "Root", "SampleRequest", "Server",
+    "ProtocolError", "Rate", "Rates", "ResourceLink", "Root", "RootsRequest", "SampleRequest",
+    "Server",
     "SharedCache", "Skill", "SkillEntry", "TaskHandle", "TaskUpdate", "TextContent",
     "TextResourceContents", "ToolAnnotations", "ToolError", "ToolResult", "anthropic_sampler",
     "audit", "choose_model", "openai_sampler", "redact_secrets", "telemetry", "terminal_elicit",

@@ -22,7 +22,7 @@ from typing import Any, Literal, TypeAlias, TypedDict, Unpack, cast
 import msgspec
 
 from .client.caching import SharedCache
-from .client.callbacks import LogEntry, OnAnswer, OnAsk, OnElicit, OnSample
+from .client.callbacks import LogEntry, OnAnswer, OnAsk, OnElicit, OnRoots, OnSample
 from .client.client import Client
 from .connection.connection import OnProgress
 from .connection.extension import Extension
@@ -135,7 +135,7 @@ class PairOptions(TypedDict, total=False):
 
     on_elicit: OnElicit | None
     on_sample: OnSample | None
-    roots: Iterable[str | Path | Root] | None
+    roots: Iterable[str | Path | Root] | OnRoots | None
     on_ask: OnAsk | None
     on_answer: OnAnswer | None
     on_log: Callable[[LogEntry], Any] | None

@@ -70,7 +70,7 @@ from ..protocol.utilities import LogParams
 from ..schema import Shape
 from ..schema.validation import Validator, compile
 from .client_tasks import ClientTasks
-from .roots import Roots, parse_root
+from .roots import Roots, parse_root, parse_roots
 
 log = logging.getLogger("dovetail.client")
 
@@ -218,6 +218,9 @@ OnElicit = Callable[[ElicitRequest], Any]
 or an ElicitResult."""
 OnSample = Callable[[SampleRequest], Any]
 """Returns text, a content block or a list of them, a CreateMessageResult, or None to refuse."""
+OnRoots = Callable[[RootsRequest], Any]
+"""Returns the roots for this request, as a list of paths, `file://` URIs or Roots, or None to
+refuse."""
 OnAsk = Callable[[AnyRequest], Any]
 """Returns the request, changed or unchanged, or None to refuse."""
 OnAnswer = Callable[[AnyRequest, Result], Any]
@@ -231,7 +234,7 @@ class Callbacks:
         self,
         on_elicit: OnElicit | None,
         on_sample: OnSample | None,
-        roots: Iterable[Any] | None,
+        roots: Iterable[Any] | OnRoots | None,
         experimental: Any,
         *,
         on_ask: OnAsk | None = None,
@@ -244,7 +247,10 @@ class Callbacks:
         self._on_ask, self._on_answer = on_ask, on_answer
         self._target = target
         self._recent = deque[float](maxlen=limits.questions)
-        self.roots = None if roots is None else Roots(roots)
+        self.roots: Roots | None = None
+        """The roots, or None if this client does not declare roots. Empty if a function returns
+        them."""
+        self._on_roots: OnRoots | None = None
         self.capabilities = ClientCapabilities(experimental=experimental)
         self.answers: dict[str, CallHandler] = {}
         if on_elicit is not None:
@@ -256,18 +262,22 @@ class Callbacks:
                 tools={} if getattr(on_sample, "tools", None) is True else None,
                 context={} if getattr(on_sample, "context", None) is True else None,
             )
-        if self.roots is not None:
+        if roots is not None:
+            self.roots = Roots(())
+            self.set_roots(roots)
             self.answers[RootsRequest.method] = self._roots
             self.capabilities.roots = RootsCapability(list_changed=True)
         self.client_tasks = ClientTasks(self.answers, limits, tasks)
         self.capabilities.tasks = self.client_tasks.capability
 
-    def set_roots(self, roots: Iterable[Any]) -> None:
+    def set_roots(self, roots: Iterable[Any] | OnRoots) -> None:
+        """Replace the roots, or the function that returns them."""
         if self.roots is None:
             raise ConfigError(
                 "This client was created without roots=, so it did not declare support for roots"
             )
-        self.roots.replace(roots)
+        self.roots.replace(() if callable(roots) else roots)
+        self._on_roots = roots if callable(roots) else None
 
     async def check_roots(self, connection: Any, *, if_due: bool = False) -> None:
         """Drop the roots that no longer exist, and notify the server."""
@@ -309,7 +319,7 @@ class Callbacks:
         request = self._accept(RootsRequest, call)
         await self.check_roots(call.connection)
         answer = await self._ask_with_consent(
-            request, lambda _: self.roots, lambda roots: ListRootsResult(roots=list(roots))
+            request, self._on_roots or (lambda _: self.roots), _to_roots_result
         )
         if answer is None:
             raise _refusal("roots")
@@ -546,6 +556,10 @@ def _to_sample_result(returned: Any) -> CreateMessageResult | None:
         model="unknown",
         stop_reason=stopped,
     )
+
+
+def _to_roots_result(returned: Any) -> ListRootsResult | None:
+    return None if returned is None else ListRootsResult(roots=parse_roots(returned))
 
 
 # is the answer valid?

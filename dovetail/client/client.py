@@ -52,7 +52,7 @@ from ..protocol.utilities import (
 )
 from ..revisions import Revision
 from .caching import COMPLETE, Completer, ResponseCache, SharedCache
-from .callbacks import Callbacks, LogEntry, OnAnswer, OnAsk, OnElicit, OnSample
+from .callbacks import Callbacks, LogEntry, OnAnswer, OnAsk, OnElicit, OnRoots, OnSample
 from .reconnect import Connector
 from .requests import ANY, Requester
 from .subscriptions import UPDATED, Subscription, Subscriptions
@@ -100,7 +100,9 @@ class Client(Requester):
             your model. Returns text, a content block or a list of them, a `CreateMessageResult`, or
             None to refuse.
         roots: Directories and files that the server may work in: paths, `file://` URIs or `Root`
-            objects. Without it, the client does not declare roots.
+            objects. Or a function that is called with a `RootsRequest` each time that the server
+            asks for them, and returns such a list, or None to refuse. Without it, the client does
+            not declare roots.
         on_ask: Called with each question from the server before it is answered by `on_elicit` or
             `on_sample`, or with `roots`. Returns the request, changed or unchanged, or None to
             refuse.
@@ -153,7 +155,7 @@ class Client(Requester):
         revision: str | None = None,
         on_elicit: OnElicit | None = None,
         on_sample: OnSample | None = None,
-        roots: Iterable[str | Path | Root] | None = None,
+        roots: Iterable[str | Path | Root] | OnRoots | None = None,
         on_ask: OnAsk | None = None,
         on_answer: OnAnswer | None = None,
         on_log: Callable[[LogEntry], Any] | None = None,
@@ -620,11 +622,12 @@ class Client(Requester):
 
     # notifications
 
-    async def set_roots(self, roots: Iterable[str | Path | Root]) -> None:
+    async def set_roots(self, roots: Iterable[str | Path | Root] | OnRoots) -> None:
         """Replace the roots, and notify the server if its revision supports that.
 
         Args:
-            roots: Paths, `file://` URIs or `Root` objects.
+            roots: Paths, `file://` URIs or `Root` objects, or a function that returns them. If the
+                result of the function changes, pass the same function again.
 
         Raises:
             ConfigError: A root is not valid, or the client was created without `roots=`.

@@ -1,10 +1,11 @@
 """The directories and files that a server may work in.
 
-A root is given as a path, as a `file://` URI or as a Root. A path must exist on this machine; links
-and `..` are resolved. A URI is passed on unchanged, because it may name a place that only the
-server can access. Its path must be absolute, on this host and without `..`. In both cases, a root
-that is deleted later is dropped, and the server is notified. There is no polling: a client checks
-the roots when the server asks for them, and occasionally when it sends a request.
+The roots are a list, or a function that is called each time that the server asks (`OnRoots` in
+`callbacks.py`). A root is given as a path, as a `file://` URI or as a Root. A path must exist on
+this machine; links and `..` are resolved. A URI is passed on unchanged, because it may name a place
+that only the server can access. Its path must be absolute, on this host and without `..`. In both
+cases, a root that is deleted later is dropped, and the server is notified. There is no polling: a
+client checks the roots when the server asks for them, and occasionally when it sends a request.
 """
 
 import asyncio
@@ -46,7 +47,7 @@ class Roots(list[Root]):
 
     def replace(self, roots: Iterable[Any]) -> None:
         """Replace all roots. If a root is not valid, nothing changes."""
-        self[:] = [parse_root(root) for root in roots]
+        self[:] = parse_roots(roots)
         self._seen = _existing({root.uri for root in self})
 
     async def drop_missing(self, changed: Callable[[], None], *, if_due: bool = False) -> None:
@@ -72,6 +73,13 @@ class Roots(list[Root]):
             log.warning("Dropped a root that no longer exists: %s", ", ".join(sorted(gone)))
             self[:] = [root for root in self if root.uri not in gone]
             changed()
+
+
+def parse_roots(roots: Iterable[Any]) -> list[Root]:
+    """Return the roots in a list of paths, `file://` URIs and Roots."""
+    if isinstance(roots, str | bytes | Mapping) or not isinstance(roots, Iterable):
+        raise ConfigError(f"{roots!r} is not a list of roots: pass a list of paths or file:// URIs")
+    return [parse_root(root) for root in roots]
 
 
 def parse_root(value: Any) -> Root:

@@ -14,6 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 import dovetail.client.roots as module
+from dovetail import Context, Server
 from dovetail.client.callbacks import Callbacks, ElicitRequest, RootsRequest, SampleRequest
 from dovetail.errors import (
     LOCAL,
@@ -37,6 +38,7 @@ from dovetail.protocol.content import ImageContent, TextContent, ToolUseContent
 from dovetail.protocol.methods import METHODS
 from dovetail.revisions import BY_NAME, decode
 from dovetail.schema import Shape
+from dovetail.testing import pair
 from tests.behaviour.handmade import complete, handmade, notification, reply
 
 SERVER = Implementation(name="shop", version="1", title="The Shop")
@@ -842,3 +844,65 @@ async def test_roots_can_be_replaced_but_not_invented(tmp_path: Path) -> None:
     assert [root.uri for root in (await ask(client, "roots/list")).roots] == [tmp_path.as_uri()]
     with pytest.raises(ConfigError, match="without roots="):
         callbacks().set_roots([tmp_path])
+
+
+@pytest.mark.parametrize("revision", ["2024-11-05", "2025-11-25", "2026-07-28"])
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_a_function_returns_the_roots_each_time_that_the_server_asks(
+    tmp_path: Path, revision: str, is_async: bool
+) -> None:
+    server, current, requests = Server("roots"), [tmp_path], []
+
+    @server.tool
+    async def list_them(ctx: Context) -> str:
+        return " ".join(root.uri for root in await ctx.list_roots())
+
+    def on_roots(request: RootsRequest) -> list[Path]:
+        requests.append(request)
+        return current
+
+    async def on_roots_async(request: RootsRequest) -> list[Path]:
+        return on_roots(request)
+
+    async with pair(
+        server, revision=revision, roots=on_roots_async if is_async else on_roots
+    ) as client:
+        assert (await client.call_tool("list_them")).data == tmp_path.as_uri()
+        current = [tmp_path.parent]
+        await client.set_roots(on_roots_async if is_async else on_roots)
+        assert (await client.call_tool("list_them")).data == tmp_path.parent.as_uri()
+    assert {request.server.name for request in requests} == {"roots"}
+    assert {request.method for request in requests} == {"roots/list"}
+
+
+async def test_a_function_that_returns_the_roots_is_declared_like_a_list_and_may_refuse() -> None:
+    client = callbacks(roots=lambda request: None)
+    assert client.capabilities == {"roots": {"listChanged": True}}
+    with pytest.raises(ProtocolError, match="User rejected roots request") as refusal:
+        await ask(client, "roots/list")
+    assert refusal.value.code == -1
+
+
+@pytest.mark.requirement("roots-traversal", "roots-file-uris")
+@pytest.mark.parametrize(
+    ("returned", "problem"),
+    [
+        (["https://example.com"], "pass a path or a file:// URI"),
+        (["file:///a/../b"], "its path must not contain .."),
+        (["/does/not/exist"], "is not a root"),
+        ("/tmp", "not a list of roots"),
+        ({"uri": "file:///a"}, "not a list of roots"),
+        (1, "not a list of roots"),
+    ],
+)
+async def test_what_a_function_returns_is_checked_as_a_list_is(returned: Any, problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        await ask(callbacks(roots=lambda request: returned), "roots/list")
+
+
+async def test_a_list_can_replace_a_function_and_a_function_a_list(tmp_path: Path) -> None:
+    client = callbacks(roots=lambda request: ["file:///a"])
+    client.set_roots(["file:///b"])
+    assert (await ask(client, "roots/list")).roots == [Root("file:///b")]
+    client.set_roots(lambda request: ["file:///c"])
+    assert (await ask(client, "roots/list")).roots == [Root("file:///c")]
