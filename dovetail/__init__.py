@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from .client.caching import SharedCache
+    from .client.call_hook import CallRequest
     from .client.callbacks import ElicitRequest, LogEntry, RootsRequest, SampleRequest
     from .client.client import Client
     from .client.samplers import Model, anthropic_sampler, choose_model, openai_sampler
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "client.caching": "SharedCache",
+    "client.call_hook": "CallRequest",
     "client.callbacks": "ElicitRequest LogEntry RootsRequest SampleRequest",
     "client.client": "Client",
     "client.samplers": "Model anthropic_sampler choose_model openai_sampler",
@@ -84,7 +86,7 @@ _NAMES = {
 
 __all__ = [
     "Annotations", "Audio", "AudioContent", "AuditRecord", "BlobResourceContents", "Cache",
-    "CannotAsk", "Channel", "Client", "Context", "DovetailError", "ElicitRequest",
+    "CallRequest", "CannotAsk", "Channel", "Client", "Context", "DovetailError", "ElicitRequest",
     "EmbeddedResource", "Extension", "File", "Header", "HttpRequest", "HttpResponse", "Icon",
     "Image", "ImageContent", "InputRequired", "Limits", "LogEntry", "Message", "Model", "NotFound",
     "ProtocolError", "Rate", "Rates", "ResourceLink", "Root", "RootsRequest", "SampleRequest",

@@ -133,6 +133,14 @@ def run_on_loop(
         pass  # the loop is closed: nobody is left to notify
 
 
+async def call_maybe_async(function: Callable[..., Any], *args: Any) -> Any:
+    """Call a function that may be plain or async, and return its result."""
+    from inspect import isawaitable
+
+    result = function(*args)
+    return await result if isawaitable(result) else result
+
+
 class Sweeper:
     """A timer that calls `sweep` every `interval` seconds until `sweep` returns False, which means
     that nothing is left."""

@@ -14,7 +14,8 @@
     │   ├── UrlRequired          -32042  the user must visit a page first: `.elicitations`
     │   ├── Overloaded           -31001  a limit was reached; try again later
     │   ├── TooLarge             -31002  a message exceeds the size limit
-    │   └── Forbidden            -31003  the caller lacks `.scopes`
+    │   ├── Forbidden            -31003  the caller lacks `.scopes`
+    │   └── ConsentDenied            -1  the user, a hook or a policy refused; nothing was sent
     ├── ToolError                a tool failed; its text is meant for the model
     ├── TaskCancelled            a task was cancelled before it was done
     ├── CannotAsk                the client does not support this question
@@ -291,6 +292,13 @@ class Forbidden(ProtocolError):
         return tuple(scope for scope in listed if isinstance(scope, str))
 
 
+class ConsentDenied(ProtocolError):
+    """The user, a hook or a policy refused this."""
+
+    code = -1  # as in the specification's example of a refused sampling request
+    fault = LOCAL
+
+
 class ToolError(DovetailError):
     """A tool failed. Raise a ToolError in a tool to tell the model why the tool failed.
 
@@ -425,6 +433,7 @@ BY_CODE: dict[int, type[ProtocolError]] = {
     for cls in (
         ParseError, InvalidRequest, MethodNotFound, InvalidParams, InternalError, HeaderMismatch,
         MissingCapability, UnsupportedVersion, UrlRequired, Overloaded, TooLarge, Forbidden,
+        ConsentDenied,
     )
 }  # fmt: skip
 

@@ -22,6 +22,7 @@ from typing import Any, Literal, TypeAlias, TypedDict, Unpack, cast
 import msgspec
 
 from .client.caching import SharedCache
+from .client.call_hook import OnCall
 from .client.callbacks import LogEntry, OnAnswer, OnAsk, OnElicit, OnRoots, OnSample
 from .client.client import Client
 from .connection.connection import OnProgress
@@ -138,6 +139,7 @@ class PairOptions(TypedDict, total=False):
     roots: Iterable[str | Path | Root] | OnRoots | None
     on_ask: OnAsk | None
     on_answer: OnAnswer | None
+    on_call: OnCall | None
     on_log: Callable[[LogEntry], Any] | None
     on_progress: OnProgress | None
     middleware: Sequence[Middleware]

@@ -32,7 +32,7 @@ CLASSES: dict[str, Any] = {
     if inspect.isclass(kind) and issubclass(kind, Exception)
 }
 RESERVED = range(-32768, -31999)
-OWN = {"Forbidden", "Overloaded", "TooLarge"}
+OWN = {"ConsentDenied", "Forbidden", "Overloaded", "TooLarge"}
 
 
 def drawn() -> dict[str, tuple[str | None, str | None]]:
@@ -95,6 +95,7 @@ def test_every_error_says_whose_fault_it_is() -> None:
         "MissingCapability",
         "UnsupportedVersion",
         "Forbidden",
+        "ConsentDenied",
         "Unauthorized",
         "SchemaError",
         "ConfigError",

@@ -18,7 +18,6 @@ and must match its schema. If it does not match, ConfigError is raised and the a
 """
 
 import asyncio
-import inspect
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -28,15 +27,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from ..aio import run_on_loop
+from ..aio import call_maybe_async, run_on_loop
 from ..connection.client_session import ClientSession
 from ..errors import (
-    LOCAL,
     ConfigError,
+    ConsentDenied,
     InvalidParams,
     InvalidRequest,
     Overloaded,
-    ProtocolError,
     SchemaError,
 )
 from ..limits import DEFAULT, Limits
@@ -69,13 +67,12 @@ from ..protocol.methods import METHODS
 from ..protocol.utilities import LogParams
 from ..schema import Shape
 from ..schema.validation import Validator, compile
+from .call_hook import check_hook_result
 from .client_tasks import ClientTasks
 from .roots import Roots, parse_root, parse_roots
 
 log = logging.getLogger("dovetail.client")
 
-USER_REFUSED = -1
-"""The error code for "the user refused", as in the specification's example."""
 MINUTE_SECONDS = 60.0
 TOOL_CHOICE_MODES = ("auto", "required", "none")
 """Whether a model may, must or must not use tools."""
@@ -311,7 +308,7 @@ class Callbacks:
         _check_sample(request)
         answer = await self._ask_with_consent(request, self._on_sample, _to_sample_result)
         if answer is None:
-            raise _refusal("sampling")
+            raise ConsentDenied("User rejected sampling request")
         _check_uses(request, answer)
         return answer
 
@@ -322,7 +319,7 @@ class Callbacks:
             request, self._on_roots or (lambda _: self.roots), _to_roots_result
         )
         if answer is None:
-            raise _refusal("roots")
+            raise ConsentDenied("User rejected roots request")
         return replace(answer, roots=[parse_root(root) for root in answer.roots])
 
     def _accept(self, view: type[RequestType], call: Call) -> RequestType:
@@ -366,16 +363,16 @@ class Callbacks:
         """Return the callback's answer, or None if the callback or a hook refuses."""
         if self._on_ask is not None:
             call = request._call
-            request = _check_hook_result(
-                "on_ask", request, await _call_maybe_async(self._on_ask, request)
+            request = check_hook_result(
+                "on_ask", request, await call_maybe_async(self._on_ask, request)
             )
             if request is None:
                 return None
             request._call = call  # a changed copy lacks it
-        answer = convert(await _call_maybe_async(ask, request))
+        answer = convert(await call_maybe_async(ask, request))
         if self._on_answer is not None and answer is not None:
-            answer = _check_hook_result(
-                "on_answer", answer, await _call_maybe_async(self._on_answer, request, answer)
+            answer = check_hook_result(
+                "on_answer", answer, await call_maybe_async(self._on_answer, request, answer)
             )
         return answer
 
@@ -449,26 +446,6 @@ class Callbacks:
         except msgspec.ValidationError as problem:
             raise InvalidRequest(f"The server sent an invalid {name}: {problem}") from None
         return Call(key, METHODS[name], params, caller, session)
-
-
-async def _call_maybe_async(function: Callable[..., Any], *arguments: Any) -> Any:
-    result = function(*arguments)
-    return await result if inspect.isawaitable(result) else result
-
-
-def _check_hook_result(hook: str, argument: Any, result: Any) -> Any:
-    if result is not None and not isinstance(result, type(argument)):
-        raise ConfigError(
-            f"{hook} must return the {type(argument).__name__} (changed or unchanged), or None to "
-            f"refuse, not {result!r}"
-        )
-    return result
-
-
-def _refusal(what: str) -> ProtocolError:
-    refusal = ProtocolError(USER_REFUSED, f"User rejected {what} request")
-    refusal.fault = LOCAL
-    return refusal
 
 
 # is the question valid?

@@ -52,6 +52,7 @@ from ..protocol.utilities import (
 )
 from ..revisions import Revision
 from .caching import COMPLETE, Completer, ResponseCache, SharedCache
+from .call_hook import OnCall
 from .callbacks import Callbacks, LogEntry, OnAnswer, OnAsk, OnElicit, OnRoots, OnSample
 from .reconnect import Connector
 from .requests import ANY, Requester
@@ -108,6 +109,10 @@ class Client(Requester):
             refuse.
         on_answer: Called with each question and its answer before the answer is sent. Returns the
             answer, changed or unchanged, or None to refuse.
+        on_call: Called with a `CallRequest` before each tool call is sent, however it is made.
+            Returns the request, changed or unchanged, or None to refuse. The call then raises
+            ConsentDenied, and nothing is sent. The hook is called once per call, even if the call
+            is sent again. `Client.relay` does not call it.
         on_log: Called with each log message from the server: `.level`, `.logger`, `.data`.
         on_progress: Called with each progress update for a request without its own `on_progress`:
             `.progress`, `.total`, `.message`.
@@ -158,6 +163,7 @@ class Client(Requester):
         roots: Iterable[str | Path | Root] | OnRoots | None = None,
         on_ask: OnAsk | None = None,
         on_answer: OnAnswer | None = None,
+        on_call: OnCall | None = None,
         on_log: Callable[[LogEntry], Any] | None = None,
         on_progress: OnProgress | None = None,
         on_stderr: Callable[[str], None] | None = None,
@@ -205,7 +211,7 @@ class Client(Requester):
         connector.open_timeout = _first_set(timeout, resolved.open_timeout, limits.timeout)
         connector.log_level = "debug" if on_log is not None else None
         response_cache = ResponseCache(cache, resolved.cache_key, limits, extension_set)
-        super().__init__(connector, response_cache, middleware, on_progress)
+        super().__init__(connector, response_cache, middleware, on_progress, on_call)
         self._subscriptions = Subscriptions(connector, self.request)
         self._tasks = RemoteTasks(connector, self.request, self._check_result, tasks)
         if tasks and EXTENSION not in (extension_set.declared or {}):
@@ -376,9 +382,10 @@ class Client(Requester):
             SchemaError: `validate="strict"` is set, and a schema of the tool cannot be used.
             InvalidOutput: The result does not match `type` or, if `validate="strict"`, the output
                 schema.
+            ConsentDenied: `on_call` refused the call.
         """
-        params = _tool_params(name, arguments, meta)
-        await self._validation.check_call(params, self)
+        params = await self._prepare_call(name, arguments, meta)
+        name = params.name
         safe = retry or (self._trusted and self._validation.is_repeatable(name))
         try:
             result, task = await self._send_tool_call(params, timeout, on_progress, safe)
@@ -417,8 +424,8 @@ class Client(Requester):
                 If False, the callbacks answer the questions.
             meta: Extra `_meta` for the request.
         """
-        params = _tool_params(name, arguments, meta)
-        await self._validation.check_call(params, self)
+        params = await self._prepare_call(name, arguments, meta)
+        name = params.name
         await self._connector.get_session(timeout)
         if self._tasks.supports_core and self._validation.task_support(name) is None:
             await self.list_tools()
@@ -439,6 +446,22 @@ class Client(Requester):
                 If False, the callbacks answer the questions.
         """
         return self._tasks.handle(id, manual)
+
+    async def _prepare_call(
+        self, name: str, arguments: Any, meta: dict[str, Any] | None
+    ) -> CallToolParams:
+        """Return the params for a call that is valid and that `on_call` allows."""
+        params = CallToolParams(
+            name=name, arguments=Raw(ANY.encode({} if arguments is None else arguments)), meta=meta
+        )
+        await self._validation.check_call(params, self)
+        approved: CallToolParams = await self._approve_call(params)
+        if approved is not params:
+            await self._validation.check_call(approved, self)
+        return approved
+
+    def _find_tool(self, name: str) -> Tool | None:
+        return self._validation.find(name)
 
     async def _send_tool_call(
         self,
@@ -709,12 +732,6 @@ def _with_auth_extensions(extensions: Sequence[Extension], auth: Any) -> Extensi
 
 def _first_set(*values: float | None) -> float:
     return next(value for value in values if value is not None)
-
-
-def _tool_params(name: str, arguments: Any, meta: dict[str, Any] | None) -> CallToolParams:
-    return CallToolParams(
-        name=name, arguments=Raw(ANY.encode({} if arguments is None else arguments)), meta=meta
-    )
 
 
 def _as_string(value: Any) -> str:

@@ -33,14 +33,16 @@ from ..ports import Call, Caller, Network
 from ..protocol.base import Implementation, ListParams, Params
 from ..protocol.lifecycle import InputRequiredResult, ServerCapabilities
 from ..protocol.methods import METHODS
-from ..protocol.tools import CallToolParams
+from ..protocol.tools import CallToolParams, Tool
 from ..revisions import decode
 from ..schema import Shape
 from .caching import ResponseCache
+from .call_hook import OnCall, approve_call
 from .reconnect import Connector, backoff, ping_method
 from .tasks import CALL_AS_TASK
 
 ANY = Shape(Any)
+TOOL_CALL = "tools/call"
 
 
 class Requester:
@@ -52,8 +54,10 @@ class Requester:
         cache: ResponseCache,
         middleware: Sequence[Middleware],
         on_progress: OnProgress | None,
+        on_call: OnCall | None = None,
     ) -> None:
         self._connector, self._cache, self._on_progress = connector, cache, on_progress
+        self._on_call = on_call
         self.extensions, self._limits = connector.extensions, connector.limits
         self._send = compose(middleware, self._send_to_server) if middleware else None
 
@@ -148,10 +152,26 @@ class Requester:
             )
         if isinstance(params, Mapping):
             params = decode(ANY.encode(params), row.params)
+        if row.name == TOOL_CALL:
+            params = await self._approve_call(params)
         result = await self._request_with_rounds(
             method, params, timeout, on_progress, safe, fresh, manual, parent
         )
         return result if manual else await self._finish_extension_result(params, result)
+
+    async def _approve_call(self, params: Any) -> Any:
+        """Let `on_call` see a tool call, and return the call to send."""
+        if self._on_call is None:
+            return params
+        if not isinstance(params, CallToolParams):
+            raise InvalidParams("tools/call requires the name of a tool", parameter="name")
+        session = await self._connector.get_session()
+        tool, target = self._find_tool(params.name), self._connector.target.name
+        return await approve_call(self._on_call, params, tool, session.server_info, target)
+
+    def _find_tool(self, name: str) -> Tool | None:
+        """Return a tool as it was listed last; None if it is not known."""
+        return None
 
     async def _finish_extension_result(self, params: Any, result: Any) -> Any:
         """Resolve a result of a type that an extension defines to the final result."""

@@ -51,10 +51,10 @@ class ResultValidator:
         tool is not known."""
         if self._mode != "strict":
             return
-        if self._find(params.name) is None:
+        if self.find(params.name) is None:
             # A list without the tool may be outdated.
             await client.list_tools(fresh=self._tools is not None)
-        tool = self._find(params.name)
+        tool = self.find(params.name)
         if tool is None:
             return  # the server says so
         for kind in ("input", "output"):
@@ -69,12 +69,13 @@ class ResultValidator:
                 parameter="arguments",
             )
 
-    def _find(self, name: str) -> Tool | None:
+    def find(self, name: str) -> Tool | None:
+        """Return a tool as it was listed last; None if it is not known."""
         return (self._tools or {}).get(name)
 
     def is_repeatable(self, name: str) -> bool:
         """Return whether the server marks the tool as safe to call twice."""
-        tool = self._find(name)
+        tool = self.find(name)
         hints = tool.annotations if tool else None
         return bool(hints and (hints.idempotent_hint or hints.read_only_hint))
 
@@ -86,14 +87,14 @@ class ResultValidator:
     def task_support(self, name: str) -> str | None:
         """Return whether a tool can or must be called as a task, in the core form; None if the tool
         is not known."""
-        tool = self._find(name)
+        tool = self.find(name)
         if tool is None:
             return None
         return (tool.execution and tool.execution.task_support) or "forbidden"
 
     def check(self, name: str, result: ToolResult) -> None:
         """Validate a result against the output schema of its tool."""
-        tool = self._find(name)
+        tool = self.find(name)
         if self._mode == "off" or tool is None or tool.output_schema is None:
             return
         problem = self._problem(tool, result.structured_content)
