@@ -270,8 +270,6 @@ class Service(Protocol):
 
     info: Implementation
     """The server's name and version."""
-    instructions: str | None
-    """Instructions for the model."""
     revisions: tuple[Revision, ...]
     """The revisions that the server supports, oldest first."""
     limits: "Limits"
@@ -284,6 +282,10 @@ class Service(Protocol):
     guard: "Guard | None"
     """The guard that decides who may call the server over HTTP and WebSocket. None admits
     everybody."""
+
+    @property
+    def instructions(self) -> str | None:
+        """Instructions for the model, for a client that connects now."""
 
     @property
     def capabilities(self) -> ServerCapabilities:
@@ -371,12 +373,13 @@ class Service(Protocol):
             ConfigError: The form asks for a secret.
         """
 
-    def add_listener(self, listener: ChangeListener, *, watched: bool = True) -> Callable[[], None]:
+    def add_listener(self, listener: ChangeListener, *, local: bool = True) -> Callable[[], None]:
         """Notify a listener of every change from now on.
 
         Args:
             listener: Called with each change, on any thread.
-            watched: Whether to include changes to watched files (default: True).
+            local: Whether to include changes that every process sees for itself, such as changes
+                to watched files (default: True).
 
         Returns:
             A function that removes the listener.

@@ -33,7 +33,7 @@ from .ports import Channel, Incoming, OnClose, Principal, Receive, RequestIdenti
 from .protocol.base import Implementation
 from .protocol.client_features import Root
 from .serve import serve_channel
-from .server.server import Server
+from .server.runnable import RunnableService
 from .transports import memory
 
 __all__ = ["Bare", "Tape", "Taped", "bare", "pair"]
@@ -124,7 +124,7 @@ class ReplayingServer:
 
     replay = True
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: RunnableService) -> None:
         self._server = server
 
     def __getattr__(self, name: str) -> Any:
@@ -156,7 +156,7 @@ class PairOptions(TypedDict, total=False):
 
 @asynccontextmanager
 async def pair(
-    server: Server,
+    server: RunnableService,
     *,
     revision: str | None = None,
     record: Tape | None = None,
@@ -281,7 +281,7 @@ class Bare:
 
 
 @asynccontextmanager
-async def bare(server: Server) -> AsyncIterator[Bare]:
+async def bare(server: RunnableService) -> AsyncIterator[Bare]:
     """Connect a bare peer to a server in memory for the duration of the block.
 
     Args:

@@ -13,7 +13,7 @@ from ..text import escape_unsafe
 from .output import use_colour
 
 if TYPE_CHECKING:
-    from .. import Server
+    from ..server.runnable import RunnableService
 
 LEVELS = {"tool-error": logging.WARNING, "refused": logging.WARNING, "error": logging.ERROR}
 """The log level for each outcome of a request; any other outcome is logged at INFO."""
@@ -21,7 +21,7 @@ COLOURS = {logging.INFO: "32", logging.WARNING: "33", logging.ERROR: "31"}
 log = logging.getLogger("dovetail.requests")
 
 
-def log_requests(server: "Server") -> None:
+def log_requests(server: "RunnableService") -> None:
     """Print a line for each request to this server, and Dovetail's log messages."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LineFormatter())

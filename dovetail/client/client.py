@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from ..extensions.apps.view import View
     from ..extensions.skill_reader import Skill
     from ..extensions.skills import SkillEntry
-    from ..server.server import Server
+    from ..server.runnable import RunnableService
     from .blocking import BlockingClient
 
 T = TypeVar("T")
@@ -154,7 +154,7 @@ class Client(Requester):
 
     def __init__(
         self,
-        target: "str | Path | Sequence[str | Path] | Mapping[str, Any] | Server | Channel",
+        target: "str | Path | Sequence[str | Path] | Mapping[str, Any] | RunnableService | Channel",
         *,
         server: str | None = None,
         revision: str | None = None,

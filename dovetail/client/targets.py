@@ -92,7 +92,9 @@ def resolve_target(target: Any, options: ConnectOptions) -> Target:
 
 def _resolve(target: Any, options: ConnectOptions) -> Target:
     if _is_server(target):
-        return Target(f"the server {target.name!r}", lambda: _in_memory(target, options.limits))
+        return Target(
+            f"the server {target.info.name!r}", lambda: _in_memory(target, options.limits)
+        )
     if _is_channel(target):
         return Target(type(target).__name__, lambda: _given(target), can_reopen=False)
     if isinstance(target, Mapping):

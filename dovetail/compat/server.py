@@ -291,7 +291,7 @@ class FastMCP(Server, metaclass=HintingMeta):
                 )
                 return CompleteResult(completion=values)
 
-            self._answer_with({"completion/complete": answer})
+            self.add_handlers({"completion/complete": answer})
             self._capability_choices.setdefault("completions", {})
             return handler
 

@@ -100,7 +100,11 @@ class Open(dict[str, Any]):
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:
-        """Copy a dict in wire form, or another instance."""
+        """Copy a dict in wire form, or another instance.
+
+        Args:
+            values: The dict or instance.
+        """
         copy = cls()
         copy.update(values)
         return copy
@@ -108,7 +112,11 @@ class Open(dict[str, Any]):
     @classmethod
     def lift(cls, value: Any) -> Self:
         """Decode a JSON object. Known keys are checked, and dropped if their value is null. Unknown
-        keys are kept."""
+        keys are kept.
+
+        Args:
+            value: The object, in wire form.
+        """
         if not isinstance(value, dict):
             raise msgspec.ValidationError(f"Expected `object`, got `{type(value).__name__}`")
         lifted = cls.of(value)

@@ -28,7 +28,7 @@ from .run_hook import intercept_run
 
 if TYPE_CHECKING:
     from ..server.options import Transport
-    from ..server.server import Server
+    from ..server.runnable import RunnableService
 
 USUAL_NAMES = ("server", "mcp", "app")
 """If a file has several servers, the one with the first of these names is used."""
@@ -37,7 +37,7 @@ USUAL_NAMES = ("server", "mcp", "app")
 class _ServerRun(BaseException):
     """`server.run()` was called while the file was being loaded."""
 
-    def __init__(self, server: "Server") -> None:
+    def __init__(self, server: "RunnableService") -> None:
         self.server = server
 
 
@@ -49,7 +49,7 @@ class _UncachedLoader(SourceFileLoader):
         return code
 
 
-def load_server(target: PythonTarget) -> "Server":
+def load_server(target: PythonTarget) -> "RunnableService":
     """Import the target's code and return its server.
 
     Raises:
@@ -62,7 +62,7 @@ def load_server(target: PythonTarget) -> "Server":
     sys.modules[spec.name] = module
     sys.argv = [target.absolute().source]
 
-    def stop_loading(server: "Server", transport: "Transport") -> NoReturn:
+    def stop_loading(server: "RunnableService", transport: "Transport") -> NoReturn:
         raise _ServerRun(server)
 
     with redirect_stdout(sys.stderr), intercept_run(stop_loading):
@@ -77,18 +77,20 @@ def load_server(target: PythonTarget) -> "Server":
         return find_server(module, target)
 
 
-def find_server(module: ModuleType, target: PythonTarget) -> "Server":
+def find_server(module: ModuleType, target: PythonTarget) -> "RunnableService":
     """Return the server from a loaded module; if the target is a factory, call it."""
-    from ..server.server import Server
+    from ..server.runnable import RunnableService
 
-    servers = {key: value for key, value in vars(module).items() if isinstance(value, Server)}
+    servers = {
+        key: value for key, value in vars(module).items() if isinstance(value, RunnableService)
+    }
     if target.name is not None:
         found: Any = module
         for part in target.name.split("."):
             found = getattr(found, part, None)
-        if callable(found) and not isinstance(found, Server):
+        if callable(found) and not isinstance(found, RunnableService):
             found = _call_factory(found, target, module)
-        if isinstance(found, Server):
+        if isinstance(found, RunnableService):
             return found
         raise ConfigError(_not_a_server(found, target, list(servers)))
     for key in USUAL_NAMES:
@@ -128,7 +130,7 @@ def _run_script(target: PythonTarget) -> None:
     sys.argv = [target.source]
     served = False
 
-    def on_run(server: "Server", transport: "Transport") -> "Transport":
+    def on_run(server: "RunnableService", transport: "Transport") -> "Transport":
         nonlocal served
         served = True
         return "stdio"
@@ -141,7 +143,7 @@ def _run_script(target: PythonTarget) -> None:
             error.__traceback__ = _users_frames(error.__traceback__, target.source)
             sys.excepthook(type(error), error, error.__traceback__)
             sys.exit(1)
-        if not served and "dovetail.server.server" in sys.modules:
+        if not served and "dovetail.server.runnable" in sys.modules:
             find_server(module, target).run()
 
 

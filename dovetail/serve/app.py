@@ -305,7 +305,7 @@ class LoopState:
         bus.on("change", self._on_remote_change)
         bus.on(MEMBERS_CHANGED, self._on_bus_lost)
         # Each process watches the files itself.
-        self._stop_listening = service.add_listener(self._on_local_change, watched=False)
+        self._stop_listening = service.add_listener(self._on_local_change, local=False)
 
     async def close(self, grace: float) -> None:
         """End all streams and sessions and, after `grace` seconds, the running calls."""

@@ -1,19 +1,15 @@
-"""The part of a server that answers requests: its components, access control, and one handler per
-method.
+"""The part of a server that answers requests: its components, and one handler per method.
 
-This half of a server is the interface for the layers below (`ports.Service`); the other half,
-`server.py`, is the interface for users. This half holds nothing that is bound to an event loop.
+The other part, `server.py`, is the interface for users. `service.py` has what a server shares with
+services that have no components. No part holds anything that is bound to an event loop.
 """
 
-import threading
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from msgspec.structs import replace
 
-from ..connection.extension import Extensions
-from ..connection.middleware import Middleware, Observer, compose
 from ..connection.stateless import sign_result
 from ..errors import (
     CannotAsk,
@@ -25,9 +21,8 @@ from ..errors import (
     ProtocolError,
     ToolError,
 )
-from ..limits import Limits
-from ..ports import Call, Caller, CallHandler, ChangeListener, Guard, Network, Principal
-from ..protocol.base import Implementation, ListChangedParams, Params
+from ..ports import Call, Caller, CallHandler, Principal
+from ..protocol.base import Implementation, ListChangedParams
 from ..protocol.content import ResourceContents
 from ..protocol.lifecycle import InputRequired, ServerCapabilities
 from ..protocol.methods import METHODS, Method
@@ -35,11 +30,11 @@ from ..protocol.prompts import GetPromptResult
 from ..protocol.resources import ReadResourceResult, ResourcesChangedParams, UriParams
 from ..protocol.tools import ToolResult
 from ..protocol.utilities import CompleteResult, PromptReference
-from .caching import Caching, asked_the_client
+from .caching import asked_the_client
 from .capabilities import DEFAULTS, CapabilityChoices, resolve_choices
 from .context import Context
+from .options import ServiceOptions
 from .prompts import RegisteredPrompt, bind_arguments, make_prompt_result
-from .rates import RateLimiter, Rates
 from .registry import (
     Registry,
     Snapshot,
@@ -60,24 +55,17 @@ from .resources import (
     match_template,
     not_found,
 )
+from .runnable import UNGUARDED, RunnableService
+from .service import answer_in_connection
 from .tools import RegisteredTool, call_tool, decode_structured, describe_failure
 
 if TYPE_CHECKING:
     from ..protocol.header_params import HeaderParam
-    from ..sealing import KeyRing
-    from .files import FileWatcher
-    from .forms import Form
 
 Component = TypeVar("Component")
-Admission = Callable[[Method, Any, Caller], None]
-"""A function that checks a request before it is handled and raises an error to refuse it."""
-UNGUARDED = (
-    "scopes= has no effect over HTTP without authentication, because no token is checked; add "
-    "Server(auth=…)"
-)
 
 
-class Handlers:
+class Handlers(RunnableService):
     """The components of a server, and the handlers for its methods."""
 
     context_type: type[Context] = Context
@@ -89,35 +77,15 @@ class Handlers:
         *,
         capabilities: CapabilityChoices | None,
         experimental: dict[str, Any] | None,
-        limits: Limits,
-        guard: Guard | None,
-        rates: Rates | None,
-        cache: Any,
-        middleware: Sequence[Middleware],
         page_size: int | None,
         mask_errors: bool,
+        **options: Unpack[ServiceOptions],
     ) -> None:
-        self.info, self.limits, self.guard = info, limits, guard
-        self.extensions = Extensions()
+        super().__init__(info, **options)
         self._capability_choices = resolve_choices(capabilities)
         self._experimental = experimental
         self._task_capability: dict[str, Any] | None = None
         self._page_size, self._mask_errors = page_size, mask_errors
-        self._observers = tuple(layer for layer in middleware if isinstance(layer, Observer))
-        self._decoded_methods = (
-            set[str]() if len(self._observers) == len(middleware) else set(METHODS)
-        )
-        """The methods whose results middleware or extensions may change. The results of other
-        methods are sent without being encoded again."""
-        self._personal_methods = set(self._decoded_methods)
-        """The methods whose results may depend on the caller."""
-        self._caching = Caching(cache, self._personal_methods)
-        self._keys: Sequence[str | bytes] | None = None
-        self._lock = threading.Lock()
-        self._listeners: tuple[ChangeListener, ...] = ()
-        self._unwatched: frozenset[ChangeListener] = frozenset()
-        """The listeners that are not notified of changes to watched files."""
-        self._watcher: FileWatcher | None = None
         notify_resources = partial(self._on_list_change, "resources")
         self._tools = Registry[RegisteredTool]("tool", partial(self._on_list_change, "tools"))
         self._resources = Registry[RegisteredResource]("resource", notify_resources)
@@ -131,25 +99,24 @@ class Handlers:
             "prompts": (self._prompts,),
         }
         """The components of each kind."""
-        self._inner_handlers: dict[str, CallHandler] = {
-            "server/discover": self._discover,
-            "tools/list": self._list_handler("tools/list", self._tools, "tools"),
-            "tools/call": self._call_tool,
-            "resources/list": self._list_handler("resources/list", self._resources, "resources"),
-            "resources/templates/list": self._list_handler(
-                "resources/templates/list", self._templates, "resource_templates"
-            ),
-            "resources/read": self._read_resource,
-            "resources/subscribe": self._subscribe,
-            "resources/unsubscribe": self._unsubscribe,
-            "subscriptions/listen": self._listen,
-            "prompts/list": self._list_handler("prompts/list", self._prompts, "prompts"),
-            "prompts/get": self._get_prompt,
-            "completion/complete": self._complete,
-        }
-        """The handler for each method. The connection answers all other methods."""
-        self._handlers = dict(self._inner_handlers)
-        """The same handlers, wrapped by extensions."""
+        list_handler = self._list_handler
+        self.add_handlers(
+            {
+                "tools/list": list_handler("tools/list", self._tools, "tools"),
+                "tools/call": self._call_tool,
+                "resources/list": list_handler("resources/list", self._resources, "resources"),
+                "resources/templates/list": list_handler(
+                    "resources/templates/list", self._templates, "resource_templates"
+                ),
+                "resources/read": self._read_resource,
+                "resources/subscribe": self._subscribe,
+                "resources/unsubscribe": self._unsubscribe,
+                "subscriptions/listen": self._listen,
+                "prompts/list": list_handler("prompts/list", self._prompts, "prompts"),
+                "prompts/get": self._get_prompt,
+                "completion/complete": self._complete,
+            }
+        )
         self._find_by_method: dict[str, Callable[[str], Any]] = {
             "tools/call": self._tools.get,
             "resources/read": self._find,
@@ -158,14 +125,8 @@ class Handlers:
         }
         """For each method, the function that finds a component by its name or URI."""
         self._scopes_cache: tuple[Any, tuple[str, ...]] = ((), ())
-        self._networked = False
-        self.limiter = None if rates is None else RateLimiter(rates)
-        self._admissions: tuple[Admission, ...] = ()
-        if self.limiter is not None:
-            self._admissions += (self.limiter.admit,)
-        if guard is not None:
+        if self.guard is not None:
             self._admissions += (self._check_scopes,)
-        self.answer: CallHandler = compose(middleware, self._dispatch)
 
     # what the layers below use
 
@@ -211,48 +172,6 @@ class Handlers:
         tool = self._tools.snapshot.items.get(call.params.name)
         return tool is not None and tool.signature.context is not None
 
-    def make_form(self, message: str, schema: Any) -> "Form":
-        """Create a form from a schema, to be shown with this message."""
-        from .forms import Form
-
-        return Form.of(schema).labelled(message)
-
-    def observe(self, observer: Observer) -> None:
-        """Add an observer that sees every call, from outside all middleware, and every refused
-        request."""
-        self._observers += (observer,)
-        self.answer = compose([observer], self.answer)
-
-    def session_ended(self, caller: Caller, network: Network | None, seconds: float) -> None:
-        """Notify the observers that a session in the handshake era has ended, and how long it
-        lasted."""
-        for observer in self._observers:
-            observer.session_ended("server", caller.revision, network, seconds)
-
-    @property
-    def ring(self) -> "KeyRing":
-        """The keys that seal tickets, from the `keys` option of `run` or `asgi`, or the default
-        keys."""
-        from ..sealing import key_ring
-
-        return key_ring(self._keys)
-
-    def admit(self, method: Method, params: Any, caller: Caller) -> None:
-        """Raise an error if this request must be refused."""
-        try:
-            for admission in self._admissions:
-                admission(method, params, caller)
-        except ProtocolError as refusal:
-            for observer in self._observers:
-                observer.request_refused(method, params, caller, refusal)
-            raise
-
-    def expect_round(self, call: Call, state: str) -> None:
-        """Exempt the next request from the rate limit, because it answers the questions of this
-        call."""
-        if self.limiter is not None:
-            self.limiter.expect_round(call, state)
-
     def _check_scopes(self, method: Method, params: Any, caller: Caller) -> None:
         find = self._find_by_method.get(method.name)
         if find is not None and caller.principal is not None and self.scopes:
@@ -297,25 +216,6 @@ class Handlers:
 
     # changes
 
-    def add_listener(self, listener: ChangeListener, *, watched: bool = True) -> Callable[[], None]:
-        """Notify `listener` of every change from now on; with `watched`, also of changes to watched
-        files. Return a function that removes the listener."""
-        with self._lock:
-            self._set_listeners((*self._listeners, listener))
-            self._unwatched |= frozenset(() if watched else (listener,))
-
-        def remove() -> None:
-            with self._lock:
-                self._set_listeners(tuple(each for each in self._listeners if each is not listener))
-                self._unwatched -= {listener}
-
-        return remove
-
-    def _set_listeners(self, listeners: tuple[ChangeListener, ...]) -> None:
-        self._listeners = listeners
-        if self._watcher is not None:
-            self._watcher.set_running(bool(listeners))
-
     def _on_list_change(self, kind: str, added: dict[str, Any], removed: dict[str, Any]) -> None:
         # Components with scopes are not named, because not every caller may see them.
         if self._listeners:
@@ -325,30 +225,7 @@ class Handlers:
             )
             self._notify(f"notifications/{kind}/list_changed", params)
 
-    def _notify(self, method: str, params: Params) -> None:
-        for listener in self._listeners:
-            listener(method, params)
-
     # calls
-
-    def _dispatch(self, call: Call) -> Awaitable[Any]:
-        return self._handlers.get(call.method.name, _answer_in_connection)(call)
-
-    def _answer_with(
-        self, handlers: Mapping[str, CallHandler], wrapped: Iterable[str] = ()
-    ) -> None:
-        """Use these handlers from now on. Extensions still wrap these handlers and the methods in
-        `wrapped`, regardless of the order in which they were added."""
-        self._inner_handlers |= handlers
-        for name in {*handlers, *wrapped}:
-            self._handlers[name] = compose(
-                self.extensions.layers.get(name, ()),
-                self._inner_handlers.get(name, _answer_in_connection),
-            )
-
-    async def _discover(self, call: Call) -> Any:
-        assert call.protocol_handler is not None
-        return replace(await call.protocol_handler(call), **self._caching.hints("server/discover"))
 
     def _list_handler(self, method: str, registry: Registry[Any], field: str) -> CallHandler:
         """Create the handler for a list method. The handler returns an encoded page, or a result if
@@ -410,11 +287,11 @@ class Handlers:
         self._check_offered("resources")
         if not self._can_change(call.params.uri, call.principal):
             raise not_found(call.params.uri)
-        return await _answer_in_connection(call)
+        return await answer_in_connection(call)
 
     async def _unsubscribe(self, call: Call) -> Any:
         self._check_offered("resources")
-        return await _answer_in_connection(call)
+        return await answer_in_connection(call)
 
     async def _listen(self, call: Call) -> Any:
         """Remove nonexistent resources from a request to listen. The acknowledgement names the
@@ -425,7 +302,7 @@ class Handlers:
             kept = [uri for uri in uris if self._can_change(uri, call.principal)]
             wanted = replace(wanted, resource_subscriptions=kept or None)
             call.params = replace(call.params, notifications=wanted)
-        return await _answer_in_connection(call)
+        return await answer_in_connection(call)
 
     def _can_change(self, uri: str, principal: Principal | None) -> bool:
         """Return whether a caller can subscribe to a URI. The caller must be able to use a resource
@@ -439,7 +316,16 @@ class Handlers:
         )
 
     async def read(self, uri: str, call: Call) -> list[ResourceContents]:
-        """Read a resource for a handler that answers another call."""
+        """Read a resource for a handler that answers another call.
+
+        Args:
+            uri: The URI of the resource.
+            call: The call that is being answered.
+
+        Raises:
+            NotFound: There is no such resource.
+            Forbidden: The caller may not read it.
+        """
         resource, values = self._match(uri)
         require_scopes(resource, call.principal, f"Resource {uri}")
         contents = await self._read(resource, values, uri, call)
@@ -535,9 +421,3 @@ class Handlers:
             if type(error).__name__ == "CancelledError":
                 raise
             raise InternalError(describe_failure(what, error, self._mask_errors)) from None
-
-
-async def _answer_in_connection(call: Call) -> Any:
-    if call.protocol_handler is None:
-        raise MethodNotFound(f"This server does not support the method {call.name!r}")
-    return await call.protocol_handler(call)

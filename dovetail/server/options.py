@@ -4,7 +4,7 @@ The methods accept these options as `**options`, and the docstrings in `Server` 
 run time, an unknown option raises a ConfigError with a hint.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
 from ..protocol.base import Icon, Meta
@@ -13,10 +13,28 @@ from ..protocol.tools import ToolAnnotations
 from .caching import Cache
 
 if TYPE_CHECKING:
-    from ..ports import Bus
+    from ..connection.extension import Extension
+    from ..connection.middleware import Middleware
+    from ..limits import Limits
+    from ..ports import Bus, Guard, Redact
     from ..transports.http.server.event_store import EventStore
+    from .rates import Rates
 
 Transport: TypeAlias = Literal["stdio", "http", "sse", "websocket"]
+
+
+class ServiceOptions(TypedDict, total=False):
+    """The options of `Server` that do not depend on its components."""
+
+    cache: Cache | Mapping[str, Cache] | None
+    middleware: "Sequence[Middleware]"
+    limits: "Limits"
+    auth: "Guard | None"
+    rates: "Rates | None"
+    redact: "Redact | None"
+    extensions: "Sequence[Extension]"
+    revisions: Sequence[str] | None
+    resume: Literal["live", "replay"]
 
 
 class ComponentOptions(TypedDict, total=False):

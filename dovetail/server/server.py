@@ -1,12 +1,9 @@
 """The server that a user builds: a name, and functions registered as tools, resources and prompts.
 
 A server holds nothing that is bound to an event loop, so it may run on several event loops at once.
-Transports and asyncio are imported when a server is run, not when it is defined. `handlers.py`
-defines how a server answers requests.
+`handlers.py` defines how a server answers requests, and `runnable.py` how it is served.
 """
 
-import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import (
@@ -18,36 +15,23 @@ from typing import (
     TypeVar,
     Unpack,
     cast,
-    get_args,
     overload,
 )
 
 from ..connection.extension import Extension
-from ..connection.middleware import Middleware, Observer, compose
+from ..connection.middleware import Middleware, compose
 from ..errors import ConfigError
 from ..limits import DEFAULT, Limits
-from ..ports import Call, Channel, Guard, HttpRequest, HttpResponse, Redact
-from ..protocol.base import Icon, Implementation, Meta, Params
-from ..protocol.client_features import ElicitationCompleteParams
-from ..protocol.methods import METHODS
+from ..ports import Call, ChangeListener, Guard, Redact
+from ..protocol.base import Icon, Implementation, Meta
 from ..protocol.resources import UriParams
 from ..protocol.tools import Tool
-from ..revisions import ALL, BY_NAME, Revision
 from ..text import closest_name
 from .caching import Cache
 from .capabilities import CapabilityChoices
 from .context import Context
-from .handlers import UNGUARDED, Handlers
-from .options import (
-    AppOptions,
-    AsgiOptions,
-    HandleOptions,
-    PromptOptions,
-    ResourceOptions,
-    RunOptions,
-    ToolOptions,
-    Transport,
-)
+from .handlers import Handlers
+from .options import AppOptions, PromptOptions, ResourceOptions, ToolOptions
 from .prompts import Completers, compile_prompt
 from .rates import NETWORK, Rates
 from .resources import app_resource, check_unused, compile_resource
@@ -58,7 +42,6 @@ if TYPE_CHECKING:
 
     from ..extensions.tasks.api import ServerTasks, TasksOption
     from ..extensions.tasks.settings import TaskSupport
-    from ..serve.app import App
     from .files import FileWatcher
     from .skills import Skills
 
@@ -66,8 +49,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 F = TypeVar("F", bound=Callable[..., Any])
-
-GUARD_METHODS = ("admit", "respond", "challenge")
 
 
 class Completable(Protocol[P, R_co]):
@@ -148,6 +129,9 @@ class Server(Handlers):
         ConfigError: A setting is not valid.
     """
 
+    instructions: str | None = None
+    """Instructions for using the server, for a client that connects now."""
+
     def __init__(
         self,
         name: str,
@@ -174,8 +158,6 @@ class Server(Handlers):
         revisions: Sequence[str] | None = None,
         resume: Literal["live", "replay"] = "live",
     ) -> None:
-        if resume not in ("live", "replay"):
-            raise ConfigError(f'resume={resume!r}: use "live" (the default) or "replay"')
         if page_size is not None and page_size < 1:
             raise ConfigError("page_size must be at least 1")
         info = Implementation(
@@ -190,27 +172,26 @@ class Server(Handlers):
             info,
             capabilities=capabilities,
             experimental=experimental,
-            limits=limits,
-            guard=_check_guard(auth),
-            rates=rates,
-            cache=cache,
-            middleware=middleware,
             page_size=page_size,
             mask_errors=mask_errors,
+            cache=cache,
+            middleware=middleware,
+            limits=limits,
+            auth=auth,
+            rates=rates,
+            redact=redact,
+            extensions=extensions,
+            revisions=revisions,
+            resume=resume,
         )
         self.instructions = instructions
-        self.redact = redact
-        self.replay = resume == "replay"
-        self.revisions = ALL if revisions is None else _find_revisions(revisions)
         self._lifespan = lifespan
+        self._watcher: FileWatcher | None = None
         self._skills: Skills | None = None
         self._offers_apps = False
         self._tasks_option = tasks
         self.tasks: ServerTasks | None = None
         """The tasks of this server; None until a tool that may run as a task is registered."""
-        for extension in extensions:
-            self.add_extension(extension)
-        self._caching.check(self.extensions.all_methods())
 
     def __repr__(self) -> str:
         counts = [
@@ -225,11 +206,6 @@ class Server(Handlers):
         ]
         about = f"{type(self).__name__} {self.name!r} {self.info.version}"
         return f"<{about}: {', '.join(counts) or 'empty'}>"
-
-    @property
-    def name(self) -> str:
-        """The server's name."""
-        return self.info.name
 
     # tools
 
@@ -457,15 +433,6 @@ class Server(Handlers):
         if watch:
             self._file_watcher.add(place, directory_states(directory, uri))
 
-    def notify_resource_updated(self, uri: str) -> None:
-        """Notify all subscribers of a resource that it has changed. This method can be called from
-        any thread.
-
-        Args:
-            uri: The URI of the resource.
-        """
-        self._notify("notifications/resources/updated", UriParams(uri=uri))
-
     @property
     def _file_watcher(self) -> "FileWatcher":
         from .files import FileWatcher
@@ -477,11 +444,12 @@ class Server(Handlers):
             return self._watcher
 
     def _on_file_change(self, uri: str) -> None:
-        # Listeners that connect several processes are skipped, because each process sees the change
-        # itself.
-        for listener in self._listeners:
-            if listener not in self._unwatched:
-                listener("notifications/resources/updated", UriParams(uri=uri))
+        self._notify("notifications/resources/updated", UriParams(uri=uri), local=True)
+
+    def _set_listeners(self, listeners: tuple[ChangeListener, ...]) -> None:
+        super()._set_listeners(listeners)
+        if self._watcher is not None:
+            self._watcher.set_running(bool(listeners))
 
     # prompts
 
@@ -706,36 +674,6 @@ class Server(Handlers):
         self.remove_resource(template(uri))
         self.remove_resource(uri)
 
-    # pages that users are sent to
-
-    def check_url(self, url: str, user: str | None) -> str:
-        """Check that the visitor to a page is the user for whom `ctx.bind_url` created the URL.
-
-        Args:
-            url: The visited URL, or only its ticket.
-            user: The visitor's id, as determined by the page.
-
-        Returns:
-            The id that was passed to `bind_url`.
-
-        Raises:
-            UrlRefused: The visitor is another user, or the ticket is forged or has expired.
-        """
-        from ..connection.url_elicitation import check_ticket
-
-        return check_ticket(self.ring, url, self.name, user)
-
-    def elicitation_complete(self, id: str) -> None:
-        """Notify the client that its user has finished on a page. This method can be called from
-        any thread.
-
-        Args:
-            id: The id that was passed to `ctx.elicit_url`.
-        """
-        self._notify(
-            "notifications/elicitation/complete", ElicitationCompleteParams(elicitation_id=id)
-        )
-
     # tasks
 
     def _offer_tasks(self) -> None:
@@ -750,7 +688,7 @@ class Server(Handlers):
             self.tasks = ServerTasks(manager)
             self.add_extension(self.tasks.extension)
             self._task_capability = CORE_CAPABILITY
-            self._answer_with(self.tasks.core_handlers)
+            self.add_handlers(self.tasks.core_handlers)
 
     def _task_support(self, tool: str) -> "TaskSupport | None":
         from ..extensions.tasks.settings import FORBIDDEN
@@ -767,269 +705,26 @@ class Server(Handlers):
             self.extensions.layers_inside(self.tasks.extension, name), self._inner_handlers[name]
         )(call)
 
-    # extensions
-
-    def add_extension(self, extension: Extension) -> None:
-        """Offer another protocol extension. Clients in the handshake era that are already connected
-        do not see the extension.
-
-        Args:
-            extension: The extension.
-
-        Raises:
-            ConfigError: Another extension already has the same id or one of the same methods.
-        """
-        self.extensions.add(extension)
-        cacheable = {method.name for method in extension.methods if method.cacheable}
-        handlers = {
-            name: self._caching.hinting(name, handler) if name in cacheable else handler
-            for name, handler in extension.handlers.items()
-        }
-        self._answer_with(handlers, wrapped={*extension.around, *extension.instead})
-        opened = {
-            name for name, layer in extension.around.items() if not isinstance(layer, Observer)
-        }
-        self._decoded_methods |= opened
-        self._personal_methods |= {*opened, *extension.instead}
-        if self.extensions.admit not in self._admissions:
-            self._admissions += (self.extensions.admit,)
-
-    def notify(self, method: str, params: Params) -> None:
-        """Send an extension's notification to all clients that declared the extension.
-
-        In the handshake era, every connected client receives it; in the stateless era, only clients
-        that listen for changes receive it. This method can be called from any thread.
-
-        Args:
-            method: The method of the notification.
-            params: The parameters of the notification.
-
-        Raises:
-            ConfigError: None of this server's extensions sends this notification.
-        """
-        row = None if method in METHODS else self.extensions.find_method(method, None)
-        if row is None or row.result is not None or row.sender == "client":
-            raise ConfigError(
-                f"{method!r} is not a notification that this server's extensions send"
-            )
-        self._notify(method, params)
-
-    # running
-
-    def run(self, transport: Transport = "stdio", **options: Unpack[RunOptions]) -> None:
-        """Serve until the client disconnects (stdio), or until the process is stopped.
-
-        Args:
-            transport: "stdio", "http" (streamable HTTP), "sse" (HTTP+SSE from 2024-11-05) or
-                "websocket". The only option for stdio is `quiet`.
-            host: The address to bind to (default: "127.0.0.1", only this machine).
-            port: The port to bind to (default: 8000; 0 picks a free port).
-            path: The path of the endpoint (default: "/mcp", "/sse" or "/ws").
-            workers: The number of worker processes (default: 1).
-            certfile: The file with the TLS certificate (default: no TLS).
-            keyfile: The file with the certificate's private key.
-            ready: A function that is called with the URL when clients can connect (default: the URL
-                is printed to stderr).
-            quiet: Whether to suppress the URL and, for stdio at a terminal, the instructions
-                (default: False).
-            endpoint: For "sse" and "websocket", the path of the streamable HTTP endpoint (default:
-                "/mcp").
-            **options: The options of `asgi`.
-
-        Raises:
-            ConfigError: An option is unknown or not valid, or the port is in use.
-        """
-        _check_transport(transport, options)
-        _refuse_running_loop()
-        if "DOVETAIL_ISOLATED" in os.environ:
-            return  # this is the child process of an isolated tool, which needs only the tool
-        from ..python_target.run_hook import choose_transport
-
-        transport = choose_transport(self, transport)
-        if transport == "stdio":
-            from ..serve.channel import run_stdio
-
-            run_stdio(self, self.lifespan, options.get("quiet", False))
-        else:
-            from ..serve.http import run_http
-
-            self._prepare_for_network(options)
-            run_http(self, self.lifespan, transport, options)
-
-    async def run_async(
-        self, transport: Transport = "stdio", **options: Unpack[RunOptions]
-    ) -> None:
-        """Serve in the running event loop until the client disconnects or this call is cancelled.
-        Signals are not handled.
-
-        Args:
-            transport: "stdio", "http", "sse" or "websocket".
-            **options: The options of `run`, except `workers`.
-
-        Raises:
-            ConfigError: An option is unknown or not valid, or the port is in use.
-        """
-        from ..python_target.run_hook import choose_transport
-
-        _check_transport(transport, options)
-        transport = choose_transport(self, transport)
-        if transport == "stdio":
-            from ..serve.channel import serve_stdio
-
-            await serve_stdio(self, self.lifespan)
-        else:
-            from ..serve.http import serve_http
-
-            self._prepare_for_network(options)
-            await serve_http(self, self.lifespan, transport, options)
-
-    def asgi(self, path: str = "", **options: Unpack[AsgiOptions]) -> "App":
-        """Return an ASGI application that serves every revision over HTTP, to be run by any ASGI
-        server or mounted in another application.
-
-        Args:
-            path: The path of the endpoint, below the mount point (default: the mount point).
-            sse: Whether, or at which path, to serve HTTP+SSE from 2024-11-05 (True: "/sse", with
-                "/message").
-            websocket: Whether, or at which path, to serve WebSocket (True: "/ws").
-            health: The path of the health check (default: "/health"; None disables it).
-            metrics: The path of the Prometheus metrics (default: None, metrics are not served).
-            metrics_auth: The scope that a caller needs to read the metrics if the server has
-                `auth=`; False lets anyone read them.
-            hosts: Host names that requests may be sent to, besides the bound address and localhost;
-                "*" allows any host.
-            origins: Origins of web pages that may call the server (CORS); "*" allows any origin.
-            public_url: The URL at which clients reach the server. Its host and origin are allowed.
-            trusted_proxies: Addresses and networks of proxies whose `Forwarded` or
-                `X-Forwarded-For` header contains the client's address (default: none). This address
-                is used for rate limits, audit records and logins.
-            sessions: Whether clients in the handshake era receive a session (default: True).
-                Without a session, they have neither GET streams nor resumption.
-            json_only: Whether to answer every POST with a single JSON body. Notifications during a
-                call are then dropped.
-            long_polling: How long a GET request that accepts only JSON waits for messages, in
-                seconds (default: None, long polling is disabled).
-            keys: Secrets that seal session ids and tickets, newest first (default: the environment
-                variable DOVETAIL_KEYS, or otherwise random keys for this process and its workers).
-            events: A function that creates the store for event streams (default: a bounded store in
-                memory).
-            bus: A function that connects the processes of one server (`run(workers=…)` provides
-                one).
-            routes: An ASGI application that handles requests for all other paths. This application
-                receives no lifespan events.
-
-        Raises:
-            ConfigError: An option is unknown or not valid.
-        """
-        from ..serve.app import App
-        from ..serve.options import ServeOptions
-
-        self._prepare_for_network(options)
-        return App(self, self.lifespan, ServeOptions.create(path=path, **options))
-
-    async def handle(self, request: HttpRequest, **options: Unpack[HandleOptions]) -> HttpResponse:
-        """Answer one HTTP request and leave nothing running, as serverless functions require. The
-        response is a single JSON body.
-
-        Args:
-            request: The request.
-            **options: The options of `asgi`.
-
-        Raises:
-            ConfigError: An option is unknown or not valid.
-        """
-        from ..serve.app import handle
-
-        self._prepare_for_network(options, single_process=False)
-        return await handle(self, self.lifespan, request, options)
-
-    async def serve(self, channel: Channel) -> None:
-        """Serve one client over a custom channel until the client disconnects.
-
-        Args:
-            channel: The channel, which transfers messages as bytes; see `dovetail.ports.Channel`.
-        """
-        from ..serve import serve_channel
-
-        await serve_channel(self, channel, self.lifespan, grace=self.limits.shutdown)
-
     def lifespan(self) -> AbstractAsyncContextManager[Any]:
         """Return the context manager that is entered before the first request and exited after the
         last request; its value is `ctx.state`."""
-        from contextlib import nullcontext
-        from inspect import signature
-
-        own: AbstractAsyncContextManager[Any] = nullcontext()
-        if self._lifespan is not None:
-            takes_server = bool(signature(self._lifespan).parameters)
-            own = self._lifespan(self) if takes_server else self._lifespan()
+        own = super().lifespan()
         return own if self.tasks is None else self.tasks.manager.lifespan(own)
 
     def _prepare_for_network(
         self, options: Mapping[str, Any], *, single_process: bool = True
     ) -> None:
-        """Check the settings for callers from a network. `single_process` means that all requests
-        reach this process."""
-        self._keys = options.get("keys", self._keys)
-        single_process = single_process and (options.get("workers") or 1) == 1
-        if not single_process and self.tasks is not None and not self.tasks.manager.store.shared:
+        one_process = single_process and (options.get("workers") or 1) == 1
+        if not one_process and self.tasks is not None and not self.tasks.manager.store.shared:
             raise ConfigError(
                 "The processes of a server must share their tasks. Store tasks in a file: "
                 'Server(tasks="tasks.db")'
             )
-        if self.guard is None and self.scopes:
-            raise ConfigError(UNGUARDED)
-        self._networked = True
-
-
-def _check_guard(auth: Any) -> Guard | None:
-    if auth is None or (
-        not isinstance(auth, type) and all(hasattr(auth, name) for name in GUARD_METHODS)
-    ):
-        return cast("Guard | None", auth)
-    what = f"the class {auth.__name__}" if isinstance(auth, type) else f"a {type(auth).__name__}"
-    raise ConfigError(
-        f'auth= must be a guard, not {what}; use Bearer(jwt("https://issuer.example")), '
-        f"Provider(users={{…}}) or ApiKeys({{…}})"
-    )
+        super()._prepare_for_network(options, single_process=single_process)
 
 
 def _meta_of(component: Any) -> Meta | None:
     return None if component is None else component.definition.meta
-
-
-def _find_revisions(names: Sequence[str]) -> tuple[Revision, ...]:
-    unknown = [name for name in names if name not in BY_NAME]
-    if unknown or not names:
-        raise ConfigError(f"Unknown revisions {unknown}; choose from {', '.join(BY_NAME)}")
-    return tuple(revision for revision in BY_NAME.values() if revision.name in names)
-
-
-def _check_transport(transport: str, options: Mapping[str, Any]) -> None:
-    known = get_args(Transport)
-    if transport not in known:
-        raise ConfigError(f"Unknown transport {transport!r}; use one of {', '.join(known)}")
-    unknown = [name for name in options if name != "quiet"]
-    if transport == "stdio" and unknown:
-        raise ConfigError(
-            f"The stdio transport supports only the option quiet; remove {', '.join(unknown)}"
-        )
-
-
-def _refuse_running_loop() -> None:
-    """Raise ConfigError if `run` is called in a thread that already has a running event loop."""
-    if "asyncio" not in sys.modules:
-        return
-    import asyncio
-
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return
-    raise ConfigError(
-        "server.run() starts an event loop, but this thread already has a running event loop. Use "
-        "`await server.run_async()` with the same arguments"
-    )
 
 
 def _decorate(add: Callable[..., Any], function_or_name: Any, options: Mapping[str, Any]) -> Any:

@@ -3,7 +3,9 @@
 Public is what the public modules export. Descriptions are docstrings in Google style: `Args:` has
 an entry for each parameter. A constructor's parameters are described at the class. A field is
 described by a string below it, or under `Attributes:` or `Args:` of the class. If a function takes
-`**options: Unpack[SomeOptions]`, it describes either `**options` or each option.
+`**options: Unpack[SomeOptions]`, it describes either `**options` or each option. What a class
+inherits from a class of the package is described there; what belongs to `ports.Service`, in that
+protocol.
 
 `python -m tests.architecture.test_documented` lists what has no description.
 """
@@ -59,15 +61,27 @@ def in_module(value: Any, module: str) -> bool:
 
 def undescribed(value: Any) -> Iterator[str]:
     """What has no description in a class or function: its path, or `path(parameter)`."""
-    path = f"{value.__module__}.{value.__qualname__}".removeprefix("dovetail.")
-    try:
-        found = package()[path]
-    except KeyError:
-        return  # made at run time
-    if isinstance(found, griffe.Class):
-        yield from of_class(found, fields_of(value))
-    elif isinstance(found, griffe.Function):
-        yield from of_function(found, described(found))
+    for owner in inspect.getmro(value) if inspect.isclass(value) else [value]:
+        path = f"{owner.__module__}.{owner.__qualname__}".removeprefix("dovetail.")
+        try:
+            found = package()[path]
+        except KeyError:
+            continue  # made at run time, or not ours
+        if isinstance(found, griffe.Class):
+            missing = of_class(found, fields_of(owner))
+            yield from missing if owner is value else inherited(missing)
+        elif isinstance(found, griffe.Function):
+            yield from of_function(found, described(found))
+
+
+def inherited(paths: Iterator[str]) -> Iterator[str]:
+    """Those of the paths that are public members: constructors are described where they are
+    called."""
+    described_in_port = package()["ports.Service"].members
+    for path in paths:
+        name = path.partition("(")[0].rpartition(".")[2]
+        if name not in described_in_port and "._" not in path:
+            yield path
 
 
 def of_class(cls: griffe.Class, fields: set[str]) -> Iterator[str]:
