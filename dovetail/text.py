@@ -12,7 +12,8 @@ characters make one name look like another.
     closest_name    for a message: the known name that is most similar to a misspelled one
 
 Escapes are meant for human readers: a backslash in the original text is not doubled. The joiners
-U+200C and U+200D are kept, because Persian, Hindi and emoji need them.
+U+200C and U+200D are kept between the characters that need them (Persian, Hindi, emoji). They are
+escaped next to an ASCII letter, a digit or another joiner, where they only hide something.
 """
 
 import re
@@ -22,12 +23,14 @@ MAX_MESSAGE_CHARS = 300
 """The number of characters from a peer's text that a message repeats."""
 MAX_QUOTED_CHARS = 200
 
-# Controls (C0 except tab and newline, DEL, C1), direction marks and overrides, invisible format
-# characters, line separators, lone surrogates, private use and tags.
+# Controls (C0 except tab and newline, DEL, C1), direction marks and overrides, invisible letters
+# and format characters, line separators, lone surrogates, private use, tags, variation selectors
+# other than those of emoji, and joiners that join nothing.
 _UNSAFE = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
-    "\ud800-\udfff\ue000-\uf8ff\ufeff\ufff9-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
-    "\U000e0000-\U000e007f\U000f0000-\U0010ffff]"
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e"
+    "\u200f\u2028-\u202e\u2060-\u206f\u3164\ud800-\udfff\ue000-\uf8ff\ufe00-\ufe0d\ufeff\uffa0"
+    "\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff\U000f0000-\U0010ffff]"
+    "|(?<=[0-9A-Za-z_\u200c\u200d])[\u200c\u200d]|[\u200c\u200d](?=[0-9A-Za-z_\u200c\u200d])"
 )
 _JOINERS = re.compile("[\u200c\u200d]")
 

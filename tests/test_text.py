@@ -20,6 +20,13 @@ HOSTILE = [
     ("\ue000", r"\ue000"),
     ("\U000e0041", r"\U000e0041"),
     ("\U0010fffd", r"\U0010fffd"),
+    ("\u3164", r"\u3164"),
+    ("\u034f", r"\u034f"),
+    ("👍\U000e0171", r"👍\U000e0171"),
+    ("a\ufe00", r"a\ufe00"),
+    ("pay\u200d", r"pay\u200d"),
+    ("\u200cpay", r"\u200cpay"),
+    ("日\u200c\u200d本", r"日\u200c\u200d本"),
 ]
 
 
@@ -37,6 +44,7 @@ def test_what_could_do_something_is_escaped(text: str, shown: str) -> None:
         "日本語",
         "\u0646\u0645\u06cc\u200c\u062f",
         "👩‍👩‍👧",
+        "❤️",
         "a b",
         "C:\\x1b",
     ],

@@ -1,16 +1,15 @@
-r"""The logic of the dialogs that show a server's questions to the user. This module does no I/O.
+"""The logic of the dialogs that show a server's questions to the user. This module does no I/O.
 
 `elicit_dialog` is a generator: it yields the text to show, receives the line that was typed (None
 at the end of input), and returns the answer. For a `KeyPrompt`, one key is enough. A form is filled
 in field by field. Each question is repeated until its answer is valid, and the whole form is shown
 again before it is sent. If a form is a single yes-or-no question, one key answers it.
 
-Text from a server may be hostile. Characters that could affect a terminal are shown as escapes
-(`\x1b`). Names and titles stay on one line. Each line of a longer text is printed after a vertical
-bar, so that it cannot be mistaken for Dovetail's own text. A page is shown with its complete URL,
-its host on a separate line, and warnings if it is suspicious. The user confirms when they are done
-with the page (`return_dialog`). A URL that a browser could interpret differently is never offered.
-A valid schema may not make sense as a form. Even then, the user can type an answer.
+Text from a server may be hostile, so it is shown as `prompts.py` describes. A page is shown with
+its complete URL, its host on a separate line, and warnings if it is suspicious. The user confirms
+when they are done with the page (`return_dialog`). A URL that a browser could interpret differently
+is never offered. A valid schema may not make sense as a form. Even then, the user can type an
+answer.
 """
 
 import math
@@ -23,10 +22,19 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from ..errors import SchemaError
-from ..net import is_ip_address, is_loopback, why_not_openable
+from ..net import why_not_openable
 from ..protocol.client_features import ElicitResult
 from ..schema.validation import compile
 from ..text import escape_unsafe
+from .prompts import (
+    YES_OR_NO,
+    UserDeclined,
+    confirm,
+    describe_url,
+    prompt,
+    quote_lines,
+    require_yes,
+)
 
 if TYPE_CHECKING:
     from ..client.callbacks import ElicitRequest
@@ -34,19 +42,9 @@ if TYPE_CHECKING:
 Dialog = Generator[str, str | None, ElicitResult]
 
 
-class KeyPrompt(str):
-    """Text that asks for a single key: y, n, Enter or !."""
-
-
-QUOTE_PREFIX = "  | "
-"""Printed before every line of the server's text."""
 CHOOSE_NONE = "-"
 """The input that selects none of the choices."""
 _NO_VALUE = object()
-
-
-class _Declined(Exception):
-    pass
 
 
 def elicit_dialog(request: "ElicitRequest") -> Dialog:
@@ -54,15 +52,15 @@ def elicit_dialog(request: "ElicitRequest") -> Dialog:
     dialog = _visit_dialog if request.mode == "url" else _form_dialog
     try:
         return (yield from dialog(request))
-    except _Declined:
+    except UserDeclined:
         return ElicitResult(action="decline")
 
 
 def return_dialog() -> Dialog:
     """Wait until the user is done with a page that was opened. `!` cancels the wait."""
     try:
-        yield from _prompt("Press Enter when you are done with the page, or type ! to cancel. ")
-    except _Declined:
+        yield from prompt("Press Enter when you are done with the page, or type ! to cancel. ")
+    except UserDeclined:
         return ElicitResult(action="cancel")
     return ElicitResult(action="accept")
 
@@ -82,36 +80,6 @@ def answer_unattended(request: "ElicitRequest", defaults: bool, yes: bool = Fals
     if request.mode == "url" or not defaults or not required <= content.keys():
         return ElicitResult(action="decline")
     return ElicitResult(action="accept", content=content)
-
-
-def _quoted(text: str) -> str:
-    return "".join(
-        f"{QUOTE_PREFIX}{line}\n" for line in escape_unsafe(text, keep_newlines=True).split("\n")
-    )
-
-
-def _prompt(text: str) -> Generator[str, str | None, str]:
-    """Show text and return the line that the user types."""
-    line = yield text
-    if line is None or line.strip() == "!":
-        raise _Declined
-    return line.rstrip("\r\n")
-
-
-def _confirm(text: str, otherwise: bool | None) -> Generator[str, str | None, bool]:
-    """Ask a yes-or-no question; an empty line means `otherwise`, or repeats the question if
-    `otherwise` is None."""
-    while True:
-        word = (yield from _prompt(KeyPrompt(text))).strip().lower()
-        answer = YES_OR_NO.get(word, None if word else otherwise)
-        if answer is not None:
-            return answer
-        text = "  Please answer y or n: "
-
-
-def _require_yes(text: str) -> Generator[str, str | None, None]:
-    if not (yield from _confirm(text, otherwise=False)):
-        raise _Declined
 
 
 # forms
@@ -222,11 +190,11 @@ def _type(schema: Mapping[str, Any]) -> str:
 
 
 def _form_dialog(request: "ElicitRequest") -> Dialog:
-    lead = f"\n{escape_unsafe(request.asked_by)} asks:\n{_quoted(request.message)}"
+    lead = f"\n{escape_unsafe(request.asked_by)} asks:\n{quote_lines(request.message)}"
     fields = form_fields(request.schema)
     values: dict[str, Any] = {}
     if not fields:
-        yield from _require_yes(f"{lead}Do you agree? [y/N] ")
+        yield from require_yes(f"{lead}Do you agree? [y/N] ")
         return ElicitResult(action="accept", content={})
     if is_yes_or_no(fields):
         return (yield from _yes_or_no_dialog(fields[0], lead))
@@ -246,7 +214,7 @@ def _form_dialog(request: "ElicitRequest") -> Dialog:
             if field.name in values
         )
         question = "Send it? [Y/n; n to change it, ! to decline] "
-        if (yield from _confirm(f"\nYour answer:\n{review or '  nothing'}\n{question}", True)):
+        if (yield from confirm(f"\nYour answer:\n{review or '  nothing'}\n{question}", True)):
             return ElicitResult(action="accept", content=values)
 
 
@@ -260,8 +228,8 @@ def _yes_or_no_dialog(field: FormField, lead: str) -> Dialog:
     default = field.schema.get("default")
     default = default if isinstance(default, bool) else None
     keys = {None: "y/n", True: "Y/n", False: "y/N"}[default]
-    lead += _quoted(str(description)) if description else ""
-    answer = yield from _confirm(f"{lead}{field.label} [{keys}; ! to decline] ", default)
+    lead += quote_lines(str(description)) if description else ""
+    answer = yield from confirm(f"{lead}{field.label} [{keys}; ! to decline] ", default)
     return ElicitResult(action="accept", content={field.name: answer})
 
 
@@ -270,7 +238,7 @@ def _fill_field(field: FormField, current: Any, lead: str) -> Generator[str, str
     default = "" if current is _NO_VALUE else f"[{field.display(current)}] "
     text = f"{lead}{_describe(field)}{default}> "
     while True:
-        line = yield from _prompt(text)
+        line = yield from prompt(text)
         try:
             value = field.parse(line) if line.strip() else current
             if value is _NO_VALUE and not field.required:
@@ -294,7 +262,7 @@ def _describe(field: FormField) -> str:
     else:
         kind = _describe_type(schema)
     required = ", required" if field.required else ""
-    description = _quoted(str(schema["description"])) if schema.get("description") else ""
+    description = quote_lines(str(schema["description"])) if schema.get("description") else ""
     choices = "".join(
         f"  {number}. {escape_unsafe(title)}\n"
         for number, (_, title) in enumerate(field.choices, 1)
@@ -361,7 +329,6 @@ def _is_valid(read: Callable[[str], Any]) -> Callable[[str], bool]:
     return fits
 
 
-YES_OR_NO = {"y": True, "yes": True, "true": True, "n": False, "no": False, "false": False}
 TYPE_LABELS = {
     "string": "text",
     "integer": "a whole number",
@@ -393,59 +360,14 @@ FORMATS: dict[str, tuple[str, Callable[[str], bool]]] = {
 
 def _visit_dialog(request: "ElicitRequest") -> Dialog:
     url = request.url or ""
-    lead = (
-        f"\n{escape_unsafe(request.asked_by)} asks you to visit a page:\n{_quoted(request.message)}"
-    )
+    asked_by, message = escape_unsafe(request.asked_by), quote_lines(request.message)
+    lead = f"\n{asked_by} asks you to visit a page:\n{message}"
     flaw = why_not_openable(url)
     if flaw is not None:
-        yield from _prompt(
-            f"{lead}This page cannot be opened, because {flaw}:\n{_quoted(url)}Press "
+        yield from prompt(
+            f"{lead}This page cannot be opened, because {flaw}:\n{quote_lines(url)}Press "
             "Enter to continue. "
         )
-        raise _Declined
-    host = urlsplit(url).hostname or ""
-    warned = "".join(f"Warning: {warning}\n" for warning in url_warnings(url))
-    yield from _require_yes(
-        f"{lead}URL:  {escape_unsafe(url)}\nHost: {escape_unsafe(host)}\n{warned}"
-        "Open it in your browser? [y/N] "
-    )
+        raise UserDeclined
+    yield from require_yes(f"{lead}{describe_url(url)}Open it in your browser? [y/N] ")
     return ElicitResult(action="accept")
-
-
-def url_warnings(url: str) -> list[str]:
-    """Return warnings for the user about a URL that will be opened."""
-    parts = urlsplit(url)
-    host = parts.hostname or ""
-    warnings = []
-    if any(label.startswith("xn--") for label in host.split(".")):
-        warnings.append(
-            "the host is written in Punycode and may imitate another host; it is displayed as "
-            f"{_from_punycode(host)}"
-        )
-    if not host.isascii():
-        warnings.append(
-            "the host contains letters that may look like other letters; its real name is "
-            f"{_to_punycode(host)}"
-        )
-    if "@" in parts.netloc:
-        warnings.append("the text before the @ is not the host")
-    if not is_loopback(host):
-        if is_ip_address(host) or not re.search(r"[^\W\d_]", host) or host.startswith("0x"):
-            warnings.append("the host is an IP address, not a name")
-        if parts.scheme == "http":
-            warnings.append("data sent to this page is not encrypted (http, not https)")
-    return warnings
-
-
-def _from_punycode(host: str) -> str:
-    try:
-        return escape_unsafe(host.encode().decode("idna"))
-    except UnicodeError:
-        return "an invalid name"
-
-
-def _to_punycode(host: str) -> str:
-    try:
-        return host.encode("idna").decode()
-    except UnicodeError:
-        return "an invalid name"

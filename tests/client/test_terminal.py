@@ -18,8 +18,10 @@ from dovetail.client.callbacks import ElicitRequest
 from dovetail.net import why_not_openable
 from dovetail.protocol.base import Implementation
 from dovetail.protocol.client_features import ElicitResult
-from dovetail.terminal.elicit import _readers, terminal_elicit
-from dovetail.terminal.form_dialog import answer_unattended, elicit_dialog, url_warnings
+from dovetail.terminal.elicit import terminal_elicit
+from dovetail.terminal.form_dialog import answer_unattended, elicit_dialog
+from dovetail.terminal.prompts import url_warnings
+from dovetail.terminal.run_dialog import _readers
 from dovetail.text import escape_unsafe
 
 DECLINED = ElicitResult(action="decline")
