@@ -12,7 +12,7 @@ server over HTTP, and a client presents `Credentials` to it.
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from msgspec import Struct, field
+from msgspec import Raw, Struct, field
 
 from .errors import DovetailError, ProtocolError
 from .jsonrpc.framing import TooLong
@@ -244,6 +244,9 @@ class Call(Struct, eq=False):
     parent: Any = None
     """On a client: the `parent` of the client's request to which this call belongs, or None if it
     has none or the transport cannot tell."""
+    raw_params: Raw = Raw()
+    """The params as they were received, including unknown fields; empty if there were none.
+    Middleware that changes `params` does not change them."""
 
     @property
     def revision(self) -> Revision:

@@ -200,6 +200,7 @@ class BlockingClient:
         instructions: str | None
 
         request = _Blocking(Client.request)
+        relay = _Blocking(Client.relay)
         notify = _Blocking(Client.notify)
         ping = _Blocking(Client.ping)
         log_out = _Blocking(Client.log_out)

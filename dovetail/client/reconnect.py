@@ -20,6 +20,8 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, TypeVar, cast
 
+import msgspec
+from msgspec import Raw
 from msgspec.structs import replace
 
 from .. import aio
@@ -38,12 +40,15 @@ from ..errors import (
     TimedOut,
     Unauthorized,
 )
+from ..jsonrpc.messages import encode
 from ..limits import Limits
 from ..ports import WEBSOCKET, Channel
 from ..protocol.base import Implementation
 from ..protocol.methods import METHODS
+from ..protocol.raw import RawObject
+from ..protocol.tools import ListToolsResult, Tool
 from ..protocol.utilities import Level, SetLevelParams
-from ..revisions import Revision
+from ..revisions import Revision, decode
 from .callbacks import Callbacks
 from .targets import Target
 
@@ -60,6 +65,8 @@ MAX_LOGINS_PER_CALL = 3
 """The maximum number of logins per call. More than one is needed if the call requires additional
 scopes."""
 T = TypeVar("T")
+LearnTool = Callable[[Tool], bool]
+"""A function that tells a channel about a tool, and returns whether the channel can call it."""
 
 
 class Connector:
@@ -184,11 +191,15 @@ class Connector:
             task.exception()  # mark it as retrieved, in case nothing awaits it
 
     def register_tools(self, listed: Any) -> Any:
-        """Pass the listed tools to the channel; return the list without the tools that it cannot
-        call."""
+        """Pass the listed tools, typed or raw, to the channel; return the list without the tools
+        that it cannot call."""
         channel = self.session and self.session.connection.channel
-        learn = getattr(channel, "learn_tools", None)
-        return listed if learn is None else replace(listed, tools=learn(listed.tools))
+        learn: LearnTool | None = getattr(channel, "learn_tool", None)
+        if learn is None:
+            return listed
+        if type(listed) is Raw:
+            return _register_raw_tools(listed, learn)
+        return replace(listed, tools=[tool for tool in listed.tools if learn(tool)])
 
     def reset_losses(self) -> None:
         """Reset the count of losses, because a request was answered."""
@@ -440,6 +451,22 @@ def backoff(failures: int) -> float:
     """Return how long to wait after this many consecutive failures, in seconds; 0 if there were
     none."""
     return aio.backoff(failures - 1, 0.1, 2.0) if failures > 0 else 0.0
+
+
+def _register_raw_tools(listed: Raw, learn: LearnTool) -> Raw:
+    def can_call(item: Raw) -> bool:
+        try:
+            return learn(decode(item, Tool))
+        except msgspec.MsgspecError:
+            return True  # it is not for us to judge
+
+    result = RawObject.parse(ListToolsResult, listed)
+    try:
+        items: list[Raw] = msgspec.json.decode(result.fields["tools"], type=list[Raw])
+    except (KeyError, msgspec.MsgspecError):
+        return listed
+    kept = [item for item in items if can_call(item)]
+    return listed if len(kept) == len(items) else Raw(encode({**result.fields, "tools": kept}))
 
 
 def _retry_after(problem: DovetailError) -> float | None:

@@ -15,6 +15,8 @@ from time import monotonic
 from typing import Any
 from urllib.parse import urlsplit
 
+import msgspec
+from msgspec import Raw
 from msgspec.structs import replace
 
 from ..connection.client_session import ClientSession
@@ -22,6 +24,7 @@ from ..connection.connection import OnProgress
 from ..connection.middleware import Middleware, compose
 from ..errors import (
     ConnectionClosed,
+    HeaderMismatch,
     InvalidParams,
     InvalidRequest,
     MethodNotFound,
@@ -30,11 +33,12 @@ from ..errors import (
 from ..jsonrpc.messages import encode
 from ..net import DEFAULT_PORTS
 from ..ports import Call, Caller, Network
-from ..protocol.base import Implementation, ListParams, Params
-from ..protocol.lifecycle import InputRequiredResult, ServerCapabilities
-from ..protocol.methods import METHODS
+from ..protocol.base import Implementation, ListParams, Params, Result
+from ..protocol.lifecycle import ClientCapabilities, InputRequiredResult, ServerCapabilities
+from ..protocol.methods import METHODS, Method
+from ..protocol.raw import RawObject, split_object
 from ..protocol.tools import CallToolParams, Tool
-from ..revisions import decode
+from ..revisions import STATELESS, decode
 from ..schema import Shape
 from .caching import ResponseCache
 from .call_hook import OnCall, approve_call
@@ -43,6 +47,7 @@ from .tasks import CALL_AS_TASK
 
 ANY = Shape(Any)
 TOOL_CALL = "tools/call"
+NEWEST = STATELESS[-1]
 
 
 class Requester:
@@ -145,11 +150,7 @@ class Requester:
         Raises:
             MethodNotFound: Neither the protocol nor an extension of this client has this method.
         """
-        row = self.extensions.extension_method(method, stateless=True) or METHODS.get(method)
-        if row is None:
-            raise MethodNotFound(
-                f"Neither the protocol nor an extension of this client has a method {method!r}"
-            )
+        row = self._find_method(method)
         if isinstance(params, Mapping):
             params = decode(ANY.encode(params), row.params)
         if row.name == TOOL_CALL:
@@ -173,6 +174,74 @@ class Requester:
         """Return a tool as it was listed last; None if it is not known."""
         return None
 
+    async def relay(
+        self,
+        method: str,
+        params: Raw | Mapping[str, Any] | None = None,
+        *,
+        timeout: float | None = None,
+        on_progress: OnProgress | None = None,
+        safe: bool = False,
+        capabilities: ClientCapabilities | None = None,
+        parent: Any = None,
+    ) -> Raw:
+        """Send a request on behalf of another client, and return its result as raw JSON.
+
+        Unknown fields and numbers of any size pass unchanged in both directions. The params are
+        lowered to the server's revision, and the result has the form of the newest revision. The
+        server's questions are not answered: an `input_required` result is returned like any other.
+        Nothing is cached, and `on_call` is not called.
+
+        In `_meta`, the keys that describe a connection (version, client, capabilities, log level,
+        progress token) are replaced with those of this client. All other keys pass.
+
+        Args:
+            method: The name of the method, such as `"tools/call"`.
+            params: The params in wire form: raw JSON, or a mapping of field names to raw JSON or
+                other values.
+            timeout: Seconds to wait for the answer (default: the client's `timeout`).
+            on_progress: Called with each progress update for this request.
+            safe: Whether the request may be sent again if the connection breaks after it was sent.
+            capabilities: The capabilities to declare for this request instead of the client's own.
+                In the handshake era, capabilities apply to the whole session, so this argument has
+                no effect.
+            parent: Any object. Callbacks see it as `.parent`, as in `request`.
+
+        Raises:
+            MethodNotFound: Neither the protocol nor an extension of this client has this method.
+            InvalidParams: The params are not an object.
+        """
+        row = self._find_method(method)
+        raw_params = RawObject(row.params, _split_params(method, params))
+        options = {"capabilities": capabilities, "parent": parent}
+        limit = self._connector.timeout if timeout is None else timeout
+        attempt = partial(
+            self._request_with_retries,
+            method,
+            raw_params,
+            limit,
+            on_progress or self._on_progress,
+            safe,
+            fresh=True,
+            **options,
+        )
+        try:
+            _, result = await self._connector.with_login(attempt)
+        except HeaderMismatch:
+            if row.params is not CallToolParams:
+                raise
+            await self._list_all("tools/list", "tools", fresh=True)  # learn the header parameters
+            _, result = await self._connector.with_login(attempt)
+        return result  # type: ignore[no-any-return]
+
+    def _find_method(self, name: str) -> Method:
+        row = self.extensions.extension_method(name, stateless=True) or METHODS.get(name)
+        if row is None:
+            raise MethodNotFound(
+                f"Neither the protocol nor an extension of this client has a method {name!r}"
+            )
+        return row
+
     async def _finish_extension_result(self, params: Any, result: Any) -> Any:
         """Resolve a result of a type that an extension defines to the final result."""
         kind = self.extensions.kind_of(result)
@@ -195,7 +264,14 @@ class Requester:
         rounds = 0
         while True:
             attempt = partial(
-                self._request_with_retries, method, params, limit, on_progress, safe, fresh, parent
+                self._request_with_retries,
+                method,
+                params,
+                limit,
+                on_progress,
+                safe,
+                fresh,
+                parent=parent,
             )
             session, result = await self._connector.with_login(attempt)
             if manual or not isinstance(result, InputRequiredResult):
@@ -222,7 +298,7 @@ class Requester:
         on_progress: OnProgress | None,
         safe: bool,
         fresh: bool,
-        parent: Any = None,
+        **options: Any,
     ) -> tuple[ClientSession, Any]:
         """Send one request. If the connection breaks or the server asks the client to wait, send it
         again if that is safe and time remains."""
@@ -238,7 +314,7 @@ class Requester:
                 await self._connector.callbacks.check_roots(session, if_due=True)
             try:
                 result = await self._send_once(
-                    session, method, params, left, on_progress, fresh, parent
+                    session, method, params, left, on_progress, fresh, options
                 )
             except ConnectionClosed as problem:
                 # A session that is ending refuses many requests, but that is one failure.
@@ -275,7 +351,7 @@ class Requester:
         timeout: float,
         on_progress: OnProgress | None,
         fresh: bool,
-        parent: Any,
+        options: dict[str, Any],
     ) -> Any:
         revision = session.agreed_revision
         row = self.extensions.extension_method(method, revision.stateless) or METHODS.get(method)
@@ -285,18 +361,27 @@ class Requester:
             )
         if row.params is CallToolParams and params.task is not None:
             row, on_progress = CALL_AS_TASK, None  # progress continues after the call
-        ask = partial(self._cache.request, session, fresh) if row.cacheable else session.request
+        is_raw = type(params) is RawObject
+        ask = session.request
+        if row.cacheable and not is_raw:
+            ask = partial(self._cache.request, session, fresh)
         wrapped = self.extensions.layers.get(method, ())
         if self._send is None and not wrapped:
-            return await ask(row, params, timeout=timeout, on_progress=on_progress, parent=parent)
+            return await ask(row, params, timeout=timeout, on_progress=on_progress, **options)
         server = Caller(revision, session.server_info, session.peer_capabilities)
         call = Call(0, row, Params() if params is None else params, server, self)
-        # The id is known once the request is sent; a cached answer never has one.
-        options: dict[str, Any] = {} if row.cacheable else {"started": partial(setattr, call, "id")}
-        call.protocol_handler = lambda sent: ask(
-            row, sent.params, timeout=timeout, on_progress=on_progress, parent=parent, **options
-        )
-        return await compose(wrapped, self._send or self._send_to_server)(call)
+        if ask == session.request:  # the id is known once the request is sent
+            options = options | {"started": partial(setattr, call, "id")}
+
+        async def send(sent: Call) -> Any:
+            result = await ask(
+                row, sent.params, timeout=timeout, on_progress=on_progress, **options
+            )
+            return RawObject.parse(row.result or Result, result) if is_raw else result
+
+        call.protocol_handler = send
+        result = await compose(wrapped, self._send or self._send_to_server)(call)
+        return Raw(encode(NEWEST.lower(result))) if is_raw else result
 
     async def _send_to_server(self, call: Call) -> Any:
         assert call.protocol_handler is not None
@@ -376,3 +461,14 @@ class Requester:
         raise InvalidRequest(
             f"{method}: the server's list has more than {limits.pages} pages (Limits.pages)"
         )
+
+
+def _split_params(method: str, params: Raw | Mapping[str, Any] | None) -> dict[str, Any]:
+    if params is None:
+        return {}
+    if isinstance(params, Mapping):
+        return dict(params)
+    try:
+        return split_object(params) if bytes(params) else {}
+    except msgspec.MsgspecError as problem:
+        raise InvalidParams.from_decoding(method, problem) from None

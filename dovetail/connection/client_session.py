@@ -19,6 +19,7 @@ from time import monotonic
 from typing import Any
 
 import msgspec
+from msgspec import Raw
 from msgspec.structs import replace
 
 from ..errors import (
@@ -35,9 +36,17 @@ from ..errors import (
     TimedOut,
     UnsupportedVersion,
 )
-from ..jsonrpc.messages import Id, Notification, Request
+from ..jsonrpc.messages import Id, Notification, Request, encode
 from ..ports import HTTP, Call, Caller, CallHandler
-from ..protocol.base import LOG_LEVEL, Implementation, Params, Result
+from ..protocol.base import (
+    CLIENT_CAPABILITIES,
+    HOP_META,
+    LOG_LEVEL,
+    PROGRESS_TOKEN,
+    Implementation,
+    Params,
+    Result,
+)
 from ..protocol.lifecycle import (
     ClientCapabilities,
     DiscoverResult,
@@ -48,6 +57,7 @@ from ..protocol.lifecycle import (
     ServerCapabilities,
 )
 from ..protocol.methods import METHODS, Method
+from ..protocol.raw import RawObject, split_meta, with_meta
 from ..protocol.tasks import related_task_meta
 from ..revisions import (
     BY_NAME,
@@ -78,6 +88,8 @@ MODERN = {HeaderMismatch.code, MissingCapability.code, UnsupportedVersion.code, 
 """The errors that only a stateless server sends, or that say nothing about the era."""
 PROBE_GRACE_SECONDS = 0.8
 """How long to wait for the probe's result after the answer to `initialize`."""
+_OWN_META = HOP_META | {PROGRESS_TOKEN}
+"""The `_meta` keys of a relayed request that each connection sets for itself."""
 Discovery = tuple[Revision, DiscoverResult]
 """The revision agreed on through discovery, and the server's answer."""
 OnNotification = Callable[[str, Any, Any], None]
@@ -362,16 +374,24 @@ class ClientSession:
         timeout: float | None,
         on_progress: OnProgress | None = None,
         started: Callable[[Id], None] | None = None,
+        capabilities: ClientCapabilities | None = None,
         parent: Any = None,
     ) -> Any:
         """Send a request and return its typed result. An error from the server is raised as the
-        matching exception type. Messages that belong to this request carry its `parent`."""
+        matching exception type. Messages that belong to this request carry its `parent`.
+
+        If the params are a RawObject, return the raw result in the form of the newest revision. In
+        this case, `capabilities` replaces the declared capabilities (stateless era only).
+        """
         revision = self.revision
         assert revision is not None
         self._check(method, revision)
         if not self.offers(method):
             timeout = await self._require_offer(method, timeout)
-        if revision.stateless:
+        lift = self._lift
+        if type(params) is RawObject:
+            params, lift = self._with_own_meta(params, capabilities), self._lift_raw
+        elif revision.stateless:
             params = self._with_meta(params)
         try:
             raw = await self.connection.request(
@@ -387,12 +407,40 @@ class ClientSession:
             raise error_from_wire(
                 method.name, refusal.code, refusal.message, refusal.data
             ) from None
-        return self._lift(revision, method, raw)
+        return lift(revision, method, raw)
+
+    def _with_own_meta(
+        self, params: RawObject, capabilities: ClientCapabilities | None
+    ) -> RawObject:
+        """Return relayed params with the `_meta` that describes this client, and without the
+        `_meta` keys that describe another client."""
+        try:
+            received = split_meta(params.fields)
+        except msgspec.MsgspecError as problem:
+            raise InvalidParams(f"_meta: {problem}", parameter="_meta") from None
+        meta = {key: value for key, value in received.items() if key not in _OWN_META}
+        meta |= self._meta  # empty in the handshake era
+        if capabilities is not None and self.agreed_revision.stateless:
+            meta[CLIENT_CAPABILITIES] = self.agreed_revision.lower(capabilities)
+        fields = {key: value for key, value in params.fields.items() if key != "_meta"}
+        if meta:
+            fields["_meta"] = Raw(encode(meta))
+        return RawObject(params.type, fields)
 
     def _with_meta(self, params: Any) -> Any:
         """Return params with the `_meta` that describes this client."""
         params = Params() if params is None else params
         return replace(params, meta={**self._meta, **(params.meta or {})})
+
+    def _lift_raw(self, revision: Revision, method: Method, raw: Raw) -> Raw:
+        problem = "it is not an object"
+        try:
+            lifted = revision.lift_raw_result(method, raw)
+            if bytes(memoryview(lifted)[:1]) == b"{":
+                return lifted
+        except msgspec.MsgspecError as error:
+            problem = str(error)
+        raise InvalidRequest(f"The answer to {method.name} is malformed: {problem}")
 
     def _lift(self, revision: Revision, method: Method, raw: Any) -> Any:
         try:
@@ -497,7 +545,7 @@ class ClientSession:
             raise InvalidParams.from_decoding(method.name, problem) from None
         calls = self.connection.open_calls
         check_id(calls, request.id)
-        call = self._call(request.id, method, params)
+        call = self._call(request.id, method, params, request.params)
         call.protocol_handler = handler
         self._track_progress(call)
         calls[request.id] = call
@@ -531,7 +579,7 @@ class ClientSession:
             del calls[call.id]
         reply(call, data)
 
-    def _call(self, id: Id, method: Method, params: Any) -> Call:
+    def _call(self, id: Id, method: Method, params: Any, raw_params: Raw) -> Call:
         """Return a call from the server, with the capabilities that the server declared."""
         return Call(
             id,
@@ -540,6 +588,7 @@ class ClientSession:
             Caller(self.agreed_revision, self.server_info, self.peer_capabilities),
             self,
             parent=self.connection.current_parent,
+            raw_params=raw_params,
         )
 
     @property
@@ -558,7 +607,7 @@ class ClientSession:
         finally:
             self.connection.pause_deadlines(False)
         mark = related_task_meta(call.params)
-        return result if mark is None else replace(result, meta={**mark, **(result.meta or {})})
+        return result if mark is None else with_meta(result, mark)
 
     def on_notification(self, notification: Notification) -> None:
         """Pass progress on to its request, and all other notifications to the client."""
@@ -586,7 +635,9 @@ class ClientSession:
             handler = self.extensions.find_handler(method, self.server_capabilities)
             if handler is not None:
                 self._notification_runner.run(
-                    handler, self._call(0, method, params), self.connection.limits.in_flight
+                    handler,
+                    self._call(0, method, params, notification.params),
+                    self.connection.limits.in_flight,
                 )
             self._deliver(method.name, params, self.connection.current_parent)
 

@@ -48,6 +48,7 @@ from ..protocol.lifecycle import (
     ShutdownResult,
 )
 from ..protocol.methods import METHODS, Method
+from ..protocol.raw import RawObject
 from ..protocol.tasks import EXTENSION as TASKS
 from ..protocol.utilities import SEVERITY, ListenResult
 from ..revisions import DRAFT_DIALECT, Revision, decode
@@ -220,12 +221,12 @@ class Dispatcher:
         if row.name == "ping":
             check_id(source.open_calls or {}, request.id)
             return self.encoder.encode_result(request.id, {})
-        return self._open_call(request.id, row, params, caller, source)
+        return self._open_call(request, row, params, caller, source)
 
     def _open_call(
-        self, id: Id, method: Method, params: Any, caller: Caller, source: MessageSource
+        self, request: Request, method: Method, params: Any, caller: Caller, source: MessageSource
     ) -> Call:
-        calls = source.open_calls
+        id, calls = request.id, source.open_calls
         if calls is not None:
             check_id(calls, id)
         if source.check_call is not None:
@@ -242,6 +243,7 @@ class Dispatcher:
             protocol_handler=self._local.get(method.name),
             principal=identity.principal,
             address=identity.address,
+            raw_params=request.params,
         )
         by_id = caller.revision.progress_by_id
         if by_id or (params.meta is not None and PROGRESS_TOKEN in params.meta):
@@ -292,7 +294,7 @@ class Dispatcher:
 
     async def answer(self, call: Call) -> Any:
         """Answer a call with the server's handler. In the stateless era, add the server's name to
-        the result."""
+        the result. A relayed result (RawObject) loses the name of the server that it came from."""
         handle = self.service.answer
         if self.round_trips.applies_to(call):
             result = await self.round_trips.answer(call, handle)
@@ -310,8 +312,11 @@ class Dispatcher:
                 result = await self.round_trips.answer_explicit(call, handle, result, request_key)
         if isinstance(result, InputRequiredResult) and result.request_state is not None:
             self.service.expect_round(call, result.request_state)
-        if call.caller.revision.stateless and isinstance(result, Result):
-            return stateless.sign_result(result, self.service.info, call.caller.revision)
+        if isinstance(result, Result):
+            if call.caller.revision.stateless:
+                return stateless.sign_result(result, self.service.info, call.caller.revision)
+        elif type(result) is RawObject:
+            return stateless.sign_raw_result(result, self.service.info, call.caller.revision)
         return result
 
     def encode_call_notification(self, call: Call, method: str, params: Any) -> bytes | None:
@@ -382,7 +387,7 @@ class Dispatcher:
         elif caller is not None and caller.is_shut_down and row.name != "exit":
             log.debug("Ignored %s after shutdown", name)
         elif METHODS.get(row.name) is not row:
-            self._run_notification_handler(row, params, source)
+            self._run_notification_handler(notification, row, params, source)
         elif row.name == "notifications/cancelled":
             source.cancel_request(params.request_id, params.reason)
         elif row.name == "notifications/progress":
@@ -394,7 +399,9 @@ class Dispatcher:
         elif row.name == "exit" and caller is not None and "exit" in caller.revision.methods:
             source.on_exit()
 
-    def _run_notification_handler(self, method: Method, params: Any, source: MessageSource) -> None:
+    def _run_notification_handler(
+        self, notification: Notification, method: Method, params: Any, source: MessageSource
+    ) -> None:
         """Run an extension's handler. In the stateless era, the notification itself describes its
         caller, as a request does."""
         caller, meta = source.caller, params.meta
@@ -416,6 +423,7 @@ class Dispatcher:
             finished=True,  # there is no reply
             principal=caller.principal,
             address=caller.address,
+            raw_params=notification.params,
         )
         self._notification_runner.run(handler, call, source.max_notifications)
 

@@ -8,6 +8,7 @@ https://modelcontextprotocol.io/specification/2026-07-28/basic#meta
 from typing import Any
 
 import msgspec
+from msgspec import Raw
 from msgspec.structs import replace
 
 from ..aio import BoundedDict
@@ -17,6 +18,7 @@ from ..ports import Caller, Service
 from ..protocol.base import (
     CLIENT_CAPABILITIES,
     CLIENT_INFO,
+    HOP_META,
     LOG_LEVEL,
     PROTOCOL_VERSION,
     SERVER_INFO,
@@ -24,6 +26,7 @@ from ..protocol.base import (
     Meta,
 )
 from ..protocol.lifecycle import ClientCapabilities
+from ..protocol.raw import RawObject, split_meta
 from ..protocol.utilities import SEVERITY
 from ..revisions import Revision
 from .handshake import version_names
@@ -99,6 +102,26 @@ def sign_result(result: Any, info: Implementation, revision: Revision) -> Any:
     if result.meta is not None:
         meta |= result.meta
     return replace(result, meta=meta, result_type=result.result_type or revision.result_type)
+
+
+def sign_raw_result(result: RawObject, info: Implementation, revision: Revision) -> RawObject:
+    """Return a relayed result without the `_meta` keys that describe another server. In the
+    stateless era, add this server's info."""
+    if "_meta" not in result.fields and not revision.stateless:
+        return result
+    try:
+        meta = split_meta(result.fields)
+    except msgspec.MsgspecError:
+        meta = {}  # it is not an object
+    kept = {key: value for key, value in meta.items() if key not in HOP_META}
+    if revision.stateless:
+        kept[SERVER_INFO] = revision.lower(info)
+    elif len(kept) == len(meta):
+        return result
+    fields = {key: value for key, value in result.fields.items() if key != "_meta"}
+    if kept:
+        fields["_meta"] = Raw(encode(kept))
+    return RawObject(result.type, fields)
 
 
 def request_meta(

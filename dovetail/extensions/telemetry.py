@@ -19,8 +19,6 @@ https://github.com/open-telemetry/semantic-conventions-genai/blob/main/docs/gen-
 
 from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import replace
-
 from ..connection.instrumentation import (
     BUCKETS,
     INSTRUMENTS,
@@ -37,6 +35,7 @@ from ..errors import ProtocolError, missing_extra
 from ..ports import Call, Caller, CallHandler, Network
 from ..protocol.base import TRACE_CONTEXT
 from ..protocol.methods import Method, Side
+from ..protocol.raw import with_meta
 from ..revisions import Revision
 
 if TYPE_CHECKING:
@@ -196,7 +195,7 @@ class Telemetry(OperationObserver):
         carrier: dict[str, str] = {}
         self._propagator.inject(carrier)
         if carrier:
-            call.params = replace(call.params, meta={**(call.params.meta or {}), **carrier})
+            call.params = with_meta(call.params, carrier)
 
 
 def _extract_carrier(meta: dict[str, Any] | None) -> dict[str, str]:

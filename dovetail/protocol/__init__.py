@@ -2,7 +2,7 @@
 
     from dovetail.protocol import ElicitResult, Implementation
 
-The modules in this package contain only declarations. Each name is imported on first use.
+Each name is imported on first use.
 """
 
 from typing import TYPE_CHECKING
@@ -72,6 +72,7 @@ if TYPE_CHECKING:
         Prompt as Prompt,
         PromptArgument as PromptArgument,
     )
+    from .raw import RawObject as RawObject
     from .resources import (
         ListResourcesResult as ListResourcesResult,
         ListResourceTemplatesResult as ListResourceTemplatesResult,
@@ -138,6 +139,7 @@ _NAMES = {
     "prompts": """
         GetPromptParams GetPromptResult ListPromptsResult Message Prompt PromptArgument
     """,
+    "raw": "RawObject",
     "resources": """
         ListResourceTemplatesResult ListResourcesResult ReadResourceParams ReadResourceResult
         Resource ResourcesChangedParams ResourceTemplate UriParams

@@ -191,6 +191,10 @@ CLIENT_CAPABILITIES = PREFIX + "clientCapabilities"
 SERVER_INFO = PREFIX + "serverInfo"
 LOG_LEVEL = PREFIX + "logLevel"
 SUBSCRIPTION_ID = PREFIX + "subscriptionId"
+HOP_META = frozenset(
+    (PROTOCOL_VERSION, CLIENT_INFO, CLIENT_CAPABILITIES, SERVER_INFO, LOG_LEVEL, SUBSCRIPTION_ID)
+)
+"""The keys that describe the two sides of one connection, so a relay does not pass them on."""
 PROGRESS_TOKEN = "progressToken"
 TRACE_CONTEXT = ("traceparent", "tracestate", "baggage")
 """The keys for the W3C trace context. Apart from the progress token, these are the only keys

@@ -7,9 +7,9 @@ https://modelcontextprotocol.io/specification/2026-07-28/server/discover
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from .base import PROGRESS_TOKEN, CacheHints, Implementation, Open, Params, Result
+from .raw import with_meta
 
 
 class ListCapability(Open):
@@ -190,8 +190,7 @@ class ProgressParams(Params, kw_only=True):
 
 def with_progress_token(params: Any, token: int | str) -> Any:
     """Return the params of a request that asks for progress notifications with this token."""
-    params = Params() if params is None else params
-    return replace(params, meta={**(params.meta or {}), PROGRESS_TOKEN: token})
+    return with_meta(params, {PROGRESS_TOKEN: token})
 
 
 class InputRequired(Struct, frozen=True, eq=False):

@@ -1,8 +1,9 @@
 """The protocol revisions, oldest first. Only this folder contains their dates; other code checks
 which features a revision supports."""
 
+from ..protocol.decoding import decode
 from . import draft_dialect, v2024_11_05, v2025_03_26, v2025_06_18, v2025_11_25, v2026_07_28
-from .revision import BAD_ARGUMENTS, Dialect, Revision, decode, error_from_wire
+from .revision import BAD_ARGUMENTS, Dialect, Revision, error_from_wire
 
 OFFICIAL: tuple[Revision, ...] = (
     v2024_11_05.REVISION,

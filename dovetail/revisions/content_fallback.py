@@ -4,15 +4,9 @@ little as possible."""
 from typing import Any
 
 from msgspec import Raw
-from msgspec.structs import replace
 
 from ..jsonrpc.messages import encode
-from ..protocol.client_features import (
-    CreateMessageParams,
-    CreateMessageResult,
-    ElicitParams,
-    SamplingMessage,
-)
+from ..protocol.client_features import SamplingMessage
 from ..protocol.content import (
     AudioContent,
     BlobResourceContents,
@@ -25,7 +19,7 @@ from ..protocol.content import (
     ToolResultContent,
     ToolUseContent,
 )
-from ..protocol.tools import Tool
+from .lowering import FieldRule
 
 
 def audio(sound: AudioContent) -> Content:
@@ -60,73 +54,51 @@ def other_content(block: OtherContent) -> Any:
     return block.value
 
 
-def one_block_each(params: CreateMessageParams) -> CreateMessageParams:
-    """Split messages with several blocks into messages with one block each."""
-    if not any(isinstance(message.content, list) for message in params.messages):
-        return params
-    split = [
+def _one_block_each(messages: list[SamplingMessage]) -> list[SamplingMessage]:
+    if not any(isinstance(message.content, list) for message in messages):
+        return messages
+    return [
         SamplingMessage(message.role, block)
-        for message in params.messages
+        for message in messages
         for block in (message.content if isinstance(message.content, list) else [message.content])
     ]
-    return replace(params, messages=split)
 
 
-def one_block(result: CreateMessageResult) -> CreateMessageResult:
-    """Reduce a result with several blocks to one block, which holds all the text or is the first
-    block."""
-    blocks = result.content
+def _one_block(blocks: Any) -> Any:
     if not isinstance(blocks, list):
-        return result
+        return blocks
     texts = [block.text for block in blocks if isinstance(block, TextContent)]
-    return replace(
-        result, content=TextContent("\n".join(texts)) if texts or not blocks else blocks[0]
-    )
+    return TextContent("\n".join(texts)) if texts or not blocks else blocks[0]
 
 
-def audio_as_text(message: Any) -> Any:
-    """Replace audio with text that mentions it, because sampling did not support audio."""
-    sound = message.content
+def _audio_as_text(sound: Any) -> Any:
     if not isinstance(sound, AudioContent):
-        return message
-    return replace(
-        message, content=TextContent(f"[{sound.mime_type or 'audio'}]", sound.annotations)
-    )
+        return sound
+    return TextContent(f"[{sound.mime_type or 'audio'}]", sound.annotations)
 
 
-def one_block_without_audio(result: CreateMessageResult) -> CreateMessageResult:
-    silenced: CreateMessageResult = audio_as_text(one_block(result))
-    return silenced
+def _object_schema(schema: dict[str, Any] | None) -> dict[str, Any] | None:
+    return schema if schema is None or schema.get("type") == "object" else None
 
 
-def object_schemas(tool: Tool) -> Tool:
-    """Drop output schemas that do not describe objects."""
-    if tool.output_schema is None or tool.output_schema.get("type") == "object":
-        return tool
-    return replace(tool, output_schema=None)
+def _object_value(structured: Any) -> Any:
+    raw = isinstance(structured, Raw) and bytes(memoryview(structured)[:1]) != b"{"
+    return None if raw or isinstance(structured, (list, str, int, float)) else structured
 
 
-def object_content(result: Any) -> Any:
-    """Drop structured content that is not an object. The text still contains its value."""
-    structured = result.structured_content
-    raw = isinstance(structured, Raw) and bytes(structured)[:1] != b"{"
-    if structured is None or not (raw or isinstance(structured, (list, str, int, float))):
-        return result
-    return replace(result, structured_content=None)
-
-
-def untitled_form(params: ElicitParams) -> ElicitParams:
-    """Rewrite a form so that it has no lists of choices, no titles for choices except `enumNames`,
-    and no defaults except for booleans."""
-    schema = params.requested_schema
+def _untitled_schema(schema: dict[str, Any] | None) -> dict[str, Any] | None:
     if schema is None or not isinstance(properties := schema.get("properties"), dict):
-        return params
-    fields = {
-        name: _untitled_field(field) if isinstance(field, dict) else field
-        for name, field in properties.items()
-    }
+        return schema
+    fields = {name: _untitled(field) for name, field in properties.items()}
     old = {key: value for key, value in schema.items() if key != "$schema"} | {"properties": fields}
-    return params if old == schema else replace(params, requested_schema=old)
+    return schema if old == schema else old
+
+
+def _untitled(field: Any) -> Any:
+    try:
+        return _untitled_field(field)
+    except (AttributeError, KeyError, TypeError):
+        return field  # the form of a relayed request may be invalid
 
 
 def _untitled_field(field: dict[str, Any]) -> dict[str, Any]:
@@ -150,3 +122,20 @@ def _untitled_field(field: dict[str, Any]) -> dict[str, Any]:
             "description": f"{old.get('description', '')} {advice}".strip(),
         }
     return old
+
+
+one_block_each = FieldRule("messages", _one_block_each)
+"""Splits messages with several blocks into messages with one block each."""
+one_block = FieldRule("content", _one_block)
+"""Reduces a result with several blocks to one block, which holds all the text or is the first
+block."""
+audio_as_text = FieldRule("content", _audio_as_text)
+"""Replaces audio with text that mentions it, because sampling did not support audio."""
+one_block_without_audio = FieldRule("content", lambda blocks: _audio_as_text(_one_block(blocks)))
+object_schemas = FieldRule("output_schema", _object_schema)
+"""Drops output schemas that do not describe objects."""
+object_content = FieldRule("structured_content", _object_value)
+"""Drops structured content that is not an object. The text still contains its value."""
+untitled_form = FieldRule("requested_schema", _untitled_schema)
+"""Rewrites a form so that it has no lists of choices, no titles for choices except `enumNames`, and
+no defaults except for booleans."""

@@ -27,9 +27,9 @@ from ..connection.middleware import Observer
 from ..errors import ConfigError, ProtocolError
 from ..jsonrpc.messages import Id
 from ..ports import Call, Caller, CallHandler
-from ..protocol.lifecycle import InputRequired, InputRequiredResult
+from ..protocol.lifecycle import InputRequired
 from ..protocol.methods import Method
-from ..protocol.utilities import CompleteParams
+from ..protocol.utilities import CompletionArgument
 from .redaction import HIDDEN, redact_secrets
 
 lines = logging.getLogger("dovetail.audit")
@@ -214,7 +214,7 @@ def _subject(params: Any) -> tuple[str | None, dict[str, Any] | None]:
     """Return the target and the arguments of a request. The argument values of a tool call are
     raw."""
     about, arguments = params, getattr(params, "arguments", None)
-    if isinstance(params, CompleteParams):
+    if isinstance(getattr(params, "argument", None), CompletionArgument):
         about, arguments = params.ref, {params.argument.name: params.argument.value}
     name, uri = getattr(about, "name", None), getattr(about, "uri", None)
     target = name if uri is None else redact_secrets(_cut(uri))
@@ -227,7 +227,9 @@ def _subject(params: Any) -> tuple[str | None, dict[str, Any] | None]:
 
 
 def _outcome(result: Any) -> Outcome:
-    if isinstance(result, InputRequired | InputRequiredResult):
+    if isinstance(result, InputRequired):
+        return "asked"
+    if getattr(result, "result_type", None) == "input_required":
         return "asked"
     return "tool-error" if getattr(result, "is_error", None) else "ok"
 

@@ -14,14 +14,16 @@ from dovetail.jsonrpc.messages import Notification, Request, Response, encode
 from dovetail.protocol.base import Open
 from dovetail.protocol.lifecycle import InputRequiredResult
 from dovetail.protocol.methods import METHODS, Method
+from dovetail.protocol.raw import RawObject
 from dovetail.protocol.tools import CallToolParams
-from dovetail.revisions import OFFICIAL, STATELESS, Revision, decode
+from dovetail.revisions import ALL, DRAFT_DIALECT, OFFICIAL, STATELESS, Revision, decode
 from tests.spec import Direction, needs_spec, problems
 from tests.strategies import JSON, models, said_in
 
 SPOKEN = frozenset().union(*(revision.methods for revision in OFFICIAL))
 CALLS = sorted(SPOKEN)
 ANSWERED = [name for name in CALLS if METHODS[name].result]
+NEW = "x-new"
 few = settings(max_examples=20)
 
 
@@ -122,6 +124,57 @@ def test_lowering_twice_changes_nothing_and_never_the_value_it_was_given(
         assert encode(value) == before
 
 
+# A raw value is lowered as its typed twin is, and keeps what no revision knows.
+
+
+@pytest.mark.parametrize("method", CALLS)
+@few
+@given(data=st.data(), extra=JSON)
+def test_a_raw_value_is_lowered_as_the_typed_one(
+    method: str, data: st.DataObject, extra: Any
+) -> None:
+    row = METHODS[method]
+    for kind in filter(None, (row.params, row.result)):
+        value = data.draw(models(kind))
+        raw = RawObject.parse(kind, encode(value))
+        noisy = RawObject.parse(kind, encode(wired(value, {NEW: extra})))
+        for revision in ALL:
+            expected = plain(revision.lower(value))
+            assert plain(revision.lower(raw)) == expected
+            after = plain(revision.lower(noisy))
+            assert without(after, NEW) == without(expected, NEW)
+            assert after[NEW] == extra
+
+
+@pytest.mark.parametrize("method", ANSWERED)
+@few
+@given(data=st.data())
+def test_a_raw_result_reaches_the_draft_dialect_as_the_typed_one(
+    method: str, data: st.DataObject
+) -> None:
+    row = METHODS[method]
+    if method in DRAFT_DIALECT.methods:
+        result = data.draw(models(row.result))
+        raw = RawObject.parse(row.result, encode(result))
+        before = plain(DRAFT_DIALECT.lower_result(row, result))
+        assert plain(DRAFT_DIALECT.lower_result(row, raw)) == before
+
+
+@pytest.mark.parametrize("method", CALLS)
+@few
+@given(data=st.data())
+def test_attributes_of_a_raw_value_are_those_of_the_typed_one(
+    method: str, data: st.DataObject
+) -> None:
+    row = METHODS[method]
+    for kind in filter(None, (row.params, row.result)):
+        wire = encode(data.draw(models(kind)))
+        raw, typed = RawObject.parse(kind, wire), decode(wire, kind)
+        for name in typed.__struct_fields__:
+            assert getattr(raw, name) == getattr(typed, name)
+        assert raw.decode() == typed
+
+
 # What peers add, and the nulls they send, must not matter.
 
 
@@ -155,8 +208,8 @@ def test_unknown_fields_anywhere_break_nothing(
     row = METHODS[method]
     for kind in filter(None, (row.params, row.result)):
         value = data.draw(models(kind))
-        lifted = decode(encode(wired(value, {"x-new": extra})), kind)
-        assert without(plain(lifted), "x-new") == without(plain(value), "x-new")
+        lifted = decode(encode(wired(value, {NEW: extra})), kind)
+        assert without(plain(lifted), NEW) == without(plain(value), NEW)
 
 
 @pytest.mark.parametrize("method", CALLS)

@@ -25,6 +25,7 @@ from ...ports import Call, Caller, Principal
 from ...protocol.base import Implementation
 from ...protocol.lifecycle import ClientCapabilities
 from ...protocol.methods import METHODS
+from ...protocol.raw import RawObject
 from ...protocol.tasks import (
     RELATED_TASK,
     CoreCreateTaskResult,
@@ -126,6 +127,8 @@ def mark_cancelled(record: TaskRecord) -> TaskRecord:
 def mark_completed(record: TaskRecord, result: Any, limits: Limits) -> TaskRecord:
     """Return the record of a task with its result; raise an error if the result cannot be
     encoded."""
+    if type(result) is RawObject:
+        result = result.decode()
     if not isinstance(result, ToolResult):
         raise InternalError(
             f"Tool {record.tool!r}: middleware or an extension returned a {type(result).__name__}, "

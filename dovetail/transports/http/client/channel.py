@@ -183,9 +183,10 @@ class HttpChannel:
         methods."""
         self._headers.find_method = find
 
-    def learn_tools(self, tools: list[Tool]) -> list[Tool]:
-        """Remember which parameters are sent in headers. Return the tools that can be called."""
-        return self._headers.learn_tools(tools)
+    def learn_tool(self, tool: Tool) -> bool:
+        """Remember which parameters of a tool are sent in headers. Return whether the tool can be
+        called."""
+        return self._headers.learn_tool(tool)
 
     async def drain(self) -> None:
         """Wait until another message can be sent."""

@@ -158,20 +158,16 @@ class RequestHeaders:
             raise InvalidParams(f"{method}: {problem}") from None
         return headers
 
-    def learn_tools(self, tools: list[Tool]) -> list[Tool]:
-        """Remember which parameters are sent in headers. Return the tools that can be called,
-        excluding tools with invalid header parameters."""
-        if not self.is_stateless:
-            return tools
-        callable_tools: list[Tool] = []
-        for tool in tools:
+    def learn_tool(self, tool: Tool) -> bool:
+        """Remember which parameters of a tool are sent in headers. Return whether the tool can be
+        called: its header parameters must be valid."""
+        if self.is_stateless:
             try:
                 self._params[tool.name] = find_header_params(tool.input_schema)
             except SchemaError as problem:
                 log.warning("Ignoring the tool %r: %s", tool.name, problem)
-                continue
-            callable_tools.append(tool)
-        return callable_tools
+                return False
+        return True
 
     def begin_session(self, reply: HttpReply) -> None:
         """Use the session id in the response to `initialize`. The id is secret and is never

@@ -1,0 +1,138 @@
+"""Protocol objects whose fields are not decoded, for programs that relay messages.
+
+Decoding drops unknown fields. A `RawObject` keeps them: only its top level is decoded, and each
+field stays as it was received.
+"""
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, Self, TypeAlias
+
+import msgspec
+from msgspec import NODEFAULT, Raw, Struct
+from msgspec.structs import replace
+
+from .base import Meta, Params, open_hook
+from .decoding import decode
+
+StructType: TypeAlias = type[Struct]
+_encode = msgspec.json.Encoder().encode
+_NULL = Raw(b"null")
+split_object = msgspec.json.Decoder(dict[str, Raw]).decode
+"""Decode the top level of a JSON object, and leave its values raw."""
+
+
+class RawObject:
+    """A value of a protocol type whose fields are not decoded.
+
+    Reading an attribute of the type (`result.is_error`) decodes that field. Setting an attribute
+    replaces the field. The other fields, known or unknown, stay as they are.
+
+    Args:
+        type: The protocol type, such as `ToolResult`.
+        fields: The fields by their names on the wire. Values are raw JSON, or anything that can be
+            encoded as the field.
+    """
+
+    __slots__ = ("fields", "type")
+
+    type: StructType
+    """The protocol type."""
+    fields: dict[str, Any]
+    """The fields by their names on the wire."""
+
+    def __init__(self, type: StructType, fields: dict[str, Any]) -> None:
+        object.__setattr__(self, "type", type)
+        object.__setattr__(self, "fields", fields)
+
+    @classmethod
+    def parse(cls, type: StructType, data: bytes | Raw) -> Self:
+        """Decode the top level of a JSON object.
+
+        Args:
+            type: The protocol type of the object.
+            data: The object as JSON.
+
+        Raises:
+            msgspec.DecodeError: The data is not a JSON object.
+        """
+        return cls(type, split_object(data))
+
+    def __repr__(self) -> str:
+        return f"RawObject({self.type.__name__}, {self.fields!r})"
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            field = _fields_of(self.type)[name]
+        except KeyError:
+            raise AttributeError(f"{self.type.__name__} has no attribute {name!r}") from None
+        value = self.fields.get(field.wire_name)
+        if type(value) is not Raw:
+            if value is None and field.is_required:
+                raise AttributeError(f"This {self.type.__name__} has no {field.wire_name!r}")
+            return field.make_default() if value is None else value
+        if not field.is_required and value == _NULL:
+            return field.make_default()
+        try:
+            return field.decode(value)
+        except msgspec.MsgspecError:
+            return self._decode_repaired(name)
+
+    def _decode_repaired(self, name: str) -> Any:
+        try:
+            return getattr(self.decode(), name)
+        except msgspec.MsgspecError as problem:
+            raise AttributeError(f"{self.type.__name__} is malformed: {problem}") from None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        field = _fields_of(self.type).get(name)
+        if field is None:
+            raise AttributeError(f"{self.type.__name__} has no attribute {name!r}")
+        if value is None:
+            self.fields.pop(field.wire_name, None)
+        else:
+            self.fields[field.wire_name] = value
+
+    def decode(self) -> Any:
+        """Return a value of the type, without the unknown fields.
+
+        Raises:
+            msgspec.ValidationError: A field does not have the expected type.
+        """
+        return decode(_encode(self.fields), self.type)
+
+
+class _Field:
+    """How to decode one field of a type."""
+
+    __slots__ = ("decode", "is_required", "make_default", "wire_name")
+
+    def __init__(self, field: msgspec.structs.FieldInfo) -> None:
+        self.wire_name = field.encode_name
+        self.is_required = field.required
+        self.decode = msgspec.json.Decoder(field.type, dec_hook=open_hook).decode
+        factory = field.default_factory
+        self.make_default = (lambda: field.default) if factory is NODEFAULT else factory
+
+
+@cache
+def _fields_of(type_: StructType) -> dict[str, _Field]:
+    return {field.name: _Field(field) for field in msgspec.structs.fields(type_)}
+
+
+def split_meta(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the `_meta` of a raw object, with raw values."""
+    meta = fields.get("_meta", _NULL)
+    if type(meta) is not Raw:
+        return dict(meta)
+    return {} if meta == _NULL else split_object(meta)
+
+
+def with_meta(params: Any, meta: Meta) -> Any:
+    """Return a copy of params, typed or raw, with these keys in their `_meta`. Params that are
+    None count as empty."""
+    if type(params) is RawObject:
+        fields = {**params.fields, "_meta": Raw(_encode({**split_meta(params.fields), **meta}))}
+        return RawObject(params.type, fields)
+    params = Params() if params is None else params
+    return replace(params, meta={**(params.meta or {}), **meta})
