@@ -165,6 +165,10 @@ class Limits(Struct, frozen=True, kw_only=True):
     questions: int = 1000
     """Maximum number of questions that a server may ask a client per minute (default: 1000).
     Further questions are rejected."""
+    catalog_wait: float = 1.0
+    """Time that the first list of a host or gateway waits for servers that are still starting, in
+    seconds (default: 1). After that, the list contains what is known, and callers are notified when
+    it changes."""
     restarts: int = 5
     """How many times in a row a client tries to reopen a lost connection or restart a stdio server
     (default: 5). After that, the client gives up. While a request waits for a server at a URL to

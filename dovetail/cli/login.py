@@ -64,9 +64,11 @@ def log_in(options: Namespace) -> None:
         raise ConfigError(
             f"{name}: logging in requires an https URL, unless the server is on localhost"
         )
-    if isinstance(config.auth, str) and config.auth != "oauth":
+    is_token = isinstance(config.auth, str) and config.auth != "oauth"
+    if is_token or getattr(config.auth, "is_for_program", False):
+        has = "a token" if is_token else "client credentials"
         raise ConfigError(
-            f"{options.target} already has a token for this server, so you do not need to log in"
+            f"{options.target} already has {has} for this server, so you do not need to log in"
         )
     scopes = " ".join(options.scope).split()
     browser_used = False

@@ -162,6 +162,8 @@ def _saved_auth(options: Namespace) -> "OAuth | str | None":
         return None
     if isinstance(found.auth, str) and found.auth != "oauth":
         return found.auth
+    if getattr(found.auth, "is_for_program", False):
+        return None  # the client reads the credentials from the file
     from ..auth.urls import is_confidential
 
     if not is_confidential(found.url):
@@ -177,12 +179,10 @@ def make_oauth(
 ) -> "OAuth":
     """Return an OAuth object with the settings from the configuration, overridden by the command
     line."""
-    from msgspec.structs import asdict
-
     from ..auth import OAuth, default_store
     from ..config import AuthConfig
 
-    settings = asdict(config.auth) if isinstance(config.auth, AuthConfig) else {}
+    settings = config.auth.options if isinstance(config.auth, AuthConfig) else {}
     settings |= {name: value for name, value in overrides.items() if value}
     return OAuth(store=default_store(), browser=browser, **settings)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from .. import config
 from ..aio import TaskSet
@@ -195,9 +195,11 @@ def _auth_from_config(chosen: "str | config.AuthConfig | None") -> Any:
     """Return the `auth` field of a configuration in the form that `Client(auth=…)` accepts."""
     if chosen != "oauth" and not isinstance(chosen, config.AuthConfig):
         return chosen
-    from ..auth import OAuth
+    from ..auth import ClientCredentials, OAuth
 
-    return OAuth() if isinstance(chosen, str) else OAuth(**asdict(chosen))
+    if isinstance(chosen, str):
+        return OAuth()
+    return (ClientCredentials if chosen.is_for_program else OAuth)(**chosen.options)
 
 
 def _bind_credentials(url: str, options: ConnectOptions, peers: Any) -> Credentials | None:

@@ -37,6 +37,16 @@ def read(path: str | Path) -> Servers:
     return parse(value, str(path), Path(path))
 
 
+def read_toml(path: str | Path) -> dict[str, Any]:
+    """Return the contents of a TOML file.
+
+    Raises:
+        ConfigError: The file cannot be read, or is not valid.
+    """
+    decoded: dict[str, Any] = _decode_toml(_read_text(path), path)
+    return decoded
+
+
 def _read_text(path: str | Path) -> str:
     try:
         with Path(path).open("rb") as file:

@@ -2,25 +2,38 @@
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from ..errors import ConfigError
 from .hosts import HOSTS, HostFormat, UnknownEntry, normalize
+from .known_keys import InvalidObject, convert_known
+from .settings import KEY, FileSettings, ServerSettings, read_file_settings, read_server_settings
 from .variables import Variables, expand
 
 
-class AuthConfig(
-    Struct, omit_defaults=True, kw_only=True, rename="camel", forbid_unknown_fields=True
-):
-    """How to log in: the parameters of `OAuth`."""
+class AuthConfig(Struct, omit_defaults=True, kw_only=True, rename="camel"):
+    """How to log in: the parameters of `OAuth`, or of `ClientCredentials`."""
 
+    grant_type: Literal["authorization_code", "client_credentials"] = "authorization_code"
+    """Whether a user logs in, or this program authenticates itself."""
     client_id: str | None = None
     client_secret: str | None = None
     issuer: str | None = None
     scopes: list[str] = []
+
+    @property
+    def is_for_program(self) -> bool:
+        """Whether this program authenticates itself, so that nobody has to log in."""
+        return self.grant_type == "client_credentials"
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The arguments for `OAuth` or `ClientCredentials`."""
+        return {name: value for name, value in asdict(self).items() if name != "grant_type"}
 
 
 class ServerConfig(
@@ -50,14 +63,22 @@ class ServerConfig(
 
 
 class Servers(dict[str, ServerConfig]):
-    """The servers in one configuration, by name.
+    """The servers in one configuration, by name, in the order of the file.
 
-    `problems` maps the name of each entry that is not understood to a message for the user.
+    Attributes:
+        variables: How variables are filled in.
+        options: Dovetail's settings for the whole file.
+        settings: Dovetail's settings for each server.
+        written: The entry of each server as the file contains it.
+        problems: A message for the user about each entry that is not understood, by its name.
     """
 
-    def __init__(self, variables: Variables) -> None:
+    def __init__(self, variables: Variables, options: FileSettings | None = None) -> None:
         super().__init__()
         self.variables = variables
+        self.options = options or FileSettings()
+        self.settings: dict[str, ServerSettings] = {}
+        self.written: dict[str, Any] = {}
         self.problems: dict[str, str] = {}
 
 
@@ -79,19 +100,36 @@ def parse(value: Any, where: str = "the configuration", path: Path | None = None
             error only when it is chosen.
     """
     host, found = _find_servers(value, where, path)
-    servers = Servers(Variables(host=host, inputs=_read_inputs(value), path=path))
+    try:
+        options = read_file_settings(value.get(KEY))
+    except InvalidObject as error:
+        raise ConfigError(f"{where}: {error}") from None
+    servers = Servers(Variables(host=host, inputs=_read_inputs(value), path=path), options)
     for name, entry in _name_entries(found, f'{where}: "{host.key}"'):
         try:
-            server = msgspec.convert(normalize(entry, host), ServerConfig)
-            if (server.command is None) == (server.url is None):
-                raise UnknownEntry('requires either a "command" or a "url"')
+            server = _read_server(entry, host)
+            settings = read_server_settings(entry.get(KEY), options.defaults, server.headers)
         except UnknownEntry as error:
             servers.problems[name] = f"{where}: server {name!r} {error}"
-        except msgspec.ValidationError as error:
+        except (InvalidObject, msgspec.ValidationError) as error:
             servers.problems[name] = f"{where}: server {name!r} is not valid: {error}"
         else:
-            servers[name] = server
+            servers[name], servers.settings[name] = server, settings
+            servers.written[name] = entry
     return servers
+
+
+def _read_server(entry: Any, host: HostFormat) -> ServerConfig:
+    fields = normalize(entry, host)
+    auth = fields.get("auth")
+    if isinstance(auth, Mapping):
+        fields["auth"] = auth = convert_known(auth, AuthConfig, '"auth"')
+        if auth.is_for_program and not (auth.client_id and auth.client_secret):
+            raise InvalidObject('"auth" requires a "clientId" and a "clientSecret"')
+    server = msgspec.convert(fields, ServerConfig)
+    if (server.command is None) == (server.url is None):
+        raise UnknownEntry('requires either a "command" or a "url"')
+    return server
 
 
 def _find_servers(value: Any, where: str, path: Path | None) -> tuple[HostFormat, Any]:
@@ -101,9 +139,9 @@ def _find_servers(value: Any, where: str, path: Path | None) -> tuple[HostFormat
         for host in HOSTS:
             if host.key in value and host.file.search(place):
                 return host, value[host.key]
-    key = {".toml": "mcp_servers", ".yaml": "extensions", ".yml": "extensions"}
-    expected = key.get(path.suffix.lower() if path else "", "mcpServers")
-    raise ConfigError(f'{where} has no "{expected}"')
+    key = {".toml": '"servers" or "mcp_servers"', ".yaml": '"extensions"', ".yml": '"extensions"'}
+    expected = key.get(path.suffix.lower() if path else "", '"mcpServers"')
+    raise ConfigError(f"{where} has no {expected}")
 
 
 def _name_entries(found: Any, what: str) -> Iterable[tuple[str, Any]]:

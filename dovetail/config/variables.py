@@ -17,7 +17,7 @@ unchanged or replaced by an empty string.
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -89,6 +89,33 @@ class Variables(Struct, frozen=True, kw_only=True):
         }
         return self.host.pattern.sub(replace, text)
 
+    def find(self, server: "ServerConfig") -> list[str]:
+        """Return the variables that a server uses, as they are spelled in its entry."""
+        found = dict.fromkeys(match[0] for match in self._matches(server))
+        return [*found, *(f"${{{name}}}" for name in server.env_vars if name not in found)]
+
+    def find_inputs(self, server: "ServerConfig") -> dict[str, Mapping[str, Any]]:
+        """Return the `inputs` that a server uses, by id."""
+        used = [_split_word(match) for match in self._matches(server)]
+        return {id: one for id, one in self.inputs.items() if ("input", id) in used}
+
+    def find_files(self, server: "ServerConfig", environment: Mapping[str, str]) -> list[Path]:
+        """Return the files that supply the values of a server's variables."""
+        files = [
+            self.locate(rest)
+            for word, rest in map(_split_word, self._matches(server))
+            if word == "file"
+        ]
+        if any(match.lastgroup == "secret" for match in self._matches(server)):
+            files += self._secret_files()
+        if server.env_file is not None:
+            files.append(self.locate(self.fill(server.env_file, environment)))
+        return files
+
+    def _matches(self, server: "ServerConfig") -> Iterator[re.Match[str]]:
+        for text in _strings(msgspec.to_builtins(server)):
+            yield from self.host.pattern.finditer(text)
+
     def _braces(self, whole: str, body: str, environment: Mapping[str, str]) -> str:
         """Return the value of `${body}`, or the text unchanged if it is not a variable."""
         body = body.lstrip()  # Goose allows spaces around a name
@@ -156,17 +183,20 @@ class Variables(Struct, frozen=True, kw_only=True):
         return read_small_file(self.locate(name)).removesuffix("\n").removesuffix("\r")
 
     def _read_secrets(self) -> dict[str, str]:
-        """Return the variables in Continue's `.env` files, which are next to the file and in its
-        parent folders, up to the project or home folder that contains the `.continue` folder."""
+        found: dict[str, str] = {}
+        for file in self._secret_files():
+            found = {**parse_env_file(file), **found}
+        return found
+
+    def _secret_files(self) -> list[Path]:
+        """Return Continue's `.env` files, which are next to the file and in its parent folders, up
+        to the project or home folder that contains the `.continue` folder."""
         if self.path is None:
-            return {}
+            return []
         parents = self.path.absolute().parents
         above = [number for number, one in enumerate(parents) if one.name == ".continue"]
-        found: dict[str, str] = {}
-        for folder in parents[: above[0] + 2 if above else 1]:
-            if (file := folder / ".env").is_file():
-                found = {**parse_env_file(file), **found}
-        return found
+        folders = parents[: above[0] + 2 if above else 1]
+        return [file for folder in folders if (file := folder / ".env").is_file()]
 
 
 def expand(
@@ -195,6 +225,21 @@ def expand(
         filled.env = {**passed, **more, **filled.env}
         filled.env_file, filled.env_vars = None, []
     return filled
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list | dict):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _strings(item)
+
+
+def _split_word(match: re.Match[str]) -> tuple[str, str]:
+    """Split `${word:rest}` or `{word:rest}`; the word is empty if there is none."""
+    body = match[match.lastgroup or 0].lstrip()
+    word, colon, rest = body.partition(":")
+    return (word, rest) if colon else ("", body)
 
 
 def _look_up(

@@ -26,6 +26,7 @@ from typing import Final, Literal, TypeAlias
 from msgspec import Struct
 
 from ..aio import BoundedDict
+from ..config.settings import MAX_PREFIX_CHARS
 from ..errors import ConfigError, SchemaError
 from ..protocol.tools import MAX_NAME_CHARS
 from ..protocol.uri_template import UriTemplate
@@ -34,12 +35,10 @@ from ..text import quote
 Kind: TypeAlias = Literal["tools", "prompts", "resources", "templates"]
 KINDS: Final[tuple[Kind, ...]] = ("tools", "prompts", "resources", "templates")
 SEPARATOR: Final = "__"
-MAX_PREFIX_CHARS: Final = 32
 MAX_URIS: Final = 100_000
 """The number of URIs, and separately of templates, that are remembered for each server."""
 _DIGEST_CHARS: Final = 8
 _REPLACED: Final = re.compile(r"[^A-Za-z0-9_-]")
-_PREFIX: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _WEB: Final = re.compile(r"https?:", re.IGNORECASE)
 
 
@@ -62,15 +61,6 @@ class LeftOut(Struct, frozen=True):
 def default_prefix(server: str) -> str:
     """Return the prefix of a server whose entry sets none, derived from its name in the file."""
     return _shorten(_legal(server), server, MAX_PREFIX_CHARS)
-
-
-def check_prefix(prefix: str) -> None:
-    """Raise ConfigError if a prefix from a configuration file cannot be used."""
-    if prefix and (len(prefix) > MAX_PREFIX_CHARS or _PREFIX.fullmatch(prefix) is None):
-        raise ConfigError(
-            f'"prefix" {quote(prefix)} is not valid. Use at most {MAX_PREFIX_CHARS} letters, '
-            "digits, _ and -, and start with a letter or _."
-        )
 
 
 def merged_name(prefix: str, name: str) -> str:

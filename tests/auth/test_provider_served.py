@@ -94,6 +94,23 @@ async def test_a_client_that_acts_for_itself_is_not_called_a_user() -> None:
         assert tokens is not None and tokens.user is None
 
 
+async def test_a_program_authenticates_with_the_credentials_in_a_configuration(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("CRON_SECRET", "hush hush, said the vault")
+    known = [KnownClient(id="cron", secret="hush hush, said the vault")]
+    async with on_port(served(clients=known).asgi(path="/mcp")) as site:
+        auth = {
+            "grantType": "client_credentials",
+            "clientId": "cron",
+            "clientSecret": "${CRON_SECRET}",
+            "issuer": f"http://127.0.0.1:{site.port}",
+        }
+        entry = {"url": f"http://127.0.0.1:{site.port}/mcp", "auth": auth}
+        async with Client({"mcpServers": {"guarded": entry}}) as client:
+            assert (await client.call_tool("whoami")).data == "cron"
+
+
 async def test_below_a_mount_point_everything_is_found_there() -> None:
     inner = served().asgi(path="/mcp")
 

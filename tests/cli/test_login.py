@@ -428,6 +428,17 @@ def test_a_token_of_the_configuration_or_a_header_goes_first(
     assert "do not need to log in" in run("login", str(path)).failure
 
 
+def test_client_credentials_of_the_configuration_need_no_login(
+    guarded: Guarded, run: Run, tmp_path: Path
+) -> None:
+    path = tmp_path / "mcp.json"
+    auth = {"grantType": "client_credentials", "clientId": "cron", "clientSecret": "hush"}
+    path.write_text(json.dumps({"mcpServers": {"far": {"url": guarded.url, "auth": auth}}}))
+    assert run("ping", str(path)).code == 0
+    assert [asked["grant_type"] for asked in guarded.saw("/token")] == ["client_credentials"]
+    assert "already has client credentials" in run("login", str(path)).failure
+
+
 @pytest.mark.parametrize("verb", ["login", "logout", "whoami"])
 @pytest.mark.parametrize("target", [WEATHER, "uvx some-server", "http://", "nonsense"])
 def test_what_is_no_server_on_the_web_has_no_login(verb: str, target: str, run: Run) -> None:

@@ -417,7 +417,7 @@ def test_null_is_an_empty_list_of_servers_and_anything_else_is_an_error() -> Non
     [
         ("a.toml", "x = [", "is not valid TOML: "),
         ("a.toml", "a = " + "[" * 5000, "is not valid TOML: "),
-        ("a.toml", "x = 1", 'has no "mcp_servers"'),
+        ("a.toml", "x = 1", 'has no "servers" or "mcp_servers"'),
         ("a.yaml", "a: [", "is not valid YAML: line 1"),
         ("a.yaml", "a: &x 1\nb: *x", "is not valid YAML: line 1, column 4: anchors"),
         ("a.yml", "a: 1", 'has no "extensions"'),

@@ -16,6 +16,7 @@ import pytest
 
 import dovetail
 from dovetail import auth
+from dovetail.config import FileSettings, ServerSettings
 from dovetail.limits import Limits
 from dovetail.revisions import ALL, OFFICIAL
 from tests.architecture.test_imports import MAY_IMPORT
@@ -182,13 +183,21 @@ def test_every_public_name_has_a_home_and_type_checkers_know_of_it() -> None:
 
 
 def test_the_guide_to_configuration_lists_every_limit_with_its_default() -> None:
-    listed = dict(
-        re.findall(r"^\| `(\w+)` \| `([^`]*)` \|", read("guides/configuration.md"), re.MULTILINE)
-    )
+    limits = read("guides/configuration.md").partition("\n## Limits\n")[2]
+    listed = dict(re.findall(r"^\| `(\w+)` \| `([^`]*)` \|", limits, re.MULTILINE))
     defaults = Limits()
     assert {name: eval(value.replace("MiB", "* 2**20"), {}) for name, value in listed.items()} == {
         name: getattr(defaults, name) for name in Limits.__struct_fields__
     }
+
+
+@pytest.mark.parametrize(
+    ("heading", "settings"),
+    [("key of a server", ServerSettings), ("key of the file", FileSettings)],
+)
+def test_the_guide_to_configuration_lists_every_setting(heading: str, settings: Any) -> None:
+    rows = table("guides/configuration.md", heading)[1:]
+    assert [row[0].strip("`") for row in rows] == list(settings.__struct_encode_fields__)
 
 
 def test_the_guide_to_revisions_tabulates_their_facts() -> None:

@@ -6,15 +6,14 @@ from typing import Any, get_args
 import pytest
 from hypothesis import given, strategies as st
 
+from dovetail.config.settings import MAX_PREFIX_CHARS
 from dovetail.errors import ConfigError
 from dovetail.gateway import naming
 from dovetail.gateway.naming import (
     KINDS,
-    MAX_PREFIX_CHARS,
     Kind,
     NameTable,
     UpstreamName,
-    check_prefix,
     default_prefix,
     merged_name,
 )
@@ -80,19 +79,7 @@ def test_a_long_name_in_the_file_leaves_room_for_the_names_of_tools() -> None:
     prefixes = {default_prefix("server" * 20 + end) for end in "ab"}
     assert len(prefixes) == 2 and {len(prefix) for prefix in prefixes} == {MAX_PREFIX_CHARS}
     for prefix in prefixes:
-        check_prefix(prefix)
         assert merged_name(prefix, "x" * 99).startswith(f"{prefix}__")
-
-
-@pytest.mark.parametrize("prefix", ["a b", "1a", "ä", "-a", "a.b", "x" * 33, "a\n"])
-def test_a_configured_prefix_that_cannot_be_used_is_an_error(prefix: str) -> None:
-    with pytest.raises(ConfigError, match=r'"prefix" .* is not valid. Use at most 32 letters'):
-        check_prefix(prefix)
-
-
-@pytest.mark.parametrize("prefix", ["", "a", "_a", "A-b_1", "x" * 32])
-def test_other_prefixes_are_accepted(prefix: str) -> None:
-    check_prefix(prefix)
 
 
 def test_tools_and_prompts_are_found_by_table_and_apart() -> None:

@@ -1,0 +1,149 @@
+"""Dovetail's own settings: the `dovetail` object of each server, and the one of the whole file.
+
+    {"mcpServers": {"github": {"url": "https://example.com/mcp",
+                               "dovetail": {"prefix": "gh", "tools": {"deny": ["*_delete"]}}}},
+     "dovetail": {"search": true, "always": ["gh__*"], "defaults": {"start": "lazy"}}}
+
+Hosts and gateways use these settings. Other programs ignore the key, so an unknown key in it is a
+mistake, and an error. Variables such as `${VAR}` are not filled in here.
+"""
+
+import re
+from collections.abc import Collection, Mapping
+from fnmatch import fnmatchcase
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from ..errors import ConfigError
+from .forward import check_forward
+from .known_keys import InvalidObject, convert_known
+
+KEY = "dovetail"
+DEFAULT_MAX_TOKENS = 4096
+MAX_PREFIX_CHARS = 32
+_PREFIX = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+
+
+class ToolFilter(Struct, frozen=True, kw_only=True):
+    """Which tools of a server are offered. Patterns are those of `fnmatch`, with upper and lower
+    case told apart, and match the names that the server uses."""
+
+    allow: list[str] | None = None
+    """Patterns of the tools that are offered; None for all."""
+    deny: list[str] = []
+    """Patterns of the tools that are not offered, even if `allow` matches."""
+
+    def why_refused(self, name: str) -> str | None:
+        """Return the setting that excludes a tool, or None if the tool is offered."""
+        if any(fnmatchcase(name, pattern) for pattern in self.deny):
+            return "tools.deny"
+        if self.allow is not None and not any(fnmatchcase(name, one) for one in self.allow):
+            return "tools.allow"
+        return None
+
+
+class ServerSettings(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The `dovetail` object of one server, on top of the file's defaults."""
+
+    prefix: str | None = None
+    """What the names of its tools begin with; None for its name in the file."""
+    tools: ToolFilter = ToolFilter()
+    trust: bool = False
+    """Whether what the server says about its tools (annotations) is believed."""
+    share: Literal["all", "user", "caller"] | None = None
+    """Which callers share a connection; None for the widest that is safe."""
+    start: Literal["eager", "lazy"] = "eager"
+    """Whether the server is started at once, or when it is first used."""
+    timeout: float | None = None
+    """Seconds to wait for each answer."""
+    pin: Literal["ask", "warn", "off"] | None = None
+    """What happens to a tool that changed; None for the default of a host or gateway."""
+    forward: list[str] = []
+    """The headers of a caller that are passed on."""
+    stateful: bool | None = None
+    """Whether the server keeps state per session; None to find out."""
+    sampling: bool = True
+    """Whether the server may use the model."""
+    max_tokens: int = DEFAULT_MAX_TOKENS
+    """The most tokens that the server may request from the model at once."""
+    capabilities: list[Literal["elicitation", "sampling", "roots"]] = []
+    """What a connection that several callers share declares, if its revision has sessions."""
+
+
+class FileSettings(Struct, frozen=True, kw_only=True):
+    """The `dovetail` object of a whole file."""
+
+    search: bool = False
+    """Whether callers search for tools instead of listing all of them."""
+    always: list[str] = []
+    """Patterns of the tools that are listed even with `search`, by the names that callers see."""
+    defaults: dict[str, Any] = {}
+    """The settings of servers that do not set them themselves."""
+
+
+def read_file_settings(value: Any) -> FileSettings:
+    """Return the settings of a whole file.
+
+    Args:
+        value: The `dovetail` object of the file; None if it has none.
+
+    Raises:
+        InvalidObject: The object is not valid.
+    """
+    settings = convert_known({} if value is None else value, FileSettings, f'"{KEY}"')
+    if "prefix" in settings.defaults:
+        raise InvalidObject(f'"{KEY}.defaults" has a "prefix", but each server needs its own')
+    _convert(settings.defaults, (), f'"{KEY}.defaults"')
+    return settings
+
+
+def read_server_settings(
+    value: Any, defaults: Mapping[str, Any], headers: Collection[str] = ()
+) -> ServerSettings:
+    """Return the settings of a server.
+
+    Args:
+        value: The `dovetail` object of its entry; None if it has none.
+        defaults: The defaults of the file.
+        headers: The headers that the entry sets.
+
+    Raises:
+        InvalidObject: The object is not valid.
+    """
+    _convert(value, headers, f'"{KEY}"')  # so that errors are about what the entry says itself
+    own = {key: item for key, item in (value or {}).items() if item is not None}
+    merged = {**defaults, **own}
+    if isinstance(defaults.get("tools"), Mapping) and isinstance(own.get("tools"), Mapping):
+        merged["tools"] = {**defaults["tools"], **own["tools"]}
+    return _convert(merged, headers, f'"{KEY}" with the defaults of the file')
+
+
+def _convert(value: Any, headers: Collection[str], what: str) -> ServerSettings:
+    if value is None:
+        return ServerSettings()
+    if isinstance(value, Mapping) and (tools := value.get("tools")) is not None:
+        if isinstance(tools, Mapping) and "with" in tools:
+            raise InvalidObject(f'{what}: this version does not support "tools.with". Remove it.')
+        value = {**value, "tools": convert_known(tools, ToolFilter, f"{what}: tools")}
+    settings = convert_known(value, ServerSettings, what)
+    prefix = settings.prefix or ""
+    if prefix and (len(prefix) > MAX_PREFIX_CHARS or _PREFIX.fullmatch(prefix) is None):
+        raise InvalidObject(
+            f'{what}: "prefix" must have at most {MAX_PREFIX_CHARS} letters, digits, _ and -, and '
+            "start with a letter or _"
+        )
+    if settings.timeout is not None and not 0 < settings.timeout < float("inf"):
+        raise InvalidObject(f'{what}: "timeout" must be a positive number of seconds')
+    if settings.max_tokens < 1:
+        raise InvalidObject(f'{what}: "maxTokens" must be at least 1')
+    if settings.forward and settings.share == "all":
+        raise InvalidObject(
+            f'{what}: "forward" requires "share": "user" or "caller", because a connection that '
+            "all callers share cannot carry the headers of one"
+        )
+    try:
+        check_forward(settings.forward, headers)
+    except ConfigError as error:
+        raise InvalidObject(f"{what}: {error}") from None
+    return settings
