@@ -69,10 +69,16 @@ class Limits(Struct, frozen=True, kw_only=True):
     parked: int = 1000
     """Maximum number of suspended calls that this process holds until their clients return with
     answers (default: 1000). Beyond this, the oldest are dropped, and their handlers run again when
-    the clients return."""
+    the clients return. Calls that must not run again, as in a gateway, are counted separately, and
+    the newest is refused instead."""
+    parked_each: int = 16
+    """Maximum number of calls that must not run again that this process holds for one caller: for
+    each authenticated caller, or for each address if callers are anonymous (default: 16). Further
+    calls are refused when they ask for input."""
     parked_time: float = 600.0
     """Time for which a suspended call is held, in seconds (default: 600). After that, the call's
-    handler runs again when the client returns."""
+    handler runs again when the client returns; a call that must not run again is cancelled. The
+    result of such a call is kept for the same time, for a client that did not receive it."""
     state_life: float = 3600.0
     """Time that a client has to return with answers, in seconds (default: 3600). After that, the
     request is rejected."""
@@ -237,7 +243,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     is closed."""
     events_kept: int = 64 * MIB
     """Maximum size of the events that all event streams together hold for disconnected clients, in
-    bytes (default: 64 MiB). Beyond this, the oldest events are dropped."""
+    bytes (default: 64 MiB). Beyond this, the oldest events are dropped. The results that are kept
+    because their calls must not run again (`parked_time`) are limited to the same size."""
     event_life: float = 300.0
     """Time for which an event stream waits for its client to return, in seconds (default: 300).
     After that, the stream is dropped."""

@@ -364,6 +364,14 @@ class Service(Protocol):
             call: The call, before it is answered.
         """
 
+    def can_replay(self, call: Call) -> bool:
+        """Return whether a call's handler may be run again from the beginning after it asked a
+        question. If not, the call is held until the client answers, and refused if it is lost.
+
+        Args:
+            call: The call, before it is answered.
+        """
+
     def make_form(self, message: str, schema: Any) -> "Form":
         """Return the form for an elicitation.
 

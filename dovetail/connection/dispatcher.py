@@ -52,7 +52,6 @@ from ..protocol.raw import RawObject
 from ..protocol.tasks import EXTENSION as TASKS
 from ..protocol.utilities import SEVERITY, ListenResult
 from ..revisions import DRAFT_DIALECT, Revision, decode
-from ..sealing import KeyRing, key_ring
 from . import handshake, stateless
 from .answer import answer, cancel, check_id, start_task
 from .connection import Reply
@@ -148,14 +147,14 @@ class Dispatcher:
         state: Any,
         encoder: MessageEncoder,
         notify_sessions: Notify,
-        ring: Callable[[], KeyRing] = key_ring,
+        round_trips: MultiRoundTrip,
     ) -> None:
         self.service = service
         self.encoder = encoder
         self.loop = asyncio.get_running_loop()
         self.find_method = service.extensions.find_method
         self.subscriptions = ServerSubscriptions(service.limits.subscriptions)
-        self.round_trips = MultiRoundTrip(service, ring)
+        self.round_trips = round_trips
         self.state = state
         self._stateless = {one.version: one for one in service.revisions if one.stateless}
         self._notify_sessions = notify_sessions
@@ -479,7 +478,6 @@ class Dispatcher:
         """Stop listening for changes, and end every stream of changes normally."""
         self._unlisten()
         self.subscriptions.end_streams()
-        self.round_trips.close()
 
 
 def _lift(message: Request | Notification, method: Method | None, caller: Caller | None) -> Any:

@@ -375,6 +375,8 @@ class Journal(Struct, array_like=True):
     awaits_consent: bool = False
     """Whether the handler raised UrlRequired. The answers then represent the user's consent to
     visit the pages, and the handler is run again."""
+    held: bool = False
+    """Whether the call is held, so its handler must not be run again."""
 
 
 class SuspendableCall:
@@ -411,6 +413,8 @@ class SuspendableCall:
         self.once_running = 0
         """The number of `once` functions that are running."""
         self.awaits_consent = False
+        self.held = False
+        """Whether the handler must not be run again (`held_calls.py`)."""
         self._used_keys: set[str] = set()
         self._closing = False
         self._round_end: asyncio.Future[None] | None = None

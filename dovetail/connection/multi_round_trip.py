@@ -13,6 +13,8 @@ answers, there are two cases:
                                             answers each question that was asked before, until the
                                             handler asks a new question
 
+A handler that must not be run again is held instead (`held_calls.py`).
+
 A question is identified by its key: an explicit key, or a digest of its content. A question's
 position cannot identify it, because the order of concurrent questions changes from run to run.
 Without `cryptography`, nothing can be encrypted. The state is then a random handle for the
@@ -47,7 +49,8 @@ from ..protocol.base import Params
 from ..protocol.client_features import ElicitParams
 from ..protocol.lifecycle import InputRequired, InputRequiredResult
 from ..protocol.methods import Method
-from ..sealing import Forged, KeyRing
+from ..sealing import Forged, KeyRing, key_ring
+from .held_calls import HeldCalls
 from .input_requests import (
     QUESTIONS,
     Journal,
@@ -72,13 +75,18 @@ PURPOSE = "state"
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 5.0
 """The shortest and longest pauses, in seconds, before a handler that returned InputRequired without
 a question is called again. The pause doubles each time."""
+INVALID = "The requestState is not valid; send the request again without it"
+EXPIRED = (
+    "The requestState is not valid, or its call expired. The call may have taken effect, so check "
+    "that before you send the request again without the requestState"
+)
 CONSENT_DECLINED = "The user declined to visit a required page"
 
 
 class MultiRoundTrip:
     """The suspended calls on one server in one event loop."""
 
-    def __init__(self, service: Service, ring: Callable[[], KeyRing]) -> None:
+    def __init__(self, service: Service, ring: Callable[[], KeyRing] = key_ring) -> None:
         self._service = service
         self._limits = service.limits
         self._replay = service.replay
@@ -89,6 +97,7 @@ class MultiRoundTrip:
         self._key_ring: KeyRing | None = None
         self._suspended: dict[str, SuspendableCall] = {}
         """The calls that are waiting for the client's answers, oldest first."""
+        self._held = HeldCalls(self._limits)
         self._sweeper = Sweeper(self._limits.parked_time / 4, self._sweep)
         if self._replay and not self.key_ring.encrypts:
             raise missing_extra('Encrypting answers for resume="replay"', "http")
@@ -119,6 +128,11 @@ class MultiRoundTrip:
             if not _all_accepted(answers.values()):
                 return as_tool_error(call, ToolError(CONSENT_DECLINED))
             answers = {}
+        if journal is not None and journal.held:
+            id = journal.call_id
+            if id not in self._held:
+                raise self._invalid_state(call, "its call is not held in this process", held=True)
+            return await self._held.join(id, call, journal.rounds, answers, self._next_reply)
         run = (
             None if journal is None or self._replay else self._suspended.pop(journal.call_id, None)
         )
@@ -135,24 +149,35 @@ class MultiRoundTrip:
             raise self._invalid_state(call, "its call is no longer suspended in this process")
         else:
             run = SuspendableCall(call, journal, answers, request_key)
+            run.held = not self._service.can_replay(call)
             run.start(handle)
+        was_diverging = journal is not None and journal.diverging
         try:
-            done = await run.wait_for_round()
+            reply = await self._next_reply(run, was_diverging)
         except asyncio.CancelledError:
             run.stop()
             raise
-        if not done and run.diverging and journal is not None and journal.diverging:
+        if run.task is not None and not run.task.done():
+            self._suspend(run, reply)
+        return reply
+
+    async def _next_reply(self, run: SuspendableCall, was_diverging: bool = False) -> Any:
+        """Wait for the end of a round, and return the questions or the result."""
+        done = await run.wait_for_round()
+        if not done and run.diverging and was_diverging:
             run.stop()
             raise run.divergence_error()
         if not done:
             run.call.finished = True
-            return self._suspend(run, call)
+            return self._input_required(run, run.call, run.open_questions, None)
         assert run.task is not None
         try:
             result = run.task.result()
         except UrlRequired as error:
-            return self._require_visits(run, call, error)
-        return self._require_input(run, call, result) if type(result) is InputRequired else result
+            return self._require_visits(run, run.call, error)
+        if type(result) is InputRequired:
+            return self._require_input(run, run.call, result)
+        return result
 
     async def answer_explicit(
         self,
@@ -189,19 +214,20 @@ class MultiRoundTrip:
 
     # rounds
 
-    def _suspend(self, run: SuspendableCall, call: Call) -> InputRequiredResult:
-        """Return the questions with the sealed state, and keep the call. If there are too many
-        suspended calls (`Limits.parked`), evict the oldest."""
-        result = self._input_required(run, call, run.open_questions, None)
+    def _suspend(self, run: SuspendableCall, reply: InputRequiredResult) -> None:
+        """Keep a call whose questions are in this reply. If there are too many suspended calls
+        (`Limits.parked`), evict the oldest."""
+        if run.held:
+            self._held.hold(run, reply)
+            return
         if self._replay:
             run.stop()
-            return result
+            return
         run.suspended_at = time.monotonic()
         self._suspended[run.id] = run
         while len(self._suspended) > self._limits.parked:
             self._evict(next(iter(self._suspended)))
         self._sweeper.start()
-        return result
 
     def _require_input(
         self, run: SuspendableCall, call: Call, required: InputRequired
@@ -248,6 +274,7 @@ class MultiRoundTrip:
         for id in list(self._suspended):
             self._evict(id)
         self._sweeper.cancel()
+        self._held.close()
 
     # the state
 
@@ -264,6 +291,9 @@ class MultiRoundTrip:
                 f"{call.name}: calling ctx.once before returning InputRequired requires "
                 "`cryptography` to encrypt the result"
             )
+        # A handler that is held, or that returned its questions, needs no journal.
+        is_held = run.held and request_state is None and not run.awaits_consent
+        replayable = replayable and not is_held
         answers = run.answers if replayable and request_state is None else {}
         once_results = {
             key: done
@@ -284,6 +314,7 @@ class MultiRoundTrip:
             request_state=request_state,
             diverging=run.diverging,
             awaits_consent=run.awaits_consent,
+            held=is_held,
         )
         data = msgspec.msgpack.encode(journal)
         if len(data) > self._limits.journal:
@@ -307,18 +338,18 @@ class MultiRoundTrip:
                 call, "it was not created by this server or has been modified"
             ) from None
         if journal.expires < time.time():
-            raise self._invalid_state(call, "it has expired")
+            raise self._invalid_state(call, "it has expired", held=journal.held)
         if journal.request_digest != _request_digest(request_key):
-            raise self._invalid_state(call, "it belongs to another request or another caller")
+            raise self._invalid_state(
+                call, "it belongs to another request or another caller", held=journal.held
+            )
         return journal
 
-    def _invalid_state(self, call: Call, reason: str) -> InvalidParams:
+    def _invalid_state(self, call: Call, reason: str, *, held: bool = False) -> InvalidParams:
         """Return the error for an invalid state. Only the log contains the reason."""
         log.warning("The requestState in a %s request was rejected: %s", call.name, reason)
-        return InvalidParams(
-            "The requestState is not valid; send the request again without it",
-            parameter="requestState",
-        )
+        may_repeat = not held and self._service.can_replay(call)
+        return InvalidParams(INVALID if may_repeat else EXPIRED, parameter="requestState")
 
     def _check_answers(self, call: Call, journal: Journal | None) -> dict[str, bytes]:
         """Return the answers to the questions that were asked. A malformed answer is rejected, and

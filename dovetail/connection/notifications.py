@@ -28,6 +28,8 @@ from .answer import EAGER
 log = logging.getLogger("dovetail.connection")
 
 _background = TaskSet()
+CallerKey = str | tuple[str, str]
+"""A network, or `principal` and its id."""
 
 
 def run_callback(function: Callable[..., Any], *args: Any) -> None:
@@ -48,12 +50,12 @@ class NotificationRunner:
     def __init__(self, limit_per_caller: int) -> None:
         self._limit_per_caller = limit_per_caller
         self._tasks: set[asyncio.Task[None]] = set()
-        self._counts: Counter[str | tuple[str, str]] = Counter()
+        self._counts: Counter[CallerKey] = Counter()
 
     def run(self, handler: Callable[[Call], Awaitable[Any]], call: Call, limit: int) -> None:
         """Start a handler. Raise Overloaded if too many handlers are running for this caller, or if
         `limit` handlers are running for all callers together."""
-        key = _counting_key(call.caller)
+        key = counting_key(call.caller)
         for count, most in (
             (self._counts[key], self._limit_per_caller),
             (len(self._tasks), limit),
@@ -68,15 +70,15 @@ class NotificationRunner:
         self._counts[key] += 1
         task.add_done_callback(partial(self._done, key))
 
-    def _done(self, key: str | tuple[str, str], task: "asyncio.Task[None]") -> None:
+    def _done(self, key: CallerKey, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)
         self._counts[key] -= 1
         if not self._counts[key]:
             del self._counts[key]
 
 
-def _counting_key(caller: Caller) -> str | tuple[str, str]:
-    """Return the key used to count a caller's tasks: its principal or, if it has none, its
+def counting_key(caller: Caller) -> CallerKey:
+    """Return the key used to count what a caller has: its principal or, if it has none, its
     network."""
     return (
         ("principal", caller.principal.id)

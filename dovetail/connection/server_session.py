@@ -7,7 +7,7 @@ distinguishes the two kinds of requests.
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from secrets import token_hex
 from typing import Any
 
@@ -18,11 +18,11 @@ from ..protocol.base import Params
 from ..protocol.lifecycle import ProgressParams
 from ..protocol.methods import METHODS, Method
 from ..revisions import Revision
-from ..sealing import KeyRing, key_ring
 from . import stateless
 from .connection import Connection, OnProgress, PeerError
 from .dispatcher import Dispatcher
 from .input_requests import client_refused
+from .multi_round_trip import MultiRoundTrip
 
 log = logging.getLogger("dovetail.connection")
 
@@ -45,8 +45,8 @@ class ServerSession:
         self,
         service: Service,
         connection: Connection,
-        state: Any = None,
-        ring: Callable[[], KeyRing] = key_ring,
+        state: Any,
+        round_trips: MultiRoundTrip,
         identity: RequestIdentity = ANONYMOUS,
     ) -> None:
         self._connection, self._opened_by = connection, identity
@@ -69,7 +69,9 @@ class ServerSession:
         self.initialized: asyncio.Event | None = None
         """An event that is set when the server may send requests to the session that `initialize`
         opened."""
-        self.dispatcher = Dispatcher(service, state, connection.encoder, self._notify_caller, ring)
+        self.dispatcher = Dispatcher(
+            service, state, connection.encoder, self._notify_caller, round_trips
+        )
         self.start, self.forget = self.dispatcher.start, self.dispatcher.forget
         self.cancel_request = connection.cancel
         self.loop = self.dispatcher.loop

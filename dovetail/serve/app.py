@@ -22,6 +22,7 @@ from ..connection.bus import NoBus
 from ..connection.connection import choose_ping_interval
 from ..connection.dispatcher import Dispatcher
 from ..connection.encode import MessageEncoder
+from ..connection.multi_round_trip import MultiRoundTrip
 from ..errors import ConfigError, InternalError, InvalidRequest
 from ..jsonrpc.messages import encode
 from ..net import TrustedProxies
@@ -263,12 +264,13 @@ class LoopState:
         self._listeners: set[ChangeListener] = set()
         """The functions that notify those clients of changes in other processes."""
         events = MemoryEventStore(limits) if options.events is None else options.events()
+        self._round_trips = MultiRoundTrip(service, lambda: app.ring)
         self.dispatcher = Dispatcher(
             service,
             state,
             MessageEncoder(limits.outgoing, service.redact),
             lambda method, params: self.get_streams.notify(method, params),
-            lambda: app.ring,
+            self._round_trips,
         )
         self.get_streams = GetStreams(
             self.dispatcher,
@@ -311,6 +313,7 @@ class LoopState:
         """End all streams and sessions and, after `grace` seconds, the running calls."""
         self._stop_listening()
         self.dispatcher.close()
+        self._round_trips.close()
         for task in list(self._channels):
             task.cancel()
         await self.endpoint.close(grace)
@@ -320,14 +323,14 @@ class LoopState:
 
     async def serve_channel(self, channel: Channel, identity: RequestIdentity) -> None:
         """Serve a WebSocket or HTTP+SSE client until it disconnects or its access ends."""
-        gate, ring = self._app.gate, self._app.ring
+        gate = self._app.gate
         serving = serve_channel(
             self._app.service,
             channel,
             lambda: nullcontext(self._state),
             grace=0,
             listeners=self._listeners,
-            ring=lambda: ring,
+            round_trips=self._round_trips,
             identity=identity,
         )
         task = self._channels.start(serving)

@@ -11,9 +11,9 @@ from typing import Any
 
 from ..connection.connection import Connection, choose_ping_interval, send_heartbeats
 from ..connection.encode import MessageEncoder
+from ..connection.multi_round_trip import MultiRoundTrip
 from ..connection.server_session import ANONYMOUS, ServerSession
 from ..ports import HTTP, WEBSOCKET, ChangeListener, Channel, RequestIdentity, Service
-from ..sealing import KeyRing, key_ring
 from ..text import escape_unsafe
 from ..transports.stdio import StdioChannel
 
@@ -28,7 +28,7 @@ async def serve_channel(
     grace: float | None = None,
     orderly: bool = False,
     listeners: set[ChangeListener] | None = None,
-    ring: Callable[[], KeyRing] = key_ring,
+    round_trips: MultiRoundTrip | None = None,
     identity: RequestIdentity = ANONYMOUS,
 ) -> None:
     """Serve one client until it disconnects.
@@ -43,7 +43,8 @@ async def serve_channel(
             exception.
         listeners: A set that, while the client is connected, contains the function that notifies
             the client of changes in other processes.
-        ring: A function that returns the keys that seal tokens.
+        round_trips: The suspended calls of a server that serves several channels (default: those of
+            this channel, which end with it).
         identity: The identity of the client.
     """
     listeners = set() if listeners is None else listeners
@@ -51,7 +52,8 @@ async def serve_channel(
         connection = Connection(
             channel, service.limits, MessageEncoder(service.limits.outgoing, service.redact)
         )
-        session = ServerSession(service, connection, state, ring, identity)
+        suspended = round_trips or MultiRoundTrip(service)
+        session = ServerSession(service, connection, state, suspended, identity)
         listeners.add(session.dispatcher.notify)
         pinging: asyncio.Task[None] | None = None
         try:
@@ -75,6 +77,8 @@ async def serve_channel(
                 pinging.cancel()
             listeners.discard(session.dispatcher.notify)
             session.on_close(None)
+            if round_trips is None:
+                suspended.close()
             await asyncio.sleep(0)  # let the ended streams send their last message
             await connection.close()
 

@@ -184,6 +184,11 @@ class BaseService:
         """Return whether the handler of this call can ask questions (default: True)."""
         return True
 
+    def can_replay(self, call: Call) -> bool:
+        """Return whether the handler of this call may be run again after it asked a question
+        (default: True)."""
+        return True
+
     def make_form(self, message: str, schema: Any) -> "Form":
         """Create a form from a schema, to be shown with this message."""
         from .forms import Form
