@@ -207,3 +207,9 @@ def test_a_package_lists_each_of_its_names_once() -> None:
     assert dovetail.Server is not None  # which is loaded now, and so is there twice
     assert len(dir(dovetail)) == len(set(dir(dovetail)))
     assert "Client" in dir(dovetail)
+
+
+def test_the_child_of_an_isolated_tool_loads_little() -> None:
+    """Each call starts one, so what it imports is paid for by every call."""
+    loaded = loaded_by("from dovetail.server.isolation import main")
+    assert not loaded & {"msgspec", "dovetail.limits", "asyncio", "logging", "subprocess"}
