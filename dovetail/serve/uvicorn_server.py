@@ -42,8 +42,8 @@ from .channel import exit_after
 from .connection_limit import REFUSAL, ConnectionLimit
 
 MAX_HEAD_BYTES, MAX_HEADERS = 64 * 1024, 200
-TOO_MANY_HEADERS = f"The request has more than {MAX_HEADERS} headers."
 """The limits on a request head. Bytes that arrive in the first packet do not count."""
+TOO_MANY_HEADERS = f"The request has more than {MAX_HEADERS} headers."
 KEEP_ALIVE_SECONDS = 75
 """How long a connection may be idle."""
 VERSIONS = ("1.1", "1.0")
