@@ -151,7 +151,7 @@ def failure_for_code(code: int, side: Side, message: str | None = None) -> CallF
 
 
 def target_of(call: Call) -> Target | None:
-    attribute, name = TARGETS.get(call.name), getattr(call.params, "name", None)
+    attribute, name = TARGETS.get(call.method.name), getattr(call.params, "name", None)
     if attribute is None or not isinstance(name, str):
         return None
     return attribute, name[:MAX_TEXT_CHARS]

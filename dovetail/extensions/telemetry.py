@@ -17,6 +17,7 @@ is recorded and the cost is small.
 https://github.com/open-telemetry/semantic-conventions-genai/blob/main/docs/gen-ai/mcp.md
 """
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ..connection.instrumentation import (
@@ -115,6 +116,8 @@ class Telemetry(OperationObserver):
         if hasattr(call.connection, "server_info"):  # it is a client
             return await self._trace(call, next, "client", [])
         context, links = self._caller_context(call)
+        if context is None:
+            return await self._trace(call, next, "server", links)
         token = self._contexts.attach(context)
         try:
             return await self._trace(call, next, "server", links)
@@ -178,17 +181,18 @@ class Telemetry(OperationObserver):
             seconds, {"mcp.protocol.version": revision.version, **_network_attributes(network)}
         )
 
-    def _caller_context(self, call: Call) -> "tuple[Context, list[Link]]":
-        """Return the parent context of a server's span, and its links."""
+    def _caller_context(self, call: Call) -> "tuple[Context | None, list[Link]]":
+        """Return the parent context of a server's span, if it is not the current one, and its
+        links."""
         carrier = _extract_carrier(call.params.meta)
         if not carrier:
-            return self._contexts.get_current(), []
+            return None, []
         get_span, link = self._traces.get_current_span, self._traces.Link
         context, current = self._propagator.extract(carrier), get_span().get_span_context()
         caller = get_span(context).get_span_context()
         if not self._incoming:
             links = [link(caller)] if caller.is_valid and caller != current else []
-            return self._contexts.get_current(), links
+            return None, links
         return context, [link(current)] if current.is_valid and caller != current else []
 
     def _send_context(self, call: Call) -> None:
@@ -199,11 +203,10 @@ class Telemetry(OperationObserver):
 
 
 def _extract_carrier(meta: dict[str, Any] | None) -> dict[str, str]:
-    found = {name: meta.get(name) for name in MAX_CONTEXT_CHARS} if meta else {}
     return {
         name: value
-        for name, value in found.items()
-        if isinstance(value, str) and len(value) <= MAX_CONTEXT_CHARS[name]
+        for name, max_chars in MAX_CONTEXT_CHARS.items()
+        if meta and isinstance(value := meta.get(name), str) and len(value) <= max_chars
     }
 
 
@@ -220,6 +223,7 @@ def _common_attributes(call: Call) -> SpanAttributes:
     return attributes
 
 
+@lru_cache
 def _network_attributes(network: Network | None) -> SpanAttributes:
     if network is None:
         return {}

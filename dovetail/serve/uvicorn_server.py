@@ -43,6 +43,7 @@ from .connection_limit import REFUSAL, ConnectionLimit
 
 MAX_HEAD_BYTES, MAX_HEADERS = 64 * 1024, 200
 """The limits on a request head. Bytes that arrive in the first packet do not count."""
+TOO_MANY_HEADERS = f"The request has more than {MAX_HEADERS} headers."
 KEEP_ALIVE_SECONDS = 75
 """How long a connection may be idle."""
 VERSIONS = ("1.1", "1.0")
@@ -142,9 +143,11 @@ class UvicornProtocol(HttpToolsProtocol):
         refused = self.cycle is not None and self.cycle.response_complete
         if self.head_timer is None and (self.in_head or refused):
             self.head_timer = self.loop.call_later(self.limits.body_timeout, self.transport.close)
-        if self.received <= MAX_HEAD_BYTES:
+        if self.in_head and len(self.headers) > MAX_HEADERS:
+            self._refuse(400, TOO_MANY_HEADERS)
+        elif self.received <= MAX_HEAD_BYTES:
             return
-        if self.in_head:
+        elif self.in_head:
             self._refuse(400, f"The request head is longer than {MAX_HEAD_BYTES} bytes.")
         else:
             self.transport.abort()
@@ -188,45 +191,47 @@ class UvicornProtocol(HttpToolsProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Keep a header, or drop a trailer."""
-        if not self.in_head:
-            return
-        headers, name = self.headers, name.lower()
-        if len(headers) >= MAX_HEADERS:
-            # answered with 400
-            raise ValueError(f"the request has more than {MAX_HEADERS} headers")
-        if name == b"expect":
-            self.expect_100_continue = value.lower() == b"100-continue"
-        headers.append((name, value))
+        if self.in_head:
+            self.headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         """Hold the request back, or let uvicorn start it."""
-        self._stop_head_timer()
+        if self.head_timer is not None:
+            self._stop_head_timer()
         self.received, self.in_head = 0, False
-        self._check_target()
+        version = self._check_head()
         self.ignores_upgrade = self.parser.should_upgrade() and not self._should_upgrade()
         if self.ignores_upgrade:
             return
-        if self._takes_fast_path():
+        if version == "1.1" and self._takes_fast_path():
             self.held = b""
         else:
             self._start_in_uvicorn()
 
-    def _check_target(self) -> None:
-        """Check the HTTP version and the Host header of a request. The host in an absolute URI
-        replaces the header.
+    def _check_head(self) -> str:
+        """Check the number of headers and the Host header of a request, and return the HTTP
+        version. The host in an absolute URI replaces the header.
 
         https://www.rfc-editor.org/rfc/rfc9112#section-3.2
         """
         version, headers = self.parser.get_http_version(), self.headers
         if version not in VERSIONS:
             raise _Unacceptable(505, f"HTTP/{version} is not supported. Use HTTP/1.1.")
-        hosts = [pair for pair in headers if pair[0] == b"host"]
+        if len(headers) > MAX_HEADERS:
+            raise _Unacceptable(400, TOO_MANY_HEADERS)
+        hosts = []
+        for pair in headers:
+            if pair[0] == b"host":
+                hosts.append(pair)
+            elif pair[0] == b"expect":
+                self.expect_100_continue = pair[1].lower() == b"100-continue"
         if not hosts and version == "1.1":
             raise _Unacceptable(400, "HTTP/1.1 requires a Host header.")
         if self.url[:1] != b"/" and (found := _ABSOLUTE_URI.fullmatch(self.url)):
             rest = [pair for pair in headers if pair[0] != b"host"]
             headers[:] = [(b"host", found[1]), *hosts[1:], *rest]
             self.url = found[2] if found[2].startswith(b"/") else b"/" + found[2]
+        return version
 
     def on_body(self, body: bytes) -> None:
         """Process a piece of the body."""
@@ -238,7 +243,8 @@ class UvicornProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """Record that the request is complete."""
-        self._stop_head_timer()  # of the rest of a refused request
+        if self.head_timer is not None:
+            self._stop_head_timer()  # of the rest of a refused request
         self.in_request = False
         if self.held is None and not self.ignores_upgrade:
             super().on_message_complete()
@@ -273,7 +279,6 @@ class UvicornProtocol(HttpToolsProtocol):
             and not self.flow.write_paused
             and parser.get_method() == b"POST"
             and parser.should_keep_alive()
-            and parser.get_http_version() == "1.1"
         )
 
     def _begin(self) -> None:

@@ -46,15 +46,14 @@ import threading
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from types import FunctionType, ModuleType
-from typing import TYPE_CHECKING, Any, NoReturn
-
-from msgspec import MsgspecError, Raw, Struct, json
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from ..errors import SchemaError, ToolError
-from ..limits import Limits
 
 if TYPE_CHECKING:
     import subprocess
+
+    from ..limits import Limits
 
 
 BOOT_CODE = (
@@ -78,7 +77,7 @@ Outcome = tuple[bool, Any]
 _SIGNALS = {number.value: number.name for number in signal.Signals}
 
 
-class Sandbox(Struct, frozen=True):
+class Sandbox(NamedTuple):
     """The settings for a child process that is not trusted."""
 
     command: tuple[str, ...]
@@ -87,13 +86,10 @@ class Sandbox(Struct, frozen=True):
     """The type of the result."""
 
 
-class _SandboxAnswer(Struct):
-    value: Raw = Raw()
-    error: str | None = None
-
-
 def make_sandbox(command: Sequence[str], returns: Any, name: str) -> Sandbox:
     """Return a sandbox. Raise SchemaError if the tool's result cannot be decoded from JSON."""
+    from msgspec import json
+
     try:
         json.Decoder(returns)
     except TypeError as error:
@@ -117,7 +113,7 @@ async def run_isolated(
     function: Callable[..., Any],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
-    limits: Limits,
+    limits: "Limits",
     timeout: float | None,
     name: str,
     sandbox: Sandbox | None = None,
@@ -315,15 +311,18 @@ def _read_sandbox_result(name: str, answer: bytes, code: int, returns: Any) -> A
     """Return the result of a child that is not trusted. Nothing in its answer is executed."""
     if not answer:
         raise ToolError(f"{name} {_describe_exit(code)}")
+    from msgspec import MsgspecError, Raw, json
+
     try:
-        outcome = json.decode(answer, type=_SandboxAnswer)
-        if outcome.error is None:
-            return json.decode(outcome.value, type=returns)
-    except (MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        outcome = json.decode(answer, type=dict[str, Raw])
+        if "error" not in outcome:
+            return json.decode(outcome["value"], type=returns)
+        text = json.decode(outcome["error"], type=str)
+    except (MsgspecError, UnicodeDecodeError, RecursionError, KeyError) as error:
         raise ToolError(
             f"{name} returned a value that does not match its return type: {error}"
         ) from None
-    raise ToolError(outcome.error)
+    raise ToolError(text)
 
 
 def _describe_exit(code: int) -> str:
@@ -488,6 +487,8 @@ def _dump(name: str, outcome: Outcome) -> bytes:
 
 def _dump_json(name: str, outcome: Outcome) -> bytes:
     """Encode the outcome of a call in a sandbox, from which the parent accepts only JSON."""
+    from msgspec import json
+
     ok, value = outcome
     try:
         if ok:

@@ -229,3 +229,9 @@ PURE = ["naming", "health", "policy", "pins"]
 def test_the_pure_modules_of_the_gateway_do_not_load_asyncio(module: str) -> None:
     if (PACKAGE / "gateway" / f"{module}.py").exists():
         assert "asyncio" not in loaded_by(f"import dovetail.gateway.{module}")
+
+
+def test_the_child_of_an_isolated_tool_loads_little() -> None:
+    """Each call starts one, so what it imports is paid for by every call."""
+    loaded = loaded_by("from dovetail.server.isolation import main")
+    assert not loaded & {"msgspec", "dovetail.limits", "asyncio", "logging", "subprocess"}
