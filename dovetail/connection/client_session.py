@@ -15,6 +15,7 @@ https://modelcontextprotocol.io/specification/2026-07-28/basic/transports/stdio#
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -70,7 +71,7 @@ from ..revisions import (
 )
 from . import handshake, stateless
 from .answer import answer, check_id, start_task
-from .connection import Connection, OnProgress, PeerError, Reply
+from .connection import Connection, OnProgress, PeerError, PendingRequest, Reply
 from .extension import Extensions
 from .notifications import NotificationRunner, ProgressThrottle, read_progress_token
 
@@ -546,7 +547,7 @@ class ClientSession:
         calls = self.connection.open_calls
         check_id(calls, request.id)
         call = self._call(request.id, method, params, request.params)
-        call.protocol_handler = handler
+        call.protocol_handler = partial(self._ask_handler, handler, self.connection.current_request)
         self._track_progress(call)
         calls[request.id] = call
         return call
@@ -601,13 +602,20 @@ class ClientSession:
         task:
         https://modelcontextprotocol.io/specification/2025-11-25/basic/utilities/tasks#related-task-metadata"""
         assert call.protocol_handler is not None
-        self.connection.pause_deadlines(True)  # the server is not slow while the user thinks
-        try:
-            result: Result = await call.protocol_handler(call)
-        finally:
-            self.connection.pause_deadlines(False)
+        result: Result = await call.protocol_handler(call)
         mark = related_task_meta(call.params)
         return result if mark is None else with_meta(result, mark)
+
+    async def _ask_handler(
+        self, handler: CallHandler, belongs_to: PendingRequest | None, call: Call
+    ) -> Any:
+        """Call a handler. The server is not slow while the user thinks, so this time does not count
+        against the request that the question belongs to, or any request if that is not known."""
+        self.connection.pause_deadlines(True, belongs_to)
+        try:
+            return await handler(call)
+        finally:
+            self.connection.pause_deadlines(False, belongs_to)
 
     def on_notification(self, notification: Notification) -> None:
         """Pass progress on to its request, and all other notifications to the client."""

@@ -121,7 +121,12 @@ class PendingRequest(Struct, eq=False):
     timeout: float = 0.0
     latest_end: float = 0.0
     """The time at which the request times out, even if it keeps reporting progress."""
-    seconds_left: float | None = None
+    pauses: int = 0
+    """The number of reasons why the request's deadline is paused."""
+    is_paused_with_all: bool = False
+    """Whether one of these reasons applies to all requests."""
+    paused_at: float = 0.0
+    seconds_left: float = 0.0
     """The number of seconds that were left when the request's deadline was paused."""
     progress: float = float("-inf")
     parent: Any = None
@@ -169,7 +174,7 @@ class Connection:
         """A future that is done when the channel has closed. Its result is the reason."""
         self._loop = asyncio.get_running_loop()
         self._idle: asyncio.Event | None = None
-        self._pauses, self._paused_at = 0, 0.0
+        self._pauses = 0
         self._warned: set[str] = set()
         self._handler: MessageHandler
 
@@ -384,12 +389,16 @@ class Connection:
                 pending.timer.cancel()
 
     @property
+    def current_request(self) -> PendingRequest | None:
+        """Our request to which the message that is being received belongs, or None if the channel
+        cannot tell: only HTTP has a stream for each request (`HttpChannel.request_id`)."""
+        return self._pending.get(getattr(self.channel, "request_id", None))
+
+    @property
     def current_parent(self) -> Any:
-        """The `parent` of our request to which the message that is being received belongs. None if
-        the request has no parent, or if the channel cannot tell: only HTTP has a stream for each
-        request (`HttpChannel.request_id`)."""
-        pending = self._pending.get(getattr(self.channel, "request_id", None))
-        return None if pending is None else pending.parent
+        """The `parent` of that request, or None."""
+        request = self.current_request
+        return None if request is None else request.parent
 
     def _cancel_at_peer(self, revision: Revision, id: Id, reason: str, meta: Meta | None) -> None:
         if not self.closed.done():
@@ -427,27 +436,33 @@ class Connection:
         )
         self._fail(pending, TimedOut(f"{pending.method.name}: no answer within {allowed:g} s"))
 
-    def pause_deadlines(self, paused: bool) -> None:
-        """Pause the deadlines of our requests while the peer waits for us, or resume them
-        afterwards."""
+    def pause_deadlines(self, paused: bool, only: PendingRequest | None = None) -> None:
+        """Pause the deadlines of all our requests, or of only one, while the peer waits for us, or
+        resume them afterwards."""
+        if only is not None:
+            self._pause_deadline(only, paused)
+            return
         before = self._pauses
         self._pauses += 1 if paused else -1
         if bool(before) == bool(self._pauses):
             return
-        now = self._loop.time()
         for pending in self._pending.values():
-            if pending.timer is None:
-                continue
-            if paused:
-                pending.seconds_left = max(0.0, pending.timer.when() - now)
-                pending.timer.cancel()
-            elif pending.seconds_left is not None:
-                pending.latest_end += now - self._paused_at
-                pending.timer = self._loop.call_later(
-                    pending.seconds_left, self._timed_out, pending
-                )
-                pending.seconds_left = None
-        self._paused_at = now
+            if paused or pending.is_paused_with_all:
+                pending.is_paused_with_all = paused
+                self._pause_deadline(pending, paused)
+
+    def _pause_deadline(self, pending: PendingRequest, paused: bool) -> None:
+        before = pending.pauses
+        pending.pauses += 1 if paused else -1
+        if bool(before) == bool(pending.pauses) or pending.timer is None or pending.future.done():
+            return
+        now = self._loop.time()
+        if paused:
+            pending.seconds_left, pending.paused_at = max(0.0, pending.timer.when() - now), now
+            pending.timer.cancel()
+        else:
+            pending.latest_end += now - pending.paused_at
+            pending.timer = self._loop.call_later(pending.seconds_left, self._timed_out, pending)
 
     def on_progress(self, update: ProgressParams) -> bool:
         """Pass on the progress of a request and extend its deadline. Return False if no such
@@ -455,7 +470,7 @@ class Connection:
         pending = self._pending.get(update.progress_token)
         if pending is None or pending.future.done():
             return False
-        if pending.timer is not None and not self._pauses:
+        if pending.timer is not None and not pending.pauses:
             pending.timer.cancel()
             left = max(0.0, min(pending.timeout, pending.latest_end - self._loop.time()))
             pending.timer = self._loop.call_later(left, self._timed_out, pending)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from dovetail import Client, ElicitRequest, LogEntry, SampleRequest, Server
+from dovetail.errors import TimedOut
 from dovetail.transports.http.client import channel as http
 from tests.behaviour.web import first_era_only, on_a_port
 from tests.transports.http.scripted import Asked, Scripted, old
@@ -237,3 +238,43 @@ async def test_what_comes_on_the_notification_stream_belongs_to_no_request() -> 
         await client.request("tools/call", {"name": "x"}, parent="mine")
     assert seen.questions == [("elsewhere", None)]
     assert seen.logs == [("elsewhere", None)]
+
+
+async def test_while_a_question_is_open_only_the_request_that_it_belongs_to_has_more_time() -> None:
+    async def script(asked: Asked) -> None:
+        if asked.rpc == "tools/call":
+            await asked.stream()
+            if asked.message["params"]["name"] == "asks":
+                await asked.event(question(7, "?"))
+                await server.until("a reply")
+                await asked.event(asked.reply(DONE))
+                await asked.end()
+            else:
+                await asked.hung_up.wait()
+        elif asked.rpc == "a reply" or asked.rpc == "notifications/cancelled":
+            await asked.answer(202)
+        else:
+            await old(asked)
+
+    is_asked, may_answer = asyncio.Event(), asyncio.Event()
+
+    async def think(request: ElicitRequest) -> bool:
+        is_asked.set()
+        await may_answer.wait()
+        return True
+
+    async with (
+        Scripted(script) as server,
+        Client(server.url, revision="handshake", on_elicit=think) as client,
+    ):
+        silent, asks = (
+            asyncio.create_task(client.request("tools/call", {"name": name}, timeout=1))
+            for name in ("silent", "asks")
+        )
+        await is_asked.wait()
+        with pytest.raises(TimedOut):
+            await silent
+        await asyncio.sleep(0.2)
+        assert not asks.done(), "although it had no more time than the other"
+        may_answer.set()
+        assert (await asks).text == "done"
