@@ -9,7 +9,7 @@ one of its requests. A `Bus` connects the processes of a server. A `Guard` decid
 server over HTTP, and a client presents `Credentials` to it.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from msgspec import Raw, Struct, field
@@ -154,6 +154,9 @@ class Caller(Struct, eq=False):
     session_id: str = ""
     """The key of the caller's session in the handshake era, or an empty string without a
     session."""
+    session_ended: bool = False
+    """Whether the caller's session has ended in this process. From then on, the caller cannot
+    subscribe."""
     task_ids: tuple[str, ...] = ()
     """The ids of the caller's newest tasks, in the handshake era."""
     is_shut_down: bool = False
@@ -394,6 +397,15 @@ class Service(Protocol):
 
         Returns:
             A function that removes the listener.
+        """
+
+    def count_subscriptions(self, started: Iterable[str], ended: Iterable[str]) -> None:
+        """Count the subscriptions to each resource, of all sessions and streams in this process.
+        This method may be called from any thread and must not raise an error.
+
+        Args:
+            started: The URI of each subscription that starts.
+            ended: The URI of each subscription that ends.
         """
 
     def header_params(self, tool: str) -> "tuple[HeaderParam, ...]":

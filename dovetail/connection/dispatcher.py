@@ -153,7 +153,7 @@ class Dispatcher:
         self.encoder = encoder
         self.loop = asyncio.get_running_loop()
         self.find_method = service.extensions.find_method
-        self.subscriptions = ServerSubscriptions(service.limits.subscriptions)
+        self.subscriptions = ServerSubscriptions(service)
         self.round_trips = round_trips
         self.state = state
         self._stateless = {one.version: one for one in service.revisions if one.stateless}
@@ -475,9 +475,9 @@ class Dispatcher:
         return None if row is None else self.encoder.encode_notification(revision, row, params)
 
     def close(self) -> None:
-        """Stop listening for changes, and end every stream of changes normally."""
+        """Stop listening for changes, and end every subscription, streams normally."""
         self._unlisten()
-        self.subscriptions.end_streams()
+        self.subscriptions.close()
 
 
 def _lift(message: Request | Notification, method: Method | None, caller: Caller | None) -> Any:

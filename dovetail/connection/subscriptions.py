@@ -4,7 +4,8 @@ change.
 Handshake era: every session is notified of changes to lists; the sessions that subscribed to a
 resource are notified of its updates. Stateless era: notifications are sent only on a stream that
 the client opened with `subscriptions/listen`, and only if the client requested their kind. In
-either era, an extension's notifications are sent to the clients that declared the extension.
+either era, an extension's notifications are sent to the clients that declared the extension. The
+service counts the subscriptions to each resource, and so knows when to watch it.
 https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/subscriptions
 """
 
@@ -16,7 +17,7 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from ..errors import Overloaded
-from ..ports import Call, Caller
+from ..ports import Call, Caller, Service
 from ..protocol.base import SUBSCRIPTION_ID, EmptyResult, ListChangedParams, Params
 from ..protocol.client_features import ElicitationCompleteParams
 from ..protocol.lifecycle import CancelledParams
@@ -36,11 +37,14 @@ RESOURCES = ("notifications/resources/list_changed", UPDATED)
 
 
 class ServerSubscriptions:
-    """The subscriptions of one server's clients."""
+    """The subscriptions of one server's clients in one event loop."""
 
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
+    def __init__(self, service: Service) -> None:
+        self._service, self._limit = service, service.limits.subscriptions
         self._streams: dict[Call, tuple[SubscriptionFilter, asyncio.Future[None]]] = {}
+        self._subscribers: set[Caller] = set()
+        """The handshake-era callers that are subscribed to any resource."""
+        self._closed = False
 
     async def subscribe(self, call: Call) -> EmptyResult:
         """Answer `resources/subscribe`."""
@@ -49,13 +53,28 @@ class ServerSubscriptions:
             raise Overloaded(
                 f"This client is already subscribed to {self._limit} resources, which is the limit"
             )
-        call.caller.subscribed_uris = subscribed | {call.params.uri}
+        self.set_subscribed(call.caller, subscribed | {call.params.uri})
         return EmptyResult()
 
     async def unsubscribe(self, call: Call) -> EmptyResult:
         """Answer `resources/unsubscribe`, even if the subscription does not exist."""
-        call.caller.subscribed_uris = call.caller.subscribed_uris - {call.params.uri}
+        self.set_subscribed(call.caller, call.caller.subscribed_uris - {call.params.uri})
         return EmptyResult()
+
+    def set_subscribed(self, caller: Caller, uris: frozenset[str]) -> None:
+        """Set the resources that a handshake-era caller is subscribed to. A caller whose session
+        has ended, perhaps while it was being answered, has no subscriptions."""
+        if caller.session_ended or self._closed:
+            uris = frozenset()
+        before, caller.subscribed_uris = caller.subscribed_uris, uris
+        (self._subscribers.add if uris else self._subscribers.discard)(caller)
+        self._service.count_subscriptions(uris - before, before - uris)
+
+    def end_session(self, caller: Caller) -> None:
+        """End the subscriptions of a caller whose session has ended."""
+        caller.session_ended = True
+        if caller.subscribed_uris:
+            self.set_subscribed(caller, frozenset())
 
     async def listen(self, call: Call) -> ListenResult:
         """Answer `subscriptions/listen`: acknowledge the request, then wait until the client
@@ -63,22 +82,26 @@ class ServerSubscriptions:
         wanted: SubscriptionFilter = call.params.notifications
         if max(len(wanted.resource_subscriptions or ()), len(wanted.task_ids or ())) > self._limit:
             raise Overloaded(f"A subscription may name at most {self._limit} resources or tasks")
-        meta = {SUBSCRIPTION_ID: call.id}
-        call.connection.notify(
-            call,
-            "notifications/subscriptions/acknowledged",
-            ListenParams(notifications=wanted, meta=meta),
-        )
+        meta, uris = {SUBSCRIPTION_ID: call.id}, frozenset(wanted.resource_subscriptions or ())
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._streams[call] = wanted, ended
+        if self._closed:
+            ended.set_result(None)
         expires = None if call.principal is None else call.principal.expires
+        self._service.count_subscriptions(uris, ())
         try:
+            call.connection.notify(
+                call,
+                "notifications/subscriptions/acknowledged",
+                ListenParams(notifications=wanted, meta=meta),
+            )
+            self._streams[call] = wanted, ended
             async with asyncio.timeout(None if expires is None else expires - time.time()):
                 await ended
         except TimeoutError:
             pass
         finally:
-            del self._streams[call]
+            self._streams.pop(call, None)
+            self._service.count_subscriptions((), uris)
         # The page on cancellation requires the notification, the page on subscriptions the result;
         # clients accept both.
         goodbye = CancelledParams(
@@ -87,11 +110,18 @@ class ServerSubscriptions:
         call.connection.notify(call, "notifications/cancelled", goodbye)
         return ListenResult(meta=meta)
 
-    def end_streams(self, call: Call | None = None) -> None:
-        """End every stream, or the stream of one call, normally."""
-        for stream, (_, ended) in self._streams.items():
-            if (call is None or stream is call) and not ended.done():
-                ended.set_result(None)
+    def end_stream(self, call: Call) -> None:
+        """End the stream of a call normally, if it has one."""
+        if call in self._streams and not (ended := self._streams[call][1]).done():
+            ended.set_result(None)
+
+    def close(self) -> None:
+        """End every stream normally, and all other subscriptions."""
+        self._closed = True
+        for call in self._streams:
+            self.end_stream(call)
+        for caller in list(self._subscribers):
+            self.end_session(caller)
 
     def matching_streams(self, method: str, params: Params) -> Iterator[tuple[Call, Params]]:
         """Yield the call for each stream that receives this notification, with the params tagged

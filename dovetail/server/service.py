@@ -93,6 +93,9 @@ class BaseService:
         self._listeners: tuple[ChangeListener, ...] = ()
         self._remote_listeners: frozenset[ChangeListener] = frozenset()
         """The listeners that pass changes on to other processes."""
+        self._subscription_counts: dict[str, int] = {}
+        """The number of subscriptions to each resource in this process."""
+        self._subscriptions_lock = threading.RLock()
         self._inner_handlers: dict[str, CallHandler] = {}
         """The handler for each method. The connection answers all other methods."""
         self._handlers: dict[str, CallHandler] = {}
@@ -301,6 +304,50 @@ class BaseService:
             uri: The URI of the resource.
         """
         self._notify("notifications/resources/updated", UriParams(uri=uri))
+
+    # subscriptions
+
+    def on_subscriptions(self, uri: str, active: bool) -> None:
+        """Called when a resource gets its first subscription in this process, and when it loses its
+        last. Override this method to watch a resource only while somebody is subscribed to it.
+
+        The subscriptions of all sessions and streams count. The calls for one URI alternate, and
+        come one at a time, from the thread of the client's event loop. Do not block. An exception
+        is logged.
+
+        Args:
+            uri: The URI that clients subscribed to, which may be above the URIs that change.
+            active: True for the first subscription, False after the last.
+        """
+
+    def count_subscriptions(self, started: Iterable[str], ended: Iterable[str]) -> None:
+        """Count subscriptions that start and end, and call `on_subscriptions` for the first and the
+        last. A service that needs time to prepare for a subscription may count one of its own in
+        the meantime.
+
+        Args:
+            started: The URI of each subscription that starts.
+            ended: The URI of each subscription that ends.
+        """
+        counts = self._subscription_counts
+        with self._subscriptions_lock:  # also during the calls, so that they are in order
+            for uri in started:
+                counts[uri] = counts.get(uri, 0) + 1
+                if counts[uri] == 1:
+                    self._report_subscriptions(uri, True)
+            for uri in ended:
+                counts[uri] -= 1
+                if not counts[uri]:
+                    del counts[uri]
+                    self._report_subscriptions(uri, False)
+
+    def _report_subscriptions(self, uri: str, active: bool) -> None:
+        try:
+            self.on_subscriptions(uri, active)
+        except Exception:
+            from logging import getLogger
+
+            getLogger("dovetail.server").exception("on_subscriptions failed for %s", uri)
 
     # pages that users are sent to
 

@@ -3,7 +3,6 @@ control."""
 
 import asyncio
 import json
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,17 +17,16 @@ from dovetail.errors import ConfigError, MethodNotFound, Overloaded, Unauthorize
 from dovetail.protocol.base import EmptyResult, Params
 from dovetail.protocol.methods import Method
 from dovetail.testing import pair
-from tests.behaviour.web import first_era_only, on_a_port
-from tests.server.echo_service import EchoService, build
+from tests.server.echo_service import (
+    ROOT,
+    URLS,
+    WAYS,
+    EchoService,
+    build,
+    in_process,
+    reachable,
+)
 
-ROOT = Path(__file__).parents[2]
-URLS = {"http": "http://{}/mcp", "sse": "http://{}/sse", "websocket": "ws://{}/ws"}
-WAYS = [
-    (transport, revision)
-    for transport in ("memory", "stdio", *URLS)
-    for revision in ("2024-11-05", "2025-11-25", "2026-07-28")
-    if transport != "sse" or revision == "2024-11-05"
-]
 TWO_CALLS = {"calls": {"count": 0.001, "burst": 2}}
 KEY = "k" * 32
 everywhere = pytest.mark.parametrize(("transport", "revision"), WAYS)
@@ -49,16 +47,11 @@ async def reach(
     """A client of an echo service; `client` has the options of the client."""
     settings = {"revision": revision, **(client or {})}
     if transport == "stdio":
-        command = [sys.executable, "-m", "tests.server.echo_service", json.dumps(rates)]
-        async with Client(command, cwd=ROOT, **settings) as found:
-            yield found
-    elif transport == "memory":
-        async with Client(build(rates, **options), **settings) as found:
+        async with Client(**in_process(json.dumps(rates)), **settings) as found:
             yield found
     else:
-        app: Any = build(rates, **options).asgi(path="/mcp", sse=True, websocket=True)
-        async with on_a_port(first_era_only(app) if transport == "sse" else app) as address:
-            async with Client(URLS[transport].format(address), **settings) as found:
+        async with reachable(transport, build(rates, **options)) as target:
+            async with Client(target, **settings) as found:
                 yield found
 
 

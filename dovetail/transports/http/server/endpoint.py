@@ -434,7 +434,7 @@ class Endpoint:
         assert self._gate is not None
         await self._gate.wait_expired(post.identity)
         for call in calls:
-            self.dispatcher.subscriptions.end_streams(call)
+            self.dispatcher.subscriptions.end_stream(call)
         post.close_stream(calls[-1])
 
     # batches, notifications, responses

@@ -319,6 +319,7 @@ class SessionTable:
     def _forget(self, session: HttpSession) -> None:
         self._open.pop(session.id, None)
         self._by_key.pop(session.key, None)
+        self._dispatcher.subscriptions.end_session(session.caller)
 
     def _bury(self, key: str) -> None:
         """End a session in this process, and remember its end until its token has expired."""
@@ -438,7 +439,9 @@ class SessionTable:
             level, set_at, subscribed, elicitation_ids = known
             if set_at > session.log_level_set_at:
                 session.caller.log_level, session.log_level_set_at = level, set_at
-            session.caller.subscribed_uris |= frozenset(subscribed)
+            self._dispatcher.subscriptions.set_subscribed(
+                session.caller, session.caller.subscribed_uris.union(subscribed)
+            )
             for id in elicitation_ids:
                 session.caller.remember_elicitation(id)
         return True
@@ -474,7 +477,9 @@ class SessionTable:
         session = self._find(id)
         if session is not None:
             subscribed = session.caller.subscribed_uris
-            session.caller.subscribed_uris = subscribed | {uri} if wanted else subscribed - {uri}
+            self._dispatcher.subscriptions.set_subscribed(
+                session.caller, subscribed | {uri} if wanted else subscribed - {uri}
+            )
 
 
 def _on_shutdown(session: HttpSession) -> None:
