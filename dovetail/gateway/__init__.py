@@ -6,4 +6,7 @@
     pins.py       digests of what a model sees of a server, and what changed in it
 
 These modules do no I/O and know nothing about asyncio.
+
+    consent.py    ask before a server is started, called or given anything, and remember the answer
+    consent_store.py    where consent is remembered: a file that several programs share
 """

@@ -1,0 +1,584 @@
+"""Consent: ask somebody before a server is started, called or given anything, and remember the
+answer.
+
+    a rule denies it ─→ deny
+    a grant covers it ─→ allow
+    the first rule that matches, or the default ─→ allow, deny, or ask:
+        on_consent, or the person at the terminal ─→ once, session, always, deny, or a changed
+        request, which is allowed once
+        nobody can be asked ─→ deny
+
+Each question has a kind, which decides what the person sees and what an answer is bound to:
+
+    kind           what is allowed                               an answer holds for
+    start, reach   to start or to connect to a server            the entry digest
+    call           to call a tool                                entry digest, tool and its pin
+    pin            to use a tool, prompt or instructions that    the digest of the content
+                   are new or changed
+    share          to give a resource or prompt to the model,    entry digest and URI prefix
+                   or a root to the server
+    sampling       to use the model; then, to return its text    entry digest
+    elicitation    to answer a question                          this question only
+
+An entry digest covers all that the configuration says about a server, and a pin all that a model
+sees of a tool. If one of them changes while the person decides, the person is asked again.
+Everything here is a string: the digests come from the configuration and from `pins.py`, and the
+effect of the rules from `policy.py`.
+"""
+
+import asyncio
+import logging
+import re
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ..aio import call_maybe_async
+from ..errors import ConfigError, ConsentDenied
+from ..protocol.tools import Tool
+from ..text import quote
+from .consent_store import (
+    ConsentGrant,
+    ConsentKind,
+    ConsentStore,
+    SeenItem,
+    SqliteConsentStore,
+)
+
+log = logging.getLogger("dovetail.gateway")
+
+ConsentAnswer: TypeAlias = Literal["once", "session", "always", "deny"]
+ANSWERS = ("once", "session", "always", "deny")
+MAX_QUESTIONS = 3
+"""How often one thing is asked if it changes while the person decides."""
+BOUND_FIELDS = ("kind", "server", "digest", "name", "scope", "pin", "principal")
+"""What an answer is bound to, and `on_consent` cannot change."""
+_DETOUR = re.compile(r"(^|/)\.{1,2}(/|$)|%2e|%2f|%5c|\\", re.IGNORECASE)
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+_DOING: dict[ConsentKind, str] = {
+    "start": "starting the server {server}",
+    "reach": "connecting to the server {server}",
+    "call": "calling the tool {name} of {server}",
+    "pin": "using {name} of {server}, which is new or has changed",
+    "share": "sharing {name} of {server}",
+    "sampling": "letting {server} use the model",
+    "elicitation": "answering a question from {server}",
+}
+
+
+class ConsentRequest(Struct, kw_only=True):
+    """Something that needs consent, and everything that a person should see before they decide.
+
+    Attributes:
+        kind: What is asked: `start`, `reach`, `call`, `pin`, `share`, `sampling` or `elicitation`.
+        server: The name of the server in the configuration.
+        digest: The digest of the server's entry.
+        entry: The entry as it is written in the configuration, with variables in place of their
+            values.
+        defaults: The settings that the file gives to all its servers.
+        folder: The folder in which a command is started.
+        variables: The variables of the entry whose values the server will get, as written.
+        name: The name of the tool, the item (`tool:NAME`, `prompt:NAME`, `instructions`), the URI,
+            or the page of an elicitation.
+        scope: The URI prefix that an answer covers if it is remembered (`share_scope`), for a
+            resource that is shared (default: only `name`).
+        pin: The digest of the tool or item.
+        tool: The tool.
+        arguments: The arguments of a call, which may be changed.
+        text: The text to decide about, which may be changed for sampling: the prompt, the model's
+            answer, the question, or the new content of an item.
+        previous: What `text` follows: the approved content of an item, the prompt of the model's
+            answer, or the digest of the entry that was allowed before.
+        diff: What changed between `previous` and `text`.
+        principal: Who is asked, behind a gateway; empty for the user of a host.
+    """
+
+    kind: ConsentKind
+    server: str
+    digest: str
+    entry: Mapping[str, Any] | None = None
+    defaults: Mapping[str, Any] = {}
+    folder: str = ""
+    variables: tuple[str, ...] = ()
+    name: str = ""
+    scope: str = ""
+    pin: str = ""
+    tool: Tool | None = None
+    arguments: dict[str, Any] | None = None
+    text: str = ""
+    previous: str | None = None
+    diff: str | None = None
+    principal: str = ""
+
+    @property
+    def doing(self) -> str:
+        """What is asked, as part of a sentence: "calling the tool 'add' of 'calculator'"."""
+        return _DOING[self.kind].format(server=quote(self.server), name=quote(self.name))
+
+
+OnConsent: TypeAlias = Callable[[ConsentRequest], Any]
+"""Returns `"once"`, `"session"`, `"always"` or `"deny"`, or a changed request, which is allowed
+once. None means deny."""
+
+
+class Decision(Struct, frozen=True, kw_only=True):
+    """What was decided about a request, and why.
+
+    Attributes:
+        allowed: Whether it is allowed.
+        request: The request, as the person may have changed it.
+        answer: The answer of the person, or of the one who gave the grant; None if a rule decided.
+        rule: The rule that decided; None if none did.
+        reason: Why it is not allowed, as a sentence.
+    """
+
+    allowed: bool
+    request: ConsentRequest
+    answer: ConsentAnswer | None = None
+    rule: str | None = None
+    reason: str = ""
+
+    def require(self) -> ConsentRequest:
+        """Return the request if it is allowed.
+
+        Raises:
+            ConsentDenied: It is not.
+        """
+        if not self.allowed:
+            raise ConsentDenied(self.reason)
+        return self.request
+
+
+class ItemChange(Struct, frozen=True):
+    """An item whose latest version is not approved.
+
+    Attributes:
+        current: The version that was seen last.
+        previous: The version that was approved last; None if the item is new.
+    """
+
+    current: SeenItem
+    previous: SeenItem | None
+
+
+def share_scope(uri: str) -> str:
+    """Return what an answer about this resource covers if it is remembered: its folder for a
+    `file:` URI, its origin for a web page, and all URIs with its scheme otherwise, because such a
+    scheme is the server's own.
+
+    Args:
+        uri: The URI of the resource.
+    """
+    found = _SCHEME.match(uri)
+    if found is None:
+        return uri
+    scheme, rest = found[1].lower(), uri[found.end() :]
+    if scheme not in ("file", "http", "https"):
+        return f"{scheme}:"
+    path = re.split(r"[?#]", rest, maxsplit=1)[0]
+    if not rest.startswith("//") or _DETOUR.search(path) or path.count("/") < 3:
+        return uri
+    if scheme == "file":
+        folder = path[: path.rindex("/") + 1]
+        return f"{scheme}:{folder}" if folder.count("/") > 3 else uri
+    return f"{scheme}:{path[: path.index('/', 2) + 1].lower()}"
+
+
+def _covers(scope: str, name: str) -> bool:
+    """Return whether a grant for a URI or URI prefix covers a URI."""
+    if scope == name:
+        return True
+    found = _SCHEME.match(name)
+    if found is None or not scope.endswith(("/", ":")) or _DETOUR.search(name):
+        return False
+    return f"{found[0].lower()}{name[found.end() :]}".startswith(scope)
+
+
+class Consent:
+    """Decides what is allowed: by rules, by what was allowed before, or by asking somebody.
+
+    Args:
+        store: Where answers are remembered: a file (default: `$XDG_STATE_HOME/dovetail/consent.db`)
+            or a `ConsentStore`.
+        on_consent: The function that asks the user. It may be plain or async.
+        terminal: Whether to ask at the terminal if there is no `on_consent`.
+        on_decision: Called with each `Decision`, for an audit log.
+    """
+
+    def __init__(
+        self,
+        store: "str | ConsentStore | None" = None,
+        *,
+        on_consent: OnConsent | None = None,
+        terminal: bool = True,
+        on_decision: Callable[[Decision], Any] | None = None,
+    ) -> None:
+        self.store: ConsentStore = (
+            SqliteConsentStore(store) if store is None or isinstance(store, str) else store
+        )
+        self.session = secrets.token_hex(8)
+        self._on_consent, self._terminal, self._on_decision = on_consent, terminal, on_decision
+        self._asking: dict[tuple[str, ...], _Turn] = {}
+
+    # deciding
+
+    async def decide(
+        self,
+        request: ConsentRequest | Callable[[], ConsentRequest],
+        *,
+        effect: str = "ask",
+        rule: str | None = None,
+        on_consent: OnConsent | None = None,
+        durable: bool = True,
+    ) -> Decision:
+        """Decide about a request, and ask if that is necessary.
+
+        Args:
+            request: The request, or a function that describes it as it is now. The function is
+                called again after each question. If the answer would be bound to something else by
+                then, because the tool or the entry has changed, the question is asked again.
+            effect: What the rules say: `"allow"`, `"ask"` or `"deny"`.
+            rule: The rule that says so; None if no rule matched and `effect` is the default. A rule
+                that denies takes precedence over grants.
+            on_consent: Who is asked about this request (default: as for the others).
+            durable: Whether `"always"` is remembered beyond the session.
+
+        Raises:
+            ConfigError: The store cannot be read, or `on_consent` returned something else.
+        """
+        describe = (lambda: request) if isinstance(request, ConsentRequest) else request
+        decision = await self._decide(describe, effect, rule, on_consent, durable)
+        if self._on_decision is not None:
+            self._on_decision(decision)
+        return decision
+
+    async def _decide(
+        self,
+        describe: Callable[[], ConsentRequest],
+        effect: str,
+        rule: str | None,
+        on_consent: OnConsent | None,
+        durable: bool,
+    ) -> Decision:
+        request = describe()
+        if effect == "allow":
+            return Decision(allowed=True, request=request, rule=rule)
+        if effect not in ("ask", "deny"):
+            raise ConfigError(f"{effect!r} is not an effect; use allow, ask or deny")
+        if effect == "deny" and rule is not None:
+            reason = f"A rule refuses {request.doing}: {rule}."
+            return Decision(allowed=False, request=request, rule=rule, reason=reason)
+        async with self._turn(request):
+            for _ in range(MAX_QUESTIONS):
+                request = describe()
+                if (grant := self.find_grant(request)) is not None:
+                    answer: ConsentAnswer = "session" if grant.session else "always"
+                    return Decision(allowed=True, request=request, answer=answer)
+                if effect == "deny":
+                    reason = f"No rule of the policy allows {request.doing}."
+                    return Decision(allowed=False, request=request, reason=reason)
+                decision = await self._ask(request, on_consent)
+                if not decision.allowed or _is_bound_to(describe(), request):
+                    self._remember(decision, durable)
+                    return decision
+        reason = (
+            f"Refused {request.doing}: it changed {MAX_QUESTIONS} times while the user was asked."
+        )
+        return Decision(allowed=False, request=request, answer="deny", reason=reason)
+
+    @asynccontextmanager
+    async def _turn(self, request: ConsentRequest) -> AsyncIterator[None]:
+        """Ask the same question once at a time: the answer to the first may answer the others."""
+        key = tuple(getattr(request, name) for name in BOUND_FIELDS)
+        turn = self._asking.setdefault(key, _Turn())
+        turn.waiting += 1
+        try:
+            async with turn.lock:
+                yield
+        finally:
+            turn.waiting -= 1
+            if not turn.waiting:
+                self._asking.pop(key, None)
+
+    async def _ask(self, request: ConsentRequest, on_consent: OnConsent | None) -> Decision:
+        ask = on_consent or self._on_consent or self._ask_at_terminal()
+        if ask is None:
+            reason = (
+                f"Nobody can be asked about {request.doing}. Pass on_consent= to ask the user, or "
+                "allow it with policy=."
+            )
+            return Decision(allowed=False, request=request, answer="deny", reason=reason)
+        given = await call_maybe_async(ask, self._with_previous(request))
+        if isinstance(given, ConsentRequest):
+            return Decision(allowed=True, request=_check_changed(given, request), answer="once")
+        answer: Any = "deny" if given is None else given
+        if answer not in ANSWERS:
+            raise ConfigError(
+                f"on_consent must return one of {', '.join(ANSWERS)}, or a changed "
+                f"ConsentRequest, not {given!r}"
+            )
+        reason = f"The user refused {request.doing}." if answer == "deny" else ""
+        return Decision(allowed=answer != "deny", request=request, answer=answer, reason=reason)
+
+    def _ask_at_terminal(self) -> "Callable[[ConsentRequest], Awaitable[Any]] | None":
+        from ..terminal.consent_dialog import ask_consent, has_terminal
+
+        return ask_consent if self._terminal and has_terminal() else None
+
+    def _with_previous(self, request: ConsentRequest) -> ConsentRequest:
+        """Add the digest of the entry that the same person allowed before, if there is one."""
+        if request.kind not in ("start", "reach") or request.previous is not None:
+            return request
+        earlier = [
+            grant.digest
+            for kind in ("start", "reach")
+            for grant in self.store.find_grants(
+                server=request.server, kind=kind, principal=request.principal
+            )
+            if grant.digest != request.digest
+        ]
+        return replace(request, previous=earlier[-1]) if earlier else request
+
+    # remembering
+
+    def find_grant(self, request: ConsentRequest) -> ConsentGrant | None:
+        """Return a grant that covers a request, or None. What was revoked, by any program, is no
+        longer found.
+
+        Args:
+            request: The request.
+        """
+        if request.kind == "pin":
+            for one in self.store.find_items(
+                server=request.server, digest=request.digest, item=request.name
+            ):
+                if one.pin == request.pin and one.approved is not None:
+                    fields = {name: getattr(one, name) for name in ("server", "digest", "pin")}
+                    return ConsentGrant(kind="pin", name=one.item, created=one.approved, **fields)
+        is_share = request.kind == "share"
+        for grant in self.store.find_grants(
+            server=request.server,
+            digest=request.digest,
+            kind=request.kind,
+            name=None if is_share else request.name,
+            principal=request.principal,
+        ):
+            if grant.session not in ("", self.session) or grant.pin != request.pin:
+                continue
+            if not is_share or _covers(grant.name, request.name):
+                return grant
+        return None
+
+    def _remember(self, decision: Decision, durable: bool) -> None:
+        request, answer = decision.request, decision.answer
+        if answer not in ("session", "always") or request.kind == "elicitation":
+            return
+        if request.kind == "pin" and answer == "always":
+            self.store.approve_items([_as_item(request)])
+            return
+        self.store.add_grant(
+            ConsentGrant(
+                kind=request.kind,
+                server=request.server,
+                digest=request.digest,
+                name=(request.scope or request.name) if request.kind == "share" else request.name,
+                pin=request.pin,
+                principal=request.principal,
+                session="" if answer == "always" and durable else self.session,
+            )
+        )
+
+    def grants(self, server: str | None = None) -> list[ConsentGrant]:
+        """Return the grants that hold: those of all programs, and those of this session.
+
+        Args:
+            server: The name of a server in the configuration (default: all servers).
+        """
+        return [
+            grant
+            for grant in self.store.find_grants(server=server)
+            if grant.session in ("", self.session)
+        ]
+
+    def revoke(
+        self,
+        server: str | None = None,
+        tool: str | None = None,
+        *,
+        principal: str | None = None,
+    ) -> list[ConsentGrant]:
+        """Forget what was allowed, from the next question on, in all programs that use the store.
+        What was approved of the server's tools is forgotten, too, unless `principal` is given.
+
+        Args:
+            server: The name of a server in the configuration (default: all servers).
+            tool: The name of a tool, prompt (`prompt:NAME`) or URI (default: all that the server
+                was allowed, with the consent to start it).
+            principal: Whose grants to forget (default: everybody's).
+
+        Returns:
+            The grants that were removed. Close the connections whose start they had allowed.
+        """
+        names = None if tool is None else {tool, item_key(tool)}
+        found = [
+            grant
+            for grant in self.store.find_grants(server=server, principal=principal)
+            if names is None or grant.name in names
+        ]
+        self.store.remove_grants(found)
+        if principal is None:
+            self.store.remove_items(
+                item
+                for item in self.store.find_items(server=server)
+                if item.approved is not None and (names is None or item.item in names)
+            )
+        return found
+
+    def end_session(self, principal: str) -> None:
+        """Forget what a caller of a gateway allowed for its session.
+
+        Args:
+            principal: The caller.
+        """
+        self.store.end_session(self.session, principal)
+
+    def close(self) -> None:
+        """Forget what was allowed for this session, and close the store."""
+        try:
+            self.store.end_session(self.session)
+        finally:
+            self.store.close()
+
+    # pins
+
+    def record_seen(self, server: str, digest: str, items: Mapping[str, tuple[str, str]]) -> None:
+        """Remember what a server lists, so that it can be compared and approved later.
+
+        Args:
+            server: The name of the server in the configuration.
+            digest: The digest of its entry.
+            items: The pin and the canonical JSON of each item (`tool:NAME`, `prompt:NAME`,
+                `instructions`).
+        """
+        self.store.record_items(
+            SeenItem(server=server, digest=digest, item=item, pin=pin, content=content)
+            for item, (pin, content) in items.items()
+        )
+
+    def approved(self, server: str, digest: str) -> dict[str, set[str]]:
+        """Return the pins that are approved for each item of a server.
+
+        Args:
+            server: The name of the server in the configuration.
+            digest: The digest of its entry.
+        """
+        found: dict[str, set[str]] = {}
+        for one in self.store.find_items(server=server, digest=digest):
+            if one.approved is not None:
+                found.setdefault(one.item, set()).add(one.pin)
+        return found
+
+    def approve(
+        self,
+        server: str,
+        tool: str | None = None,
+        *,
+        digest: str | None = None,
+        only: bool = False,
+    ) -> list[ItemChange]:
+        """Approve the latest version of what a server lists.
+
+        Args:
+            server: The name of the server in the configuration.
+            tool: The name of a tool, `prompt:NAME` or `instructions` (default: everything).
+            digest: The digest of the entry (default: the one that was listed last).
+            only: Whether to approve no other version, instead of one more.
+
+        Returns:
+            What was not approved before, or, with `only`, everything.
+        """
+        latest = self._versions(server, tool, digest)
+        changed = [change for change in latest if only or change.current.approved is None]
+        self.store.approve_items((change.current for change in changed), only=only)
+        return changed
+
+    def changes(
+        self, server: str, tool: str | None = None, *, digest: str | None = None
+    ) -> list[ItemChange]:
+        """Return the items whose latest version is not approved.
+
+        Args:
+            server: The name of the server in the configuration.
+            tool: The name of a tool, `prompt:NAME` or `instructions` (default: everything).
+            digest: The digest of the entry (default: the one that was listed last).
+        """
+        versions = self._versions(server, tool, digest)
+        return [change for change in versions if change.current.approved is None]
+
+    def _versions(self, server: str, tool: str | None, digest: str | None) -> list[ItemChange]:
+        item = None if tool is None else item_key(tool)
+        found = self.store.find_items(server=server, digest=digest)
+        if found and digest is None:
+            digest = max(found, key=lambda one: one.seen).digest
+        versions: dict[str, list[SeenItem]] = {}
+        for one in found:
+            if one.digest == digest and item in (None, one.item):
+                versions.setdefault(one.item, []).append(one)
+        return [
+            ItemChange(
+                listed[-1],
+                max(
+                    (one for one in listed[:-1] if one.approved is not None),
+                    key=lambda one: one.approved or 0.0,
+                    default=None,
+                ),
+            )
+            for listed in versions.values()
+        ]
+
+
+class _Turn:
+    """The questions that wait for one answer."""
+
+    __slots__ = ("lock", "waiting")
+
+    def __init__(self) -> None:
+        self.lock, self.waiting = asyncio.Lock(), 0
+
+
+def item_key(name: str) -> str:
+    """Return the key of an item that a person names: a tool, unless they say otherwise.
+
+    Args:
+        name: The name of a tool, `tool:NAME`, `prompt:NAME` or `instructions`.
+    """
+    is_key = name == "instructions" or name.startswith(("tool:", "prompt:"))
+    return name if is_key else f"tool:{name}"
+
+
+def _as_item(request: ConsentRequest) -> SeenItem:
+    return SeenItem(
+        server=request.server,
+        digest=request.digest,
+        item=request.name,
+        pin=request.pin,
+        content=request.text,
+    )
+
+
+def _is_bound_to(now: ConsentRequest, then: ConsentRequest) -> bool:
+    return all(getattr(now, name) == getattr(then, name) for name in BOUND_FIELDS)
+
+
+def _check_changed(given: ConsentRequest, asked: ConsentRequest) -> ConsentRequest:
+    """Return a request that `on_consent` changed: only its arguments and its text may differ."""
+    changed = [name for name in BOUND_FIELDS if getattr(given, name) != getattr(asked, name)]
+    if changed:
+        raise ConfigError(
+            f"on_consent may change the arguments and the text of a request, not its {changed[0]}"
+        )
+    return replace(asked, arguments=given.arguments, text=given.text)

@@ -1,0 +1,498 @@
+"""Consent: what is asked, what an answer is bound to, and what it is not."""
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from dovetail.errors import ConfigError, ConsentDenied
+from dovetail.gateway.consent import Consent, ConsentRequest, Decision, share_scope
+from dovetail.gateway.consent_store import ConsentGrant, ConsentStore
+from dovetail.protocol.tools import Tool
+
+ENTRY, OTHER = "sha256:entry", "sha256:other"
+KINDS = ("start", "reach", "call", "pin", "share", "sampling", "elicitation")
+FORECAST = Tool(name="forecast", description="The weather", input_schema={"type": "object"})
+
+
+class Person:
+    """Somebody who gives these answers, one after the other, and remembers the questions."""
+
+    def __init__(self, *answers: Any) -> None:
+        self.answers, self.asked = list(answers), list[ConsentRequest]()
+
+    async def __call__(self, request: ConsentRequest) -> Any:
+        await asyncio.sleep(0)
+        self.asked.append(request)
+        answer = self.answers.pop(0)
+        return answer(request) if callable(answer) else answer
+
+
+def make_request(kind: Any = "call", **fields: Any) -> ConsentRequest:
+    usual: dict[str, Any] = {
+        "call": {
+            "name": "forecast",
+            "pin": "pin1",
+            "tool": FORECAST,
+            "arguments": {"city": "Oslo"},
+        },
+        "pin": {"name": "tool:forecast", "pin": "pin1", "text": '{"name":"forecast"}'},
+        "share": {"name": "weather://Oslo", "scope": "weather:"},
+        "sampling": {"text": "Say hello"},
+        "elicitation": {"text": "Who are you?"},
+    }.get(kind, {"entry": {"command": "uvx", "args": ["weather"]}})
+    return ConsentRequest(kind=kind, **{"server": "weather", "digest": ENTRY, **usual, **fields})
+
+
+def open_store(folder: Path, *answers: Any, **options: Any) -> tuple[Consent, Person]:
+    person = Person(*answers)
+    return Consent(str(folder / "consent.db"), on_consent=person, **options), person
+
+
+async def test_each_kind_is_asked_and_can_be_refused(tmp_path: Path) -> None:
+    for kind in KINDS:
+        consent, person = open_store(tmp_path, "deny", None, "once")
+        for _ in range(2):
+            with pytest.raises(ConsentDenied, match=r"The user refused .* 'weather'"):
+                (await consent.decide(make_request(kind))).require()
+        assert (await consent.decide(make_request(kind))).require() == make_request(kind)
+        assert [request.kind for request in person.asked] == [kind] * 3
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "elicitation"])
+async def test_a_grant_holds_for_the_session_or_always(kind: str, tmp_path: Path) -> None:
+    request = make_request(kind)
+    consent, person = open_store(tmp_path, "once", "session")
+    for expected in ("once", "session", "session"):
+        assert (await consent.decide(request)).answer == expected
+    assert len(person.asked) == 2
+    later, person = open_store(tmp_path, "always")
+    for _ in range(3):
+        assert (await later.decide(request)).answer == "always"
+    assert len(person.asked) == 1, "the session of another program is not ours"
+    latest, person = open_store(tmp_path)
+    assert (await latest.decide(request)).answer == "always"
+
+
+async def test_an_elicitation_is_never_remembered(tmp_path: Path) -> None:
+    consent, person = open_store(tmp_path, "always", "session", "once")
+    for _ in range(3):
+        assert (await consent.decide(make_request("elicitation"))).allowed
+    assert len(person.asked) == 3
+    assert consent.grants() == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "changed"),
+    [
+        *((kind, {"digest": OTHER}) for kind in KINDS),
+        *((kind, {"server": "news"}) for kind in KINDS),
+        *((kind, {"principal": "bo"}) for kind in KINDS if kind != "pin"),
+        ("call", {"name": "delete"}),
+        ("call", {"pin": "pin2"}),
+        ("pin", {"name": "prompt:forecast"}),
+        ("pin", {"pin": "pin2"}),
+        ("share", {"name": "file:///etc/passwd", "scope": "file:///etc/"}),
+    ],
+    ids=str,
+)
+async def test_a_grant_is_for_nothing_else(
+    kind: str, changed: dict[str, str], tmp_path: Path
+) -> None:
+    consent, person = open_store(tmp_path, "always", "deny")
+    assert (await consent.decide(make_request(kind))).allowed
+    assert not (await consent.decide(make_request(kind, **changed))).allowed
+    assert len(person.asked) == 2
+
+
+async def test_a_grant_to_one_kind_is_not_one_to_another(tmp_path: Path) -> None:
+    consent, _ = open_store(tmp_path, "always")
+    await consent.decide(make_request("start", name="x"))
+    for kind in KINDS[1:]:
+        other = make_request(kind, name="x", scope="", pin="")
+        assert consent.find_grant(other) is None, kind
+
+
+async def test_a_call_may_be_changed_and_is_then_allowed_once(tmp_path: Path) -> None:
+    def warmer(request: ConsentRequest) -> ConsentRequest:
+        return replace(request, arguments={"city": "Rome"})
+
+    consent, person = open_store(tmp_path, warmer, "deny")
+    decision = await consent.decide(make_request())
+    assert (decision.allowed, decision.answer) == (True, "once")
+    assert decision.require().arguments == {"city": "Rome"}
+    assert not (await consent.decide(make_request())).allowed
+    assert len(person.asked) == 2
+
+
+async def test_a_prompt_for_the_model_and_its_answer_may_be_changed(tmp_path: Path) -> None:
+    consent, person = open_store(
+        tmp_path, lambda request: replace(request, text="Be brief"), "once"
+    )
+    assert (await consent.decide(make_request("sampling"))).require().text == "Be brief"
+    answer = make_request("sampling", text="Hello!", previous="Be brief")
+    assert (await consent.decide(answer)).require().text == "Hello!"
+    assert person.asked[1].previous == "Be brief"
+
+
+@pytest.mark.parametrize("field", ["kind", "server", "digest", "name", "scope", "pin", "principal"])
+async def test_what_an_answer_is_bound_to_cannot_be_changed(field: str, tmp_path: Path) -> None:
+    consent, _ = open_store(tmp_path, lambda request: replace(request, **{field: "share"}))
+    with pytest.raises(ConfigError, match=f"not its {field}"):
+        await consent.decide(make_request())
+
+
+@pytest.mark.parametrize("given", [True, False, "yes", 1, {}])
+async def test_an_answer_that_is_none_is_an_error(given: Any, tmp_path: Path) -> None:
+    consent, _ = open_store(tmp_path, given)
+    with pytest.raises(ConfigError, match="on_consent must return one of once, session"):
+        await consent.decide(make_request())
+
+
+# rules
+
+
+async def test_a_rule_that_denies_comes_before_grants(tmp_path: Path) -> None:
+    consent, person = open_store(tmp_path, "always")
+    await consent.decide(make_request())
+    denied = await consent.decide(make_request(), effect="deny", rule="rule 2 in policy.toml")
+    assert not denied.allowed
+    assert denied.reason == (
+        "A rule refuses calling the tool 'forecast' of 'weather': rule 2 in policy.toml."
+    )
+    by_default = await consent.decide(make_request(), effect="deny")
+    assert (by_default.allowed, by_default.answer) == (True, "always")
+    assert len(person.asked) == 1
+
+
+async def test_what_the_rules_allow_is_not_asked_and_needs_no_store(tmp_path: Path) -> None:
+    consent, person = open_store(tmp_path)
+    for rule in (None, "rule 1"):
+        decision = await consent.decide(make_request(), effect="allow", rule=rule)
+        assert (decision.allowed, decision.rule, decision.answer) == (True, rule, None)
+    denied = await consent.decide(make_request("start"), effect="deny")
+    assert denied.reason == "No rule of the policy allows starting the server 'weather'."
+    with pytest.raises(ConfigError, match="'perhaps' is not an effect"):
+        await consent.decide(make_request(), effect="perhaps")
+    assert person.asked == []
+
+
+async def test_every_decision_is_reported(tmp_path: Path) -> None:
+    made = list[Decision]()
+    consent, _ = open_store(tmp_path, "always", on_decision=made.append)
+    await consent.decide(make_request())
+    await consent.decide(make_request())
+    await consent.decide(make_request(), effect="deny", rule="r")
+    assert [(one.allowed, one.answer, one.rule) for one in made] == [
+        (True, "always", None), (True, "always", None), (False, None, "r"),
+    ]  # fmt: skip
+
+
+NOBODY = """
+import asyncio, sys
+from dovetail.gateway.consent import Consent, ConsentRequest
+
+async def main():
+    consent = Consent(sys.argv[1])
+    for kind in ("start", "call"):
+        request = ConsentRequest(kind=kind, server="weather", digest="d", name="forecast")
+        print((await consent.decide(request)).reason)
+
+asyncio.run(main())
+"""
+
+
+async def test_without_a_terminal_the_answer_is_deny_and_says_what_to_do(tmp_path: Path) -> None:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", NOBODY, str(tmp_path / "consent.db"),
+        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, start_new_session=True,
+    )  # fmt: skip
+    out, _ = await asyncio.wait_for(process.communicate(), 30)
+    assert out.decode().splitlines() == [
+        f"Nobody can be asked about {doing}. Pass on_consent= to ask the user, or allow it with "
+        "policy=."
+        for doing in ("starting the server 'weather'", "calling the tool 'forecast' of 'weather'")
+    ]
+
+
+async def test_a_gateway_does_not_ask_at_its_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "dovetail.terminal.consent_dialog.has_terminal", lambda: pytest.fail("looked")
+    )
+    consent = Consent(str(tmp_path / "consent.db"), terminal=False)
+    assert not (await consent.decide(make_request())).allowed
+    person = Person("once")
+    assert (await consent.decide(make_request(), on_consent=person)).allowed
+
+
+# sessions and callers
+
+
+async def test_each_caller_of_a_gateway_decides_for_itself(tmp_path: Path) -> None:
+    consent, person = open_store(tmp_path, "always", "always", "deny", "deny")
+    await consent.decide(make_request(principal="ann"))
+    anonymous = make_request(principal="session 1")
+    assert (await consent.decide(anonymous, durable=False)).answer == "always"
+    assert (await consent.decide(anonymous, durable=False)).answer == "session"
+    consent.end_session("session 1")
+    assert not (await consent.decide(anonymous, durable=False)).allowed
+    assert (await consent.decide(make_request(principal="ann"))).allowed
+    assert not (await consent.decide(make_request())).allowed
+    assert len(person.asked) == 4
+
+
+async def test_a_closed_session_leaves_no_grants_behind(tmp_path: Path) -> None:
+    consent, _ = open_store(tmp_path, "session", "always")
+    await consent.decide(make_request())
+    await consent.decide(make_request("start"))
+    assert {grant.kind for grant in consent.grants()} == {"call", "start"}
+    consent.close()
+    later, _ = open_store(tmp_path)
+    assert [grant.kind for grant in later.store.find_grants()] == ["start"]
+
+
+async def test_the_same_question_is_asked_once_at_a_time(tmp_path: Path) -> None:
+    consent, person = open_store(tmp_path, "session", "deny")
+    same = [consent.decide(make_request()) for _ in range(5)]
+    *calls, other = await asyncio.gather(*same, consent.decide(make_request(name="delete")))
+    assert [call.allowed for call in calls] == [True] * 5
+    assert not other.allowed
+    assert len(person.asked) == 2
+    assert consent._asking == {}
+
+
+# revoking
+
+
+async def test_revoking_holds_from_the_next_call_on_in_every_program(tmp_path: Path) -> None:
+    consent, person = open_store(tmp_path, "session", "always", "always", "deny", "deny")
+    other, _ = open_store(tmp_path)
+    delete = make_request(name="delete")
+    await consent.decide(make_request())
+    await consent.decide(delete)
+    await consent.decide(make_request("start"))
+    removed = other.revoke("weather", "forecast")
+    assert [(grant.kind, grant.name) for grant in removed] == [("call", "forecast")]
+    assert (await consent.decide(delete)).allowed
+    assert not (await consent.decide(make_request())).allowed
+    assert {grant.kind for grant in other.revoke("weather")} == {"start", "call"}
+    assert not (await consent.decide(make_request("start"))).allowed
+    assert other.revoke() == []
+    assert len(person.asked) == 5
+
+
+async def test_revoking_is_for_one_server_or_one_person(tmp_path: Path) -> None:
+    consent, _ = open_store(tmp_path, *["always"] * 4)
+    for fields in ({}, {"server": "news"}, {"principal": "ann"}, {"principal": "bo"}):
+        await consent.decide(make_request(**fields))
+    assert [grant.principal for grant in consent.revoke("weather", principal="ann")] == ["ann"]
+    assert [grant.server for grant in consent.revoke("news")] == ["news"]
+    assert [grant.principal for grant in consent.grants()] == ["", "bo"]
+
+
+# attacks
+
+
+async def test_a_changed_entry_is_asked_again_and_says_that_it_changed(tmp_path: Path) -> None:
+    consent, person = open_store(tmp_path, "always", "deny")
+    start = make_request("start", entry={"command": "uvx", "env": {"A": "1"}})
+    await consent.decide(start)
+    preloaded = {"command": "uvx", "env": {"A": "1", "LD_PRELOAD": "/tmp/evil.so"}}
+    assert not (await consent.decide(replace(start, digest=OTHER, entry=preloaded))).allowed
+    first, second = person.asked
+    assert (first.previous, second.previous) == (None, ENTRY)
+
+
+async def test_a_replaced_command_with_copied_descriptions_gets_no_old_grant(
+    tmp_path: Path,
+) -> None:
+    consent, person = open_store(tmp_path, "always", "always", "deny", "deny", "deny")
+    consent.record_seen("weather", ENTRY, {"tool:forecast": ("pin1", '{"name":"forecast"}')})
+    consent.approve("weather", digest=ENTRY)
+    await consent.decide(make_request("start"))
+    await consent.decide(make_request("call"))
+    for kind in ("start", "call", "pin"):  # the same name, tool and pin
+        assert not (await consent.decide(make_request(kind, digest=OTHER))).allowed
+    assert [request.kind for request in person.asked] == ["start", "call", "start", "call", "pin"]
+
+
+async def test_an_equal_tool_of_another_server_gets_no_grant(tmp_path: Path) -> None:
+    consent, _ = open_store(tmp_path, "always", "deny")
+    await consent.decide(make_request())
+    assert not (await consent.decide(make_request(server="evil", digest=OTHER))).allowed
+
+
+async def test_a_tool_that_changes_while_the_person_decides_is_asked_about_again(
+    tmp_path: Path,
+) -> None:
+    pins = iter(["pin1", "pin1", "pin2", "pin2", "pin2"])
+    consent, person = open_store(tmp_path, "always", "always")
+    decision = await consent.decide(lambda: make_request(pin=next(pins)))
+    assert decision.require().pin == "pin2"
+    assert [request.pin for request in person.asked] == ["pin1", "pin2"]
+    assert [grant.pin for grant in consent.grants()] == ["pin2"]
+
+
+async def test_a_tool_that_keeps_changing_is_refused(tmp_path: Path) -> None:
+    numbers = iter(range(100))
+    consent, person = open_store(tmp_path, *["always"] * 9)
+    decision = await consent.decide(lambda: make_request(pin=f"pin{next(numbers)}"))
+    assert not decision.allowed
+    assert "changed 3 times while the user was asked" in decision.reason
+    assert len(person.asked) == 3
+    assert consent.grants() == []
+
+
+async def test_who_fails_to_ask_allows_nothing(tmp_path: Path) -> None:
+    def fail(request: ConsentRequest) -> str:
+        raise RuntimeError("the window is gone")
+
+    consent = Consent(str(tmp_path / "consent.db"), on_consent=fail)
+    with pytest.raises(RuntimeError, match="the window is gone"):
+        await consent.decide(make_request())
+    assert consent.grants() == []
+
+
+# what is shared
+
+
+@pytest.mark.parametrize(
+    ("uri", "scope"),
+    [
+        ("weather://Oslo/today", "weather:"),
+        ("Weather:oslo", "weather:"),
+        ("file:///home/me/project/a.txt", "file:///home/me/project/"),
+        ("file:///home/me/", "file:///home/me/"),
+        ("file:///secret", "file:///secret"),
+        ("file:///etc/passwd", "file:///etc/"),
+        ("file:///home/me/../you/a", "file:///home/me/../you/a"),
+        ("file:///home/me/%2e%2e/a", "file:///home/me/%2e%2e/a"),
+        ("https://Example.com/a/b?c=/d", "https://example.com/"),
+        ("https://example.com:8443/a", "https://example.com:8443/"),
+        ("https://example.com", "https://example.com"),
+        ("https:opaque", "https:opaque"),
+        ("no scheme", "no scheme"),
+    ],
+)
+def test_the_scope_of_a_uri(uri: str, scope: str) -> None:
+    assert share_scope(uri) == scope
+
+
+@pytest.mark.parametrize(
+    ("granted", "uri", "covered"),
+    [
+        ("file:///home/me/a.txt", "file:///home/me/b.txt", True),
+        ("file:///home/me/a.txt", "file:///home/me/sub/c.txt", True),
+        ("file:///home/me/a.txt", "file:///home/meg/c.txt", False),
+        ("file:///home/me/a.txt", "file:///home/me/../you/c.txt", False),
+        ("file:///home/me/a.txt", "file:///home/me/%2E%2E/you/c.txt", False),
+        ("file:///home/me/a.txt", "file:///home/me/..%2fyou/c.txt", False),
+        ("file:///home/me/a.txt", "file:///home/me/..\\you", False),
+        ("weather://Oslo", "weather://Rome", True),
+        ("weather://Oslo", "WEATHER://Rome", True),
+        ("weather://Oslo", "weatherx://Rome", False),
+        ("https://a.example/x", "https://a.example/y", True),
+        ("https://a.example/x", "https://a.example.evil/y", False),
+        ("https://a.example/x", "https://a.example@evil/y", False),
+        ("https://a.example/x", "http://a.example/y", False),
+        ("file:///secret", "file:///secrets", False),
+    ],
+)
+async def test_a_shared_uri_covers_what_is_below_it(
+    granted: str, uri: str, covered: bool, tmp_path: Path
+) -> None:
+    consent, _ = open_store(tmp_path, "always")
+    await consent.decide(make_request("share", name=granted, scope=share_scope(granted)))
+    asked = make_request("share", name=uri, scope=share_scope(uri))
+    assert (consent.find_grant(asked) is not None) == covered
+
+
+async def test_a_root_covers_no_other_root(tmp_path: Path) -> None:
+    consent, _ = open_store(tmp_path, "always")
+    await consent.decide(make_request("share", name="file:///home/me/project", scope=""))
+    other = make_request("share", name="file:///home/me/other", scope="")
+    assert consent.find_grant(other) is None
+
+
+# pins
+
+
+def seen(consent: Consent, pin: str, *names: str, digest: str = ENTRY) -> None:
+    items = {f"tool:{name}": (pin, f'{{"name":"{name}","v":"{pin}"}}') for name in names}
+    consent.record_seen("weather", digest, items)
+
+
+async def test_what_a_server_lists_is_approved_as_a_whole_or_by_tool(tmp_path: Path) -> None:
+    consent, _ = open_store(tmp_path)
+    seen(consent, "1", "a", "b")
+    assert [change.current.item for change in consent.changes("weather")] == ["tool:a", "tool:b"]
+    assert len(consent.approve("weather")) == 2
+    assert consent.approved("weather", ENTRY) == {"tool:a": {"1"}, "tool:b": {"1"}}
+    assert consent.changes("weather") == []
+    seen(consent, "2", "a", "b", "c")
+    changes = {change.current.item: change.previous for change in consent.changes("weather")}
+    assert [one and one.pin for one in changes.values()] == ["1", "1", None]
+    assert [change.current.item for change in consent.approve("weather", "a")] == ["tool:a"]
+    assert consent.approved("weather", ENTRY) == {"tool:a": {"1", "2"}, "tool:b": {"1"}}
+
+
+async def test_a_changed_item_is_approved_by_an_answer(tmp_path: Path) -> None:
+    consent, person = open_store(tmp_path, "always", "session", "once", "deny")
+    for pin in ("1", "1", "2", "2", "3", "3"):
+        await consent.decide(make_request("pin", pin=pin))
+    assert [request.pin for request in person.asked] == ["1", "2", "3", "3"]
+    assert consent.approved("weather", ENTRY) == {"tool:forecast": {"1"}}
+
+
+async def test_at_most_eight_versions_are_approved(tmp_path: Path) -> None:
+    consent, _ = open_store(tmp_path)
+    for number in range(9):
+        seen(consent, str(number), "a")
+        consent.approve("weather")
+    assert consent.approved("weather", ENTRY) == {"tool:a": {str(number) for number in range(1, 9)}}
+    seen(consent, "1", "a")
+    assert consent.changes("weather") == []
+    consent.approve("weather", "a", only=True)
+    assert consent.approved("weather", ENTRY) == {"tool:a": {"1"}}
+
+
+async def test_a_server_that_changes_all_the_time_does_not_fill_the_store(tmp_path: Path) -> None:
+    consent, _ = open_store(tmp_path)
+    seen(consent, "first", "a")
+    consent.approve("weather")
+    for number in range(50):
+        seen(consent, str(number), "a")
+    assert [one.pin for one in consent.store.find_items()] == ["first", "49"]
+
+
+async def test_approving_is_for_the_entry_that_was_listed_last(tmp_path: Path) -> None:
+    consent, _ = open_store(tmp_path)
+    seen(consent, "1", "a")
+    seen(consent, "2", "a", digest=OTHER)
+    consent.approve("weather")
+    assert consent.approved("weather", ENTRY) == {}
+    assert consent.approved("weather", OTHER) == {"tool:a": {"2"}}
+
+
+async def test_revoking_forgets_what_was_approved(tmp_path: Path) -> None:
+    consent, _ = open_store(tmp_path)
+    seen(consent, "1", "a", "b")
+    consent.approve("weather")
+    consent.revoke("weather", "a")
+    assert consent.approved("weather", ENTRY) == {"tool:b": {"1"}}
+    consent.revoke("weather")
+    assert consent.approved("weather", ENTRY) == {}
+
+
+def test_a_store_of_your_own_has_these_methods(tmp_path: Path) -> None:
+    consent, _ = open_store(tmp_path)
+    store: ConsentStore = consent.store
+    grant = ConsentGrant(kind="start", server="s", digest="d", created=5.0)
+    store.add_grant(grant)
+    assert store.find_grants(server="s", digest="d", kind="start", name="", principal="") == [grant]
+    assert Consent(store).store is store
