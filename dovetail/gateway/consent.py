@@ -1,12 +1,11 @@
 """Consent: ask somebody before a server is started, called or given anything, and remember the
 answer.
 
-    a rule denies it ─→ deny
-    a grant covers it ─→ allow
-    the first rule that matches, or the default ─→ allow, deny, or ask:
-        on_consent, or the person at the terminal ─→ once, session, always, deny, or a changed
-        request, which is allowed once
-        nobody can be asked ─→ deny
+    the policy allows or denies it ─→ that is all
+    the policy says ask ─→ a grant covers it ─→ allow
+                        └→ on_consent, or the person at the terminal ─→ once, session, always, deny,
+                           or a changed request, which is allowed once
+                        └→ nobody can be asked ─→ deny
 
 Each question has a kind, which decides what the person sees and what an answer is bound to:
 
@@ -23,7 +22,7 @@ Each question has a kind, which decides what the person sees and what an answer 
 An entry digest covers all that the configuration says about a server, and a pin all that a model
 sees of a tool. If one of them changes while the person decides, the person is asked again.
 Everything here is a string: the digests come from the configuration and from `pins.py`, and the
-effect of the rules from `policy.py`.
+effect from `policy.py`, which knows whether there is a grant (`find_grant`).
 """
 
 import asyncio
@@ -41,13 +40,8 @@ from ..aio import call_maybe_async
 from ..errors import ConfigError, ConsentDenied
 from ..protocol.tools import Tool
 from ..text import quote
-from .consent_store import (
-    ConsentGrant,
-    ConsentKind,
-    ConsentStore,
-    SeenItem,
-    SqliteConsentStore,
-)
+from .consent_store import ConsentGrant, ConsentStore, SeenItem, SqliteConsentStore
+from .policy import ConsentKind, Effect
 
 log = logging.getLogger("dovetail.gateway")
 
@@ -131,15 +125,16 @@ class Decision(Struct, frozen=True, kw_only=True):
     Attributes:
         allowed: Whether it is allowed.
         request: The request, as the person may have changed it.
-        answer: The answer of the person, or of the one who gave the grant; None if a rule decided.
-        rule: The rule that decided; None if none did.
+        answer: The answer of the person, or of the one who gave the grant; None if the policy
+            decided.
+        rule: What decided, or why a person was asked.
         reason: Why it is not allowed, as a sentence.
     """
 
     allowed: bool
     request: ConsentRequest
     answer: ConsentAnswer | None = None
-    rule: str | None = None
+    rule: str = ""
     reason: str = ""
 
     def require(self) -> ConsentRequest:
@@ -230,8 +225,8 @@ class Consent:
         self,
         request: ConsentRequest | Callable[[], ConsentRequest],
         *,
-        effect: str = "ask",
-        rule: str | None = None,
+        effect: Effect = "ask",
+        rule: str = "",
         on_consent: OnConsent | None = None,
         durable: bool = True,
     ) -> Decision:
@@ -241,9 +236,9 @@ class Consent:
             request: The request, or a function that describes it as it is now. The function is
                 called again after each question. If the answer would be bound to something else by
                 then, because the tool or the entry has changed, the question is asked again.
-            effect: What the rules say: `"allow"`, `"ask"` or `"deny"`.
-            rule: The rule that says so; None if no rule matched and `effect` is the default. A rule
-                that denies takes precedence over grants.
+            effect: What the policy says: `"allow"` and `"deny"` decide, `"ask"` looks for a grant
+                and asks if there is none.
+            rule: What decided that, such as `rule 3 of policy.toml`.
             on_consent: Who is asked about this request (default: as for the others).
             durable: Whether `"always"` is remembered beyond the session.
 
@@ -259,32 +254,27 @@ class Consent:
     async def _decide(
         self,
         describe: Callable[[], ConsentRequest],
-        effect: str,
-        rule: str | None,
+        effect: Effect,
+        rule: str,
         on_consent: OnConsent | None,
         durable: bool,
     ) -> Decision:
         request = describe()
         if effect == "allow":
             return Decision(allowed=True, request=request, rule=rule)
-        if effect not in ("ask", "deny"):
-            raise ConfigError(f"{effect!r} is not an effect; use allow, ask or deny")
-        if effect == "deny" and rule is not None:
-            reason = f"A rule refuses {request.doing}: {rule}."
+        if effect != "ask":
+            reason = f"The policy does not allow {request.doing} ({rule or 'the default'})."
             return Decision(allowed=False, request=request, rule=rule, reason=reason)
         async with self._turn(request):
             for _ in range(MAX_QUESTIONS):
                 request = describe()
                 if (grant := self.find_grant(request)) is not None:
                     answer: ConsentAnswer = "session" if grant.session else "always"
-                    return Decision(allowed=True, request=request, answer=answer)
-                if effect == "deny":
-                    reason = f"No rule of the policy allows {request.doing}."
-                    return Decision(allowed=False, request=request, reason=reason)
+                    return Decision(allowed=True, request=request, answer=answer, rule="a grant")
                 decision = await self._ask(request, on_consent)
                 if not decision.allowed or _is_bound_to(describe(), request):
                     self._remember(decision, durable)
-                    return decision
+                    return replace(decision, rule=rule)
         reason = (
             f"Refused {request.doing}: it changed {MAX_QUESTIONS} times while the user was asked."
         )

@@ -18,18 +18,15 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import RLock
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Protocol
 
 from msgspec import Struct
 
 from ..databases import close_before_fork, connect, create_private_file
 from ..errors import ConfigError, Overloaded
+from .pins import MAX_DIGESTS
+from .policy import ConsentKind
 
-ConsentKind: TypeAlias = Literal[
-    "start", "reach", "call", "pin", "share", "sampling", "elicitation"
-]
-MAX_PINS = 8
-"""How many versions of an item may be approved at once. Servers adapt to callers and revisions."""
 SESSION_SECONDS = 7 * 86400.0
 """When the grants of a session are deleted if its program ended without doing that."""
 BUSY_SECONDS = 2.0
@@ -188,7 +185,7 @@ class ConsentStore(Protocol):
         """
 
     def approve_items(self, items: Iterable[SeenItem], *, only: bool = False) -> None:
-        """Approve versions of items. The oldest of more than `MAX_PINS` is dropped.
+        """Approve versions of items. The oldest of more than `pins.MAX_DIGESTS` is dropped.
 
         Args:
             items: The versions to approve.
@@ -344,7 +341,7 @@ class SqliteConsentStore:
                     self._put(connection, one, approved=None)
 
     def approve_items(self, items: Iterable[SeenItem], *, only: bool = False) -> None:
-        """Approve versions of items. The oldest of more than `MAX_PINS` is dropped.
+        """Approve versions of items. The oldest of more than `pins.MAX_DIGESTS` is dropped.
 
         Args:
             items: The versions to approve.
@@ -354,7 +351,7 @@ class SqliteConsentStore:
             for one in items:
                 self._put(connection, one, approved=self._now())
                 key = {name: getattr(one, name) for name in ITEM_KEY}
-                connection.execute(DROP_OLDEST, {**key, "kept": 1 if only else MAX_PINS})
+                connection.execute(DROP_OLDEST, {**key, "kept": 1 if only else MAX_DIGESTS})
 
     def remove_items(self, items: Iterable[SeenItem]) -> None:
         """Forget versions of items.

@@ -155,39 +155,63 @@ async def test_an_answer_that_is_none_is_an_error(given: Any, tmp_path: Path) ->
 # rules
 
 
-async def test_a_rule_that_denies_comes_before_grants(tmp_path: Path) -> None:
+async def test_what_the_policy_decides_is_not_asked(tmp_path: Path) -> None:
     consent, person = open_store(tmp_path, "always")
     await consent.decide(make_request())
-    denied = await consent.decide(make_request(), effect="deny", rule="rule 2 in policy.toml")
-    assert not denied.allowed
+    denied = await consent.decide(make_request(), effect="deny", rule="rule 2 of policy.toml")
     assert denied.reason == (
-        "A rule refuses calling the tool 'forecast' of 'weather': rule 2 in policy.toml."
+        "The policy does not allow calling the tool 'forecast' of 'weather' "
+        "(rule 2 of policy.toml)."
     )
-    by_default = await consent.decide(make_request(), effect="deny")
-    assert (by_default.allowed, by_default.answer) == (True, "always")
+    with pytest.raises(ConsentDenied, match="rule 2"):
+        denied.require()
+    allowed = await consent.decide(make_request("start"), effect="allow", rule="rule 1")
+    assert (allowed.allowed, allowed.rule, allowed.answer) == (True, "rule 1", None)
     assert len(person.asked) == 1
 
 
-async def test_what_the_rules_allow_is_not_asked_and_needs_no_store(tmp_path: Path) -> None:
-    consent, person = open_store(tmp_path)
-    for rule in (None, "rule 1"):
-        decision = await consent.decide(make_request(), effect="allow", rule=rule)
-        assert (decision.allowed, decision.rule, decision.answer) == (True, rule, None)
-    denied = await consent.decide(make_request("start"), effect="deny")
-    assert denied.reason == "No rule of the policy allows starting the server 'weather'."
-    with pytest.raises(ConfigError, match="'perhaps' is not an effect"):
-        await consent.decide(make_request(), effect="perhaps")
-    assert person.asked == []
+@pytest.mark.parametrize("effect", ["allow", "deny"])
+async def test_what_the_policy_decides_needs_no_store(effect: Any, tmp_path: Path) -> None:
+    consent, _ = open_store(tmp_path)
+    decision = await consent.decide(make_request(), effect=effect)
+    assert decision.allowed == (effect == "allow")
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_the_policy_decides_with_the_grants_of_the_store(tmp_path: Path) -> None:
+    from dovetail.gateway.policy import PolicyRequest, decide, read_policy
+
+    consent, person = open_store(tmp_path, "always")
+    policy = read_policy({"rule": [{"effect": "deny", "name": "*_delete"}]})
+
+    async def call(name: str, *, is_gateway: bool) -> Decision:
+        request = make_request(name=name)
+        found = decide(
+            PolicyRequest(server="weather", kind="call", name=name),
+            policy,
+            granted=consent.find_grant(request) is not None,
+            is_gateway=is_gateway,
+        )
+        return await consent.decide(request, effect=found.effect, rule=found.rule)
+
+    assert not (await call("forecast", is_gateway=True)).allowed, "its default is deny"
+    assert (await call("forecast", is_gateway=False)).answer == "always"
+    assert (await call("forecast", is_gateway=True)).rule == "a grant"
+    consent.store.add_grant(
+        ConsentGrant(kind="call", server="weather", digest=ENTRY, name="all_delete", pin="pin1")
+    )
+    assert not (await call("all_delete", is_gateway=False)).allowed, "a deny comes before grants"
+    assert len(person.asked) == 1
 
 
 async def test_every_decision_is_reported(tmp_path: Path) -> None:
     made = list[Decision]()
     consent, _ = open_store(tmp_path, "always", on_decision=made.append)
-    await consent.decide(make_request())
+    await consent.decide(make_request(), rule="the default")
     await consent.decide(make_request())
     await consent.decide(make_request(), effect="deny", rule="r")
     assert [(one.allowed, one.answer, one.rule) for one in made] == [
-        (True, "always", None), (True, "always", None), (False, None, "r"),
+        (True, "always", "the default"), (True, "always", "a grant"), (False, None, "r"),
     ]  # fmt: skip
 
 
