@@ -44,7 +44,6 @@ from ..protocol.client_features import (
 )
 from ..protocol.content import (
     AudioContent,
-    Content,
     EmbeddedResource,
     ImageContent,
     ResourceLink,
@@ -52,6 +51,14 @@ from ..protocol.content import (
     TextContent,
     ToolResultContent,
     ToolUseContent,
+)
+from .function_calling import (
+    anthropic_image,
+    anthropic_result,
+    anthropic_tool,
+    openai_call,
+    openai_result,
+    openai_tool,
 )
 
 Json = dict[str, Any]
@@ -303,22 +310,14 @@ def _result(blocks: list[Any], model: str, stopped: str | None) -> CreateMessage
     return CreateMessageResult(role="assistant", content=content, model=model, stop_reason=stopped)
 
 
-def _as_text(block: Content) -> str:
-    """Return a block of a tool result as text, for a model that reads only text."""
-    match block:
-        case TextContent():
-            return block.text
-        case ResourceLink():
-            return f"{block.name}: {block.uri}"
-        case EmbeddedResource() if block.resource.text is not None:
-            return block.resource.text
-    raise _unsupported(block, "a tool result")
-
-
-def _result_text(result: ToolResultContent) -> str:
-    if not result.content and result.structured_content is not None:
-        return msgspec.json.encode(result.structured_content).decode()
-    return "\n".join(map(_as_text, result.content))
+def _check_result(result: ToolResultContent, *kinds: type) -> None:
+    """Refuse a tool result with content of other kinds than text and these."""
+    for block in result.content:
+        is_text = isinstance(block, TextContent | ResourceLink) or (
+            isinstance(block, EmbeddedResource) and block.resource.text is not None
+        )
+        if not is_text and not isinstance(block, kinds):
+            raise _unsupported(block, "a tool result")
 
 
 # OpenAI's API: https://platform.openai.com/docs/api-reference/chat
@@ -367,13 +366,7 @@ def _bearer(key: str | None) -> dict[str, str]:
 
 def _openai_body(max_tokens: str, request: CreateMessageParams, model: str) -> Json:
     system = [{"role": "system", "content": request.system_prompt}] if request.system_prompt else []
-    tools = [
-        {
-            "type": "function",
-            "function": _without_none(_described(tool) | {"parameters": tool.input_schema}),
-        }
-        for tool in request.tools or ()
-    ]
+    tools = [openai_tool(tool) for tool in request.tools or ()]
     choice = request.tool_choice.mode if request.tool_choice and tools else None
     return _without_none(
         {
@@ -389,17 +382,14 @@ def _openai_body(max_tokens: str, request: CreateMessageParams, model: str) -> J
     )
 
 
-def _described(tool: Any) -> Json:
-    return {"name": tool.name, "description": tool.description}
-
-
 def _openai_messages(message: SamplingMessage) -> list[Json]:
     """Translate one message; tool results become separate messages."""
     sent: list[Json] = []
     rest: list[SamplingContent] = []
     for block in message.blocks:
         if isinstance(block, ToolResultContent):
-            sent.append(_openai_result(block))
+            _check_result(block)
+            sent.append(openai_result(block))
         else:
             rest.append(block)
     if rest and message.role == "assistant":
@@ -407,15 +397,6 @@ def _openai_messages(message: SamplingMessage) -> list[Json]:
     elif rest:
         sent.append({"role": "user", "content": _openai_parts(rest)})
     return sent
-
-
-def _openai_result(result: ToolResultContent) -> Json:
-    text = _result_text(result)
-    return {
-        "role": "tool",
-        "tool_call_id": result.tool_use_id,
-        "content": f"Error: {text}" if result.is_error else text,
-    }
 
 
 def _openai_assistant_message(blocks: Sequence[SamplingContent]) -> Json:
@@ -477,11 +458,7 @@ def _openai_read(reply: bytes, model: str) -> CreateMessageResult:
     text = choice.message.content or choice.message.refusal
     blocks: list[Any] = [TextContent(text)] if text else []
     blocks += [
-        ToolUseContent(
-            call.id,
-            call.function.name,
-            msgspec.json.decode(call.function.arguments or "{}", type=Json),
-        )
+        openai_call(call.id, call.function.name, call.function.arguments)
         for call in choice.message.tool_calls or ()
     ]
     # Some APIs say "stop" although the model calls tools.
@@ -525,10 +502,7 @@ def _x_api_key(key: str | None) -> dict[str, str]:
 
 
 def _anthropic_body(request: CreateMessageParams, model: str) -> Json:
-    tools = [
-        _without_none(_described(tool) | {"input_schema": tool.input_schema})
-        for tool in request.tools or ()
-    ]
+    tools = [anthropic_tool(tool) for tool in request.tools or ()]
     choice = (
         ANTHROPIC_CHOICES.get(request.tool_choice.mode or "auto")
         if request.tool_choice and tools
@@ -559,23 +533,13 @@ def _anthropic_block(block: SamplingContent) -> Json:
         case TextContent():
             return {"type": "text", "text": block.text}
         case ImageContent():
-            source = {"type": "base64", "media_type": block.mime_type, "data": block.data}
-            return {"type": "image", "source": source}
+            return anthropic_image(block)
         case ToolUseContent():
             return {"type": "tool_use", "id": block.id, "name": block.name, "input": block.input}
         case ToolResultContent():
-            content = [_anthropic_inner(inner) for inner in block.content]
-            if not content and block.structured_content is not None:
-                content = [{"type": "text", "text": _result_text(block)}]
-            result = {"type": "tool_result", "tool_use_id": block.tool_use_id, "content": content}
-            return {**result, "is_error": True} if block.is_error else result
+            _check_result(block, ImageContent)
+            return anthropic_result(block)
     raise _unsupported(block, "a message")
-
-
-def _anthropic_inner(block: Content) -> Json:
-    if isinstance(block, ImageContent):
-        return _anthropic_block(block)
-    return {"type": "text", "text": _as_text(block)}
 
 
 def _anthropic_read(reply: bytes, model: str) -> CreateMessageResult:

@@ -5,7 +5,8 @@
     policy.py     who may do what: the rules of a policy file
     pins.py       digests of what a model sees of a server, and what changed in it
 
-These modules do no I/O and know nothing about asyncio.
+These modules contain no asynchronous code. The formats for function calling are in
+`client/function_calling.py`, because the samplers use them, too.
 
     consent.py    ask before a server is started, called or given anything, and remember the answer
     consent_store.py    where consent is remembered: a file that several programs share

@@ -197,7 +197,10 @@ async def test_openai_everything_that_can_be_asked_for_arrives() -> None:
                 },
                 {
                     "type": "function",
-                    "function": {"name": "bare", "parameters": {"type": "object"}},
+                    "function": {
+                        "name": "bare",
+                        "parameters": {"type": "object", "properties": {}},
+                    },
                 },
             ],
             "tool_choice": "required",

@@ -16,6 +16,7 @@ import pytest
 
 import dovetail
 from dovetail import auth
+from dovetail.client.function_calling import GOOGLE_KEYWORDS
 from dovetail.config import FileSettings, ServerSettings
 from dovetail.limits import Limits
 from dovetail.revisions import ALL, OFFICIAL
@@ -198,6 +199,11 @@ def test_the_guide_to_configuration_lists_every_limit_with_its_default() -> None
 def test_the_guide_to_configuration_lists_every_setting(heading: str, settings: Any) -> None:
     rows = table("guides/configuration.md", heading)[1:]
     assert [row[0].strip("`") for row in rows] == list(settings.__struct_encode_fields__)
+
+
+def test_the_guide_to_answering_lists_the_keywords_that_google_supports() -> None:
+    row = next(row for row in table("guides/answering.md", "part of a tool") if "other" in row[0])
+    assert tuple(re.findall("`([^`]+)`", row[3])) == GOOGLE_KEYWORDS
 
 
 def test_the_guide_to_revisions_tabulates_their_facts() -> None:
