@@ -13,14 +13,15 @@ and to the revision of the protocol.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from typing import Any, Final, Literal, TypeAlias
+from unicodedata import normalize
 
 import msgspec
 from msgspec import Raw, Struct
 
-from ..text import escape_unsafe
+from ..text import escape_unsafe, strip_unsafe
 
 PinKind: TypeAlias = Literal["tool", "prompt", "instructions"]
 FIELDS: Final[dict[PinKind, tuple[str, ...]]] = {
@@ -80,17 +81,6 @@ def pinned_text(kind: PinKind, value: Raw | bytes | Mapping[str, Raw | bytes]) -
 def digest(text: str) -> str:
     """Return the digest of a canonical text, as `sha256:…`."""
     return f"sha256:{sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()}"
-
-
-def approve(pinned: Sequence[str], approved: str) -> tuple[str, ...]:
-    """Return a pin with one more digest. If the pin is full, the oldest digest is dropped.
-
-    Args:
-        pinned: The digests that were approved before, oldest first.
-        approved: The new digest.
-    """
-    kept = [one for one in pinned if one != approved]
-    return (*kept, approved)[-MAX_DIGESTS:]
 
 
 def describe_change(
@@ -162,9 +152,15 @@ def _show_pair(old: Any, new: Any, limit: int) -> tuple[str, str]:
             f"{'…' if cut[0] else ''}{text[cut[0] : len(text) - cut[1]]}{'…' if cut[1] else ''}"
             for text in (first, second)
         )
-        if escape_unsafe(first) == escape_unsafe(second):  # they differ in invisible characters
+        if _appearance(first) == _appearance(second):
             first, second = ascii(first), ascii(second)
     return _cut(first, limit), _cut(second, limit)
+
+
+def _appearance(text: str) -> str:
+    """Return a text without what cannot be seen: invisible characters, and other ways to encode the
+    same characters."""
+    return normalize("NFKC", strip_unsafe(text))
 
 
 def _common(first: str, second: str) -> int:

@@ -210,6 +210,15 @@ def test_a_fast_server_cannot_take_the_uri_of_a_slow_one_that_is_first_in_the_fi
     assert names.from_caller("resources", "fast+x://1") == UpstreamName("fast", "x://1")
 
 
+def test_a_uri_that_nobody_lists_waits_until_the_templates_of_earlier_servers_are_known() -> None:
+    names = table(("slow", {"templates": None}), ("fast", {"templates": ["y://{id}"]}))
+    assert names.unknown("templates") == ["slow"]
+    assert names.from_caller("resources", "y://1") is None
+    assert names.to_caller("resources", "fast", "y://1") == "fast+y://1"
+    names.update("slow", "templates", ["y://{name}"])
+    assert names.from_caller("resources", "y://1") == UpstreamName("slow", "y://1")
+
+
 def test_a_uri_that_its_owner_no_longer_lists_does_not_pass_to_another_server() -> None:
     names = table(("one", {"resources": ["x://1"]}), ("two", {"resources": ["x://1"]}))
     names.update("one", "resources", [])
