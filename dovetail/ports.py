@@ -291,11 +291,16 @@ class Service(Protocol):
 
     @property
     def instructions(self) -> str | None:
-        """Instructions for the model, for a client that connects now."""
+        """Instructions for the model, for a client that connects now. They may change."""
 
     @property
     def capabilities(self) -> ServerCapabilities:
-        """The capabilities that the server declares to a client that connects now."""
+        """The capabilities that the server declares to a client that connects now. They may
+        change."""
+
+    def health(self) -> Mapping[str, Any]:
+        """Return the server's health for the health check. Anyone may read `status`. Only callers
+        that `metrics_auth` admits may read other keys. This method must not block."""
 
     @property
     def scopes(self) -> tuple[str, ...]:

@@ -15,7 +15,10 @@ from .output import use_colour
 if TYPE_CHECKING:
     from ..server.runnable import RunnableService
 
-LEVELS = {"tool-error": logging.WARNING, "refused": logging.WARNING, "error": logging.ERROR}
+LEVELS = {
+    **dict.fromkeys(("tool-error", "refused", "denied"), logging.WARNING),
+    "error": logging.ERROR,
+}
 """The log level for each outcome of a request; any other outcome is logged at INFO."""
 COLOURS = {logging.INFO: "32", logging.WARNING: "33", logging.ERROR: "31"}
 log = logging.getLogger("dovetail.requests")

@@ -44,6 +44,14 @@ class Observer:
             error: The error with which it was rejected.
         """
 
+    def decision_made(self, record: Any) -> None:
+        """Observe a decision that is not a call, such as a consent or a rule of a policy. Must not
+        raise.
+
+        Args:
+            record: The decision, as an `AuditRecord`.
+        """
+
     def session_ended(
         self, side: Side, revision: Revision, network: Network | None, seconds: float
     ) -> None:

@@ -53,8 +53,9 @@ class ServeOptions(Struct, frozen=True, kw_only=True):
     metrics: str | None = None
     """The path of the Prometheus metrics (default: no metrics)."""
     metrics_auth: str | bool | None = None
-    """The scope that callers need to read the metrics, or False to let anyone read them. This
-    option is required if the server has `auth=`, because the metrics cover all callers."""
+    """The scope that callers need to read the metrics and the details of the health check, or False
+    to let anyone read them. Metrics require this option if the server has `auth=`, because they
+    cover all callers."""
     hosts: Sequence[str] = ()
     """The accepted values of the Host header, in addition to the bind address and localhost. "*"
     accepts all values."""

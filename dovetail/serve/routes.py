@@ -58,7 +58,7 @@ class Routes:
         method, options, paths = scope["method"], self._app.options, self._app.paths
         is_read = method in ("GET", "HEAD")
         if path == options.health and is_read:
-            await send_body(send, b'{"status":"ok"}')
+            await self._send_health(path, scope, send)
         elif path == options.metrics and state.metrics_page is not None and is_read:
             await self._send_metrics(state.metrics_page, path, scope, send)
         elif path == paths.sse and method == "GET" and not _has_session(scope):
@@ -76,6 +76,27 @@ class Routes:
         endpoint = self._app.paths.endpoint or "/"
         error = InvalidRequest(f"There is nothing at {path or '/'}; the endpoint is at {endpoint}")
         await send_error(send, Rejection(404, error))
+
+    async def _send_health(self, path: str, scope: Scope, send: Send) -> None:
+        """Send the service's status to anyone, and the details to callers who may read the
+        metrics."""
+        health = self._app.service.health()
+        if len(health) > 1 and not await self._may_read_metrics(path, scope):
+            health = {"status": health["status"]}
+        await send_body(send, encode(health))
+
+    async def _may_read_metrics(self, path: str, scope: Scope) -> bool:
+        if isinstance(self._check_head(scope, *CHECKED), Rejection):
+            return False
+        needed = self._app.options.metrics_auth
+        if needed is False or self._app.gate is None:
+            return not needed
+        identity = await self._identify(scope, path)
+        return (
+            isinstance(identity, RequestIdentity)
+            and identity.principal is not None
+            and needed in identity.principal.scopes
+        )
 
     async def _send_metrics(self, page: MetricsPage, path: str, scope: Scope, send: Send) -> None:
         needed, gate = self._app.options.metrics_auth, self._app.gate

@@ -8,6 +8,8 @@ It contains the names of arguments but not their values, unless you pass a funct
 much of each value to record. It contains the type and code of an error but not its text, and it
 never contains results or tokens. Long values from a caller are truncated.
 
+Decisions that are not calls, such as a user's consent, can be recorded, too (`decision_made`).
+
 The middleware only observes calls (`Observer`), so results are not encoded again. If recording
 fails, the failure is logged and the call continues.
 """
@@ -41,24 +43,25 @@ MAX_NAME_CHARS = 256
 """The maximum length of a name, a URI or an id."""
 MAX_ARGUMENTS = 64
 """The maximum number of arguments in one record."""
-Outcome = Literal["ok", "tool-error", "asked", "error", "refused", "cancelled"]
+Outcome = Literal["ok", "tool-error", "asked", "error", "refused", "cancelled", "allowed", "denied"]
 Show = Callable[[str, Any], Any]
 """A function that is called with the name and value of an argument and returns the value to
 record."""
 
 
 class AuditRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The record of one call."""
+    """The record of one call, or of one decision."""
 
     time: datetime
-    """When the call began, in UTC."""
+    """When the call began, or when the decision was made, in UTC."""
     method: str
-    """The method of the request."""
+    """The method of the request, or the kind of a decision."""
     target: str | None = None
     """The name of the tool or prompt, or the URI of the resource."""
     outcome: Outcome
     """The outcome of the call. `tool-error` means that the tool failed. `asked` means that the call
-    ended with a question to the client. `refused` means that the call never started."""
+    ended with a question to the client. `refused` means that the call never started. A decision is
+    `allowed` or `denied`."""
     code: int | None = None
     """The code of the error, if the call failed with an error."""
     error: str | None = None
@@ -74,12 +77,18 @@ class AuditRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     address: str | None = None
     """The network address of the caller."""
     server: str | None = None
-    """The name of the server, as the server reports it; set only in a client's records."""
+    """The name of the server: as the server reports it in a client's records, and as the
+    configuration names it in a decision."""
     id: Id | None = None
     """The id of the request; set only in a server's records."""
     arguments: list[str] | dict[str, Any] | None = None
     """The names of the arguments; with `audit(arguments=…)`, also the values that the function
     returned."""
+    rule: str | None = None
+    """What made a decision, such as `rule 3 of policy.toml`; set only for decisions."""
+    digest: str | None = None
+    """The digest of what was decided about, such as a tool's definition or a server's
+    configuration; set only for decisions."""
 
 
 Sink = Callable[[AuditRecord], None]
@@ -137,6 +146,25 @@ class Audit(Observer):
         fields = {"time": datetime.now(UTC), **_error_fields("refused", error)}
         self._record(method, params, caller, caller, fields)
 
+    def decision_made(self, record: AuditRecord) -> None:
+        """Record a decision. Its strings are truncated and its arguments described, as those of a
+        call are.
+
+        Args:
+            record: The record, with the values of its arguments.
+        """
+        self._emit("decision %r", record.method, lambda: self._sanitize(record))
+
+    def _sanitize(self, record: AuditRecord) -> AuditRecord:
+        values = {name: _cut(value) for name, value in msgspec.structs.asdict(record).items()}
+        if record.target is not None:
+            values["target"] = redact_secrets(values["target"])
+        if isinstance(record.arguments, dict):
+            values["arguments"] = self._describe_arguments(record.arguments)
+        elif record.arguments is not None:
+            values["arguments"] = [_cut(name) for name in record.arguments[:MAX_ARGUMENTS]]
+        return AuditRecord(**values)
+
     def _record_call(
         self, call: Call, began: datetime, duration: float, outcome: dict[str, Any]
     ) -> None:
@@ -156,23 +184,27 @@ class Audit(Observer):
         asker: Caller | Call,
         fields: dict[str, Any],
     ) -> None:
-        try:
-            if self._sink is None and not lines.isEnabledFor(logging.INFO):
-                return
+        def make_record() -> AuditRecord:
             target, arguments = _subject(params)
-            record = AuditRecord(
+            return AuditRecord(
                 method=method.name,
                 target=target,
                 arguments=None if arguments is None else self._describe_arguments(arguments),
                 **_identity(caller, asker),
                 **fields,
             )
-            if self._sink is None:
-                lines.info("%s", msgspec.json.encode(record).decode())
-            else:
-                self._sink(record)
+
+        self._emit("call to %s", method.name, make_record)
+
+    def _emit(self, what: str, method: str, make_record: Callable[[], AuditRecord]) -> None:
+        """Pass on a record. A failure is only logged."""
+        try:
+            if self._sink is not None:
+                self._sink(make_record())
+            elif lines.isEnabledFor(logging.INFO):
+                lines.info("%s", msgspec.json.encode(make_record()).decode())
         except Exception:
-            log.exception("The call to %s could not be recorded", method.name)
+            log.exception("The %s could not be recorded", what % method)
 
     def _describe_arguments(self, arguments: dict[str, Any]) -> list[str] | dict[str, Any]:
         names = list(arguments)[:MAX_ARGUMENTS]

@@ -108,8 +108,8 @@ class RunnableService(BaseService):
             websocket: Whether, or at which path, to serve WebSocket (True: "/ws").
             health: The path of the health check (default: "/health"; None disables it).
             metrics: The path of the Prometheus metrics (default: None, metrics are not served).
-            metrics_auth: The scope that a caller needs to read the metrics if the server has
-                `auth=`; False lets anyone read them.
+            metrics_auth: The scope that a caller needs to read the metrics, and the details of the
+                health check, if the server has `auth=`; False lets anyone read them.
             hosts: Host names that requests may be sent to, besides the bound address and localhost;
                 "*" allows any host.
             origins: Origins of web pages that may call the server (CORS); "*" allows any origin.

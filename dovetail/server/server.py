@@ -93,7 +93,8 @@ class Server(Handlers):
         description: The purpose of the server.
         website_url: A page about the server.
         icons: Icons for the server that a client may show.
-        instructions: Instructions for using the server, which clients may pass to the model.
+        instructions: Instructions for using the server, which clients may pass to the model. Assign
+            to `server.instructions` to change them for clients that connect later.
         page_size: The number of items per page of a list (default: None, all items on one page).
         cache: How long clients may keep results, for all methods or by method name (default:
             results are not cached).
@@ -184,7 +185,8 @@ class Server(Handlers):
             revisions=revisions,
             resume=resume,
         )
-        self.instructions = instructions
+        if instructions is not None:  # a subclass may have a property
+            self.instructions = instructions
         self._lifespan = lifespan
         self._watcher: FileWatcher | None = None
         self._skills: Skills | None = None

@@ -29,6 +29,7 @@ from .rates import NETWORK, RateLimiter, Rates
 if TYPE_CHECKING:
     from ..protocol.header_params import HeaderParam
     from ..sealing import KeyRing
+    from .audit import AuditRecord
     from .forms import Form
 
 Admission = Callable[[Method, Any, Caller], None]
@@ -128,6 +129,11 @@ class BaseService:
         its extensions)."""
         return ServerCapabilities(extensions=self.extensions.declared)
 
+    def health(self) -> Mapping[str, Any]:
+        """Return the answer of the health check (default: `{"status": "ok"}`). Override this method
+        to add details, which only callers that `metrics_auth` admits may read. Do not block."""
+        return {"status": "ok"}
+
     @property
     def scopes(self) -> tuple[str, ...]:
         """All scopes that the service requires (default: none)."""
@@ -180,6 +186,15 @@ class BaseService:
         lasted."""
         for observer in self._observers:
             observer.session_ended("server", caller.revision, network, seconds)
+
+    def record_decision(self, record: "AuditRecord") -> None:
+        """Notify the observers of a decision that is not a call.
+
+        Args:
+            record: The decision. `audit()` records it together with the calls.
+        """
+        for observer in self._observers:
+            observer.decision_made(record)
 
     # calls
 

@@ -4,6 +4,7 @@ secret."""
 import asyncio
 import json
 import logging
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -520,3 +521,64 @@ async def test_a_client_records_what_was_cancelled_and_what_was_cut_off() -> Non
         ("error", "TimedOut"),
         ("error", "ConnectionClosed"),
     ]
+
+
+# decisions, which are not calls
+
+
+def decision(**fields: Any) -> AuditRecord:
+    known = {"time": datetime.now(UTC), "method": "call", "outcome": "denied", "user": "ada"}
+    return AuditRecord(**{**known, **fields})
+
+
+def test_a_decision_is_recorded_with_its_rule_and_what_it_was_about() -> None:
+    server, records = audited()
+    given = decision(target="pay", server="shop", rule="rule 3 of policy.toml", digest="sha256:ab")
+    server.record_decision(given)
+    assert records == [given]
+
+
+def test_a_decision_has_the_names_of_arguments_and_only_the_values_that_are_shown() -> None:
+    server, records = audited()
+    server.record_decision(decision(arguments={"order": 1, "card": SECRET}))
+    assert records[0].arguments == ["order", "card"]
+
+    shown: list[AuditRecord] = []
+    show = audit(shown.append, arguments=lambda name, value: value if name == "order" else "***")
+    server = Server("shop", middleware=[show])
+    server.record_decision(decision(arguments={"order": 1, "card": SECRET}))
+    assert shown[0].arguments == {"order": 1, "card": "***"}
+
+
+def test_what_is_long_or_secret_in_a_decision_is_not_written() -> None:
+    server, records = audited()
+    long = "x" * 10_000
+    server.record_decision(
+        decision(
+            target=f"https://example.com/?token={SECRET}",
+            server=long,
+            rule=long,
+            digest=long,
+            arguments=[long] * 1000,
+        )
+    )
+    assert SECRET not in str(records[0]) and len(str(records[0])) < 30_000
+    assert records[0].rule == "x" * 256 + "…"
+
+
+def test_a_decision_that_cannot_be_recorded_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    def fail(record: AuditRecord) -> None:
+        raise OSError("full")
+
+    Server("shop", middleware=[audit(fail)]).record_decision(decision())
+    (entry,) = caplog.records
+    assert entry.getMessage() == "The decision 'call' could not be recorded"
+
+
+def test_a_decision_becomes_a_line_without_a_sink(caplog: pytest.LogCaptureFixture) -> None:
+    server = Server("shop", middleware=[audit()])
+    with caplog.at_level(logging.INFO, "dovetail.audit"):
+        server.record_decision(decision(rule="default"))
+    (line,) = (json.loads(one.getMessage()) for one in caplog.records)
+    assert (line["outcome"], line["rule"]) == ("denied", "default")
+    assert "digest" not in line

@@ -11,12 +11,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from dovetail import Client, Extension, HttpRequest, ToolError, audit
+from dovetail import Client, Extension, HttpRequest, Server, ToolError, audit
 from dovetail.auth import ApiKeys
 from dovetail.errors import ConfigError, MethodNotFound, Overloaded, Unauthorized
 from dovetail.protocol.base import EmptyResult, Params
 from dovetail.protocol.methods import Method
-from dovetail.testing import pair
+from dovetail.testing import bare, pair
 from tests.server.echo_service import (
     ROOT,
     URLS,
@@ -26,6 +26,7 @@ from tests.server.echo_service import (
     in_process,
     reachable,
 )
+from tests.transports.http.raw import modern
 
 TWO_CALLS = {"calls": {"count": 0.001, "burst": 2}}
 KEY = "k" * 32
@@ -179,3 +180,44 @@ async def test_a_file_may_hold_a_service(tmp_path: Path) -> None:
     for target in (str(file), f"{file}:relay"):
         async with Client(target, env=env) as client:
             assert (await client.call_tool("echo")).text == "echo: heard"
+
+
+@pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
+@pytest.mark.parametrize("transport", ["memory", "http"])
+async def test_who_connects_later_reads_what_holds_then(transport: str, revision: str) -> None:
+    service = build()
+    async with reachable(transport, service) as target:
+        async with Client(target, revision=revision) as client:
+            assert client.instructions == "Nothing to say"
+            assert client.capabilities.get("prompts") is None
+        service.told = "Ask me"
+        service.offered["prompts"] = {"listChanged": True}
+        async with Client(target, revision=revision) as client:
+            assert client.instructions == "Ask me"
+            assert client.capabilities["prompts"] == {"listChanged": True}
+
+
+async def test_on_one_connection_each_discovery_reads_what_holds_then() -> None:
+    service = build()
+    async with bare(service) as peer:
+        discover = modern("server/discover")[0]
+        first = (await peer.ask(discover["method"], discover["params"], id=1))["result"]
+        service.told = "Ask me"
+        second = (await peer.ask(discover["method"], discover["params"], id=2))["result"]
+    assert (first["instructions"], second["instructions"]) == ("Nothing to say", "Ask me")
+
+
+@pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
+async def test_the_instructions_of_a_server_may_change(revision: str) -> None:
+    server = Server("changing", instructions="before")
+    server.instructions = "after"
+    async with pair(server, revision=revision) as client:
+        assert client.instructions == "after"
+
+    class Changing(Server):
+        @property
+        def instructions(self) -> str:  # type: ignore[override]
+            return "now"
+
+    async with pair(Changing("changing"), revision=revision) as client:
+        assert client.instructions == "now"
