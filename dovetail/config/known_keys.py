@@ -39,17 +39,23 @@ def convert_known(value: Any, type_: type[T], what: str) -> T:
     present = {str(key): item for key, item in value.items() if item is not None}
     for key, item in present.items():
         if key not in known:
-            raise InvalidObject(f"{what} has the unknown key {_quote(key)}. {_advice(key, known)}")
+            raise InvalidObject(f"{what} has the unknown key {_quote(key)}. {advise(key, known)}")
         choices = _choices(known[key].type)
         if choices and not (isinstance(item, str) and item in choices):
-            raise InvalidObject(f"{what} has an unknown {_quote(key)}. {_advice(item, choices)}")
+            raise InvalidObject(f"{what} has an unknown {_quote(key)}. {advise(item, choices)}")
     try:
         return msgspec.convert(present, type_)
     except msgspec.ValidationError as error:
         raise InvalidObject(f"{what} is not valid: {error}") from None
 
 
-def _advice(given: Any, known: Iterable[str]) -> str:
+def advise(given: Any, known: Iterable[str]) -> str:
+    """Return a sentence that names the known word that is closest to a given one, or all of them.
+
+    Args:
+        given: What the file contains.
+        known: The words that are allowed.
+    """
     close = closest_name(given, known) if isinstance(given, str) else None
     if close is not None:
         return f"Did you mean {_quote(close)}?"

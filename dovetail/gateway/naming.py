@@ -36,7 +36,10 @@ Kind: TypeAlias = Literal["tools", "prompts", "resources", "templates"]
 KINDS: Final[tuple[Kind, ...]] = ("tools", "prompts", "resources", "templates")
 SEPARATOR: Final = "__"
 MAX_URIS: Final = 100_000
-"""The number of URIs, and separately of templates, that are remembered for each server."""
+"""The number of URIs that are remembered for each server."""
+MAX_TEMPLATES: Final = 1000
+"""The number of templates that are remembered for each server. Fewer than URIs, because a URI that
+nobody lists is compared with all of them."""
 _DIGEST_CHARS: Final = 8
 _REPLACED: Final = re.compile(r"[^A-Za-z0-9_-]")
 _WEB: Final = re.compile(r"https?:", re.IGNORECASE)
@@ -127,7 +130,7 @@ class NameTable:
 
     def __init__(self, prefixes: Mapping[str, str | None], reserved: Iterable[str] = ()) -> None:
         self._reserved = frozenset(reserved)
-        self._templates: BoundedDict[str, UriTemplate | None] = BoundedDict(10_000)
+        self._templates: BoundedDict[str, UriTemplate | None] = BoundedDict(20 * MAX_TEMPLATES)
         self._listed: dict[str, _Listed] = {}
         self.set_servers(prefixes)
 
@@ -163,7 +166,7 @@ class NameTable:
             setattr(listed, kind, tuple(names))
         else:
             known = {**(getattr(listed, kind) or {}), **dict.fromkeys(names)}
-            while len(known) > MAX_URIS:
+            while len(known) > (MAX_URIS if kind == "resources" else MAX_TEMPLATES):
                 del known[next(iter(known))]
             setattr(listed, kind, known)
         self._tables.pop(kind, None)

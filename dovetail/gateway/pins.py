@@ -50,6 +50,8 @@ _decode = json.JSONDecoder(
     parse_int=_Number, parse_float=_Number, parse_constant=_refuse_constant
 ).decode
 
+_encode = json.JSONEncoder(ensure_ascii=False).encode
+
 
 def pinned_text(kind: PinKind, value: Raw | bytes | Mapping[str, Raw | bytes]) -> str:
     """Return the canonical JSON of what a model sees.
@@ -110,14 +112,14 @@ def _text(value: Raw | bytes) -> str:
 def _write(value: Any) -> str:
     if isinstance(value, dict):
         pairs = (
-            f"{json.dumps(key, ensure_ascii=False)}:{_write(item)}"
+            f"{_encode(key)}:{_write(item)}"
             for key, item in sorted(value.items())
             if item is not None
         )
         return f"{{{','.join(pairs)}}}"
     if isinstance(value, list):
         return f"[{','.join(map(_write, value))}]"
-    return value.text if isinstance(value, _Number) else json.dumps(value, ensure_ascii=False)
+    return value.text if isinstance(value, _Number) else _encode(value)
 
 
 def _compare(path: str, old: Any, new: Any, limit: int) -> Iterator[str]:

@@ -36,7 +36,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..config import ToolFilter, read_toml
-from ..config.known_keys import InvalidObject, convert_known
+from ..config.known_keys import InvalidObject, advise, convert_known
 from ..errors import ConfigError
 from ..text import closest_name, quote
 
@@ -177,10 +177,7 @@ def _parse_rule(value: Any, what: str) -> Rule:
     rule = convert_known(value, Rule, what)
     kind = rule.kind
     if kind is not None and not any(fnmatchcase(one, kind) for one in CONSENT_KINDS):
-        close = closest_name(kind, CONSENT_KINDS)
-        known = ", ".join(map(quote, CONSENT_KINDS))
-        advice = f"Did you mean {quote(close)}?" if close else f"Use one of {known}."
-        raise InvalidObject(f'{what} has an unknown "kind". {advice}')
+        raise InvalidObject(f'{what} has an unknown "kind". {advise(kind, CONSENT_KINDS)}')
     return rule
 
 

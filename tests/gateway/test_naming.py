@@ -235,6 +235,16 @@ def test_what_is_remembered_of_a_server_is_bounded(monkeypatch: pytest.MonkeyPat
     assert names.from_caller("resources", "x://3") == UpstreamName("one", "x://3")
 
 
+def test_many_templates_do_not_slow_down_a_lookup(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(naming, "MAX_TEMPLATES", 2)
+    names = table(("one", {"templates": ["a://{x}", "b://{x}", "c://{x}"]}))
+    assert names.from_caller("resources", "a://1") is None
+    assert names.from_caller("resources", "c://1") == UpstreamName("one", "c://1")
+    first = names.to_caller("templates", "one", "a://{x}")
+    assert first == "one+a://{x}"
+    assert names.from_caller("resources", "one+a://1") == UpstreamName("one", "a://1")
+
+
 @pytest.mark.parametrize("lister", ["gh", "squatter"])
 def test_nobody_can_list_a_uri_under_the_prefix_of_a_server(lister: str) -> None:
     names = table(

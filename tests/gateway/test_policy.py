@@ -101,11 +101,11 @@ def test_the_words_are_all_that_there_are() -> None:
         ),
         (
             {"rule": [{"effect": "deny", "kind": "cal"}]},
-            "the policy: rule 1 has an unknown \"kind\". Did you mean 'call'?",
+            'the policy: rule 1 has an unknown "kind". Did you mean "call"?',
         ),
         (
             {"rule": [{"effect": "deny", "kind": "tool*"}]},
-            "the policy: rule 1 has an unknown \"kind\". Use one of 'start', 'reach', 'call'",
+            'the policy: rule 1 has an unknown "kind". Use one of "start", "reach", "call"',
         ),
         (
             {"rule": [{"effect": "deny", "name": ["a"]}]},
