@@ -221,17 +221,10 @@ def test_a_package_lists_each_of_its_names_once() -> None:
     assert "Client" in dir(dovetail)
 
 
-PURE = ["naming", "health", "policy", "pins"]
+PURE = [f"gateway.{name}" for name in ("naming", "health", "policy", "pins")]
 
 
 @pytest.mark.bare_interpreter
-@pytest.mark.parametrize("module", PURE)
-def test_the_pure_modules_of_the_gateway_do_not_load_asyncio(module: str) -> None:
-    if (PACKAGE / "gateway" / f"{module}.py").exists():
-        assert "asyncio" not in loaded_by(f"import dovetail.gateway.{module}")
-
-
-def test_the_child_of_an_isolated_tool_loads_little() -> None:
-    """Each call starts one, so what it imports is paid for by every call."""
-    loaded = loaded_by("from dovetail.server.isolation import main")
-    assert not loaded & {"msgspec", "dovetail.limits", "asyncio", "logging", "subprocess"}
+@pytest.mark.parametrize("module", [*PURE, "client.function_calling", "config"])
+def test_pure_modules_do_not_load_asyncio(module: str) -> None:
+    assert "asyncio" not in loaded_by(f"import dovetail.{module}")
