@@ -172,7 +172,7 @@ async def end_by_itself(site: Site, session: Session) -> None:
         (end_by_delete, Limits()),
         (end_by_eviction, Limits(sessions=1)),
         (end_by_itself, Limits(session_idle=0.2)),
-        (end_by_itself, Limits(session_life=1, session_idle=0.4)),
+        (end_by_itself, Limits(session_life=3, session_idle=8)),
     ],
     ids=["deleted", "evicted", "idle", "expired"],
 )
