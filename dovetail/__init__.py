@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from .server.rates import Rate, Rates
     from .server.redaction import redact_secrets
     from .server.server import Server
+    from .terminal.consent_dialog import terminal_confirm
     from .terminal.elicit import terminal_elicit
 
 _NAMES = {
@@ -81,6 +82,7 @@ _NAMES = {
     "server.redaction": "redact_secrets",
     "server.media": "Audio File Image",
     "server.server": "Server",
+    "terminal.consent_dialog": "terminal_confirm",
     "terminal.elicit": "terminal_elicit",
 }
 
@@ -93,7 +95,8 @@ __all__ = [
     "Server",
     "SharedCache", "Skill", "SkillEntry", "TaskHandle", "TaskUpdate", "TextContent",
     "TextResourceContents", "ToolAnnotations", "ToolError", "ToolResult", "anthropic_sampler",
-    "audit", "choose_model", "openai_sampler", "redact_secrets", "telemetry", "terminal_elicit",
+    "audit", "choose_model", "openai_sampler", "redact_secrets", "telemetry", "terminal_confirm",
+    "terminal_elicit",
 ]  # fmt: skip
 
 __getattr__, __dir__ = lazy(globals(), _NAMES)

@@ -38,6 +38,11 @@ def add_call_arguments(parser: ArgumentParser) -> None:
         metavar="JSON",
         help="all arguments as a JSON object, @FILE to read them from a file, or - for stdin",
     )
+    parser.add_argument(
+        "--confirm",
+        action="store_true",
+        help="show the call at the terminal before it is sent; you can change or refuse it",
+    )
     add_content_options(parser)
 
 

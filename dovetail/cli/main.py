@@ -30,7 +30,7 @@ from ..errors import (
     UrlRequired,
 )
 from ..text import closest_name
-from . import call, completion, inspect, login, ping, prompt, read, run
+from . import call, completion, consent, inspect, login, ping, prompt, read, run
 from .options import add_client_options, add_target_options
 from .output import one_line, prepare_streams, print_error, print_json
 from .session import run_session
@@ -47,7 +47,7 @@ class Verb(NamedTuple):
     examples: tuple[str, ...]
 
 
-SERVE, USE, LOG_IN, SHELL = "serve", "use a server", "log in", "shell"
+SERVE, USE, LOG_IN, CONSENT, SHELL = "serve", "use a server", "log in", "consent", "shell"
 VERBS: dict[str, Verb] = {
     "run": Verb(
         SERVE, "FILE[:OBJECT]", "Run the server in a Python file",
@@ -77,6 +77,7 @@ VERBS: dict[str, Verb] = {
             "dovetail call server.py add note.title=Milk note.tags=food note.tags=shop",
             "dovetail call https://example.com/mcp search --args '{\"words\": [\"a\", \"b\"]}'",
             'dovetail call "uvx some-server" upload file=@photo.png',
+            "dovetail call server.py pay amount=5 --confirm",
         ),
     ),
     "read": Verb(
@@ -109,6 +110,16 @@ VERBS: dict[str, Verb] = {
         LOG_IN, "TARGET", "Show the saved login for a server",
         add_target_options, login.show_login,
         ("dovetail whoami https://example.com/mcp",),
+    ),
+    "consent": Verb(
+        CONSENT, "ACTION [SERVER [TOOL]]", "Show, approve or revoke what servers may do",
+        consent.add_consent_arguments, consent.manage_consent,
+        (
+            "dovetail consent list",
+            "dovetail consent diff weather",
+            "dovetail consent approve weather forecast",
+            "dovetail consent revoke weather",
+        ),
     ),
     "completion": Verb(
         SHELL, "SHELL", "Print a script that completes commands and options in your shell",
@@ -217,7 +228,7 @@ def _suggest_verb(word: str) -> str:
 def _overview() -> str:
     """List the verbs by group; argparse does not support groups of subcommands."""
     lines = ["Run, inspect and call Model Context Protocol (MCP) servers."]
-    for group in (SERVE, USE, LOG_IN, SHELL):
+    for group in (SERVE, USE, LOG_IN, CONSENT, SHELL):
         lines += ["", f"{group}:"]
         lines += [
             f"  {name:10}  {verb.help}" for name, verb in VERBS.items() if verb.group == group

@@ -21,7 +21,7 @@ from argparse import Namespace
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from ..errors import ConfigError, DovetailError, Unauthorized
+from ..errors import ConfigError, ConsentDenied, DovetailError, Unauthorized
 from .options import URL, find_server_config, parse_target
 from .output import StatusLine, one_line, print_error
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .. import Client
     from ..auth import OAuth
     from ..auth.client.browser import Browser
+    from ..client.call_hook import CallRequest, OnCall
     from ..client.callbacks import ElicitRequest
     from ..config import ServerConfig
     from ..protocol.client_features import ElicitResult
@@ -85,12 +86,37 @@ def _make_client(options: Namespace, status: StatusLine) -> "Client":
             headers=dict(options.header),
             auth=options.auth if hasattr(options, "auth") else _saved_auth(options),
             on_elicit=_make_on_elicit(options, status) if can_be_asked else None,
+            on_call=_make_on_call(options, status),
             on_progress=status.on_progress,
             on_log=status.on_log if options.verbose else None,
             on_stderr=status.on_stderr,
         )
     except DovetailError as error:  # nothing was started yet, so the command line is wrong
         raise ConfigError(str(error)) from error
+
+
+def _make_on_call(options: Namespace, status: StatusLine) -> "OnCall | None":
+    """Return a hook that shows each call at the terminal, with `--confirm`."""
+    if not getattr(options, "confirm", False):
+        return None
+    from msgspec.structs import replace
+
+    from ..terminal.consent_dialog import has_terminal, terminal_confirm
+
+    if not has_terminal():
+        raise ConfigError("--confirm requires a terminal")
+    confirm = terminal_confirm()
+
+    async def on_call(request: "CallRequest") -> "CallRequest":
+        # Show the target as the user typed it, not what it was resolved to.
+        request = replace(request, target=options.server or options.target)
+        with status.paused():
+            approved: CallRequest | None = await confirm(request)
+        if approved is None:
+            raise ConsentDenied("You refused the call. Nothing was sent.")
+        return approved
+
+    return on_call
 
 
 def _redirect_logs(status: StatusLine, verbose: bool) -> None:

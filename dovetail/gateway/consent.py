@@ -491,7 +491,7 @@ class Consent:
         Returns:
             What was not approved before, or, with `only`, everything.
         """
-        latest = self._versions(server, tool, digest)
+        latest = self.versions(server, tool, digest=digest)
         changed = [change for change in latest if only or change.current.approved is None]
         self.store.approve_items((change.current for change in changed), only=only)
         return changed
@@ -506,10 +506,19 @@ class Consent:
             tool: The name of a tool, `prompt:NAME` or `instructions` (default: everything).
             digest: The digest of the entry (default: the one that was listed last).
         """
-        versions = self._versions(server, tool, digest)
+        versions = self.versions(server, tool, digest=digest)
         return [change for change in versions if change.current.approved is None]
 
-    def _versions(self, server: str, tool: str | None, digest: str | None) -> list[ItemChange]:
+    def versions(
+        self, server: str, tool: str | None = None, *, digest: str | None = None
+    ) -> list[ItemChange]:
+        """Return the latest version of each item, whether it is approved or not.
+
+        Args:
+            server: The name of the server in the configuration.
+            tool: The name of a tool, `prompt:NAME` or `instructions` (default: everything).
+            digest: The digest of the entry (default: the one that was listed last).
+        """
         item = None if tool is None else item_key(tool)
         found = self.store.find_items(server=server, digest=digest)
         if found and digest is None:

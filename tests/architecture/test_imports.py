@@ -69,7 +69,17 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "testing": VALUES | {"server", "client", "transports", "connection", "serve", "auth"},
     "compat": LOW | {"ports", "server", "transports"},
-    "cli": VALUES | {"server", "client", "config", "auth", "terminal", "python_target", "__init__"},
+    "cli": VALUES
+    | {
+        "server",
+        "client",
+        "gateway",
+        "config",
+        "auth",
+        "terminal",
+        "python_target",
+        "__init__",
+    },
     "__main__": {"cli"},
     "__init__": {"server", "client", "protocol", "ports"},
 }

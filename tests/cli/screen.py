@@ -1,5 +1,6 @@
 """The command on a pseudo-terminal."""
 
+import fcntl
 import os
 import re
 import subprocess
@@ -7,6 +8,7 @@ import termios
 import threading
 import tty
 from collections.abc import Sequence
+from functools import partial
 
 from tests.cli.conftest import SECONDS, command, environment
 
@@ -20,6 +22,7 @@ def on_screen(
     columns: int = 80,
     typed: Sequence[str] | None = None,
     starting: bool = False,
+    controlling: bool = False,
     **variables: str,
 ) -> tuple[int, str, str]:
     """Exit code, what the terminal got and what the other stream did; `screen` says which stream is
@@ -27,7 +30,8 @@ def on_screen(
 
     With "both" there is one terminal for the two of them, as there is for a user. With `typed` it
     is stdin too, and at each prompt the next of these is typed, unseen; without, stdin is empty.
-    What says that the server is being started, and is wiped, is left out unless `starting`.
+    What says that the server is being started, and is wiped, is left out unless `starting`. With
+    `controlling`, it is also the command's /dev/tty, as it is for a user.
     """
     ours, theirs = os.openpty()
     tty.setraw(theirs)
@@ -45,6 +49,8 @@ def on_screen(
         stdout=theirs if screen in ("stdout", "both") else subprocess.PIPE,
         stderr=theirs if screen in ("stderr", "both") else subprocess.PIPE,
         env=environment(TERM="xterm") | variables,
+        start_new_session=controlling,
+        preexec_fn=partial(fcntl.ioctl, theirs, termios.TIOCSCTTY, 0) if controlling else None,
     )
     os.close(theirs)
     try:

@@ -1,0 +1,293 @@
+"""`dovetail consent list|show|approve|revoke|pin|diff [SERVER [TOOL]]`: what was allowed, and what
+each server listed.
+
+A program that uses the same store notices a change at its next question: it asks again for what was
+revoked, and offers a tool that was approved. `approve` accepts one more version of a tool, and
+`pin` only the latest one. Both show the difference first, and ask if there is a terminal.
+"""
+
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Generator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ConfigError, ConsentDenied
+from ..text import closest_name
+from .output import bold, dim, print_json, print_line, print_table, print_text_or_json
+
+if TYPE_CHECKING:
+    from ..gateway.consent import Consent, ItemChange
+    from ..gateway.consent_store import ConsentGrant, SeenItem
+
+ACTIONS = ("list", "show", "approve", "revoke", "pin", "diff")
+NEED_SERVER = ("approve", "revoke", "pin")
+
+
+def add_consent_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "action",
+        metavar="ACTION",
+        choices=ACTIONS,
+        help="list: what is allowed; show: the details; approve: accept the latest version of "
+        "what a server lists; revoke: forget what was allowed; pin: accept only the latest "
+        "version; diff: what changed since it was approved",
+    )
+    parser.add_argument(
+        "server", metavar="SERVER", nargs="?", help="the name of a server in the configuration"
+    )
+    parser.add_argument(
+        "tool",
+        metavar="TOOL",
+        nargs="?",
+        help="the name of a tool, or prompt:NAME, or instructions",
+    )
+    parser.add_argument(
+        "--store",
+        metavar="FILE",
+        help="where consent is stored (default: $XDG_STATE_HOME/dovetail/consent.db)",
+    )
+    parser.add_argument(
+        "--yes", action="store_true", help="approve or pin without asking at the terminal"
+    )
+
+
+def manage_consent(options: Namespace) -> None:
+    """Do what the command line says, and print it."""
+    from ..gateway.consent import Consent
+
+    if options.action in NEED_SERVER and options.server is None:
+        raise ConfigError(f"consent {options.action} requires the name of a SERVER")
+    consent = Consent(_find_store(options.store), terminal=False)
+    try:
+        if options.server is not None:
+            _check_server(consent, options)
+        {
+            "list": _list,
+            "show": _show,
+            "approve": _approve,
+            "pin": _approve,
+            "revoke": _revoke,
+            "diff": _diff,
+        }[options.action](consent, options)
+    finally:
+        consent.close()
+
+
+def _find_store(chosen: str | None) -> str:
+    from ..gateway.consent_store import MEMORY, default_store_path
+
+    if chosen is not None and not Path(chosen).expanduser().is_file():
+        raise ConfigError(f"The consent store {chosen} does not exist")
+    path = chosen or str(default_store_path())
+    return path if chosen or Path(path).exists() else MEMORY  # nothing was allowed yet
+
+
+def _check_server(consent: "Consent", options: Namespace) -> None:
+    known = _servers(consent.store.find_grants(), consent.store.find_items())
+    if options.server not in known:
+        close = closest_name(options.server, known)
+        hint = f" Did you mean {close}?" if close else ""
+        raise ConfigError(f"Nothing is known about the server {options.server!r}.{hint}")
+
+
+def _servers(grants: "list[ConsentGrant]", items: "list[SeenItem]") -> list[str]:
+    return sorted({one.server for one in grants} | {one.server for one in items})
+
+
+# list and show
+
+
+def _list(consent: "Consent", options: Namespace) -> None:
+    grants, items = _find(consent, options)
+    if options.json:
+        print_json(
+            {"grants": [_grant(one) for one in grants], "items": [_item(one) for one in items]}
+        )
+        return
+    for server in _servers(grants, items):
+        print_line(bold(server))
+        rows = [_describe(one) for one in grants if one.server == server]
+        approved = [one for one in items if one.server == server and one.approved is not None]
+        if count := len({one.item for one in approved}):
+            rows.append(("approved", f"{count} item{'s' if count > 1 else ''}", ""))
+        if changed := len(consent.changes(server)):
+            rows.append(("not approved", f"{changed}", f"dovetail consent diff {server}"))
+        print_table(rows, indent=2)
+
+
+def _show(consent: "Consent", options: Namespace) -> None:
+    grants, items = _find(consent, options)
+    if options.json:
+        documents = [{**_item(one), "content": _content(one)} for one in items]
+        print_json({"grants": [_grant(one) for one in grants], "items": documents})
+        return
+    for grant in grants:
+        kind, held, when = _describe(grant)
+        print_line(bold(grant.server), f" {kind}  ", dim(f"{held}, {when}"))
+        print_line("  ", dim(f"entry {grant.digest}{_pin(grant.pin)}"))
+    for one in items:
+        state = "seen" if one.approved is None else f"approved {_time(one.approved)}"
+        print_line(bold(one.server), f" {one.item}  ", dim(state))
+        print_line("  ", dim(f"entry {one.digest}{_pin(one.pin)}"))
+        print_text_or_json(one.content)
+
+
+def _find(consent: "Consent", options: Namespace) -> "tuple[list[ConsentGrant], list[SeenItem]]":
+    from ..gateway.consent import item_key
+
+    grants = consent.store.find_grants(server=options.server)
+    items = consent.store.find_items(server=options.server)
+    if options.tool is not None:
+        key = item_key(options.tool)
+        grants = [one for one in grants if one.name in (options.tool, key)]
+        items = [one for one in items if one.item == key]
+    return grants, items
+
+
+def _describe(grant: "ConsentGrant") -> tuple[str, str, str]:
+    whom = f" for {grant.principal}" if grant.principal else ""
+    held = "session" if grant.session else "always"
+    return f"{grant.kind} {grant.name}".strip(), f"{held}{whom}", _time(grant.created)
+
+
+def _grant(grant: "ConsentGrant") -> dict[str, Any]:
+    return {
+        "kind": grant.kind,
+        "server": grant.server,
+        "name": grant.name,
+        "holds": "session" if grant.session else "always",
+        "principal": grant.principal,
+        "digest": grant.digest,
+        "pin": grant.pin,
+        "created": _time(grant.created),
+    }
+
+
+def _item(one: "SeenItem") -> dict[str, Any]:
+    return {
+        "server": one.server,
+        "item": one.item,
+        "digest": one.digest,
+        "pin": one.pin,
+        "seen": _time(one.seen),
+        "approved": None if one.approved is None else _time(one.approved),
+    }
+
+
+def _content(one: "SeenItem") -> Any:
+    import msgspec
+
+    try:
+        return msgspec.json.decode(one.content)
+    except msgspec.MsgspecError:
+        return one.content
+
+
+def _pin(pin: str) -> str:
+    return f", pin {pin}" if pin else ""
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(round(seconds), UTC).isoformat().replace("+00:00", "Z")
+
+
+# diff, approve and pin
+
+
+def _diff(consent: "Consent", options: Namespace) -> None:
+    servers = (
+        [options.server]
+        if options.server
+        else sorted({one.server for one in consent.store.find_items()})
+    )
+    changes = [one for server in servers for one in consent.changes(server, options.tool)]
+    if options.json:
+        print_json({"changes": [_change(one) for one in changes]})
+    else:
+        _print_changes(changes)
+
+
+def _approve(consent: "Consent", options: Namespace) -> None:
+    only = options.action == "pin"
+    found = consent.versions(options.server, options.tool)
+    if options.tool is not None and not found:
+        raise ConfigError(f"{options.server} has not listed {options.tool!r}")
+    chosen = [one for one in found if only or one.current.approved is None]
+    done = "pinned" if only else "approved"
+    if not options.json:
+        _print_changes([one for one in chosen if one.current.approved is None])
+    if chosen:
+        _confirm(f"{options.action.capitalize()} {_count(chosen)} of {options.server}?", options)
+    consent.store.approve_items((one.current for one in chosen), only=only)
+    if options.json:
+        print_json({done: [_change(one) for one in chosen]})
+    elif not chosen:
+        print_line(f"All that {options.server} lists is approved.")
+    for change in chosen if not options.json else ():
+        print_line(f"{done.capitalize()} {change.current.item} of {options.server}")
+
+
+def _confirm(question: str, options: Namespace) -> None:
+    """Ask at the terminal, if there is one."""
+    import asyncio
+
+    from ..terminal.prompts import UserDeclined, require_yes
+    from ..terminal.run_dialog import Interrupted, run_dialog
+
+    attended = sys.stdin and sys.stdin.isatty() and sys.stderr.isatty() and not options.yes
+    if not attended:
+        return
+
+    def talk() -> Generator[str, str | None, None]:
+        yield from require_yes(f"{question} [y/N] ")
+
+    try:
+        asyncio.run(run_dialog(talk(), sys.stdin, sys.stderr))
+    except (UserDeclined, Interrupted):
+        raise ConsentDenied("Nothing was changed.") from None
+
+
+def _count(changes: "Sequence[ItemChange]") -> str:
+    return changes[0].current.item if len(changes) == 1 else f"{len(changes)} items"
+
+
+def _print_changes(changes: "Sequence[ItemChange]") -> None:
+    for change in changes:
+        state = "new" if change.previous is None else "changed"
+        print_line(bold(f"{change.current.server} {change.current.item}"), f" ({state})")
+        for line in _lines(change):
+            print_line(f"  {line}")
+
+
+def _change(change: "ItemChange") -> dict[str, Any]:
+    previous = None if change.previous is None else change.previous.pin
+    return {**_item(change.current), "previous": previous, "lines": _lines(change)}
+
+
+def _lines(change: "ItemChange") -> list[str]:
+    from ..gateway.pins import describe_change
+
+    previous = None if change.previous is None else change.previous.content
+    return describe_change(previous, change.current.content)
+
+
+# revoke
+
+
+def _revoke(consent: "Consent", options: Namespace) -> None:
+    _, items = _find(consent, options)
+    approved = [one for one in items if one.approved is not None]
+    grants = consent.revoke(options.server, options.tool)
+    if options.json:
+        print_json(
+            {"grants": [_grant(one) for one in grants], "items": [_item(one) for one in approved]}
+        )
+        return
+    if not grants and not approved:
+        print_line("Nothing was allowed.")
+    for one in grants:
+        print_line(f"Revoked {one.kind} {one.name}".rstrip(), f" of {one.server}")
+    for item in sorted({one.item for one in approved}):
+        print_line(f"Revoked the approval of {item} of {options.server}")
