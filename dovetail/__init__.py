@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from .extensions.skill_reader import Skill
     from .extensions.skills import SkillEntry
     from .extensions.telemetry import telemetry
+    from .gateway.consent import ConsentRequest
+    from .gateway.consent_store import ConsentGrant
     from .limits import Limits
     from .ports import Channel, HttpRequest, HttpResponse
     from .protocol.base import Icon
@@ -63,6 +65,8 @@ _NAMES = {
     "extensions.skill_reader": "Skill",
     "extensions.skills": "SkillEntry",
     "extensions.telemetry": "telemetry",
+    "gateway.consent": "ConsentRequest",
+    "gateway.consent_store": "ConsentGrant",
     "limits": "Limits",
     "ports": "Channel HttpRequest HttpResponse",
     "protocol.base": "Icon",
@@ -88,15 +92,14 @@ _NAMES = {
 
 __all__ = [
     "Annotations", "Audio", "AudioContent", "AuditRecord", "BlobResourceContents", "Cache",
-    "CallRequest", "CannotAsk", "Channel", "Client", "Context", "DovetailError", "ElicitRequest",
-    "EmbeddedResource", "Extension", "File", "Header", "HttpRequest", "HttpResponse", "Icon",
-    "Image", "ImageContent", "InputRequired", "Limits", "LogEntry", "Message", "Model", "NotFound",
-    "ProtocolError", "Rate", "Rates", "ResourceLink", "Root", "RootsRequest", "SampleRequest",
-    "Server",
-    "SharedCache", "Skill", "SkillEntry", "TaskHandle", "TaskUpdate", "TextContent",
-    "TextResourceContents", "ToolAnnotations", "ToolError", "ToolResult", "anthropic_sampler",
-    "audit", "choose_model", "openai_sampler", "redact_secrets", "telemetry", "terminal_confirm",
-    "terminal_elicit",
+    "CallRequest", "CannotAsk", "Channel", "Client", "ConsentGrant", "ConsentRequest", "Context",
+    "DovetailError", "ElicitRequest", "EmbeddedResource", "Extension", "File", "Header",
+    "HttpRequest", "HttpResponse", "Icon", "Image", "ImageContent", "InputRequired", "Limits",
+    "LogEntry", "Message", "Model", "NotFound", "ProtocolError", "Rate", "Rates", "ResourceLink",
+    "Root", "RootsRequest", "SampleRequest", "Server", "SharedCache", "Skill", "SkillEntry",
+    "TaskHandle", "TaskUpdate", "TextContent", "TextResourceContents", "ToolAnnotations",
+    "ToolError", "ToolResult", "anthropic_sampler", "audit", "choose_model", "openai_sampler",
+    "redact_secrets", "telemetry", "terminal_confirm", "terminal_elicit",
 ]  # fmt: skip
 
 __getattr__, __dir__ = lazy(globals(), _NAMES)
