@@ -359,9 +359,9 @@ class Requester:
             raise MethodNotFound(
                 f"The method {method!r} is not supported in revision {revision.version}"
             )
-        if row.params is CallToolParams and params.task is not None:
-            row, on_progress = CALL_AS_TASK, None  # progress continues after the call
         is_raw = type(params) is RawObject
+        if row.params is CallToolParams and not is_raw and params.task is not None:
+            row, on_progress = CALL_AS_TASK, None  # progress continues after the call
         ask = session.request
         if row.cacheable and not is_raw:
             ask = partial(self._cache.request, session, fresh)
@@ -463,12 +463,15 @@ class Requester:
         )
 
 
-def _split_params(method: str, params: Raw | Mapping[str, Any] | None) -> dict[str, Any]:
+def _split_params(method: str, params: Raw | Mapping[str, Any] | None) -> dict[str, Raw]:
     if params is None:
         return {}
     if isinstance(params, Mapping):
-        return dict(params)
+        return {
+            name: value if type(value) is Raw else Raw(ANY.encode(value))
+            for name, value in params.items()
+        }
     try:
-        return split_object(params) if bytes(params) else {}
+        return split_object(params or b"{}")
     except msgspec.MsgspecError as problem:
         raise InvalidParams.from_decoding(method, problem) from None

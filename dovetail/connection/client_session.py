@@ -42,7 +42,6 @@ from ..ports import HTTP, Call, Caller, CallHandler
 from ..protocol.base import (
     CLIENT_CAPABILITIES,
     HOP_META,
-    LOG_LEVEL,
     PROGRESS_TOKEN,
     Implementation,
     Params,
@@ -149,7 +148,7 @@ class ClientSession:
         self._deliver = on_notification
         self._on_close = on_close
         self.extensions = extensions
-        self._meta: dict[str, Any] = {}
+        self._set_meta({})
         self._notification_runner = NotificationRunner(connection.limits.in_flight)
         connection.start(self)
 
@@ -318,7 +317,8 @@ class ClientSession:
             ) from None
 
     async def _greet(self, revision: Revision, timeout: float) -> InitializeResult:
-        self.revision, self._meta = revision, {}
+        self.revision = revision
+        self._set_meta({})
         params = InitializeParams(
             protocol_version=revision.version,
             capabilities=self._declared_capabilities(revision),
@@ -336,20 +336,26 @@ class ClientSession:
     def _accept_greeting(self, greeting: InitializeResult, old: tuple[Revision, ...]) -> None:
         if self.revision is not DRAFT_DIALECT:
             self.revision = handshake.agreed_revision(old[-1], greeting, old)
-        self._meta = {}
+        self._set_meta({})
         self.server_info = greeting.server_info
         self.server_capabilities = greeting.capabilities
         self.instructions = greeting.instructions
         self.connection.notify(self.revision, METHODS["notifications/initialized"], None)
 
     def _use_revision(self, revision: Revision) -> None:
-        self.revision, self._meta = revision, self._describe(revision)
+        self.revision = revision
+        self._set_meta(self._describe(revision))
+
+    def _set_meta(self, meta: dict[str, Any]) -> None:
+        """Set the `_meta` that each request carries."""
+        self._meta, self._encoded_meta = meta, Raw(encode(meta))
 
     def _describe(self, revision: Revision) -> dict[str, Any]:
-        """Return the `_meta` that each request carries in this revision."""
-        return stateless.request_meta(
+        """Return the `_meta` that each request carries in this revision, encoded once."""
+        meta = stateless.request_meta(
             revision, self._info, self._declared_capabilities(revision), self.log_level
         )
+        return {key: Raw(encode(value)) for key, value in meta.items()}
 
     def _declared_capabilities(self, revision: Revision) -> ClientCapabilities:
         extensions = self.extensions.declared_for(revision.stateless)
@@ -361,9 +367,7 @@ class ClientSession:
         """Set the log level that later requests carry."""
         self.log_level = level
         if self.revision is not None and self.revision.stateless:
-            self._meta.pop(LOG_LEVEL, None)
-            if level is not None:
-                self._meta[LOG_LEVEL] = level
+            self._set_meta(self._describe(self.revision))
 
     # requests to the server
 
@@ -415,17 +419,23 @@ class ClientSession:
     ) -> RawObject:
         """Return relayed params with the `_meta` that describes this client, and without the
         `_meta` keys that describe another client."""
-        try:
-            received = split_meta(params.fields)
-        except msgspec.MsgspecError as problem:
-            raise InvalidParams(f"_meta: {problem}", parameter="_meta") from None
-        meta = {key: value for key, value in received.items() if key not in _OWN_META}
-        meta |= self._meta  # empty in the handshake era
-        if capabilities is not None and self.agreed_revision.stateless:
-            meta[CLIENT_CAPABILITIES] = self.agreed_revision.lower(capabilities)
-        fields = {key: value for key, value in params.fields.items() if key != "_meta"}
-        if meta:
-            fields["_meta"] = Raw(encode(meta))
+        fields, own = params.fields, self._meta
+        encoded: Raw | None = self._encoded_meta
+        if capabilities is not None and own:
+            declared = self.agreed_revision.lower(capabilities)
+            own, encoded = own | {CLIENT_CAPABILITIES: Raw(encode(declared))}, None
+        if "_meta" in fields:
+            try:
+                received = split_meta(fields)
+            except msgspec.MsgspecError as problem:
+                raise InvalidParams(f"_meta: {problem}", parameter="_meta") from None
+            kept = {key: value for key, value in received.items() if key not in _OWN_META}
+            if kept:
+                own, encoded = kept | own, None
+        if own:
+            fields = {**fields, "_meta": encoded or Raw(encode(own))}
+        elif "_meta" in fields:
+            fields = {key: value for key, value in fields.items() if key != "_meta"}
         return RawObject(params.type, fields)
 
     def _with_meta(self, params: Any) -> Any:

@@ -22,6 +22,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 import msgspec
+from msgspec import Raw
 
 from ..errors import (
     InvalidParams,
@@ -30,7 +31,7 @@ from ..errors import (
     ProtocolError,
     UrlRequired,
 )
-from ..jsonrpc.messages import ErrorResponse, Id, Notification, Request, Response
+from ..jsonrpc.messages import ErrorResponse, Id, Notification, Request, Response, encode
 from ..ports import Call, Caller, CallHandler, Principal, RequestIdentity, Service
 from ..protocol.base import (
     PROGRESS_TOKEN,
@@ -161,6 +162,7 @@ class Dispatcher:
         self._has_draft_dialect = DRAFT_DIALECT in service.revisions
         self.running: set[Call] = set()
         """The calls from all sources that are being answered."""
+        self._signatures: dict[Revision, Raw] = {}
         self._changes: dict[tuple[str, str], Params] = {}
         self._notification_runner = NotificationRunner(service.limits.in_flight)
         self._local: dict[str, CallHandler] = {
@@ -315,8 +317,15 @@ class Dispatcher:
             if call.caller.revision.stateless:
                 return stateless.sign_result(result, self.service.info, call.caller.revision)
         elif type(result) is RawObject:
-            return stateless.sign_raw_result(result, self.service.info, call.caller.revision)
+            return stateless.sign_raw_result(result, self._signature(call.caller.revision))
         return result
+
+    def _signature(self, revision: Revision) -> Raw | None:
+        """Return the server's info as it is sent in each result, or None if it is not sent."""
+        found = self._signatures.get(revision)
+        if found is None and revision.stateless:
+            found = self._signatures[revision] = Raw(encode(revision.lower(self.service.info)))
+        return found
 
     def encode_call_notification(self, call: Call, method: str, params: Any) -> bytes | None:
         """Encode a notification that belongs to a call. Return None if the call has ended or its

@@ -104,24 +104,26 @@ def sign_result(result: Any, info: Implementation, revision: Revision) -> Any:
     return replace(result, meta=meta, result_type=result.result_type or revision.result_type)
 
 
-def sign_raw_result(result: RawObject, info: Implementation, revision: Revision) -> RawObject:
+def sign_raw_result(result: RawObject, signature: Raw | None) -> RawObject:
     """Return a relayed result without the `_meta` keys that describe another server. In the
-    stateless era, add this server's info."""
-    if "_meta" not in result.fields and not revision.stateless:
+    stateless era, add the signature, which is this server's info."""
+    fields = result.fields
+    kept: dict[str, Raw] = {}
+    if signature is None and "_meta" not in fields:
         return result
-    try:
-        meta = split_meta(result.fields)
-    except msgspec.MsgspecError:
-        meta = {}  # it is not an object
-    kept = {key: value for key, value in meta.items() if key not in HOP_META}
-    if revision.stateless:
-        kept[SERVER_INFO] = revision.lower(info)
-    elif len(kept) == len(meta):
-        return result
-    fields = {key: value for key, value in result.fields.items() if key != "_meta"}
+    if "_meta" in fields:
+        try:
+            received = split_meta(fields)
+        except msgspec.MsgspecError:
+            received = {}  # it is not an object
+        kept = {key: value for key, value in received.items() if key not in HOP_META}
+        if signature is None and len(kept) == len(received):
+            return result
+    if signature is not None:
+        kept[SERVER_INFO] = signature
     if kept:
-        fields["_meta"] = Raw(encode(kept))
-    return RawObject(result.type, fields)
+        return RawObject(result.type, {**fields, "_meta": Raw(encode(kept))})
+    return RawObject(result.type, {key: raw for key, raw in fields.items() if key != "_meta"})
 
 
 def request_meta(

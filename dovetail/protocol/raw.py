@@ -13,37 +13,29 @@ from msgspec import NODEFAULT, Raw, Struct
 from msgspec.structs import replace
 
 from .base import Meta, Params, open_hook
-from .decoding import decode
+from .content import OtherContent
+from .decoding import decode, plain
 
 StructType: TypeAlias = type[Struct]
 _encode = msgspec.json.Encoder().encode
-_NULL = Raw(b"null")
+NULL = Raw(b"null")
+_OTHER_TAG = OtherContent.__struct_config__.tag
+_OTHER = _encode(_OTHER_TAG)
 split_object = msgspec.json.Decoder(dict[str, Raw]).decode
 """Decode the top level of a JSON object, and leave its values raw."""
 
 
-class RawObject:
+class RawObject(Struct, eq=False):
     """A value of a protocol type whose fields are not decoded.
 
     Reading an attribute of the type (`result.is_error`) decodes that field. Setting an attribute
     replaces the field. The other fields, known or unknown, stay as they are.
-
-    Args:
-        type: The protocol type, such as `ToolResult`.
-        fields: The fields by their names on the wire. Values are raw JSON, or anything that can be
-            encoded as the field.
     """
 
-    __slots__ = ("fields", "type")
-
     type: StructType
-    """The protocol type."""
-    fields: dict[str, Any]
-    """The fields by their names on the wire."""
-
-    def __init__(self, type: StructType, fields: dict[str, Any]) -> None:
-        object.__setattr__(self, "type", type)
-        object.__setattr__(self, "fields", fields)
+    """The protocol type, such as `ToolResult`."""
+    fields: dict[str, Raw]
+    """The fields as raw JSON, by their names on the wire."""
 
     @classmethod
     def parse(cls, type: StructType, data: bytes | Raw) -> Self:
@@ -58,23 +50,15 @@ class RawObject:
         """
         return cls(type, split_object(data))
 
-    def __repr__(self) -> str:
-        return f"RawObject({self.type.__name__}, {self.fields!r})"
-
     def __getattr__(self, name: str) -> Any:
-        try:
-            field = _fields_of(self.type)[name]
-        except KeyError:
-            raise AttributeError(f"{self.type.__name__} has no attribute {name!r}") from None
-        value = self.fields.get(field.wire_name)
-        if type(value) is not Raw:
-            if value is None and field.is_required:
+        field = self._find(name)
+        raw = self.fields.get(field.wire_name)
+        if raw is None or (raw == NULL and not field.is_required):
+            if field.is_required:
                 raise AttributeError(f"This {self.type.__name__} has no {field.wire_name!r}")
-            return field.make_default() if value is None else value
-        if not field.is_required and value == _NULL:
             return field.make_default()
         try:
-            return field.decode(value)
+            return field.decode(raw)
         except msgspec.MsgspecError:
             return self._decode_repaired(name)
 
@@ -82,16 +66,21 @@ class RawObject:
         try:
             return getattr(self.decode(), name)
         except msgspec.MsgspecError as problem:
-            raise AttributeError(f"{self.type.__name__} is malformed: {problem}") from None
+            raise AttributeError(f"This {self.type.__name__} is malformed: {problem}") from None
 
     def __setattr__(self, name: str, value: Any) -> None:
-        field = _fields_of(self.type).get(name)
-        if field is None:
-            raise AttributeError(f"{self.type.__name__} has no attribute {name!r}")
-        if value is None:
-            self.fields.pop(field.wire_name, None)
+        if name in ("type", "fields"):
+            super().__setattr__(name, value)
+        elif value is None:
+            self.fields.pop(self._find(name).wire_name, None)
         else:
-            self.fields[field.wire_name] = value
+            self.fields[self._find(name).wire_name] = Raw(encode_typed(value))
+
+    def _find(self, name: str) -> "_Field":
+        found = _fields_of(self.type).get(name)
+        if found is None:
+            raise AttributeError(f"{self.type.__name__} has no attribute {name!r}")
+        return found
 
     def decode(self) -> Any:
         """Return a value of the type, without the unknown fields.
@@ -100,6 +89,22 @@ class RawObject:
             msgspec.ValidationError: A field does not have the expected type.
         """
         return decode(_encode(self.fields), self.type)
+
+
+def encode_typed(value: Any) -> bytes:
+    """Encode a typed value as it is sent: content of an unknown kind is not wrapped."""
+    data = _encode(value)
+    return _encode(_unwrap(plain(data))) if _OTHER in data else data
+
+
+def _unwrap(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_unwrap(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if value.get("type") == _OTHER_TAG and "value" in value:
+        return value["value"]
+    return {key: _unwrap(item) for key, item in value.items()}
 
 
 class _Field:
@@ -120,12 +125,10 @@ def _fields_of(type_: StructType) -> dict[str, _Field]:
     return {field.name: _Field(field) for field in msgspec.structs.fields(type_)}
 
 
-def split_meta(fields: Mapping[str, Any]) -> dict[str, Any]:
+def split_meta(fields: Mapping[str, Raw]) -> dict[str, Any]:
     """Return the `_meta` of a raw object, with raw values."""
-    meta = fields.get("_meta", _NULL)
-    if type(meta) is not Raw:
-        return dict(meta)
-    return {} if meta == _NULL else split_object(meta)
+    meta = fields.get("_meta", NULL)
+    return {} if meta == NULL else split_object(meta)
 
 
 def with_meta(params: Any, meta: Meta) -> Any:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .revision import Revision
 
 Conversion = Callable[[Any], Any]
+"""A function that receives a value and returns another, or the same object."""
 
 
 class FieldRule(Struct, frozen=True, eq=False):
@@ -24,13 +25,8 @@ class FieldRule(Struct, frozen=True, eq=False):
 
     field: str
     convert: Conversion
-    """A function that receives the field's value and returns the same object if nothing changes. A
-    value of any type may be raw JSON."""
-
-    def __call__(self, value: Any) -> Any:
-        before = getattr(value, self.field)
-        after = self.convert(before)
-        return value if after is before else replace(value, **{self.field: after})
+    """A function that receives the field's value and returns the same object if nothing changes. If
+    the field may have any type, its value may be raw JSON."""
 
 
 def build_lowering(
@@ -55,9 +51,17 @@ def build_lowering(
     if instead is None and not absent and not stamp and not inner:
         return None
     lower = revision.lower
+    rule, convert = "", None
+    if isinstance(instead, FieldRule):
+        rule, convert, instead = instead.field, instead.convert, None
 
     def step(value: Any) -> Any:
-        if instead is not None:
+        if convert is not None:
+            before = getattr(value, rule)
+            after = convert(before)
+            if after is not before:
+                value = replace(value, **{rule: after})
+        elif instead is not None:
             substitute = instead(value)
             if type(substitute) is not kind:
                 return lower(substitute)

@@ -24,7 +24,7 @@ from ..jsonrpc.messages import encode
 from ..protocol.base import Open
 from ..protocol.content import OtherContent
 from ..protocol.decoding import decode
-from ..protocol.raw import RawObject, split_object
+from ..protocol.raw import NULL, RawObject, split_object
 from .lowering import Conversion, FieldRule, lookup, lower_items
 
 if TYPE_CHECKING:
@@ -33,11 +33,10 @@ if TYPE_CHECKING:
 Fields = dict[str, Any]
 RawStep = Callable[[Raw], Raw]
 """A function that lowers raw JSON, and returns the same object if nothing changes."""
-FieldStep = Callable[[Any], Any]
-"""A function that lowers a field, raw or typed, and returns None to drop it."""
+FieldStep = Callable[[Raw], Any]
+"""A function that lowers a raw field, and returns None to drop it."""
 _split_list = msgspec.json.Decoder(list[Raw]).decode
 _UNREADABLE = (msgspec.MsgspecError, RecursionError)
-_NULL = Raw(b"null")
 
 
 class RawLowering:
@@ -61,11 +60,10 @@ class ObjectLowering:
     """The lowering of one revision for the fields of one type."""
 
     def __init__(self, revision: "Revision", kind: type[Struct], open_: frozenset[type]) -> None:
-        self._lower = revision.lower
         rule = lookup(revision.instead, kind)
         absent = lookup(revision.absent, kind) or ()
         hints = get_type_hints(kind)
-        self._steps: dict[str, FieldStep] = {}
+        self._steps: list[tuple[str, FieldStep]] = []
         self._stamp: list[tuple[str, Raw]] = []
         required = lookup(revision.stamp, kind) or {}
         for field in fields(kind):
@@ -77,33 +75,31 @@ class ObjectLowering:
                 else _field_step(revision, hints[name], convert, open_ | {kind})
             )
             if step is not None:
-                self._steps[wire_name] = step
+                self._steps.append((wire_name, step))
             if name in required:
                 self._stamp.append((wire_name, Raw(encode(required[name]))))
         self.changes = bool(self._steps or self._stamp)
 
     def lower(self, before: Fields) -> Fields:
         """Return the fields to encode. Return the same dict if nothing changes."""
-        after: Fields = {}
-        changed = False
-        for name, value in before.items():
-            step = self._steps.get(name)
-            if step is not None:
-                lowered = step(value)
-            elif type(value) is Raw:
-                lowered = value
+        after = before
+        for name, step in self._steps:
+            raw = before.get(name)
+            if raw is None or (lowered := step(raw)) is raw:
+                continue
+            after = dict(before) if after is before else after
+            if lowered is None:
+                del after[name]
             else:
-                lowered = lower_items(value, self._lower)
-            changed = changed or lowered is not value
-            if lowered is not None:
                 after[name] = lowered
         for name, needed in self._stamp:
-            if after.get(name, _NULL) == _NULL:
-                after[name], changed = needed, True
-        return after if changed else before
+            if before.get(name, NULL) == NULL:
+                after = dict(before) if after is before else after
+                after[name] = needed
+        return after
 
 
-def _drop(value: Any) -> None:
+def _drop(raw: Raw) -> None:
     return None
 
 
@@ -116,19 +112,16 @@ def _field_step(
         return None
     lower = revision.lower
 
-    def step(value: Any) -> Any:
+    def step(raw: Raw) -> Any:
         if convert is not None:
             try:
-                is_readable = type(value) is not Raw or hint is Any
-                before = value if is_readable else decode(value, hint)
+                before = raw if hint is Any else decode(raw, hint)
                 after = convert(before)
             except _UNREADABLE:
                 after = before = None
             if after is not before:
                 return lower_items(after, lower)
-        if type(value) is not Raw:
-            return lower_items(value, lower)
-        return value if inner is None else inner(value)
+        return raw if inner is None else inner(raw)
 
     return step
 

@@ -27,7 +27,7 @@ from ..jsonrpc.messages import encode
 from ..protocol.decoding import decode, plain
 from ..protocol.methods import Method
 from ..protocol.raw import RawObject
-from .lowering import Conversion, build_lowering
+from .lowering import Conversion, FieldRule, build_lowering
 from .raw_lowering import RawLowering
 
 FieldNames = Mapping[type, tuple[str, ...]]
@@ -88,7 +88,7 @@ class Revision(Struct, frozen=True, eq=False, kw_only=True):
     """The methods that the revision spells differently."""
     absent: FieldNames = {}
     """The fields that the revision lacks, by type."""
-    instead: Mapping[type, Conversion] = {}
+    instead: Mapping[type, Conversion | FieldRule] = {}
     """The conversions for types that the revision lacks, or has in another shape."""
     stamp: Mapping[type, Mapping[str, Any]] = {}
     """The fields that the revision requires, with the values to fill in."""
@@ -189,7 +189,7 @@ def evolve(
     adds: FieldNames = {},  # noqa: B006  (read only)
     drops: FieldNames = {},  # noqa: B006
     kinds: tuple[type, ...] = (),
-    instead: Mapping[type, Conversion] = {},
+    instead: Mapping[type, Conversion | FieldRule] = {},
     methods: tuple[str, ...] = (),
     without: tuple[str, ...] = (),
     **facts: Any,
