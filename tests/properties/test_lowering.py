@@ -24,6 +24,17 @@ SPOKEN = frozenset().union(*(revision.methods for revision in OFFICIAL))
 CALLS = sorted(SPOKEN)
 ANSWERED = [name for name in CALLS if METHODS[name].result]
 NEW = "x-new"
+TYPES = st.sampled_from(["text", "audio", "resource", "resource_link", "tool_use", "tool_result"])
+NESTED_JUNK = st.recursive(
+    JSON,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.fixed_dictionaries(
+            {}, optional={"type": TYPES | inner, "content": inner, "oneOf": inner, "items": inner}
+        )
+    ),
+    max_leaves=6,
+)
 few = settings(max_examples=20)
 
 
@@ -173,6 +184,21 @@ def test_attributes_of_a_raw_value_are_those_of_the_typed_one(
         for name in typed.__struct_fields__:
             assert getattr(raw, name) == getattr(typed, name)
         assert raw.decode() == typed
+
+
+@pytest.mark.parametrize("method", CALLS)
+@few
+@given(data=st.data())
+def test_a_raw_value_that_is_not_valid_is_lowered_without_an_error(
+    method: str, data: st.DataObject
+) -> None:
+    row = METHODS[method]
+    for kind in filter(None, (row.params, row.result)):
+        names = [one.encode_name for one in fields(kind)]
+        junk = data.draw(st.dictionaries(st.sampled_from(names), NESTED_JUNK))
+        raw = RawObject.parse(kind, encode(junk | {NEW: 1}))
+        for revision in ALL:
+            assert plain(revision.lower(raw))[NEW] == 1
 
 
 # What peers add, and the nulls they send, must not matter.
