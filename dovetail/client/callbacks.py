@@ -37,6 +37,7 @@ from ..errors import (
     Overloaded,
     SchemaError,
 )
+from ..jsonrpc.messages import encode
 from ..limits import DEFAULT, Limits
 from ..net import why_not_openable
 from ..ports import Call, Caller, CallHandler
@@ -323,8 +324,12 @@ class Callbacks:
         return replace(answer, roots=[parse_root(root) for root in answer.roots])
 
     def _accept(self, view: type[RequestType], call: Call) -> RequestType:
-        """Return the question as callbacks receive it, unless the server asked too many in the last
-        minute."""
+        """Return the question as callbacks receive it."""
+        self._count_question(call)
+        return self._view(view, call)
+
+    def _count_question(self, call: Call) -> None:
+        """Raise Overloaded if the server asked too many questions in the last minute."""
         now = monotonic()
         max_per_minute = self._recent.maxlen
         is_full = len(self._recent) == max_per_minute
@@ -334,7 +339,6 @@ class Callbacks:
                 "per minute (Limits.questions)"
             )
         self._recent.append(now)
-        return self._view(view, call)
 
     def _view(self, view: type[RequestType], call: Call) -> RequestType:
         fields = {name: getattr(call.params, name) for name in call.params.__struct_fields__}
@@ -439,13 +443,13 @@ class Callbacks:
             raise InvalidRequest(
                 f"The server sent {name}, but this client did not declare support for it"
             )
+        received = question.get("params") or {}
         try:
-            params = msgspec.convert(
-                question.get("params") or {}, METHODS[name].params, dec_hook=open_hook
-            )
+            params = msgspec.convert(received, METHODS[name].params, dec_hook=open_hook)
         except msgspec.ValidationError as problem:
             raise InvalidRequest(f"The server sent an invalid {name}: {problem}") from None
-        return Call(key, METHODS[name], params, caller, session)
+        raw_params = msgspec.Raw(encode(received))
+        return Call(key, METHODS[name], params, caller, session, raw_params=raw_params)
 
 
 # is the question valid?

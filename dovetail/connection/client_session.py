@@ -41,8 +41,7 @@ from ..jsonrpc.messages import Id, Notification, Request, encode
 from ..ports import HTTP, Call, Caller, CallHandler
 from ..protocol.base import (
     CLIENT_CAPABILITIES,
-    HOP_META,
-    PROGRESS_TOKEN,
+    OWN_META,
     Implementation,
     Params,
     Result,
@@ -88,8 +87,6 @@ MODERN = {HeaderMismatch.code, MissingCapability.code, UnsupportedVersion.code, 
 """The errors that only a stateless server sends, or that say nothing about the era."""
 PROBE_GRACE_SECONDS = 0.8
 """How long to wait for the probe's result after the answer to `initialize`."""
-_OWN_META = HOP_META | {PROGRESS_TOKEN}
-"""The `_meta` keys of a relayed request that each connection sets for itself."""
 Discovery = tuple[Revision, DiscoverResult]
 """The revision agreed on through discovery, and the server's answer."""
 OnNotification = Callable[[str, Any, Any], None]
@@ -429,7 +426,7 @@ class ClientSession:
                 received = split_meta(fields)
             except msgspec.MsgspecError as problem:
                 raise InvalidParams(f"_meta: {problem}", parameter="_meta") from None
-            kept = {key: value for key, value in received.items() if key not in _OWN_META}
+            kept = {key: value for key, value in received.items() if key not in OWN_META}
             if kept:
                 own, encoded = kept | own, None
         if own:

@@ -57,7 +57,7 @@ from . import handshake, stateless
 from .answer import answer, cancel, check_id, start_task
 from .connection import Reply
 from .encode import MessageEncoder
-from .input_requests import client_refused, identify_request
+from .input_requests import ClientRefused, identify_request
 from .multi_round_trip import MultiRoundTrip
 from .notifications import NotificationRunner, ProgressThrottle, read_progress_token
 from .subscriptions import (
@@ -339,7 +339,8 @@ class Dispatcher:
     def read_answer(self, method: Method, answer: Response | ErrorResponse) -> Any:
         """Return the client's answer. If the answer is an error, raise it."""
         if isinstance(answer, ErrorResponse):
-            raise client_refused(method.name, answer.error.code, answer.error.message)
+            error = answer.error
+            raise ClientRefused(method.name, error.code, error.message, error.data)
         return answer.result
 
     def cancel(self, call: Call) -> None:

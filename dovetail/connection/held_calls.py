@@ -28,6 +28,7 @@ from ..errors import Overloaded, ProtocolError
 from ..jsonrpc.messages import encode
 from ..limits import Limits
 from ..ports import Call
+from ..protocol.raw import RawObject
 from .answer import as_protocol_error
 from .input_requests import SuspendableCall, continue_under
 from .notifications import CallerKey, counting_key
@@ -215,6 +216,6 @@ def _size_of(reply: Any) -> int:
     if isinstance(reply, ProtocolError):
         return 0
     try:
-        return len(encode(reply))
+        return len(encode(reply.fields if type(reply) is RawObject else reply))
     except Exception:
         return 0  # it cannot be sent either: the client receives an error

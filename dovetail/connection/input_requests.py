@@ -10,6 +10,9 @@ answers" (`input_required`). So a handler that may ask questions runs as a `Susp
 outlives the request that started it. `multi_round_trip.py` sends the call's questions to the client
 and returns the answers.
 
+The params of a question are typed, or a RawObject if a gateway passes on the question of another
+server. The checks are the same for both.
+
 If the client did not declare the capability for a question, or its revision does not define the
 question, `ask` raises CannotAsk and sends nothing.
 https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/mrtr
@@ -28,15 +31,24 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from ..errors import CannotAsk, ConfigError, InternalError, InvalidParams, TimedOut, ToolError
+from ..errors import (
+    CannotAsk,
+    ConfigError,
+    InternalError,
+    InvalidParams,
+    InvalidRequest,
+    TimedOut,
+    ToolError,
+)
 from ..limits import Limits
 from ..net import why_not_openable
 from ..ports import Call, Caller, CallHandler
-from ..protocol.base import Params
+from ..protocol.base import OWN_META, Params
 from ..protocol.client_features import CreateMessageParams, ElicitParams, find_tool_mismatch
 from ..protocol.content import TextContent, ToolResultContent, ToolUseContent
 from ..protocol.lifecycle import ClientCapabilities, InputRequired, ProgressParams
 from ..protocol.methods import METHODS, Method
+from ..protocol.raw import RawObject, without_meta
 from ..protocol.tools import ToolResult
 from ..revisions import Revision, decode
 from .notifications import ProgressThrottle, run_callback
@@ -56,6 +68,17 @@ QUESTIONS = {
 
 
 # checks
+
+
+def typed_view(params: Any) -> Any:
+    """Return the params of a question as a value of their type, for checks. Raise ConfigError if
+    they are raw and malformed."""
+    if type(params) is not RawObject:
+        return params
+    try:
+        return params.decode()
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as problem:
+        raise ConfigError(f"The params of a question are malformed: {problem}") from None
 
 
 def required_capabilities(params: Any, method: str) -> dict[str, dict[str, Any]]:
@@ -111,7 +134,7 @@ def find_flaw(params: Any) -> str | None:
 def check(call: Call, method: str, params: Any) -> None:
     """Raise CannotAsk if this client cannot be asked this question, or ConfigError if no client
     can."""
-    caller = call.caller
+    caller, params = call.caller, typed_view(params)
     revision = caller.revision
     wanted = required_capabilities(params, method)
     parts = [part for parts in wanted.values() for part in parts]
@@ -140,14 +163,17 @@ async def ask(
 ) -> Raw:
     """Send a question to the client that made a call, and return the raw answer. The tool's timeout
     is paused while the tool waits."""
-    check(call, method, params)
+    view = typed_view(params)
+    check(call, method, view)
+    if type(params) is RawObject:
+        params = without_meta(params, OWN_META)
     if _inside_once.get():
         raise ConfigError(
             "The function passed to ctx.once cannot ask the client questions; "
             "ask them before calling ctx.once"
         )
-    if isinstance(params, ElicitParams) and params.elicitation_id is not None:
-        remember_elicitation(call.caller, params.elicitation_id)
+    if isinstance(view, ElicitParams) and view.elicitation_id is not None:
+        remember_elicitation(call.caller, view.elicitation_id)
     if call.timeout_clock is not None:
         call.timeout_clock.pause()
     try:
@@ -247,9 +273,12 @@ def remember_elicitation(caller: Caller, id: str) -> None:
         caller.on_url_elicitation(id)
 
 
-def client_refused(method: str, code: int, message: str) -> ToolError:
-    """Return the error for a client that answered a question with an error."""
-    return ToolError(f"The client rejected {method}: {message or f'error {code}'}")
+class ClientRefused(ToolError):
+    """The client answered a question with an error, which a gateway passes on."""
+
+    def __init__(self, method: str, code: int, reason: str, data: Any) -> None:
+        super().__init__(f"The client rejected {method}: {reason or f'error {code}'}")
+        self.code, self.reason, self.data = code, reason, data
 
 
 async def once(call: Call, key: str, function: Callable[[], Any]) -> Any:
@@ -307,6 +336,41 @@ def question_method(params: Params | None) -> str:
     if isinstance(params, ElicitParams):
         return "elicitation/create"
     return "sampling/createMessage" if isinstance(params, CreateMessageParams) else "roots/list"
+
+
+def parse_question(method: Method, params: Raw) -> RawObject:
+    """Return the raw params of a question. Absent params count as an empty object."""
+    absent = bytes(params) in (b"", b"null")
+    return RawObject.parse(method.params, b"{}" if absent else params)
+
+
+class _RawQuestion(Struct):
+    method: str
+    params: Raw = Raw()
+
+
+class _RawQuestions(Struct, rename="camel"):
+    input_requests: dict[str, _RawQuestion] | None = None
+    request_state: str | None = None
+
+
+_raw_questions = msgspec.json.Decoder(_RawQuestions).decode
+
+
+def relayed_questions(result: Raw) -> InputRequired:
+    """Return the questions in another server's `input_required` result, for a handler that passes
+    them on. The params stay raw, and the state is that of the other server."""
+    try:
+        found = _raw_questions(result)
+        requests = {
+            key: parse_question(QUESTIONS[one.method], one.params)
+            for key, one in (found.input_requests or {}).items()
+        }
+    except KeyError as problem:
+        raise InvalidRequest(f"The server asks an unknown question: {problem}") from None
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
+        raise InvalidRequest(f"The server's questions are malformed: {problem}") from None
+    return InputRequired(requests, found.request_state)
 
 
 def decode_answer(raw: Raw | bytes, method: str) -> Any:
@@ -526,6 +590,7 @@ def question_key(method: Method, params: Any, base: str | None, used: set[str]) 
     """Return the key of a question: `base` or a digest of its content, with a number appended if
     the key repeats."""
     if base is None:
+        params = typed_view(params)
         if isinstance(params, ElicitParams):
             # These fields may differ each time.
             params = replace(

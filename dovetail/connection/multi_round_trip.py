@@ -45,10 +45,11 @@ from ..errors import (
     missing_extra,
 )
 from ..ports import Call, CallHandler, Service
-from ..protocol.base import Params
+from ..protocol.base import OWN_META, Params
 from ..protocol.client_features import ElicitParams
 from ..protocol.lifecycle import InputRequired, InputRequiredResult
 from ..protocol.methods import Method
+from ..protocol.raw import RawObject, without_meta
 from ..sealing import Forged, KeyRing, key_ring
 from .held_calls import HeldCalls
 from .input_requests import (
@@ -67,6 +68,7 @@ from .input_requests import (
     question_method,
     remember_elicitation,
     too_many_rounds,
+    typed_view,
 )
 
 log = logging.getLogger("dovetail.connection")
@@ -420,18 +422,32 @@ def _check_questions(
         raise InternalError(f"{call.name} returned InputRequired without any questions or state")
     questions = {}
     for key, params in required.requests.items():
-        method, params, form = QUESTIONS[question_method(params)], params or Params(), None
         try:
-            check(call, method.name, params)
-            if isinstance(params, ElicitParams) and params.mode == "url":
-                params = replace(params, elicitation_id=params.elicitation_id or token_urlsafe(16))
-            elif isinstance(params, ElicitParams):
-                form = service.make_form(params.message, params.requested_schema)
-                params = replace(params, requested_schema=form.schema)
+            questions[key] = _check_question(call, params, service)
         except (ConfigError, SchemaError) as error:
             raise InternalError(f"{call.name} cannot ask the question {key!r}: {error}") from None
-        questions[key] = OpenQuestion(method, params, form=form)
     return questions
+
+
+def _check_question(
+    call: Call, params: Params | RawObject | None, service: Service
+) -> OpenQuestion:
+    view = typed_view(params) or Params()
+    method = QUESTIONS[question_method(view)]
+    check(call, method.name, view)
+    if type(params) is RawObject:
+        params = without_meta(params, OWN_META)
+        if isinstance(view, ElicitParams) and view.mode == "url" and not view.elicitation_id:
+            params = RawObject(params.type, dict(params.fields))
+            params.elicitation_id = token_urlsafe(16)
+        return OpenQuestion(method, params)  # the server that asks checks the answer
+    if not isinstance(view, ElicitParams):
+        return OpenQuestion(method, view)
+    if view.mode == "url":
+        id = view.elicitation_id or token_urlsafe(16)
+        return OpenQuestion(method, replace(view, elicitation_id=id))
+    form = service.make_form(view.message, view.requested_schema)
+    return OpenQuestion(method, replace(view, requested_schema=form.schema), form=form)
 
 
 def _page_questions(call: Call, error: UrlRequired, service: Service) -> dict[str, OpenQuestion]:
@@ -493,8 +509,5 @@ def _request_digest(request_key: RequestKey) -> bytes:
 
 def input_request(method: Method, params: Any) -> dict[str, Any]:
     """Return a question as it is sent in `inputRequests`."""
-    return (
-        {"method": method.name}
-        if method.name == "roots/list"
-        else {"method": method.name, "params": params}
-    )
+    has_params = method.name != "roots/list" or (isinstance(params, dict) and params)
+    return {"method": method.name, "params": params} if has_params else {"method": method.name}

@@ -21,7 +21,7 @@ from ..revisions import Revision
 from . import stateless
 from .connection import Connection, OnProgress, PeerError
 from .dispatcher import Dispatcher
-from .input_requests import client_refused
+from .input_requests import ClientRefused
 from .multi_round_trip import MultiRoundTrip
 
 log = logging.getLogger("dovetail.connection")
@@ -172,7 +172,7 @@ class ServerSession:
                 call.caller.revision, method, params, on_progress=on_progress
             )
         except PeerError as refusal:
-            raise client_refused(method.name, refusal.code, refusal.message) from None
+            raise ClientRefused(method.name, refusal.code, refusal.message, refusal.data) from None
         except ConnectionClosed:
             raise ToolError(f"The client disconnected before it answered {method.name}") from None
 

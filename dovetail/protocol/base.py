@@ -196,6 +196,8 @@ HOP_META = frozenset(
 )
 """The keys that describe the two sides of one connection, so a relay does not pass them on."""
 PROGRESS_TOKEN = "progressToken"
+OWN_META = HOP_META | {PROGRESS_TOKEN}
+"""The keys of a relayed request that each connection sets for itself."""
 TRACE_CONTEXT = ("traceparent", "tracestate", "baggage")
 """The keys for the W3C trace context. Apart from the progress token, these are the only keys
 without a prefix."""

@@ -4,12 +4,13 @@ https://modelcontextprotocol.io/specification/2025-11-25/basic/lifecycle
 https://modelcontextprotocol.io/specification/2026-07-28/server/discover
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct
 
 from .base import PROGRESS_TOKEN, CacheHints, Implementation, Open, Params, Result
-from .raw import with_meta
+from .raw import RawObject, with_meta
 
 
 class ListCapability(Open):
@@ -200,11 +201,11 @@ class InputRequired(Struct, frozen=True, eq=False):
 
     Attributes:
         requests: The questions, by key. Each is an ElicitParams, a CreateMessageParams, or None to
-            ask for the roots.
+            ask for the roots. A RawObject of such a type keeps unknown fields.
         state: Any string. Clients cannot read it, and it is returned to you unchanged.
     """
 
-    requests: dict[str, Params | None] = {}
+    requests: Mapping[str, Params | RawObject | None] = {}
     state: str | None = None
 
 

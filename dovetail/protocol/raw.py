@@ -4,7 +4,7 @@ Decoding drops unknown fields. A `RawObject` keeps them: only its top level is d
 field stays as it was received.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
 from typing import Any, Self, TypeAlias
 
@@ -129,6 +129,22 @@ def split_meta(fields: Mapping[str, Raw]) -> dict[str, Any]:
     """Return the `_meta` of a raw object, with raw values."""
     meta = fields.get("_meta", NULL)
     return {} if meta == NULL else split_object(meta)
+
+
+def without_meta(value: RawObject, keys: Collection[str]) -> RawObject:
+    """Return a raw object without these keys in its `_meta`. A `_meta` that is not an object is
+    dropped."""
+    if "_meta" not in value.fields:
+        return value
+    try:
+        meta = split_meta(value.fields)
+    except msgspec.MsgspecError:
+        meta = {}
+    kept = {key: item for key, item in meta.items() if key not in keys}
+    fields = {key: item for key, item in value.fields.items() if key != "_meta"}
+    if kept:
+        fields["_meta"] = Raw(_encode(kept))
+    return RawObject(value.type, fields)
 
 
 def with_meta(params: Any, meta: Meta) -> Any:
