@@ -26,12 +26,12 @@ effect from `policy.py`, which knows whether there is a grant (`find_grant`).
 """
 
 import asyncio
-import logging
 import re
 import secrets
+import shlex
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -40,13 +40,22 @@ from ..aio import call_maybe_async
 from ..errors import ConfigError, ConsentDenied
 from ..protocol.tools import Tool
 from ..text import quote
-from .consent_store import ConsentGrant, ConsentStore, SeenItem, SqliteConsentStore
+from .consent_store import (
+    ConsentGrant,
+    ConsentStore,
+    SeenItem,
+    SqliteConsentStore,
+    default_store_path,
+)
+from .pins import digest as content_digest
 from .policy import ConsentKind, Effect
 
-log = logging.getLogger("dovetail.gateway")
+if TYPE_CHECKING:
+    from ..server.audit import AuditRecord
 
 ConsentAnswer: TypeAlias = Literal["once", "session", "always", "deny"]
 ANSWERS = ("once", "session", "always", "deny")
+GRANTED = "a grant"
 MAX_QUESTIONS = 3
 """How often one thing is asked if it changes while the person decides."""
 BOUND_FIELDS = ("kind", "server", "digest", "name", "scope", "pin", "principal")
@@ -84,7 +93,8 @@ class ConsentRequest(Struct, kw_only=True):
         tool: The tool.
         arguments: The arguments of a call, which may be changed.
         text: The text to decide about, which may be changed for sampling: the prompt, the model's
-            answer, the question, or the new content of an item.
+            answer, the question, or the new content of an item. For `share`, who gets it (default:
+            the model).
         previous: What `text` follows: the approved content of an item, the prompt of the model's
             answer, or the digest of the entry that was allowed before.
         diff: What changed between `previous` and `text`.
@@ -146,6 +156,27 @@ class Decision(Struct, frozen=True, kw_only=True):
         if not self.allowed:
             raise ConsentDenied(self.reason)
         return self.request
+
+    def audit_record(self) -> "AuditRecord":
+        """Return the decision in the form that `audit()` records."""
+        from datetime import UTC, datetime
+
+        from ..server.audit import AuditRecord
+
+        request, rule = self.request, self.rule
+        if self.answer is not None and rule != GRANTED:
+            rule = f"{rule or 'the default'}, answered {self.answer}"
+        return AuditRecord(
+            time=datetime.now(UTC),
+            method=request.kind,
+            target=request.name or None,
+            outcome="allowed" if self.allowed else "denied",
+            user=request.principal or None,
+            server=request.server,
+            arguments=request.arguments,
+            rule=rule,
+            digest=request.pin or request.digest,
+        )
 
 
 class ItemChange(Struct, frozen=True):
@@ -270,7 +301,7 @@ class Consent:
                 request = describe()
                 if (grant := self.find_grant(request)) is not None:
                     answer: ConsentAnswer = "session" if grant.session else "always"
-                    return Decision(allowed=True, request=request, answer=answer, rule="a grant")
+                    return Decision(allowed=True, request=request, answer=answer, rule=GRANTED)
                 decision = await self._ask(request, on_consent)
                 if not decision.allowed or _is_bound_to(describe(), request):
                     self._remember(decision, durable)
@@ -368,7 +399,7 @@ class Consent:
         if answer not in ("session", "always") or request.kind == "elicitation":
             return
         if request.kind == "pin" and answer == "always":
-            self.store.approve_items([_as_item(request)])
+            self.store.approve_items([self._find_item(request)])
             return
         self.store.add_grant(
             ConsentGrant(
@@ -381,6 +412,14 @@ class Consent:
                 session="" if answer == "always" and durable else self.session,
             )
         )
+
+    def _find_item(self, request: ConsentRequest) -> SeenItem:
+        """Return the version that a person was asked about."""
+        key: Any = {"server": request.server, "digest": request.digest, "item": request.name}
+        for one in self.store.find_items(**key):
+            if one.pin == request.pin:
+                return one
+        return SeenItem(**key, pin=request.pin, content=request.text)
 
     def grants(self, server: str | None = None) -> list[ConsentGrant]:
         """Return the grants that hold: those of all programs, and those of this session.
@@ -445,18 +484,20 @@ class Consent:
 
     # pins
 
-    def record_seen(self, server: str, digest: str, items: Mapping[str, tuple[str, str]]) -> None:
+    def record_seen(self, server: str, digest: str, items: Mapping[str, str]) -> None:
         """Remember what a server lists, so that it can be compared and approved later.
 
         Args:
             server: The name of the server in the configuration.
             digest: The digest of its entry.
-            items: The pin and the canonical JSON of each item (`tool:NAME`, `prompt:NAME`,
-                `instructions`).
+            items: The canonical JSON (`pins.pinned_text`) of each item: `tool:NAME`, `prompt:NAME`
+                and `instructions`.
         """
         self.store.record_items(
-            SeenItem(server=server, digest=digest, item=item, pin=pin, content=content)
-            for item, (pin, content) in items.items()
+            SeenItem(
+                server=server, digest=digest, item=item, pin=content_digest(text), content=text
+            )
+            for item, text in items.items()
         )
 
     def approved(self, server: str, digest: str) -> dict[str, set[str]]:
@@ -539,6 +580,19 @@ class Consent:
             for listed in versions.values()
         ]
 
+    def approve_command(self, server: str, tool: str) -> str:
+        """Return the command with which a user approves an item, for an error message.
+
+        Args:
+            server: The name of the server in the configuration.
+            tool: The name of a tool, `prompt:NAME` or `instructions`.
+        """
+        words = ["dovetail", "consent", "approve", server, tool]
+        path = getattr(self.store, "path", None)
+        if isinstance(path, str) and path != str(default_store_path()):
+            words += ["--store", path]
+        return shlex.join(words)
+
 
 class _Turn:
     """The questions that wait for one answer."""
@@ -557,16 +611,6 @@ def item_key(name: str) -> str:
     """
     is_key = name == "instructions" or name.startswith(("tool:", "prompt:"))
     return name if is_key else f"tool:{name}"
-
-
-def _as_item(request: ConsentRequest) -> SeenItem:
-    return SeenItem(
-        server=request.server,
-        digest=request.digest,
-        item=request.name,
-        pin=request.pin,
-        content=request.text,
-    )
 
 
 def _is_bound_to(now: ConsentRequest, then: ConsentRequest) -> bool:

@@ -86,6 +86,8 @@ async def run_dialog(talk: Generator[str, str | None, T], source: TextIO, screen
         with _catch_ctrl_c() as interrupted:
             text = next(talk)
             while True:
+                if getattr(text, "discard_earlier_keys", False):
+                    _discard_line(source)
                 with _single_key(source, text) as one_key:
                     write(screen, text)
                     line = await _read_line(source, interrupted)
@@ -179,6 +181,13 @@ def _watch_line(source: TextIO) -> Iterator["asyncio.Future[str]"]:
         yield line
     finally:
         loop.remove_reader(number)
+
+
+def _discard_line(source: TextIO) -> None:
+    """Discard the line that a thread has read for a question that was cancelled."""
+    reader = _readers.get(source)
+    if reader is not None and reader.done():
+        del _readers[source]
 
 
 @contextmanager

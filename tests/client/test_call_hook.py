@@ -188,6 +188,14 @@ async def test_a_call_that_is_sent_twice_is_shown_once(how: str, tmp_path: Path)
     assert len(seen) == 1
 
 
+async def test_a_relay_decides_for_itself() -> None:
+    server, received = make_server()
+    async with pair(server, on_call=lambda request: None) as client:
+        params = {"name": Raw(b'"pay"'), "arguments": Raw(b'{"amount": 7}')}
+        assert b"7 to Ann" in bytes(await client.relay("tools/call", params))
+    assert received == [(7, "Ann")]
+
+
 def test_the_blocking_client_shows_its_calls_too() -> None:
     server, received = make_server()
     seen = Seen()

@@ -1,6 +1,7 @@
 """Consent: what is asked, what an answer is bound to, and what it is not."""
 
 import asyncio
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -8,9 +9,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from dovetail.config import Servers, entry_digest, read
 from dovetail.errors import ConfigError, ConsentDenied
 from dovetail.gateway.consent import Consent, ConsentRequest, Decision, share_scope
 from dovetail.gateway.consent_store import ConsentGrant, ConsentStore
+from dovetail.gateway.pins import digest, pinned_text
 from dovetail.protocol.tools import Tool
 
 ENTRY, OTHER = "sha256:entry", "sha256:other"
@@ -336,7 +339,7 @@ async def test_a_replaced_command_with_copied_descriptions_gets_no_old_grant(
     tmp_path: Path,
 ) -> None:
     consent, person = open_store(tmp_path, "always", "always", "deny", "deny", "deny")
-    consent.record_seen("weather", ENTRY, {"tool:forecast": ("pin1", '{"name":"forecast"}')})
+    consent.record_seen("weather", ENTRY, {"tool:forecast": '{"name":"forecast"}'})
     consent.approve("weather", digest=ENTRY)
     await consent.decide(make_request("start"))
     await consent.decide(make_request("call"))
@@ -380,6 +383,87 @@ async def test_who_fails_to_ask_allows_nothing(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="the window is gone"):
         await consent.decide(make_request())
     assert consent.grants() == []
+
+
+# real entries
+
+
+def read_entry(folder: Path, entry: dict[str, Any], **file: Any) -> Servers:
+    path = folder / "mcp.json"
+    path.write_text(json.dumps({"mcpServers": {"weather": entry}, **file}))
+    return read(path)
+
+
+WEATHER: dict[str, Any] = {"command": "uvx", "args": ["weather"], "env": {"KEY": "${WEATHER_KEY}"}}
+
+
+@pytest.mark.parametrize(
+    ("entry", "file"),
+    [
+        ({**WEATHER, "env": {**WEATHER["env"], "LD_PRELOAD": "/tmp/evil.so"}}, {}),
+        ({**WEATHER, "env": {"KEY": "${AWS_SECRET}"}}, {}),
+        ({**WEATHER, "command": "/tmp/evil"}, {}),
+        ({**WEATHER, "args": ["weather", "--evil"]}, {}),
+        ({**WEATHER, "cwd": "/tmp"}, {}),
+        ({**WEATHER, "dovetail": {"trust": True}}, {}),
+        ({**WEATHER, "dovetail": {"pin": "off"}}, {}),
+        (WEATHER, {"dovetail": {"defaults": {"trust": True}}}),
+        ({"url": "https://evil.example/mcp"}, {}),
+    ],
+    ids=str,
+)
+async def test_a_project_that_changes_its_entry_loses_all_that_was_allowed(
+    entry: dict[str, Any], file: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    consent, person = open_store(tmp_path, "always", "always", "deny", "deny", "deny")
+    environment = {"WEATHER_KEY": "1", "AWS_SECRET": "2"}
+    before = entry_digest(read_entry(tmp_path, WEATHER), "weather", environment)
+    definition = pinned_text("tool", b'{"name": "forecast", "inputSchema": {}}')
+    consent.record_seen("weather", before, {"tool:forecast": definition})
+    consent.approve("weather")
+    pin = digest(definition)
+    for kind in ("start", "call"):
+        assert (await consent.decide(make_request(kind, digest=before, pin=pin))).allowed
+    rotated = {**environment, "WEATHER_KEY": "another"}
+    assert entry_digest(read_entry(tmp_path, WEATHER), "weather", rotated) == before
+    after = entry_digest(read_entry(tmp_path, entry, **file), "weather", environment)
+    for kind in ("start", "call", "pin"):  # with the same tool, word for word
+        assert not (await consent.decide(make_request(kind, digest=after, pin=pin))).allowed
+    assert len(person.asked) == 5
+
+
+async def test_what_a_withheld_tool_needs_is_one_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert Consent().approve_command("weather", "fore cast") == (
+        "dovetail consent approve weather 'fore cast'"
+    )
+    consent, _ = open_store(tmp_path)
+    assert consent.approve_command("w", "t") == (
+        f"dovetail consent approve w t --store {tmp_path / 'consent.db'}"
+    )
+
+
+async def test_a_decision_is_a_record_for_the_audit_log(tmp_path: Path) -> None:
+    consent, _ = open_store(tmp_path, "always", "deny")
+    made = [
+        await consent.decide(make_request(principal="ann"), rule="rule 2 of policy.toml"),
+        await consent.decide(make_request(principal="ann")),
+        await consent.decide(make_request("start")),
+        await consent.decide(make_request("start"), effect="deny", rule="rule 1"),
+    ]
+    records = [decision.audit_record() for decision in made]
+    assert [(one.method, one.outcome, one.rule) for one in records] == [
+        ("call", "allowed", "rule 2 of policy.toml, answered always"),
+        ("call", "allowed", "a grant"),
+        ("start", "denied", "the default, answered deny"),
+        ("start", "denied", "rule 1"),
+    ]
+    assert (records[0].user, records[0].server, records[0].target) == ("ann", "weather", "forecast")
+    assert (records[0].digest, records[2].digest) == ("pin1", ENTRY)
+    assert (records[2].user, records[2].target) == (None, None)
 
 
 # what is shared
@@ -447,8 +531,15 @@ async def test_a_root_covers_no_other_root(tmp_path: Path) -> None:
 
 
 def seen(consent: Consent, pin: str, *names: str, digest: str = ENTRY) -> None:
-    items = {f"tool:{name}": (pin, f'{{"name":"{name}","v":"{pin}"}}') for name in names}
+    items = {f"tool:{name}": f'{{"name":"{name}","v":"{pin}"}}' for name in names}
     consent.record_seen("weather", digest, items)
+
+
+def versions(consent: Consent, digest: str = ENTRY) -> dict[str, set[str]]:
+    """What is approved, by the version that `seen` was given."""
+    known = {one.pin: json.loads(one.content)["v"] for one in consent.store.find_items()}
+    found = consent.approved("weather", digest)
+    return {name: {known[pin] for pin in pins} for name, pins in found.items()}
 
 
 async def test_what_a_server_lists_is_approved_as_a_whole_or_by_tool(tmp_path: Path) -> None:
@@ -456,13 +547,14 @@ async def test_what_a_server_lists_is_approved_as_a_whole_or_by_tool(tmp_path: P
     seen(consent, "1", "a", "b")
     assert [change.current.item for change in consent.changes("weather")] == ["tool:a", "tool:b"]
     assert len(consent.approve("weather")) == 2
-    assert consent.approved("weather", ENTRY) == {"tool:a": {"1"}, "tool:b": {"1"}}
+    assert versions(consent) == {"tool:a": {"1"}, "tool:b": {"1"}}
     assert consent.changes("weather") == []
     seen(consent, "2", "a", "b", "c")
     changes = {change.current.item: change.previous for change in consent.changes("weather")}
-    assert [one and one.pin for one in changes.values()] == ["1", "1", None]
+    previous = [one and json.loads(one.content)["v"] for one in changes.values()]
+    assert previous == ["1", "1", None]
     assert [change.current.item for change in consent.approve("weather", "a")] == ["tool:a"]
-    assert consent.approved("weather", ENTRY) == {"tool:a": {"1", "2"}, "tool:b": {"1"}}
+    assert versions(consent) == {"tool:a": {"1", "2"}, "tool:b": {"1"}}
 
 
 async def test_a_changed_item_is_approved_by_an_answer(tmp_path: Path) -> None:
@@ -478,11 +570,11 @@ async def test_at_most_eight_versions_are_approved(tmp_path: Path) -> None:
     for number in range(9):
         seen(consent, str(number), "a")
         consent.approve("weather")
-    assert consent.approved("weather", ENTRY) == {"tool:a": {str(number) for number in range(1, 9)}}
+    assert versions(consent) == {"tool:a": {str(number) for number in range(1, 9)}}
     seen(consent, "1", "a")
     assert consent.changes("weather") == []
     consent.approve("weather", "a", only=True)
-    assert consent.approved("weather", ENTRY) == {"tool:a": {"1"}}
+    assert versions(consent) == {"tool:a": {"1"}}
 
 
 async def test_a_server_that_changes_all_the_time_does_not_fill_the_store(tmp_path: Path) -> None:
@@ -491,7 +583,8 @@ async def test_a_server_that_changes_all_the_time_does_not_fill_the_store(tmp_pa
     consent.approve("weather")
     for number in range(50):
         seen(consent, str(number), "a")
-    assert [one.pin for one in consent.store.find_items()] == ["first", "49"]
+    kept = [json.loads(one.content)["v"] for one in consent.store.find_items()]
+    assert kept == ["first", "49"]
 
 
 async def test_approving_is_for_the_entry_that_was_listed_last(tmp_path: Path) -> None:
@@ -499,8 +592,8 @@ async def test_approving_is_for_the_entry_that_was_listed_last(tmp_path: Path) -
     seen(consent, "1", "a")
     seen(consent, "2", "a", digest=OTHER)
     consent.approve("weather")
-    assert consent.approved("weather", ENTRY) == {}
-    assert consent.approved("weather", OTHER) == {"tool:a": {"2"}}
+    assert versions(consent) == {}
+    assert versions(consent, OTHER) == {"tool:a": {"2"}}
 
 
 async def test_revoking_forgets_what_was_approved(tmp_path: Path) -> None:
@@ -508,9 +601,9 @@ async def test_revoking_forgets_what_was_approved(tmp_path: Path) -> None:
     seen(consent, "1", "a", "b")
     consent.approve("weather")
     consent.revoke("weather", "a")
-    assert consent.approved("weather", ENTRY) == {"tool:b": {"1"}}
+    assert versions(consent) == {"tool:b": {"1"}}
     consent.revoke("weather")
-    assert consent.approved("weather", ENTRY) == {}
+    assert versions(consent) == {}
 
 
 def test_a_store_of_your_own_has_these_methods(tmp_path: Path) -> None:

@@ -4,8 +4,10 @@ a server wrote but show it."""
 import asyncio
 import io
 import os
+import queue
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from dovetail.gateway.consent import ConsentRequest
 from dovetail.protocol.base import Implementation
 from dovetail.protocol.tools import Tool
 from dovetail.terminal.consent_dialog import ConsentPrompt, consent_dialog, terminal_confirm
+from dovetail.terminal.run_dialog import _readers
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}}
@@ -328,6 +331,34 @@ async def test_a_call_of_a_single_client_can_be_edited() -> None:
 async def test_without_a_terminal_a_call_is_refused() -> None:
     confirm = terminal_confirm(io.StringIO("y\n"), io.StringIO())
     assert await confirm(request_call()) is None
+
+
+class Slow(Screen):
+    """A terminal that the event loop cannot watch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self.asked = threading.Semaphore(0)
+
+    def readline(self, size: int | None = -1, /) -> str:
+        self.asked.release()
+        return self.lines.get()
+
+
+async def test_the_answer_to_a_question_that_was_cancelled_does_not_answer_the_next() -> None:
+    source = Slow()
+    confirm = terminal_confirm(source, Screen())
+    asking = asyncio.create_task(confirm(request_call()))
+    await asyncio.to_thread(source.asked.acquire)
+    asking.cancel()
+    await asyncio.wait([asking])
+    source.lines.put("y\n")
+    assert _readers[source].result(5) == "y\n"
+    asking = asyncio.create_task(confirm(request_call(name="delete_all")))
+    await asyncio.to_thread(source.asked.acquire)
+    source.lines.put("n\n")
+    assert await asyncio.wait_for(asking, 5) is None
 
 
 async def test_two_questions_take_turns() -> None:

@@ -15,6 +15,7 @@ from dovetail import (
     TaskHandle,
     ToolResult,
     openai_sampler,
+    terminal_confirm,
     terminal_elicit,
 )
 from dovetail.auth import OAuth
@@ -49,7 +50,8 @@ Client(
 )
 Client(["uvx", "some-server"], env={"KEY": "x"}, cwd="/", on_stderr=print, timeout=5)
 Client(Server("here"), limits=Limits(timeout=5), cache=SharedCache(), validate="strict")
-Client({"mcpServers": {}}, server="one", on_elicit=terminal_elicit())
+Client({"mcpServers": {}}, server="one", on_elicit=terminal_elicit(), on_call=terminal_confirm())
+Client("server.py", on_call=lambda request: request if request.arguments else None)
 Client("https://x/mcp", auth=OAuth(), headers={"a": "b"}, verify="ca.pem", revision="stateless")
 Client(
     Path("mcp.json"), auth="token", on_sample=openai_sampler("http://localhost/v1", models=["x"])
