@@ -175,6 +175,12 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Time that the first list of a host or gateway waits for servers that are still starting, in
     seconds (default: 1). After that, the list contains what is known, and callers are notified when
     it changes."""
+    upstream_connections: int = 100
+    """Maximum number of connections that a gateway holds open to one server (default: 100). If all
+    are in use, further calls wait."""
+    upstream_idle: float = 300.0
+    """Time that a gateway keeps a connection to a server that no call uses, in seconds (default:
+    300). After that, the connection is closed."""
     restarts: int = 5
     """How many times in a row a client tries to reopen a lost connection or restart a stdio server
     (default: 5). After that, the client gives up. While a request waits for a server at a URL to

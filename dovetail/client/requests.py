@@ -87,6 +87,22 @@ class Requester:
         return session.agreed_revision.name
 
     @property
+    def is_stateless(self) -> bool:
+        """Whether the connection is stateless: there is no session, and the server answers with its
+        questions instead of sending them. False if the client is not connected."""
+        session = self._connector.session
+        return session is not None and session.agreed_revision.stateless
+
+    @property
+    def knows_parents(self) -> bool:
+        """Whether each question from the server carries the `parent=` of the request to which it
+        belongs. False if the transport cannot tell, or the client is not connected."""
+        session = self._connector.session
+        return session is not None and (
+            session.agreed_revision.stateless or hasattr(session.connection.channel, "request_id")
+        )
+
+    @property
     def network(self) -> Network | None:
         """The transport and the address of the server, if they are known."""
         session = self._connector.session

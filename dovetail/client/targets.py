@@ -97,6 +97,8 @@ def _resolve(target: Any, options: ConnectOptions) -> Target:
         )
     if _is_channel(target):
         return Target(type(target).__name__, lambda: _given(target), can_reopen=False)
+    if isinstance(target, config.ChosenServer):
+        return _from_config(target, options)
     if isinstance(target, Mapping):
         return _from_config(config.resolve(config.parse(target), options.server), options)
     if isinstance(target, list | tuple):

@@ -66,6 +66,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "sealing",
         "databases",
         "terminal",
+        "__init__",
     },
     "testing": VALUES | {"server", "client", "transports", "connection", "serve", "auth"},
     "compat": LOW | {"ports", "server", "transports"},

@@ -1,0 +1,144 @@
+"""What a server lists: its tools, prompts, resources and resource templates.
+
+Lists are read through `Client.relay`, so that nothing that a server says about itself is lost.
+Each item keeps its fields as they were received. A catalog is a snapshot: it is replaced, never
+changed, so that whoever reads it sees one state.
+"""
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from msgspec import Raw, Struct
+
+from ..errors import InvalidRequest, MethodNotFound
+from ..limits import Limits
+from ..protocol.base import Implementation
+from ..protocol.decoding import decode
+from ..protocol.lifecycle import ServerCapabilities
+from ..protocol.prompts import Prompt
+from ..protocol.resources import Resource, ResourceTemplate
+from ..protocol.tools import Tool
+from .naming import KINDS, Kind
+
+if TYPE_CHECKING:
+    from ..client.client import Client
+
+
+class ListKind(Struct, frozen=True):
+    """How one kind of list is read and written."""
+
+    method: str
+    """The method that returns the list."""
+    field: str
+    """The field of the result that contains the items."""
+    key: str
+    """The field of an item that identifies it."""
+    type: Any
+    """The type of an item."""
+    capability: str
+    """The capability that a server declares for it."""
+
+
+LISTS: Final[Mapping[Kind, ListKind]] = {
+    "tools": ListKind("tools/list", "tools", "name", Tool, "tools"),
+    "prompts": ListKind("prompts/list", "prompts", "name", Prompt, "prompts"),
+    "resources": ListKind("resources/list", "resources", "uri", Resource, "resources"),
+    "templates": ListKind(
+        "resources/templates/list", "resourceTemplates", "uriTemplate", ResourceTemplate,
+        "resources",
+    ),
+}  # fmt: skip
+_decode_page = msgspec.json.Decoder(dict[str, Raw]).decode
+_decode_items = msgspec.json.Decoder(list[dict[str, Raw]]).decode
+_decode_text = msgspec.json.Decoder(str).decode
+
+
+class Item:
+    """One item of a list, as the server sent it.
+
+    Attributes:
+        kind: The kind of list.
+        name: The server's own name, URI or URI template.
+        fields: The fields by their names on the wire.
+    """
+
+    def __init__(self, kind: Kind, name: str, fields: dict[str, Raw]) -> None:
+        self.kind, self.name, self.fields = kind, name, fields
+
+    @cached_property
+    def definition(self) -> Any:
+        """The item as a `Tool`, `Prompt`, `Resource` or `ResourceTemplate`."""
+        return decode(msgspec.json.encode(self.fields), LISTS[self.kind].type)
+
+
+class Catalog(Struct, frozen=True, eq=False, kw_only=True):
+    """All that one server lists, and what it said about itself when it was opened."""
+
+    info: Implementation | None = None
+    instructions: str | None = None
+    capabilities: ServerCapabilities = ServerCapabilities()
+    tools: Mapping[str, Item] = {}
+    prompts: Mapping[str, Item] = {}
+    resources: Mapping[str, Item] = {}
+    templates: Mapping[str, Item] = {}
+    ttl: float | None = None
+    """Seconds after which the lists should be read again; None if the server does not say so."""
+
+    def items(self, kind: Kind) -> Mapping[str, Item]:
+        """Return the items of one kind by their own names."""
+        found: Mapping[str, Item] = getattr(self, kind)
+        return found
+
+
+async def read_list(client: "Client", kind: Kind, limits: Limits) -> dict[str, Item]:
+    """Return all items of a list by name; an empty list if the server does not offer this kind.
+
+    Args:
+        client: The client for the server.
+        kind: The kind of list.
+        limits: The limits on pages, items and bytes.
+
+    Raises:
+        InvalidRequest: The list is malformed or too long.
+    """
+    row = LISTS[kind]
+    items: dict[str, Item] = {}
+    cursor: str | None = None
+    size = 0
+    for _ in range(limits.pages):
+        try:
+            raw = await client.relay(row.method, {"cursor": cursor} if cursor else None, safe=True)
+        except MethodNotFound:
+            return items
+        size += len(bytes(raw))
+        cursor = _add_page(items, kind, raw)
+        if len(items) > limits.list_items:
+            raise InvalidRequest(
+                f"{row.method}: more than {limits.list_items} items (Limits.list_items)"
+            )
+        if size > limits.list_bytes:
+            raise InvalidRequest(
+                f"{row.method}: more than {limits.list_bytes} bytes (Limits.list_bytes)"
+            )
+        if cursor is None:
+            return items
+    raise InvalidRequest(f"{row.method}: more than {limits.pages} pages (Limits.pages)")
+
+
+def _add_page(items: dict[str, Item], kind: Kind, raw: Raw) -> str | None:
+    """Add the items of one page, and return the cursor of the next."""
+    row = LISTS[kind]
+    try:
+        page = _decode_page(raw)
+        for fields in _decode_items(page.get(row.field, b"[]")):
+            name = _decode_text(fields[row.key])
+            items.setdefault(name, Item(kind, name, fields))
+        cursor = page.get("nextCursor")
+        return None if cursor is None or bytes(cursor) == b"null" else _decode_text(cursor)
+    except (msgspec.MsgspecError, KeyError) as problem:
+        raise InvalidRequest(f"The answer to {row.method} is malformed: {problem}") from None
+
+
+__all__ = ["KINDS", "LISTS", "Catalog", "Item", "ListKind", "read_list"]

@@ -1,0 +1,339 @@
+"""The gateway: many servers behind one endpoint, whatever revision each side speaks.
+
+A gateway is a `Service` whose handlers relay. The client side lifts messages of every revision, and
+the server side lowers them, so nothing in this folder knows about eras. A relayed call is an
+ordinary handler: it reports progress, can be cancelled, and asks its caller when the server asks.
+"""
+
+import logging
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from .. import __version__
+from ..client.callbacks import LogEntry
+from ..client.client import Client
+from ..client.relayed_answers import relay_answers
+from ..connection.extension import Extension
+from ..connection.middleware import Middleware
+from ..errors import InvalidParams, NotFound, ProtocolError
+from ..limits import DEFAULT, Limits
+from ..ports import Call, Guard, Principal, Redact
+from ..protocol.base import Implementation, ListChangedParams
+from ..protocol.lifecycle import ClientCapabilities, InputRequired, ServerCapabilities
+from ..protocol.raw import RawObject, split_object
+from ..protocol.utilities import SEVERITY, LogParams
+from ..server.rates import NETWORK, Rates
+from ..server.runnable import RunnableService
+from ..server.service import answer_in_connection
+from .changes import UpstreamSubscriptions
+from .input_requests import answer_with_caller, sole_call
+from .lists import KIND_BY_METHOD, MergedItem, MergedLists
+from .naming import Kind, UpstreamName
+from .policy import PolicyDecision, PolicyFile, PolicyRequest, decide, read_policy
+from .relay import encode_text, relay_call
+from .upstream import EventKind, UpstreamServer
+from .upstreams import KIND_OF_LIST, UpstreamSet, read_source
+from .uris import rename_uris
+
+log = logging.getLogger("dovetail.gateway")
+
+EVERYTHING: Final = {
+    "tools": {"listChanged": True},
+    "prompts": {"listChanged": True},
+    "resources": {"listChanged": True, "subscribe": True},
+    "completions": {},
+    "logging": {},
+}
+"""The capabilities of a gateway that does not know all of its servers yet."""
+
+
+class Gateway(RunnableService):
+    """Many servers behind one endpoint.
+
+        gateway = Gateway("mcp.json")
+        gateway.run("http", port=8000)
+
+    Args:
+        source: The servers: the path of an `mcp.json` file, its decoded contents, or any other
+            target of a client, which is then served under its own names.
+        name: The name of the gateway (default: "gateway").
+        version: Its version (default: that of Dovetail).
+        title: The display name.
+        instructions: Instructions for the model, before those of the servers.
+        page_size: The number of items on each page of a list (default: None, a single page).
+        policy: Who may do what: the path of a policy file, its decoded contents, or "allow",
+            "ask" or "deny" (default: everything is allowed).
+        middleware: Async functions with the parameters `(call, next)` that wrap every request,
+            outermost first. Results are `RawObject`.
+        limits: The limits on queues, sizes, times and counts.
+        auth: The guard that authenticates callers over HTTP (default: None, anyone may call).
+        rates: How many requests a caller may make.
+        mask_errors: Whether to hide from callers why a server failed (default: True over a
+            network).
+        redact: A function that is applied to all outgoing text.
+        extensions: The protocol extensions to offer.
+        revisions: The protocol revisions to serve, by date (default: all).
+
+    Raises:
+        ConfigError: A setting or an entry is not valid.
+    """
+
+    def __init__(
+        self,
+        source: "str | Path | Sequence[str | Path] | Mapping[str, Any] | Any",
+        *,
+        name: str = "gateway",
+        version: str = __version__,
+        title: str | None = None,
+        instructions: str | None = None,
+        page_size: int | None = None,
+        policy: "str | Path | Mapping[str, Any] | PolicyFile | None" = None,
+        middleware: Sequence[Middleware] = (),
+        limits: Limits = DEFAULT,
+        auth: Guard | None = None,
+        rates: Rates | None = NETWORK,
+        mask_errors: bool = True,
+        redact: Redact | None = None,
+        extensions: Sequence[Extension] = (),
+        revisions: Sequence[str] | None = None,
+    ) -> None:
+        super().__init__(
+            Implementation(name=name, version=version, title=title),
+            middleware=middleware,
+            limits=limits,
+            auth=auth,
+            rates=rates,
+            redact=redact,
+            extensions=extensions,
+            revisions=revisions,
+        )
+        self._instructions, self._mask_errors = instructions, mask_errors
+        self._policy = None if policy is None else read_policy(policy)
+        self.upstreams = UpstreamSet(
+            read_source(source), make_client=self._make_client, limits=limits
+        )
+        self.upstreams.on_event(self._on_event)
+        self.lists = MergedLists(self.upstreams, self._is_visible, page_size)
+        self.subscriptions = UpstreamSubscriptions(self.upstreams, self.notify_resource_updated)
+        self._lifespan = self._run_upstreams
+        self.add_handlers(
+            {
+                **dict.fromkeys(KIND_BY_METHOD, self.lists.answer),
+                "tools/call": self._call_tool,
+                "prompts/get": self._get_prompt,
+                "resources/read": self._read_resource,
+                "completion/complete": self._complete,
+                "resources/subscribe": self._subscribe,
+                "subscriptions/listen": self._listen,
+                "logging/setLevel": self._set_level,
+            }
+        )
+
+    @asynccontextmanager
+    async def _run_upstreams(self) -> AsyncIterator[None]:
+        self.subscriptions.start()
+        await self.upstreams.start()
+        try:
+            await self.upstreams.wait_for_catalogs()  # `initialize` tells callers what there is
+            yield
+        finally:
+            await self.subscriptions.close()
+            await self.upstreams.close()
+
+    # what callers are told
+
+    @property
+    def capabilities(self) -> ServerCapabilities:
+        """What at least one server offers. A server that is still starting may offer anything."""
+        servers = self.upstreams.servers.values()
+        if any(server.is_unknown for server in servers):
+            return ServerCapabilities.of({**EVERYTHING, **super().capabilities})
+        found: dict[str, Any] = {}
+        for server in servers:
+            for kind in ("tools", "prompts", "resources", "completions", "logging"):
+                declared = server.catalog.capabilities.get(kind)
+                if declared is not None:
+                    found[kind] = {**found.get(kind, {}), **declared}
+        for kind in ("tools", "prompts", "resources"):
+            if kind in found:
+                found[kind] = {**found[kind], "listChanged": True}
+        return ServerCapabilities.of({**found, **super().capabilities})
+
+    @property
+    def instructions(self) -> str | None:
+        """The instructions of the gateway and of all servers."""
+        texts = [self._instructions] if self._instructions else []
+        for server in self.upstreams.servers.values():
+            if text := server.catalog.instructions:
+                is_only = len(self.upstreams.servers) == 1
+                texts.append(text if is_only else f"# {server.name}\n\n{text}")
+        return "\n\n".join(texts) or None
+
+    def can_replay(self, call: Call) -> bool:
+        """A call that was sent to a server is never sent again."""
+        return call.name in KIND_BY_METHOD
+
+    def _on_event(self, server: UpstreamServer, kind: EventKind) -> None:
+        if kind == "catalog":
+            self.lists.clear()
+            for change in dict.fromkeys(KIND_OF_LIST.values()):
+                self._notify(
+                    f"notifications/{change}/list_changed", ListChangedParams(), local=True
+                )
+
+    # access
+
+    def _is_visible(self, principal: Principal | None, kind: Kind, one: MergedItem) -> bool:
+        return self._decide(principal, kind, one.server, one.item.name).effect != "deny"
+
+    def _decide(
+        self, principal: Principal | None, kind: Kind, server: UpstreamServer, name: str
+    ) -> PolicyDecision:
+        request = PolicyRequest(
+            server=server.name,
+            kind="call" if kind == "tools" else "share",
+            name=name,
+            principal=None if principal is None else principal.id,
+        )
+        return decide(
+            request, self._policy, tools=server.settings.tools, is_gateway=True, can_ask=False
+        )
+
+    def _require(self, call: Call, kind: Kind, server: UpstreamServer, name: str) -> None:
+        decision = self._decide(call.principal, kind, server, name)
+        if decision.effect == "deny":
+            raise InvalidParams(f"{name} of {server.name} is not allowed by {decision.rule}")
+
+    # calls
+
+    async def _find(self, kind: Kind, name: str) -> UpstreamName | None:
+        found = self.upstreams.names.from_caller(kind, name)
+        if found is None and self.upstreams.names.unknown(kind):
+            await self.upstreams.wait_for_catalogs()
+            found = self.upstreams.names.from_caller(kind, name)
+        return found
+
+    async def _call_tool(self, call: Call) -> RawObject | InputRequired:
+        found = await self._find("tools", call.params.name)
+        if found is None:
+            raise InvalidParams(f"Unknown tool: {call.params.name}", parameter="name")
+        return await self._relay(call, "tools", found, {"name": encode_text(found.name)})
+
+    async def _get_prompt(self, call: Call) -> RawObject | InputRequired:
+        found = await self._find("prompts", call.params.name)
+        if found is None:
+            raise InvalidParams(f"Unknown prompt: {call.params.name}", parameter="name")
+        return await self._relay(call, "prompts", found, {"name": encode_text(found.name)})
+
+    async def _read_resource(self, call: Call) -> RawObject | InputRequired:
+        found = await self._find("resources", call.params.uri)
+        if found is None:
+            raise NotFound(f"Resource {call.params.uri} not found", data={"uri": call.params.uri})
+        return await self._relay(call, "resources", found, {"uri": encode_text(found.name)})
+
+    async def _complete(self, call: Call) -> RawObject | InputRequired:
+        fields = split_object(split_object(call.raw_params)["ref"])
+        key = next(name for name in ("uri", "name") if name in fields)
+        kind: Kind = "prompts" if key == "name" else "templates"
+        named = getattr(call.params.ref, key)
+        found = await self._find(kind, named)
+        if found is None and kind == "templates":
+            found = await self._find("resources", named)
+        if found is None:
+            raise InvalidParams(f"Unknown reference: {named}", parameter="ref")
+        ref = {**fields, key: encode_text(found.name)}
+        return await self._relay(call, kind, found, {"ref": ref})
+
+    async def _relay(
+        self, call: Call, kind: Kind, found: UpstreamName, changed: Mapping[str, Any]
+    ) -> RawObject | InputRequired:
+        server = self.upstreams.servers[found.server]
+        self._require(call, kind, server, found.name)
+        result = await relay_call(server, call, changed, asks_as=self._asks_as(server))
+        if type(result) is RawObject and not self.upstreams.is_transparent:
+            return rename_uris(result, partial(self._rename_uri, server.name))
+        return result
+
+    def _rename_uri(self, server: str, uri: str) -> str:
+        return self.upstreams.names.to_caller("resources", server, uri) or uri
+
+    # subscriptions
+
+    def on_subscriptions(self, uri: str, active: bool) -> None:
+        """Subscribe at the server that a resource belongs to, or end that subscription."""
+        self.subscriptions.set_active(uri, active)
+
+    async def _subscribe(self, call: Call) -> Any:
+        uri = call.params.uri
+        await self._check_subscription(call, uri)
+        self.count_subscriptions([uri], ())  # until the caller's own is counted
+        try:
+            await self.subscriptions.wait(uri)
+            return await answer_in_connection(call)
+        finally:
+            self.count_subscriptions((), [uri])
+
+    async def _listen(self, call: Call) -> Any:
+        """Remove the resources that nobody can subscribe to from a request to listen."""
+        wanted = call.params.notifications
+        uris = wanted.resource_subscriptions or ()
+        if not 0 < len(uris) <= self.limits.subscriptions:  # more are refused
+            return await answer_in_connection(call)
+        kept = [uri for uri in uris if await self._can_subscribe(call, uri)]
+        wanted = replace(wanted, resource_subscriptions=kept or None)
+        call.params = replace(call.params, notifications=wanted)
+        return await answer_in_connection(call)
+
+    async def _can_subscribe(self, call: Call, uri: str) -> bool:
+        try:
+            await self._check_subscription(call, uri)
+        except ProtocolError:
+            return False
+        return True
+
+    async def _check_subscription(self, call: Call, uri: str) -> None:
+        found = await self._find("resources", uri)
+        if found is None:
+            raise NotFound(f"Resource {uri} not found", data={"uri": uri})
+        self._require(call, "resources", self.upstreams.servers[found.server], found.name)
+
+    # logs
+
+    async def _set_level(self, call: Call) -> Any:
+        result = await answer_in_connection(call)
+        for server in self.upstreams.servers.values():
+            server.want_level(call.params.level)
+        return result
+
+    def _on_log(self, calls: Sequence[Call], entry: LogEntry) -> None:
+        """Pass on a log message to the caller whose call it belongs to."""
+        call = entry.parent or sole_call(calls)
+        level = None if call is None else call.caller.log_level
+        if call is not None and level is not None and SEVERITY[entry.level] >= level:
+            params = LogParams(level=entry.level, data=entry.data, logger=entry.logger)
+            call.connection.notify(call, "notifications/message", params)
+
+    def _asks_as(self, server: UpstreamServer) -> str:
+        return server.name if len(self.upstreams.servers) > 1 else ""
+
+    # clients
+
+    def _make_client(
+        self, server: UpstreamServer, calls: list[Call], declared: ClientCapabilities
+    ) -> Client:
+        client = Client(
+            server.entry.find_target(),
+            limits=self.limits,
+            info=self.info,
+            timeout=server.settings.timeout,
+            validate="off",
+            on_log=partial(self._on_log, calls),
+        )
+        answers = answer_with_caller(calls, partial(self._asks_as, server))
+        relay_answers(client, answers, declared)
+        return client

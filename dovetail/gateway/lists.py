@@ -1,0 +1,131 @@
+"""The lists of all servers as one, under the names that callers see.
+
+A merged list is a snapshot in the order of the configuration file. Each item is written once, from
+the bytes that its server sent, with the name or URI replaced. Pages are encoded once per revision
+(`server/registry.py`).
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+from ..ports import Call, Principal
+from ..protocol.methods import METHODS
+from ..protocol.raw import RawObject
+from ..server.registry import Snapshot, encode_page, select_page
+from .catalog import LISTS, Item
+from .naming import KINDS, Kind
+from .upstream import UpstreamServer
+from .upstreams import UpstreamSet
+
+_decode_meta = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+class MergedItem(Struct, frozen=True, eq=False):
+    """An item of a merged list."""
+
+    name: str
+    """The name or URI that callers use."""
+    server: UpstreamServer
+    item: Item
+    """The item as its server sent it."""
+    raw: Raw
+    """The item as callers see it."""
+
+
+IsVisible = Callable[[Principal | None, Kind, MergedItem], bool]
+
+
+class MergedLists:
+    """The merged lists of all servers.
+
+    Args:
+        upstreams: The servers.
+        is_visible: Returns whether a caller may see an item.
+        page_size: The number of items on a page (default: None, one page).
+    """
+
+    def __init__(
+        self, upstreams: UpstreamSet, is_visible: IsVisible, page_size: int | None = None
+    ) -> None:
+        self._upstreams, self._is_visible, self._page_size = upstreams, is_visible, page_size
+        self._merged: dict[Kind, Snapshot[MergedItem]] = {}
+        self._views: dict[tuple[Kind, str | None], Snapshot[MergedItem]] = {}
+
+    def clear(self) -> None:
+        """Forget the lists, because a server's list or the policy has changed."""
+        self._merged.clear()
+        self._views.clear()
+
+    def merged(self, kind: Kind) -> Mapping[str, MergedItem]:
+        """Return all items of a kind by the names that callers use."""
+        return self._snapshot(kind).items
+
+    def _snapshot(self, kind: Kind) -> Snapshot[MergedItem]:
+        found = self._merged.get(kind)
+        if found is None:
+            items: dict[str, MergedItem] = {}
+            for server in self._upstreams.servers.values():
+                for item in server.catalog.items(kind).values():
+                    name = self._upstreams.names.to_caller(kind, server.name, item.name)
+                    if name is not None and name not in items:
+                        items[name] = self._merge(kind, server, item, name)
+            found = self._merged[kind] = Snapshot(items)
+        return found
+
+    def _merge(self, kind: Kind, server: UpstreamServer, item: Item, name: str) -> MergedItem:
+        fields = {**item.fields, LISTS[kind].key: Raw(msgspec.json.encode(name))}
+        meta = fields.get("_meta")
+        if meta is not None and b"resourceUri" in bytes(meta):
+            fields["_meta"] = self._merge_meta(meta, server)
+        return MergedItem(name, server, item, Raw(msgspec.json.encode(fields)))
+
+    def _merge_meta(self, meta: Raw, server: UpstreamServer) -> Raw:
+        """Return the `_meta` of a tool with the URI of its view as callers see it."""
+        decoded = _decode_meta(meta)
+        ui = decoded.get("ui")
+        if isinstance(ui, dict) and isinstance(ui.get("resourceUri"), str):
+            uri = self._upstreams.names.to_caller("resources", server.name, ui["resourceUri"])
+            decoded["ui"] = {**ui, "resourceUri": uri or ui["resourceUri"]}
+        return Raw(msgspec.json.encode(decoded))
+
+    def visible(self, kind: Kind, principal: Principal | None) -> Snapshot[MergedItem]:
+        """Return the items that a caller may see."""
+        key = (kind, None if principal is None else principal.id)
+        view = self._views.get(key)
+        if view is None:
+            merged = self._snapshot(kind)
+            items = {
+                name: one
+                for name, one in merged.items.items()
+                if self._is_visible(principal, kind, one)
+            }
+            view = merged if len(items) == len(merged.items) else Snapshot(items)
+            if len(self._views) >= MAX_VIEWS:
+                self._views.clear()
+            self._views[key] = view
+        return view
+
+    async def answer(self, call: Call) -> Any:
+        """Answer a request for a list."""
+        await self._upstreams.wait_for_catalogs()
+        kind = KIND_BY_METHOD[call.name]
+        visible = self.visible(kind, call.principal)
+
+        def make_result() -> RawObject:
+            chosen, cursor = select_page(call, visible, self._page_size)
+            items = Raw(b"[" + b",".join(bytes(one.raw) for one in chosen) + b"]")
+            fields: dict[str, Any] = {LISTS[kind].field: items}
+            if cursor is not None:
+                fields["nextCursor"] = cursor
+            return RawObject(METHODS[call.name].result, fields)  # type: ignore[arg-type]
+
+        return make_result()
+
+
+MAX_VIEWS = 1000
+"""The number of callers for whom a list is kept."""
+KIND_BY_METHOD: Mapping[str, Kind] = {LISTS[kind].method: kind for kind in KINDS}
+__all__ = ["KIND_BY_METHOD", "MergedItem", "MergedLists", "encode_page"]

@@ -1,0 +1,96 @@
+"""A call on its way to a server and back.
+
+Only the top level of the params and of the result is decoded. The gateway replaces names, URIs and
+what belongs to one connection; everything else leaves as it came. A call costs one request to the
+server, and is never sent twice: if the connection is lost after it was sent, the call fails.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+from msgspec import Raw
+
+from ..connection.input_requests import relayed_questions
+from ..errors import ConnectFailed, ConnectionClosed, InternalError, ProtocolError, ToolError
+from ..ports import Call
+from ..protocol.lifecycle import InputRequired, ProgressParams
+from ..protocol.raw import RawObject, split_object
+from .input_requests import askable, with_names
+from .upstream import UpstreamServer
+
+ROUND_FIELDS: Final = ("inputResponses", "requestState")
+"""The fields with which a caller answers questions. They are part of the gateway's own state."""
+
+
+async def relay_call(
+    upstream: UpstreamServer,
+    call: Call,
+    changed: Mapping[str, Any],
+    *,
+    asks_as: str = "",
+    explain: Callable[[Exception], str] = str,
+) -> RawObject | InputRequired:
+    """Send a call to a server, and return its result or its questions.
+
+    Args:
+        upstream: The server.
+        call: The call of the caller.
+        changed: The params that differ from those of the caller, such as the name.
+        asks_as: The name to put before the server's questions; empty for none.
+        explain: Returns the text that a caller sees of a lost connection.
+
+    Raises:
+        ProtocolError: The server answered with an error, or could not be reached.
+    """
+    fields: dict[str, Any] = split_object(call.raw_params) if call.raw_params else {}
+    for name in ROUND_FIELDS:
+        fields.pop(name, None)
+    fields.update(changed)
+    try:
+        pooled = await upstream.acquire(call)
+    except ConnectFailed as problem:
+        raise InternalError(explain(problem)) from problem
+    client = pooled.client
+    try:
+        if client.is_stateless and call.request_state is not None:
+            fields["inputResponses"] = call.input_responses
+            if call.request_state:
+                fields["requestState"] = call.request_state
+        raw = await client.relay(
+            call.name,
+            fields,
+            timeout=upstream.settings.timeout,
+            on_progress=_report_progress(call),
+            capabilities=askable(call),
+            parent=call,
+        )
+    except (ConnectionClosed, ConnectFailed) as problem:
+        upstream.on_failure(problem)
+        raise InternalError(f"{upstream.name}: {explain(problem)}") from problem
+    except ToolError as problem:  # an error that some servers send for a failed tool
+        raise ProtocolError(-32002, str(problem)) from problem
+    finally:
+        upstream.release(pooled, call)
+    upstream.health.on_success()
+    result = RawObject.parse(call.method.result, raw)  # type: ignore[arg-type]
+    kind = result.fields.get("resultType")
+    if kind is not None and bytes(kind) == b'"input_required"':
+        return with_names(relayed_questions(raw), asks_as)
+    return result
+
+
+def _report_progress(call: Call) -> Callable[[ProgressParams], Any] | None:
+    if call.progress is None:
+        return None
+
+    def report(update: ProgressParams) -> None:
+        if call.progress is not None:  # that of the request on whose behalf the call runs by now
+            call.progress.update(update)
+
+    return report
+
+
+def encode_text(text: str) -> Raw:
+    """Return a text as raw JSON."""
+    return Raw(msgspec.json.encode(text))

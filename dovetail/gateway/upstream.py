@@ -1,0 +1,357 @@
+"""One configured server: its state, its lists, and its connections.
+
+The *main* connection reads the lists and listens for changes. Calls share it if the transport shows
+which call a question from the server belongs to, or if the caller cannot answer questions anyway.
+All other calls use a connection of their own, from the pool:
+
+    share     who uses a connection            default for
+    all       all callers                      a server that keeps no state
+    user      one authenticated caller         credentials or headers of a user
+    caller    one session, or one call at a    a server that keeps state, and stdio or WebSocket
+              time in the stateless era        with the handshake if the caller can answer
+
+Without authentication, `user` means `caller`.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from time import monotonic
+from typing import Any, Final, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ..aio import TaskSet
+from ..client.client import Client
+from ..config import ServerSettings
+from ..connection.input_requests import encode_sorted
+from ..errors import ConnectFailed, ConnectionClosed, ConsentDenied, DovetailError
+from ..limits import DEFAULT, Limits
+from ..ports import Call
+from ..protocol.lifecycle import ClientCapabilities
+from ..protocol.utilities import SEVERITY, Level
+from .catalog import Catalog, read_list
+from .health import Health, State
+from .input_requests import askable
+from .naming import KINDS, Kind
+from .pool import SHARED, ConnectionPool, PooledClient, PoolKey
+
+log = logging.getLogger("dovetail.gateway")
+
+CHANGES: Final[Mapping[str, tuple[Kind, ...]]] = {
+    "tools": ("tools",),
+    "prompts": ("prompts",),
+    "resources": ("resources", "templates"),
+}
+"""The lists to read again after each kind of change."""
+EventKind = Literal["state", "catalog"]
+
+
+class UpstreamEntry(Struct, frozen=True, eq=False, kw_only=True):
+    """One server of a configuration."""
+
+    name: str
+    """The name in the file."""
+    find_target: Callable[[], Any]
+    """Returns what `Client` connects to. Variables of the entry are filled in only now, after
+    consent was given."""
+    settings: ServerSettings = ServerSettings()
+    digest: str = ""
+    """The digest of the entry, which consent is bound to."""
+    written: Mapping[str, Any] | None = None
+    """The entry as the file contains it; None if it is not from a file."""
+    is_remote: bool = False
+    """Whether the server is reached at a URL, not started here."""
+
+
+class UpstreamServer:
+    """One configured server of a host or gateway.
+
+    Args:
+        entry: Its entry.
+        make_client: Returns a new client for it. Its arguments are this server, the calls that use
+            the connection at any time, and what the connection declares that it can answer.
+        on_event: Called with this server and `"state"` or `"catalog"` after each change.
+        limits: The limits.
+        allow_start: Raises ConsentDenied if the server may not be started or reached.
+    """
+
+    def __init__(
+        self,
+        entry: UpstreamEntry,
+        *,
+        make_client: "MakeClient",
+        on_event: "Callable[[UpstreamServer, EventKind], None]",
+        limits: Limits = DEFAULT,
+        allow_start: "Callable[[UpstreamServer], Awaitable[None]] | None" = None,
+    ) -> None:
+        self.entry, self.settings, self.limits = entry, entry.settings, limits
+        self.catalog = Catalog()
+        self.is_unknown = True
+        """Whether the lists of the server are not known yet, but may be later."""
+        self.health = Health()
+        self._make_client, self._on_event = make_client, on_event
+        self._allow_start = allow_start
+        self._background = TaskSet()
+        self._starting: asyncio.Task[None] | None = None
+        self._main: PooledClient | None = None
+        self._pool = ConnectionPool(self._open_pooled, limits, entry.name)
+        self._is_closed = False
+        self._level: Level | None = None
+
+    def __repr__(self) -> str:
+        return f"<UpstreamServer {self.name} {self.state}>"
+
+    @property
+    def name(self) -> str:
+        """The name in the configuration."""
+        return self.entry.name
+
+    @property
+    def state(self) -> State:
+        """The state: configured, known, started, failed or refused."""
+        return self.health.state
+
+    @property
+    def error(self) -> str | None:
+        """Why the server failed or was refused; None if it was not."""
+        return self.health.error
+
+    @property
+    def revision(self) -> str | None:
+        """The protocol revision of the main connection; None if it is not connected."""
+        client = self._main and self._main.client
+        return client.revision if client and client.state == "connected" else None
+
+    @property
+    def client(self) -> Client:
+        """The client of the main connection.
+
+        Raises:
+            ConnectionClosed: The server was not started.
+        """
+        if self._main is None:
+            raise ConnectionClosed(f"{self.name} is not started", sent=False)
+        return self._main.client
+
+    @property
+    def connections(self) -> int:
+        """The number of open connections."""
+        return len(self._pool) + (self._main is not None)
+
+    # starting and stopping
+
+    async def start(self) -> None:
+        """Start or reach the server and read its lists, unless that is done or under way.
+
+        Raises:
+            ConsentDenied: The server may not be started.
+            ConnectFailed: The server could not be started, or failed a moment ago.
+        """
+        if self._starting is None:
+            if self.state == "started" and self._main is not None:
+                return
+            self._starting = self._background.start(self._start())
+            self._starting.add_done_callback(self._start_done)
+        await asyncio.shield(self._starting)
+
+    def _start_done(self, task: "asyncio.Task[None]") -> None:
+        self._starting = None
+        if not task.cancelled():
+            task.exception()  # mark it as retrieved, in case nobody waits for it
+
+    async def _start(self) -> None:
+        if self._is_closed:
+            raise ConnectionClosed(f"{self.name} is closed", sent=False)
+        if not self.health.admit(monotonic()):
+            wait = self.health.wait(monotonic())
+            raise ConnectFailed(f"{self.name}: {self.error} (next attempt in {wait:.1f} s)")
+        try:
+            if self._allow_start is not None:
+                await self._allow_start(self)
+            main = self._main or self._open_main()
+            await main.client.connect()
+            await self._read_catalog(main.client)
+            self.health.on_success()
+        except ConsentDenied as refusal:
+            self.health.on_refused(str(refusal))
+            self.is_unknown = False
+            raise
+        except DovetailError as problem:
+            self.on_failure(problem)
+            raise ConnectFailed(f"{self.name}: {problem}") from problem
+        finally:
+            self._on_event(self, "state")
+        for kind in CHANGES:
+            if getattr(self.catalog.capabilities, kind) is not None:
+                main.client.on_change(kind, self._on_list_change)  # type: ignore[arg-type]
+
+    def _open_main(self) -> PooledClient:
+        declared = ClientCapabilities.lift({one: {} for one in self.settings.capabilities})
+        calls: list[Call] = []
+        self._main = PooledClient(self._make_client(self, calls, declared), SHARED, calls)
+        self._main.client.on_change("state", self._on_client_state)
+        return self._main
+
+    async def _read_catalog(self, client: Client) -> None:
+        lists: dict[str, Any] = {}
+        for kind in KINDS:
+            lists[kind] = await read_list(client, kind, self.limits)
+        self.catalog = Catalog(
+            info=client.server_info,
+            instructions=client.instructions,
+            capabilities=client.capabilities,
+            **lists,
+        )
+        self.is_unknown = False
+        self._on_event(self, "catalog")
+
+    def _on_list_change(self, kind: str) -> None:
+        self._background.start(self._refresh(kind))
+
+    async def _refresh(self, change: str) -> None:
+        """Read the lists again that a change concerns."""
+        try:
+            lists: dict[str, Any] = {
+                kind: await read_list(self.client, kind, self.limits) for kind in CHANGES[change]
+            }
+        except DovetailError as problem:
+            log.warning("%s: could not read its %s again: %s", self.name, change, problem)
+            return
+        self.catalog = replace(self.catalog, **lists)
+        self._on_event(self, "catalog")
+
+    def _on_client_state(self, state: str) -> None:
+        if state == "connected" and self.state == "failed":
+            self.health.on_started()
+            self._on_event(self, "state")
+        elif state == "disconnected" and self.state == "started":
+            self.on_failure(ConnectionClosed("the connection was lost"))
+
+    def on_failure(self, problem: Exception) -> None:
+        """Record that the server could not be started, or that a connection was lost.
+
+        Args:
+            problem: What happened.
+        """
+        self.health.on_failure(str(problem), monotonic())
+        self._on_event(self, "state")
+
+    async def restart(self) -> None:
+        """Close all connections, forget earlier failures, and start the server again."""
+        await self._close_connections()
+        self.health.reset()
+        await self.start()
+
+    async def close(self) -> None:
+        """Close all connections. The server cannot be started again."""
+        self._is_closed = True
+        await self._close_connections()
+
+    async def _close_connections(self) -> None:
+        if self._starting is not None:
+            self._starting.cancel()
+            await asyncio.wait([self._starting])
+        main, self._main = self._main, None
+        if main is not None:
+            await main.client.close()
+        await self._pool.close()
+        if not self._is_closed:
+            self._pool = ConnectionPool(self._open_pooled, self.limits, self.name)
+        if self._background:
+            await asyncio.wait(self._background)
+
+    def want_level(self, level: Level) -> None:
+        """Ask the server for log messages at this level, unless it already sends more. Callers get
+        only the messages that they want.
+
+        Args:
+            level: The lowest level that a caller wants.
+        """
+        if self._level is not None and SEVERITY[self._level] <= SEVERITY[level]:
+            return
+        self._level = level
+        if self._main is not None and not self._main.client.is_stateless:
+            self._background.start(_set_level_quietly(self._main.client, level))
+
+    # connections for calls
+
+    async def acquire(self, call: Call) -> PooledClient:
+        """Return the connection for a call, and start the server first if necessary. Return it with
+        `release`.
+
+        Args:
+            call: The call.
+
+        Raises:
+            ConnectFailed: The server could not be started.
+            Overloaded: Too many calls are waiting for a connection.
+        """
+        if self._main is None or self.state != "started":
+            await self.start()
+        assert self._main is not None
+        key = self.pool_key(call)
+        if key is not SHARED:
+            return await self._pool.acquire(key, call)
+        self._main.calls.append(call)
+        return self._main
+
+    def release(self, pooled: PooledClient, call: Call) -> None:
+        """Return a connection.
+
+        Args:
+            pooled: The connection.
+            call: The call that used it.
+        """
+        if pooled.key is SHARED:
+            pooled.calls.remove(call)
+        else:
+            self._pool.release(pooled, call)
+
+    def pool_key(self, call: Call) -> PoolKey:
+        """Return the key of the connection that a call uses.
+
+        Args:
+            call: The call.
+        """
+        client, principal, session = self.client, call.principal, call.caller.session_id
+        declares = b""
+        if not client.is_stateless and not self.settings.capabilities:
+            declares = encode_sorted(askable(call) or {})
+        share = self.settings.share or self._default_share(bool(declares.strip(b"{}")))
+        if share == "all":
+            return PoolKey("shared", "", declares) if declares.strip(b"{}") else SHARED
+        if principal is not None and (share == "user" or (self.is_stateful and not session)):
+            return PoolKey("user", principal.id, declares)
+        return PoolKey("session" if session else "call", session, declares)
+
+    def _default_share(self, can_answer: bool) -> str:
+        if self.settings.forward:
+            return "user"
+        if self.is_stateful or (can_answer and not self.client.knows_parents):
+            return "caller"
+        return "all"
+
+    @property
+    def is_stateful(self) -> bool:
+        """Whether the server keeps state per session: by its settings, or because it offers
+        subscriptions in a session."""
+        if self.settings.stateful is not None:
+            return self.settings.stateful
+        resources = self.catalog.capabilities.resources
+        return bool(not self.client.is_stateless and resources and resources.get("subscribe"))
+
+    def _open_pooled(self, key: PoolKey, call: Call) -> PooledClient:
+        calls: list[Call] = []
+        return PooledClient(self._make_client(self, calls, askable(call)), key, calls)
+
+
+MakeClient = Callable[[UpstreamServer, list[Call], ClientCapabilities], Client]
+
+
+async def _set_level_quietly(client: Client, level: Level) -> None:
+    try:
+        await client.set_log_level(level)
+    except DovetailError as problem:
+        log.debug("Could not set the log level: %s", problem)

@@ -1,0 +1,253 @@
+"""All servers of a configuration: their entries, their lifecycle, and their names and URIs as one
+table.
+
+Servers are started in parallel. Nobody waits for a slow one longer than `Limits.catalog_wait`:
+until its lists are known, it simply has none, and a change is announced when they arrive.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from msgspec import Struct
+
+from .. import config
+from ..aio import TaskSet
+from ..errors import ConfigError, DovetailError
+from ..limits import DEFAULT, Limits
+from ..text import closest_name
+from .naming import KINDS, Kind, NameTable, default_prefix
+from .upstream import EventKind, MakeClient, UpstreamEntry, UpstreamServer
+
+log = logging.getLogger("dovetail.gateway")
+
+SINGLE: Final = "server"
+"""The name of the only server of a gateway that was given a target instead of a file."""
+KIND_OF_LIST: Final[Mapping[Kind, str]] = {
+    "tools": "tools", "prompts": "prompts", "resources": "resources", "templates": "resources",
+}  # fmt: skip
+"""The notification that announces a change to each list."""
+
+
+class HostEvent(Struct, frozen=True):
+    """Something that happened to a server."""
+
+    kind: EventKind
+    """`state` or `catalog`."""
+    server: str
+    """The name of the server in the configuration."""
+    state: str
+    """Its state: configured, known, started, failed or refused."""
+    error: str | None = None
+    """Why it failed or was refused."""
+
+
+class Source(Struct, frozen=True, eq=False, kw_only=True):
+    """The servers that a host or gateway was given, and the settings of their file."""
+
+    entries: Sequence[UpstreamEntry]
+    options: config.FileSettings = config.FileSettings()
+    is_transparent: bool = False
+    """Whether there is one target and no file, so that names stay as they are."""
+
+
+def read_source(source: Any) -> Source:
+    """Return the servers that a source describes.
+
+    Args:
+        source: The path of a configuration file, its decoded contents, or any other target of a
+            client, which becomes the only server.
+
+    Raises:
+        ConfigError: The file cannot be read, or an entry is not valid.
+    """
+    if isinstance(source, Mapping):
+        return _read_servers(config.parse(source), "the configuration")
+    if isinstance(source, str | Path) and Path(source).suffix.lower() in config.SUFFIXES:
+        return _read_servers(config.read(source), str(source))
+    entry = UpstreamEntry(name=SINGLE, find_target=lambda: source)
+    return Source(entries=[entry], is_transparent=True)
+
+
+def _read_servers(servers: config.Servers, where: str) -> Source:
+    if servers.problems:
+        raise ConfigError(next(iter(servers.problems.values())))
+    entries = [
+        UpstreamEntry(
+            name=name,
+            find_target=partial(config.resolve, servers, name, where),
+            settings=servers.settings[name],
+            digest=config.entry_digest(servers, name),
+            written=servers.written[name],
+            is_remote=server.url is not None,
+        )
+        for name, server in servers.items()
+        if not server.disabled
+    ]
+    return Source(entries=entries, options=servers.options)
+
+
+class UpstreamSet:
+    """The servers of one host or gateway.
+
+    Args:
+        source: The servers.
+        make_client: Returns a new client for a server.
+        allow_start: Raises ConsentDenied if a server may not be started.
+        limits: The limits.
+        reserved: Names that no server may offer.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        *,
+        make_client: MakeClient,
+        allow_start: Callable[[UpstreamServer], Awaitable[None]] | None = None,
+        limits: Limits = DEFAULT,
+        reserved: Iterable[str] = (),
+    ) -> None:
+        self.limits, self.options = limits, source.options
+        self._make_client, self._allow_start = make_client, allow_start
+        self._listeners: list[Callable[[UpstreamServer, EventKind], Any]] = []
+        self.is_transparent = source.is_transparent
+        """Whether names and URIs stay as they are."""
+        self._background = TaskSet()
+        self._deadline = 0.0
+        self.servers = {entry.name: self._create(entry) for entry in source.entries}
+        self.names = NameTable(self._prefixes(), reserved)
+
+    def _create(self, entry: UpstreamEntry) -> UpstreamServer:
+        return UpstreamServer(
+            entry,
+            make_client=self._make_client,
+            on_event=self._on_event,
+            limits=self.limits,
+            allow_start=self._allow_start,
+        )
+
+    def _prefixes(self) -> dict[str, str | None]:
+        if self.is_transparent:
+            return dict.fromkeys(self.servers)
+        return {name: prefix_of(server) for name, server in self.servers.items()}
+
+    # events
+
+    def on_event(self, listener: Callable[[UpstreamServer, EventKind], Any]) -> None:
+        """Call a function after each change to a server.
+
+        Args:
+            listener: Called with the server and `"state"` or `"catalog"`.
+        """
+        self._listeners.append(listener)
+
+    def _on_event(self, server: UpstreamServer, kind: EventKind) -> None:
+        if self.servers.get(server.name) is not server:
+            return  # it was removed
+        if kind == "catalog":
+            self._update_names(server)
+        elif server.state == "refused":
+            for one in KINDS:
+                self.names.update(server.name, one, ())
+        for listener in self._listeners:
+            listener(server, kind)
+
+    def _update_names(self, server: UpstreamServer) -> None:
+        for kind in KINDS:
+            names: Iterable[str] = server.catalog.items(kind)
+            if kind == "tools":
+                offered = server.settings.tools
+                names = [name for name in names if offered.why_refused(name) is None]
+            self.names.update(server.name, kind, names)
+
+    # lifecycle
+
+    async def start(self) -> None:
+        """Start all servers that are not lazy, in the background."""
+        self._deadline = asyncio.get_running_loop().time() + self.limits.catalog_wait
+        for server in self.servers.values():
+            if server.settings.start == "eager":
+                self._background.start(_start_quietly(server))
+
+    async def wait_for_catalogs(self) -> None:
+        """Wait until the lists of all servers that are being started are known, but no longer than
+        `Limits.catalog_wait` after the start."""
+        left = self._deadline - asyncio.get_running_loop().time()
+        if self._background and left > 0:
+            await asyncio.wait(self._background, timeout=left)
+
+    async def add(self, entry: UpstreamEntry) -> UpstreamServer:
+        """Add a server, and start it unless it is lazy.
+
+        Args:
+            entry: Its entry.
+
+        Raises:
+            ConfigError: The name or prefix is in use.
+        """
+        if entry.name in self.servers:
+            raise ConfigError(f"There is already a server {entry.name!r}")
+        server = self.servers[entry.name] = self._create(entry)
+        try:
+            self.names.set_servers(self._prefixes())
+        except ConfigError:
+            del self.servers[entry.name]
+            raise
+        if entry.settings.start == "eager":
+            self._background.start(_start_quietly(server))
+        return server
+
+    async def remove(self, name: str) -> None:
+        """Stop a server and remove its tools.
+
+        Args:
+            name: The name of the server.
+
+        Raises:
+            ConfigError: There is no such server.
+        """
+        server = self.find(name)
+        del self.servers[name]
+        self.names.set_servers(self._prefixes())
+        await server.close()
+        for listener in self._listeners:
+            listener(server, "catalog")
+
+    def find(self, name: str) -> UpstreamServer:
+        """Return a server by its name in the configuration.
+
+        Args:
+            name: The name of the server.
+
+        Raises:
+            ConfigError: There is no such server.
+        """
+        if name in self.servers:
+            return self.servers[name]
+        close = closest_name(name, self.servers)
+        advice = f". Did you mean {close!r}?" if close else ""
+        raise ConfigError(f"There is no server {name!r}{advice}")
+
+    async def close(self) -> None:
+        """Stop all servers."""
+        for task in list(self._background):
+            task.cancel()
+        await asyncio.gather(*(server.close() for server in self.servers.values()))
+        if self._background:
+            await asyncio.wait(self._background)
+
+
+async def _start_quietly(server: UpstreamServer) -> None:
+    try:
+        await server.start()
+    except DovetailError as problem:
+        log.warning("%s", problem)
+
+
+def prefix_of(server: UpstreamServer) -> str:
+    """Return the prefix of a server's names: from its settings, or from its name in the file."""
+    prefix = server.settings.prefix
+    return default_prefix(server.name) if prefix is None else prefix

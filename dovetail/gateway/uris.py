@@ -1,0 +1,78 @@
+"""The URIs in a result, as callers see them.
+
+Only the fields in which the protocol has a URI are rewritten: the contents of a resource, embedded
+resources and resource links. Text that happens to contain a URI stays as it is, and so does every
+part of a result without URIs.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from ..protocol.prompts import GetPromptResult
+from ..protocol.raw import RawObject, split_object
+from ..protocol.resources import ReadResourceResult
+from ..protocol.tools import ToolResult
+
+Rename = Callable[[str], str]
+_split_list = msgspec.json.Decoder(list[Raw]).decode
+_decode_text = msgspec.json.Decoder(str).decode
+_encode = msgspec.json.Encoder().encode
+
+
+def rename_uris(result: RawObject, rename: Rename) -> RawObject:
+    """Rename the URIs in a result.
+
+    Args:
+        result: The result of a tool call, a prompt or a resource.
+        rename: Returns the URI as callers see it.
+
+    Raises:
+        msgspec.DecodeError: The result is malformed.
+    """
+    found = _PARTS.get(result.type)
+    raw = None if found is None else result.fields.get(found[0])
+    if found is None or raw is None or b'"uri"' not in bytes(raw):
+        return result
+    field, change = found
+    parts = [change(part, rename) for part in _split_list(raw)]
+    return RawObject(result.type, {**result.fields, field: Raw(_encode(parts))})
+
+
+def _rename_contents(raw: Raw, rename: Rename) -> Any:
+    """Rename the URI of contents or of a resource link."""
+    fields = split_object(raw)
+    if "uri" in fields:
+        fields["uri"] = Raw(_encode(rename(_decode_text(fields["uri"]))))
+    return fields
+
+
+def _rename_block(raw: Raw, rename: Rename) -> Any:
+    """Rename the URI of a content block."""
+    if b'"uri"' not in bytes(raw):
+        return raw
+    fields = split_object(raw)
+    kind = _decode_text(fields["type"]) if "type" in fields else ""
+    if kind == "resource_link":
+        return _rename_contents(raw, rename)
+    if kind == "resource" and "resource" in fields:
+        return {**fields, "resource": _rename_contents(fields["resource"], rename)}
+    return raw
+
+
+def _rename_message(raw: Raw, rename: Rename) -> Any:
+    """Rename the URI in a message of a prompt."""
+    fields = split_object(raw)
+    if "content" in fields:
+        fields["content"] = Raw(_encode(_rename_block(fields["content"], rename)))
+    return fields
+
+
+_PARTS: dict[Any, tuple[str, Callable[[Raw, Rename], Any]]] = {
+    ToolResult: ("content", _rename_block),
+    GetPromptResult: ("messages", _rename_message),
+    ReadResourceResult: ("contents", _rename_contents),
+}
+"""For each type of result, the field with its parts, and how a part is changed."""

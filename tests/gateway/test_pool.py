@@ -1,0 +1,134 @@
+"""Connections to a server: who shares them, how many there are, and when they are closed."""
+
+import asyncio
+
+import pytest
+
+from dovetail import Client, Limits, Server
+from dovetail.errors import Overloaded
+from dovetail.gateway import pool as pools
+from dovetail.gateway.pool import SHARED, ConnectionPool, PooledClient, PoolKey
+from dovetail.ports import Call, Caller
+from dovetail.protocol.methods import METHODS
+from dovetail.protocol.tools import CallToolParams
+from dovetail.revisions import STATELESS
+
+BORROWED = PoolKey("call")
+
+
+def a_call() -> Call:
+    return Call(1, METHODS["tools/call"], CallToolParams(name="x"), Caller(STATELESS[-1]), None)
+
+
+class Opened:
+    """A pool, and the clients that it opened."""
+
+    def __init__(self, **limits: float) -> None:
+        self.clients: list[Client] = []
+        self.pool = ConnectionPool(self._open, Limits(**limits), "weather")  # type: ignore[arg-type]
+
+    def _open(self, key: PoolKey, call: Call) -> PooledClient:
+        self.clients.append(Client(Server("s")))
+        return PooledClient(self.clients[-1], key)
+
+
+@pytest.fixture
+def opened() -> Opened:
+    return Opened(upstream_connections=2)
+
+
+async def test_callers_with_the_same_key_share_a_connection(opened: Opened) -> None:
+    ada, bob = PoolKey("user", "ada"), PoolKey("user", "bob")
+    first = await opened.pool.acquire(ada, a_call())
+    assert await opened.pool.acquire(ada, a_call()) is first
+    assert await opened.pool.acquire(bob, a_call()) is not first
+
+
+async def test_a_user_whose_id_is_that_of_a_session_does_not_share_its_connection(
+    opened: Opened,
+) -> None:
+    first = await opened.pool.acquire(PoolKey("user", "1"), a_call())
+    assert await opened.pool.acquire(PoolKey("session", "1"), a_call()) is not first
+
+
+async def test_a_borrowed_connection_is_used_by_one_call_at_a_time(opened: Opened) -> None:
+    one, other = a_call(), a_call()
+    first = await opened.pool.acquire(BORROWED, one)
+    second = await opened.pool.acquire(BORROWED, other)
+    assert second is not first
+    opened.pool.release(first, one)
+    assert await opened.pool.acquire(BORROWED, one) is first
+    assert len(opened.clients) == 2
+
+
+async def test_a_connection_that_declares_something_else_is_not_borrowed(opened: Opened) -> None:
+    call = a_call()
+    first = await opened.pool.acquire(BORROWED, call)
+    opened.pool.release(first, call)
+    other = await opened.pool.acquire(PoolKey("call", declares=b'{"roots":{}}'), call)
+    assert other is not first
+
+
+async def test_a_caller_waits_if_all_connections_are_in_use(opened: Opened) -> None:
+    calls = [a_call(), a_call(), a_call()]
+    first = await opened.pool.acquire(BORROWED, calls[0])
+    await opened.pool.acquire(BORROWED, calls[1])
+    waiting = asyncio.ensure_future(opened.pool.acquire(BORROWED, calls[2]))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    opened.pool.release(first, calls[0])
+    assert await waiting is first
+
+
+async def test_an_unused_connection_makes_room_for_another_caller(opened: Opened) -> None:
+    call = a_call()
+    first = await opened.pool.acquire(PoolKey("user", "ada"), call)
+    await opened.pool.acquire(PoolKey("user", "bob"), a_call())
+    opened.pool.release(first, call)
+    await opened.pool.acquire(PoolKey("user", "eve"), a_call())
+    assert len(opened.pool) == 2
+    await asyncio.sleep(0)
+    assert first.client.state == "closed"
+
+
+async def test_a_caller_that_is_cancelled_while_it_waits_passes_its_turn_on(
+    opened: Opened,
+) -> None:
+    calls = [a_call() for _ in range(4)]
+    first = await opened.pool.acquire(BORROWED, calls[0])
+    await opened.pool.acquire(BORROWED, calls[1])
+    impatient = asyncio.ensure_future(opened.pool.acquire(BORROWED, calls[2]))
+    patient = asyncio.ensure_future(opened.pool.acquire(BORROWED, calls[3]))
+    await asyncio.sleep(0)
+    opened.pool.release(first, calls[0])  # it is the impatient one's turn
+    impatient.cancel()
+    assert await asyncio.wait_for(patient, 5) is first
+
+
+async def test_too_many_waiting_callers_are_refused(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pools, "MAX_WAITING", 0)
+    for _ in range(2):
+        await opened.pool.acquire(BORROWED, a_call())
+    with pytest.raises(Overloaded, match=r"All 2 connections to weather are in use"):
+        await opened.pool.acquire(BORROWED, a_call())
+
+
+async def test_a_connection_that_is_idle_for_long_is_closed() -> None:
+    opened, call = Opened(upstream_idle=0.05), a_call()
+    first = await opened.pool.acquire(SHARED, call)
+    opened.pool.release(first, call)
+    async with asyncio.timeout(5):
+        while len(opened.pool):
+            await asyncio.sleep(0.02)
+    assert await opened.pool.acquire(SHARED, call) is not first
+    await opened.pool.close()
+
+
+async def test_the_connections_of_a_user_can_be_closed(opened: Opened) -> None:
+    ada = await opened.pool.acquire(PoolKey("user", "ada"), a_call())
+    bob = await opened.pool.acquire(PoolKey("user", "bob"), a_call())
+    opened.pool.discard_owner("ada")
+    assert await opened.pool.acquire(PoolKey("user", "bob"), a_call()) is bob
+    assert await opened.pool.acquire(PoolKey("user", "ada"), a_call()) is not ada
