@@ -455,10 +455,10 @@ class Client(Requester):
             name=name, arguments=Raw(ANY.encode({} if arguments is None else arguments)), meta=meta
         )
         await self._validation.check_call(params, self)
-        approved: CallToolParams = await self._approve_call(params)
-        if approved is not params:
-            await self._validation.check_call(approved, self)
-        return approved
+        if self._on_call is not None:
+            params = await self._approve_call(params)
+            await self._validation.check_call(params, self)  # the hook may have changed it
+        return params
 
     def _find_tool(self, name: str) -> Tool | None:
         return self._validation.find(name)

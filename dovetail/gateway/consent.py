@@ -26,17 +26,20 @@ effect from `policy.py`, which knows whether there is a grant (`find_grant`).
 """
 
 import asyncio
+import os
 import re
 import secrets
 import shlex
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from ..aio import call_maybe_async
+from ..config import Servers, entry_digest
 from ..errors import ConfigError, ConsentDenied
 from ..protocol.tools import Tool
 from ..text import quote
@@ -122,6 +125,41 @@ class ConsentRequest(Struct, kw_only=True):
     def doing(self) -> str:
         """What is asked, as part of a sentence: "calling the tool 'add' of 'calculator'"."""
         return _DOING[self.kind].format(server=quote(self.server), name=quote(self.name))
+
+
+def describe_server(
+    servers: Servers, name: str, environment: Mapping[str, str] | None = None
+) -> ConsentRequest:
+    """Return the question whether a server may be started or reached.
+
+    The entry is shown as it is written. The fields that say what is started or reached have their
+    usual names, because other applications name them differently.
+
+    Args:
+        servers: The servers in a configuration.
+        name: The name of the server.
+        environment: The environment variables (default: those of this process).
+    """
+    server, variables = servers[name], servers.variables
+    usual = {
+        field: getattr(server, field) for field in ("command", "args", "env", "url", "headers")
+    }
+    folder = ""
+    if server.command is not None:
+        values = os.environ if environment is None else environment
+        folder = str(Path(variables.fill(server.cwd or ".", values)).resolve())
+    return ConsentRequest(
+        kind="reach" if server.command is None else "start",
+        server=name,
+        digest=entry_digest(servers, name, environment),
+        entry={
+            **servers.written[name],
+            **{field: value for field, value in usual.items() if value},
+        },
+        defaults=servers.options.defaults,
+        folder=folder,
+        variables=tuple(variables.find(server)),
+    )
 
 
 OnConsent: TypeAlias = Callable[[ConsentRequest], Any]

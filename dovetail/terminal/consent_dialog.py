@@ -34,8 +34,11 @@ MAX_SHOWN_CHARS, MAX_SHOWN_LINES = 1500, 20
 """How much of one text is shown at first."""
 MAX_LABEL_CHARS = 200
 SETTINGS_KEY = "dovetail"
-SHOWN_FIELDS = ("command", "args", "env", "cwd", "url", "headers", SETTINGS_KEY)
-"""The fields of an entry that have a line of their own. All others are shown as JSON."""
+SHOWN_FIELDS: dict[str, type] = {
+    "command": str, "args": list, "env": dict, "url": str, "headers": dict, SETTINGS_KEY: dict
+}  # fmt: skip
+"""The fields of an entry that have lines of their own, and their types. Everything else is shown as
+JSON."""
 WARNINGS: dict[str, Callable[[Any], str | None]] = {
     "trust": lambda value: (
         "trust is on: what the server says about its tools, such as that one only reads, is "
@@ -126,29 +129,35 @@ def _to_json(value: Any) -> str:
 
 
 def _show_start(page: _Page, request: "ConsentRequest") -> None:
-    entry = dict(request.entry or {})
+    entry: dict[str, Any] = dict(request.entry or {})
+    shown = {
+        name: entry.pop(name)
+        for name, type_ in SHOWN_FIELDS.items()
+        if isinstance(entry.get(name), type_)
+    }
     server = _label(request.server)
     if request.kind == "start":
         page.ask(f"Start the server {server} on this computer?")
-        words = [str(entry.get("command", "")), *map(str, entry.get("args") or ())]
+        words = [shown.get("command", ""), *map(str, shown.get("args", ()))]
         page.quote(escape_unsafe(shlex.join(words)), "Command")
         page.quote(escape_unsafe(request.folder or "."), "Folder")
     else:
         page.ask(f"Connect to the server {server}?")
-        url = str(entry.get("url", ""))
+        url = shown.get("url", "")
         page.quote(escape_unsafe(url), "URL")
         _show_host(page, url)
-    for field, label in (("env", "Environment variables that are set for it"),
-                         ("headers", "Headers that are sent to it")):  # fmt: skip
-        if isinstance(values := entry.get(field), Mapping) and values:
+    for name, label in (
+        ("env", "Environment variables that are set for it"),
+        ("headers", "Headers that are sent to it"),
+    ):
+        if values := shown.get(name):
             page.quote("\n".join(_pair(*item) for item in values.items()), label)
     if request.variables:
-        page.quote("\n".join(map(str, request.variables)), "It gets the values of these variables")
-    settings = entry.get(SETTINGS_KEY)
-    settings = {**request.defaults, **(settings if isinstance(settings, Mapping) else {})}
-    others = {name: value for name, value in entry.items() if name not in SHOWN_FIELDS}
-    if others:
-        page.quote(_to_json(others), "Other fields of the entry")
+        variables = "\n".join(map(escape_unsafe, request.variables))
+        page.quote(variables, "It gets the values of these variables")
+    if entry:
+        page.quote(_to_json(entry), "Other fields of the entry")
+    settings = {**request.defaults, **shown.get(SETTINGS_KEY, {})}
     if settings:
         page.quote(_to_json(settings), "Settings")
     for name, warning in WARNINGS.items():

@@ -11,7 +11,13 @@ from msgspec.structs import replace
 
 from dovetail.config import Servers, entry_digest, read
 from dovetail.errors import ConfigError, ConsentDenied
-from dovetail.gateway.consent import Consent, ConsentRequest, Decision, share_scope
+from dovetail.gateway.consent import (
+    Consent,
+    ConsentRequest,
+    Decision,
+    describe_server,
+    share_scope,
+)
 from dovetail.gateway.consent_store import ConsentGrant, ConsentStore
 from dovetail.gateway.pins import digest, pinned_text
 from dovetail.protocol.tools import Tool
@@ -431,6 +437,53 @@ async def test_a_project_that_changes_its_entry_loses_all_that_was_allowed(
     for kind in ("start", "call", "pin"):  # with the same tool, word for word
         assert not (await consent.decide(make_request(kind, digest=after, pin=pin))).allowed
     assert len(person.asked) == 5
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "kind", "shown"),
+    [
+        (
+            "mcp.json",
+            {"mcpServers": {"s": {"command": "uvx", "args": ["x"], "cwd": "sub", "note": "hi"}}},
+            "start",
+            {"command": "uvx", "args": ["x"], "cwd": "sub", "note": "hi"},
+        ),
+        (  # OpenCode
+            "opencode.json",
+            {"mcp": {"s": {"command": ["uvx", "x"], "environment": {"A": "{env:KEY}"}}}},
+            "start",
+            {"command": "uvx", "args": ["x"], "env": {"A": "{env:KEY}"}},
+        ),
+        (  # Gemini CLI
+            ".gemini/settings.json",
+            {"mcpServers": {"s": {"httpUrl": "https://a.example/$KEY", "headers": {"X": "$KEY"}}}},
+            "reach",
+            {"url": "https://a.example/$KEY", "headers": {"X": "$KEY"}},
+        ),
+    ],
+    ids=["mcp.json", "OpenCode", "Gemini CLI"],
+)
+def test_the_question_about_a_server_shows_its_entry_in_every_dialect(
+    file: str, content: Any, kind: str, shown: dict[str, Any], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / file
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(content))
+    servers = read(path)
+    request = describe_server(servers, "s", {"KEY": "secret"})
+    assert (request.kind, request.server) == (kind, "s")
+    assert request.digest == entry_digest(servers, "s", {"KEY": "secret"})
+    assert request.entry is not None
+    assert {**request.entry, **shown} == request.entry
+    assert {**request.entry, **servers.written["s"]}.keys() == request.entry.keys()
+    assert "secret" not in str(request.entry)
+    if kind == "start":
+        assert request.folder == str(tmp_path / shown.get("cwd", ""))
+    if "KEY" in str(shown):
+        assert len(request.variables) == 1
+        assert "KEY" in request.variables[0]
 
 
 async def test_what_a_withheld_tool_needs_is_one_command(
