@@ -200,6 +200,7 @@ class Requester:
         safe: bool = False,
         capabilities: ClientCapabilities | None = None,
         parent: Any = None,
+        headers: Mapping[str, str] | None = None,
     ) -> Raw:
         """Send a request on behalf of another client, and return its result as raw JSON.
 
@@ -222,11 +223,32 @@ class Requester:
                 In the handshake era, capabilities apply to the whole session, so this argument has
                 no effect.
             parent: Any object. Callbacks see it as `.parent`, as in `request`.
+            headers: The `Mcp-Param-*` headers with which a tool call arrived over HTTP. Those that
+                this client does not write itself are passed on to a server of the stateless era.
 
         Raises:
             MethodNotFound: Neither the protocol nor an extension of this client has this method.
             InvalidParams: The params are not an object.
         """
+        if headers:
+            from ..transports.http.headers import pass_on_headers
+
+            with pass_on_headers(headers):
+                return await self._relay(
+                    method, params, timeout, on_progress, safe, capabilities, parent
+                )
+        return await self._relay(method, params, timeout, on_progress, safe, capabilities, parent)
+
+    async def _relay(
+        self,
+        method: str,
+        params: Raw | Mapping[str, Any] | None,
+        timeout: float | None,
+        on_progress: OnProgress | None,
+        safe: bool,
+        capabilities: ClientCapabilities | None,
+        parent: Any,
+    ) -> Raw:
         row = self._find_method(method)
         raw_params = RawObject(row.params, _split_params(method, params))
         options = {"capabilities": capabilities, "parent": parent}

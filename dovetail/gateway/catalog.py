@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Raw, Struct
 
-from ..errors import InvalidRequest, MethodNotFound
+from ..errors import InvalidRequest, MethodNotFound, SchemaError
 from ..limits import Limits
 from ..protocol.base import Implementation
 from ..protocol.decoding import decode
+from ..protocol.header_params import HeaderParam, find_header_params
 from ..protocol.lifecycle import ServerCapabilities
 from ..protocol.prompts import Prompt
 from ..protocol.resources import Resource, ResourceTemplate
@@ -71,6 +72,17 @@ class Item:
     def definition(self) -> Any:
         """The item as a `Tool`, `Prompt`, `Resource` or `ResourceTemplate`."""
         return decode(msgspec.json.encode(self.fields), LISTS[self.kind].type)
+
+    @cached_property
+    def header_params(self) -> tuple[HeaderParam, ...]:
+        """The parameters of a tool that HTTP requests repeat in their headers."""
+        schema = self.fields.get("inputSchema", b"")
+        if b"x-mcp-header" not in bytes(schema):
+            return ()
+        try:
+            return find_header_params(msgspec.json.decode(schema))
+        except SchemaError:
+            return ()  # a client of the server ignores them, too
 
 
 class Catalog(Struct, frozen=True, eq=False, kw_only=True):

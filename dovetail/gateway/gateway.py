@@ -24,6 +24,7 @@ from ..errors import InvalidParams, NotFound, ProtocolError
 from ..limits import DEFAULT, Limits
 from ..ports import Call, Guard, Principal, Redact
 from ..protocol.base import Implementation, ListChangedParams
+from ..protocol.header_params import HeaderParam
 from ..protocol.lifecycle import ClientCapabilities, InputRequired, ServerCapabilities
 from ..protocol.raw import RawObject, split_object
 from ..protocol.utilities import SEVERITY, LogParams
@@ -31,6 +32,7 @@ from ..server.rates import NETWORK, Rates
 from ..server.runnable import RunnableService
 from ..server.service import answer_in_connection
 from .changes import UpstreamSubscriptions
+from .forwarding import check_forwarding
 from .input_requests import answer_with_caller, sole_call
 from .lists import KIND_BY_METHOD, MergedItem, MergedLists
 from .naming import Kind, UpstreamName
@@ -117,6 +119,8 @@ class Gateway(RunnableService):
         self.upstreams = UpstreamSet(
             read_source(source), make_client=self._make_client, limits=limits
         )
+        servers = self.upstreams.servers.items()
+        check_forwarding({name: server.settings for name, server in servers}, auth)
         self.upstreams.on_event(self._on_event)
         self.lists = MergedLists(self.upstreams, self._is_visible, page_size)
         self.subscriptions = UpstreamSubscriptions(self.upstreams, self.notify_resource_updated)
@@ -185,6 +189,15 @@ class Gateway(RunnableService):
                 self._notify(
                     f"notifications/{change}/list_changed", ListChangedParams(), local=True
                 )
+
+    def header_params(self, tool: str) -> tuple[HeaderParam, ...]:
+        """Return the parameters of a tool that HTTP requests repeat in their headers, according to
+        its server."""
+        found = self.upstreams.names.from_caller("tools", tool)
+        if found is None:
+            return ()
+        item = self.upstreams.servers[found.server].catalog.tools.get(found.name)
+        return () if item is None else item.header_params
 
     # access
 
@@ -324,7 +337,11 @@ class Gateway(RunnableService):
     # clients
 
     def _make_client(
-        self, server: UpstreamServer, calls: list[Call], declared: ClientCapabilities
+        self,
+        server: UpstreamServer,
+        calls: list[Call],
+        declared: ClientCapabilities,
+        headers: Mapping[str, str],
     ) -> Client:
         client = Client(
             server.entry.find_target(),
@@ -332,6 +349,7 @@ class Gateway(RunnableService):
             info=self.info,
             timeout=server.settings.timeout,
             validate="off",
+            headers=headers,
             on_log=partial(self._on_log, calls),
         )
         answers = answer_with_caller(calls, partial(self._asks_as, server))

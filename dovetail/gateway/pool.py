@@ -38,6 +38,8 @@ class PoolKey(Struct, frozen=True):
     declares: bytes = b""
     """What the connection declares that it can answer, encoded. In the handshake era, this holds
     for a whole connection, so callers that declare something else use another one."""
+    headers: tuple[tuple[str, str], ...] = ()
+    """The caller's headers that the connection carries (`forward`)."""
 
     @property
     def is_exclusive(self) -> bool:

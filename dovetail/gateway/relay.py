@@ -16,6 +16,7 @@ from ..errors import ConnectFailed, ConnectionClosed, InternalError, ProtocolErr
 from ..ports import Call
 from ..protocol.lifecycle import InputRequired, ProgressParams
 from ..protocol.raw import RawObject, split_object
+from .forwarding import header_params_of
 from .input_requests import askable, with_names
 from .upstream import UpstreamServer
 
@@ -63,6 +64,7 @@ async def relay_call(
             timeout=upstream.settings.timeout,
             on_progress=_report_progress(call),
             capabilities=askable(call),
+            headers=header_params_of(call) if client.is_stateless else None,
             parent=call,
         )
     except (ConnectionClosed, ConnectFailed) as problem:

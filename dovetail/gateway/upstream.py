@@ -32,6 +32,7 @@ from ..ports import Call
 from ..protocol.lifecycle import ClientCapabilities
 from ..protocol.utilities import SEVERITY, Level
 from .catalog import Catalog, read_list
+from .forwarding import forwarded_headers
 from .health import Health, State
 from .input_requests import askable
 from .naming import KINDS, Kind
@@ -71,7 +72,8 @@ class UpstreamServer:
     Args:
         entry: Its entry.
         make_client: Returns a new client for it. Its arguments are this server, the calls that use
-            the connection at any time, and what the connection declares that it can answer.
+            the connection at any time, what the connection declares that it can answer, and the
+            headers of its caller that it carries.
         on_event: Called with this server and `"state"` or `"catalog"` after each change.
         limits: The limits.
         allow_start: Raises ConsentDenied if the server may not be started or reached.
@@ -190,7 +192,7 @@ class UpstreamServer:
     def _open_main(self) -> PooledClient:
         declared = ClientCapabilities.lift({one: {} for one in self.settings.capabilities})
         calls: list[Call] = []
-        self._main = PooledClient(self._make_client(self, calls, declared), SHARED, calls)
+        self._main = PooledClient(self._make_client(self, calls, declared, {}), SHARED, calls)
         self._main.client.on_change("state", self._on_client_state)
         return self._main
 
@@ -322,9 +324,10 @@ class UpstreamServer:
         share = self.settings.share or self._default_share(bool(declares.strip(b"{}")))
         if share == "all":
             return PoolKey("shared", "", declares) if declares.strip(b"{}") else SHARED
+        headers = forwarded_headers(self.settings.forward, call) if self.settings.forward else ()
         if principal is not None and (share == "user" or (self.is_stateful and not session)):
-            return PoolKey("user", principal.id, declares)
-        return PoolKey("session" if session else "call", session, declares)
+            return PoolKey("user", principal.id, declares, headers)
+        return PoolKey("session" if session else "call", session, declares, headers)
 
     def _default_share(self, can_answer: bool) -> str:
         if self.settings.forward:
@@ -344,10 +347,11 @@ class UpstreamServer:
 
     def _open_pooled(self, key: PoolKey, call: Call) -> PooledClient:
         calls: list[Call] = []
-        return PooledClient(self._make_client(self, calls, askable(call)), key, calls)
+        client = self._make_client(self, calls, askable(call), dict(key.headers))
+        return PooledClient(client, key, calls)
 
 
-MakeClient = Callable[[UpstreamServer, list[Call], ClientCapabilities], Client]
+MakeClient = Callable[[UpstreamServer, list[Call], ClientCapabilities, Mapping[str, str]], Client]
 
 
 async def _set_level_quietly(client: Client, level: Level) -> None:

@@ -14,7 +14,9 @@ https://modelcontextprotocol.io/specification/2026-07-28/basic/transports/stream
 
 import re
 from binascii import a2b_base64, b2a_base64
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, Final
 
 from ...protocol.header_params import HeaderParam
@@ -42,6 +44,31 @@ def spell_header(header: bytes) -> str:
 
 
 _SPELLINGS = {VERSION: "MCP-Protocol-Version", LAST_EVENT_ID: "Last-Event-ID"}
+
+
+# headers that an intermediary passes on
+
+_passed_on: ContextVar[Mapping[str, str] | None] = ContextVar("passed_on", default=None)
+
+
+@contextmanager
+def pass_on_headers(headers: Mapping[str, str]) -> Iterator[None]:
+    """Add headers to the tool call that a client sends in this block. This is how they pass the
+    layers that know nothing about HTTP."""
+    before = _passed_on.set(headers)
+    try:
+        yield
+    finally:
+        _passed_on.reset(before)
+
+
+def with_passed_on(headers: dict[str, str]) -> dict[str, str]:
+    """Return the headers of a tool call with those that are passed on and that it does not have."""
+    more = _passed_on.get()
+    if not more:
+        return headers
+    own = {name.lower() for name in headers}
+    return {**headers, **{name: more[name] for name in more if name.lower() not in own}}
 
 
 # values

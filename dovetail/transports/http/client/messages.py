@@ -22,7 +22,7 @@ from ....protocol.base import PROTOCOL_VERSION, camel
 from ....protocol.header_params import HeaderParam, find_header_params
 from ....protocol.methods import METHODS, Method
 from ....protocol.tools import Tool
-from ..headers import encode_params, encode_value
+from ..headers import encode_params, encode_value, with_passed_on
 from .http_transport import HttpReply
 
 log = logging.getLogger("dovetail.transports")
@@ -154,6 +154,8 @@ class RequestHeaders:
                 params = self._params.get(name) if method == "tools/call" else None
                 if params:
                     headers |= encode_params(params, message.get_param("arguments") or {})
+                if method == "tools/call":
+                    headers = with_passed_on(headers)
         except ValueError as problem:
             raise InvalidParams(f"{method}: {problem}") from None
         return headers
