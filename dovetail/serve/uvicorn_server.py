@@ -28,6 +28,7 @@ import socket
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, cast
 
 import httptools
@@ -44,6 +45,8 @@ from .connection_limit import REFUSAL, ConnectionLimit
 MAX_HEAD_BYTES, MAX_HEADERS = 64 * 1024, 200
 """The limits on a request head. Bytes that arrive in the first packet do not count."""
 TOO_MANY_HEADERS = f"The request has more than {MAX_HEADERS} headers."
+FAST_PATH_SECONDS = 0.5
+"""How long a call may run before its request is handed over to uvicorn."""
 KEEP_ALIVE_SECONDS = 75
 """How long a connection may be idle."""
 VERSIONS = ("1.1", "1.0")
@@ -97,6 +100,8 @@ class UvicornProtocol(HttpToolsProtocol):
     held: bytes | None = None
     """The body received so far for a request that is held back."""
     begun: EarlyRequest | None = None
+    answer_timer: asyncio.TimerHandle | None = None
+    """The timer that hands over a request whose call takes long."""
 
     def connection_made(self, transport: Any) -> None:
         """Start the head timeout for a new connection, or refuse the connection."""
@@ -296,22 +301,34 @@ class UvicornProtocol(HttpToolsProtocol):
         self.loop.call_soon(self._write_answer, begun)
 
     def _write_answer(self, begun: EarlyRequest) -> None:
-        """Write the response if the call has finished, as most calls have at this point."""
+        """Write the response if the call has finished, as most calls have at this point; otherwise,
+        wait for a moment until it has."""
         if self.begun is not begun:
             return  # it was handed over
         answer = begun.answer
         if answer is None:
-            self._hand_over()
+            if not begun.is_running:
+                self._hand_over()
+            elif self.answer_timer is None:
+                begun.post.on_change = partial(self._write_answer, begun)
+                self.answer_timer = self.loop.call_later(FAST_PATH_SECONDS, self._hand_over)
             return
+        self._stop_waiting(begun)
         self.begun = None
         self.transport.write(answer)
         self.served.count_success()
         self.on_response_complete()
 
+    def _stop_waiting(self, begun: EarlyRequest) -> None:
+        if self.answer_timer is not None:
+            self.answer_timer.cancel()
+            self.answer_timer = begun.post.on_change = None
+
     def _hand_over(self) -> None:
         """Hand the held-back request over to uvicorn."""
         body, begun, self.held, self.begun = self.held, self.begun, None, None
         if begun is not None:
+            self._stop_waiting(begun)
             cast(dict[str, Any], self.scope)[EARLY_REQUEST] = begun
         parser, self.parser = self.parser, cast(Any, _HeldRequestParser)
         try:

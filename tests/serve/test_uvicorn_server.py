@@ -19,6 +19,7 @@ from uvicorn.server import ServerState
 
 from dovetail import Limits, Rate, Rates
 from dovetail.auth import ApiKeys
+from dovetail.serve import uvicorn_server
 from dovetail.serve.uvicorn_server import make_protocol_class, make_server
 from tests.transports.http.raw import (
     BOTH,
@@ -228,7 +229,11 @@ async def test_what_comes_right_after_does_not_overtake() -> None:
         assert await sums(reader, writer, 2) == [(1, "done"), (2, "2")]
 
 
-async def test_a_call_that_takes_longer_is_begun_once_and_handed_over() -> None:
+@pytest.mark.parametrize(("seconds", "handed_over"), [(0.5, 0), (0.0, 1)])
+async def test_a_call_that_waits_is_begun_once_and_handed_over_only_if_it_takes_long(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, handed_over: int
+) -> None:
+    monkeypatch.setattr(uvicorn_server, "FAST_PATH_SECONDS", seconds)
     stage = Stage()
     begun = []
 
@@ -240,7 +245,28 @@ async def test_a_call_that_takes_longer_is_begun_once_and_handed_over() -> None:
 
     async with watched(stage) as (site, scopes):
         assert text(await (await site.call("slow")).whole()) == "1"
-        assert scopes.count == 1
+        assert scopes.count == handed_over
+        assert text(await (await site.call("slow")).whole()) == "2"
+
+
+async def test_a_call_that_waits_ends_if_its_client_leaves() -> None:
+    stage = Stage()
+    ended = asyncio.Event()
+
+    @stage.server.tool
+    async def endless() -> None:
+        try:
+            stage.started.set()
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    async with watched(stage) as (site, _):
+        _, writer = await site.connect()
+        writer.write(posted("endless", {}, 1))
+        await stage.started.wait()
+        writer.close()
+        await asyncio.wait_for(ended.wait(), 10)
 
 
 async def test_one_that_says_something_becomes_a_stream() -> None:

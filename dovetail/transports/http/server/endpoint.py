@@ -91,6 +91,13 @@ class EarlyRequest(Struct, eq=False):
 
     post: PostResponse
     outcome: Call | Exception
+    started: float = 0.0
+    """When the call was started, by the clock of the event loop."""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the call has neither a result nor a stream yet."""
+        return bool(self.post.open) and self.post.stream is None and not self.post.gone
 
     @property
     def answer(self) -> bytes | None:
@@ -172,7 +179,8 @@ class Endpoint:
             elif isinstance(early.outcome, Exception):
                 raise early.outcome
             else:
-                await self._await_calls([early.outcome], early.post, receive, send)
+                waited = self.loop.time() - early.started
+                await self._await_calls([early.outcome], early.post, receive, send, waited)
         except RequestRefused as refusal:
             revision = refusal.revision or self.revisions.get(head.version or "")
             headers = cors(self.rules, head)
@@ -267,7 +275,7 @@ class Endpoint:
             return EarlyRequest(post, trouble)
         assert isinstance(call, Call)
         self.dispatcher.start(call, self._reply)
-        return EarlyRequest(post, call)
+        return EarlyRequest(post, call, self.loop.time())
 
     async def _session(self, head: RequestHead, identity: RequestIdentity) -> HttpSession | None:
         if head.session is None or self.sessions is None:
@@ -360,14 +368,19 @@ class Endpoint:
         await self._await_calls(calls, post, receive, send)
 
     async def _await_calls(
-        self, calls: list[Call], post: PostResponse, receive: Receive, send: Send
+        self,
+        calls: list[Call],
+        post: PostResponse,
+        receive: Receive,
+        send: Send,
+        waited: float = 0.0,
     ) -> None:
         if not post.open and post.stream is None:
             await self._send_replies(calls, post, send)
             return
         watcher = self.loop.create_task(wait_disconnected(receive))
         watcher.add_done_callback(lambda _: self._on_disconnect(calls, post))
-        overdue = self.loop.call_later(self._limits.stream_after, post.overdue)
+        overdue = self.loop.call_later(self._limits.stream_after - waited, post.overdue)
         try:
             await post.change()
             if not post.gone and post.stream is not None:

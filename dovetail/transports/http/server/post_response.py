@@ -9,7 +9,7 @@ does, and cannot be resumed.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
@@ -37,8 +37,8 @@ class PostResponse:
 
     __slots__ = (
         "_changed", "_dispatcher", "_endpoint", "_events", "_reader", "batch", "caller", "closing",
-        "gone", "head", "header_revision", "identity", "loop", "new_session_id", "open",
-        "open_calls", "polls", "replies", "revision", "session", "stream", "streams",
+        "gone", "head", "header_revision", "identity", "loop", "new_session_id", "on_change",
+        "open", "open_calls", "polls", "replies", "revision", "session", "stream", "streams",
     )  # fmt: skip
 
     def __init__(
@@ -87,6 +87,8 @@ class PostResponse:
         """Whether the client has disconnected."""
         self.closing = False
         """Whether to close the connection while the stream continues."""
+        self.on_change: Callable[[], None] | None = None
+        """Called when the response is complete or becomes a stream, before it has an ASGI scope."""
         self._changed: asyncio.Future[None] | None = None
         self._reader: asyncio.Future[None] | None = None
 
@@ -330,5 +332,7 @@ class PostResponse:
             await self._changed
 
     def _wake(self) -> None:
-        if self._changed is not None and not self._changed.done():
+        if self.on_change is not None:
+            self.on_change()
+        elif self._changed is not None and not self._changed.done():
             self._changed.set_result(None)
