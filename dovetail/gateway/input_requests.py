@@ -21,13 +21,14 @@ from ..protocol.raw import RawObject
 
 KINDS: Final = ("elicitation", "sampling", "roots")
 """The capabilities of a client that let a server ask questions."""
+NOTHING: Final = ClientCapabilities()
 
 
 def askable(call: Call) -> ClientCapabilities:
     """Return what a server may ask during a call: what the caller declared."""
-    if not call.method.asks:
-        return ClientCapabilities()
     declared = call.caller.capabilities
+    if not call.method.asks or not any(kind in declared for kind in KINDS):
+        return NOTHING
     return ClientCapabilities.of({kind: declared[kind] for kind in KINDS if kind in declared})
 
 

@@ -318,12 +318,12 @@ class UpstreamServer:
             call: The call.
         """
         client, principal, session = self.client, call.principal, call.caller.session_id
-        declares = b""
-        if not client.is_stateless and not self.settings.capabilities:
-            declares = encode_sorted(askable(call) or {})
-        share = self.settings.share or self._default_share(bool(declares.strip(b"{}")))
+        declares, can = b"", askable(call)
+        if can and not client.is_stateless and not self.settings.capabilities:
+            declares = encode_sorted(can)
+        share = self.settings.share or self._default_share(bool(declares))
         if share == "all":
-            return PoolKey("shared", "", declares) if declares.strip(b"{}") else SHARED
+            return PoolKey("shared", "", declares) if declares else SHARED
         headers = forwarded_headers(self.settings.forward, call) if self.settings.forward else ()
         if principal is not None and (share == "user" or (self.is_stateful and not session)):
             return PoolKey("user", principal.id, declares, headers)
