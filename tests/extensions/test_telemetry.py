@@ -674,3 +674,18 @@ def run(code: str) -> str:
     return subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.strip()
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_a_relayed_call_continues_the_trace(seen: Seen, revision: str) -> None:
+    server = build(seen.telemetry())
+    params = {"name": "fail", "arguments": {}, "_meta": {"traceparent": PARENT, "com.example/a": 1}}
+    async with pair(server, revision=revision, middleware=[seen.telemetry()]) as client:
+        await client.relay("tools/call", params)
+    sent, received = (
+        seen.span("tools/call fail", kind) for kind in (SpanKind.CLIENT, SpanKind.SERVER)
+    )
+    assert received.parent is not None
+    assert received.parent.span_id == sent.context.span_id
+    assert sent.attributes is not None
+    assert sent.attributes["error.type"] == "tool_error"

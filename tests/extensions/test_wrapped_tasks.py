@@ -10,6 +10,7 @@ import pytest
 from dovetail import Server, TextContent, ToolResult
 from dovetail.errors import InternalError, InvalidParams
 from dovetail.extensions import Extension, has_declared
+from dovetail.protocol import RawObject
 from dovetail.testing import bare, pair
 
 CORE, EXTENDED = "2025-11-25", "2026-07-28"
@@ -235,3 +236,16 @@ async def test_a_wrapper_that_gives_no_result_of_a_tool_fails_the_task(form: str
         ):
             await handle.result(20)
         assert (await handle.status()).status == "failed"
+
+
+async def test_a_wrapper_may_answer_a_task_with_a_raw_result(form: str) -> None:
+    async def relayed(call: Any, next: Any) -> RawObject:
+        assert (await next(call)).text == "done"
+        return RawObject.parse(ToolResult, b'{"content":[{"type":"text","text":"raw"}],"x-new":1}')
+
+    server = Server("raw", extensions=[Extension(id=RECEIPTS, around={"tools/call": relayed})])
+    add_work(server)
+    async with pair(server, revision=form) as client:
+        handle = await client.start_tool("work")
+        assert handle.id, "it is a task"
+        assert (await handle.result()).text == "raw"
