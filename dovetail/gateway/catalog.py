@@ -2,7 +2,7 @@
 
 Lists are read through `Client.relay`, so that nothing that a server says about itself is lost.
 Each item keeps its fields as they were received. A catalog is a snapshot: it is replaced, never
-changed, so that whoever reads it sees one state.
+changed, so its readers always see one consistent state.
 """
 
 from collections.abc import Mapping
