@@ -14,10 +14,14 @@ https://sqlite.org/howtocorrupt.html#_carrying_an_open_database_connection_acros
 import os
 import sqlite3
 import stat
+import time
 from pathlib import Path
 from threading import Lock, RLock
 from typing import Protocol
 from weakref import WeakSet, finalize
+
+RETRY_SECONDS = 0.01
+"""How long to wait before a file that another process is switching is tried again."""
 
 
 class ForkSafe(Protocol):
@@ -53,6 +57,24 @@ def connect(path: str, timeout: float, owner: object) -> sqlite3.Connection:
     )
     connection.finalizer = finalize(owner, connection.close)
     return connection
+
+
+def use_write_ahead_log(connection: sqlite3.Connection, timeout: float) -> None:
+    """Switch a file to a write-ahead log, so that readers do not wait for writers.
+
+    SQLite does not wait for another process that is doing the same, so this function tries again
+    for up to `timeout` seconds.
+    """
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            is_busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+            if not is_busy or time.monotonic() >= deadline:
+                raise
+        time.sleep(RETRY_SECONDS)
 
 
 def create_private_file(path: Path) -> None:

@@ -13,13 +13,13 @@ import sys
 import warnings
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event, Thread, Timer
 from typing import Any, NamedTuple
 
 import pytest
 
 from dovetail.auth import SqliteStorage
-from dovetail.databases import connect, create_private_file
+from dovetail.databases import connect, create_private_file, use_write_ahead_log
 from dovetail.errors import ConfigError
 from dovetail.extensions.tasks import SqliteStore, TaskRecord
 from dovetail.extensions.tasks.store import TaskOrigin
@@ -237,3 +237,19 @@ async def test_a_connection_that_cannot_be_set_up_is_closed(tmp_path: Path) -> N
     with warnings.catch_warnings():  # Python 3.13 warns of one that is not
         warnings.simplefilter("error")
         gc.collect()
+
+
+def test_a_file_that_another_process_is_switching_is_tried_again(tmp_path: Path) -> None:
+    path = str(tmp_path / "new.db")
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN EXCLUSIVE")
+    connection = sqlite3.connect(path, timeout=0, isolation_level=None)
+    with pytest.raises(sqlite3.OperationalError, match="locked"):
+        use_write_ahead_log(connection, 0.05)
+    timer = Timer(0.1, other.execute, ["ROLLBACK"])
+    timer.start()
+    use_write_ahead_log(connection, 30)
+    assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    timer.join()
+    connection.close()
+    other.close()

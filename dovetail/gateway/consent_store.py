@@ -22,14 +22,14 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from ..databases import close_before_fork, connect, create_private_file
+from ..databases import close_before_fork, connect, create_private_file, use_write_ahead_log
 from ..errors import ConfigError, Overloaded
 from .pins import MAX_DIGESTS
 from .policy import ConsentKind
 
 SESSION_SECONDS = 7 * 86400.0
 """When the grants of a session are deleted if its program ended without doing that."""
-BUSY_SECONDS = 2.0
+BUSY_SECONDS = 5.0
 """How long to wait for another program that is writing."""
 MEMORY = ":memory:"
 SCHEMA_VERSION = int.from_bytes(b"cns1", "big")
@@ -425,7 +425,7 @@ class SqliteConsentStore:
             self._prepare_file()
         connection = connect(self.path, BUSY_SECONDS, self)
         try:
-            connection.execute("PRAGMA journal_mode = WAL")
+            use_write_ahead_log(connection, BUSY_SECONDS)
             connection.execute("PRAGMA synchronous = FULL")
             if _version(connection) != SCHEMA_VERSION:
                 with _transaction(connection):
