@@ -1,0 +1,144 @@
+"""Tools for large catalogs: a caller searches for tools instead of listing all of them.
+
+With `"search": true`, a gateway lists `find_tools`, `call_tool` and the tools that are always
+listed. `find_tools` ranks all tools by their names, titles and descriptions (SQLite FTS5 with
+BM25). `call_tool` calls any of them, through the same rules as a direct call.
+"""
+
+import re
+import sqlite3
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from ..errors import InvalidParams
+from ..protocol.tools import Tool
+
+FIND, CALL = "find_tools", "call_tool"
+MAX_FOUND: Final = 50
+DEFAULT_FOUND: Final = 10
+MAX_QUERY_CHARS: Final = 1000
+_WORD = re.compile(r"\w+")
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|_")
+
+SEARCH_TOOLS: Final[Mapping[str, Tool]] = {
+    FIND: Tool(
+        name=FIND,
+        title="Find tools",
+        description=(
+            "Search for tools by keywords. Returns the name, the description and the input schema "
+            f"of each tool that matches, the best match first. Call a tool with {CALL}."
+        ),
+        input_schema={
+            "type": "object",
+            "properties": {
+                "query": {
+                    "type": "string",
+                    "description": "Keywords, such as `create calendar event`.",
+                },
+                "limit": {
+                    "type": "integer",
+                    "minimum": 1,
+                    "maximum": MAX_FOUND,
+                    "default": DEFAULT_FOUND,
+                    "description": "How many tools to return at most.",
+                },
+            },
+            "required": ["query"],
+        },
+    ),
+    CALL: Tool(
+        name=CALL,
+        title="Call a tool",
+        description=f"Call a tool that {FIND} returned.",
+        input_schema={
+            "type": "object",
+            "properties": {
+                "name": {"type": "string", "description": f"The name that {FIND} returned."},
+                "arguments": {
+                    "type": "object",
+                    "description": "The arguments, according to the tool's input schema.",
+                },
+            },
+            "required": ["name"],
+        },
+    ),
+}
+"""The tools with which callers search."""
+
+
+class FindArguments(msgspec.Struct, forbid_unknown_fields=True):
+    """The arguments of `find_tools`."""
+
+    query: str
+    limit: int = DEFAULT_FOUND
+
+
+class CallArguments(msgspec.Struct, forbid_unknown_fields=True):
+    """The arguments of `call_tool`."""
+
+    name: str
+    arguments: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+def read_arguments(arguments: Any, kind: Any, tool: str) -> Any:
+    """Return the arguments of one of the search tools.
+
+    Args:
+        arguments: The raw arguments.
+        kind: Their type.
+        tool: The name of the tool, for errors.
+
+    Raises:
+        InvalidParams: The arguments are not valid.
+    """
+    try:
+        return msgspec.json.decode(arguments or b"{}", type=kind)
+    except msgspec.MsgspecError as problem:
+        raise InvalidParams(f"{tool}: {problem}", parameter="arguments") from None
+
+
+class ToolIndex:
+    """An index of tools by the words of their names, titles and descriptions.
+
+    Args:
+        tools: The tools, by the names that callers use.
+    """
+
+    def __init__(self, tools: Mapping[str, Tool]) -> None:
+        self._database = sqlite3.connect(":memory:", check_same_thread=False)
+        self._database.execute(
+            "CREATE VIRTUAL TABLE tools USING fts5("
+            "name UNINDEXED, words, title, description, tokenize='porter unicode61')"
+        )
+        self._database.executemany(
+            "INSERT INTO tools VALUES (?, ?, ?, ?)",
+            (
+                (name, _split_name(name), tool.title or "", tool.description or "")
+                for name, tool in tools.items()
+            ),
+        )
+
+    def search(self, query: str, limit: int = DEFAULT_FOUND) -> list[str]:
+        """Return the names of the tools that match any word of a query, the best match first.
+
+        Args:
+            query: Keywords.
+            limit: How many names to return at most.
+        """
+        words = _WORD.findall(_CAMEL.sub(" ", query[:MAX_QUERY_CHARS]))
+        if not words:
+            return []
+        quoted = " OR ".join(f'"{word}"*' for word in dict.fromkeys(words))
+        found: Iterable[tuple[str]] = self._database.execute(
+            "SELECT name FROM tools WHERE tools MATCH ? "
+            "ORDER BY bm25(tools, 0, 8.0, 4.0, 1.0), rowid LIMIT ?",
+            (quoted, max(1, min(limit, MAX_FOUND))),
+        )
+        return [name for (name,) in found]
+
+
+def _split_name(name: str) -> str:
+    """Return the words of a name, so that `createEvent` and `create_event` are found by both."""
+    return f"{name} {_CAMEL.sub(' ', name)}"
