@@ -38,6 +38,7 @@ from .lists import KIND_BY_METHOD, MergedItem, MergedLists
 from .naming import Kind, UpstreamName
 from .policy import PolicyDecision, PolicyFile, PolicyRequest, decide, read_policy
 from .relay import encode_text, relay_call
+from .search import CALL, FIND, SEARCH_TOOLS, CallArguments, ToolSearch, read_arguments
 from .upstream import EventKind, UpstreamServer
 from .upstreams import KIND_OF_LIST, UpstreamSet, read_source
 from .uris import rename_uris
@@ -116,13 +117,18 @@ class Gateway(RunnableService):
         )
         self._instructions, self._mask_errors = instructions, mask_errors
         self._policy = None if policy is None else read_policy(policy)
+        found = read_source(source)
+        self._search = ToolSearch(found.options.always) if found.options.search else None
         self.upstreams = UpstreamSet(
-            read_source(source), make_client=self._make_client, limits=limits
+            found,
+            make_client=self._make_client,
+            limits=limits,
+            reserved=SEARCH_TOOLS if self._search is not None else (),
         )
         servers = self.upstreams.servers.items()
         check_forwarding({name: server.settings for name, server in servers}, auth)
         self.upstreams.on_event(self._on_event)
-        self.lists = MergedLists(self.upstreams, self._is_visible, page_size)
+        self.lists = MergedLists(self.upstreams, self._is_visible, page_size, self._search)
         self.subscriptions = UpstreamSubscriptions(self.upstreams, self.notify_resource_updated)
         self._lifespan = self._run_upstreams
         self.add_handlers(
@@ -231,11 +237,20 @@ class Gateway(RunnableService):
             found = self.upstreams.names.from_caller(kind, name)
         return found
 
-    async def _call_tool(self, call: Call) -> RawObject | InputRequired:
-        found = await self._find("tools", call.params.name)
+    async def _call_tool(self, call: Call) -> Any:
+        name, changed = call.params.name, dict[str, Any]()
+        if self._search is not None and name == FIND:
+            await self.upstreams.wait_for_catalogs()
+            visible = self.lists.visible("tools", call.principal)
+            return self._search.find(visible, call.params.arguments)
+        if self._search is not None and name == CALL:
+            wanted = read_arguments(call.params.arguments, CallArguments, CALL)
+            name, changed["arguments"] = wanted.name, wanted.arguments
+        found = await self._find("tools", name)
         if found is None:
-            raise InvalidParams(f"Unknown tool: {call.params.name}", parameter="name")
-        return await self._relay(call, "tools", found, {"name": encode_text(found.name)})
+            raise InvalidParams(f"Unknown tool: {name}", parameter="name")
+        changed["name"] = encode_text(found.name)
+        return await self._relay(call, "tools", found, changed)
 
     async def _get_prompt(self, call: Call) -> RawObject | InputRequired:
         found = await self._find("prompts", call.params.name)

@@ -17,6 +17,7 @@ from ..protocol.raw import RawObject
 from ..server.registry import Snapshot, encode_page, select_page
 from .catalog import LISTS, Item
 from .naming import KINDS, Kind
+from .search import ToolSearch
 from .upstream import UpstreamServer
 from .upstreams import UpstreamSet
 
@@ -45,11 +46,17 @@ class MergedLists:
         upstreams: The servers.
         is_visible: Returns whether a caller may see an item.
         page_size: The number of items on a page (default: None, one page).
+        search: The search that replaces the list of tools (default: None).
     """
 
     def __init__(
-        self, upstreams: UpstreamSet, is_visible: IsVisible, page_size: int | None = None
+        self,
+        upstreams: UpstreamSet,
+        is_visible: IsVisible,
+        page_size: int | None = None,
+        search: ToolSearch | None = None,
     ) -> None:
+        self._search = search
         self._upstreams, self._is_visible, self._page_size = upstreams, is_visible, page_size
         self._merged: dict[Kind, Snapshot[MergedItem]] = {}
         self._views: dict[tuple[Kind, str | None], Snapshot[MergedItem]] = {}
@@ -112,7 +119,9 @@ class MergedLists:
         """Answer a request for a list."""
         await self._upstreams.wait_for_catalogs()
         kind = KIND_BY_METHOD[call.name]
-        visible = self.visible(kind, call.principal)
+        visible: Snapshot[Any] = self.visible(kind, call.principal)
+        if kind == "tools" and self._search is not None:
+            visible = self._search.listed(visible)
 
         def make_result() -> RawObject:
             chosen, cursor = select_page(call, visible, self._page_size)

@@ -7,13 +7,16 @@ BM25). `call_tool` calls any of them, through the same rules as a direct call.
 
 import re
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import Any, Final
 
 import msgspec
 
 from ..errors import InvalidParams
-from ..protocol.tools import Tool
+from ..protocol.content import TextContent
+from ..protocol.tools import Tool, ToolResult
+from ..server.registry import Snapshot
 
 FIND, CALL = "find_tools", "call_tool"
 MAX_FOUND: Final = 50
@@ -80,6 +83,59 @@ class CallArguments(msgspec.Struct, forbid_unknown_fields=True):
 
     name: str
     arguments: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class ListedTool(msgspec.Struct, frozen=True):
+    """One of the search tools in a list."""
+
+    raw: msgspec.Raw
+
+
+class ToolSearch:
+    """The search of one gateway.
+
+    Args:
+        always: Patterns of the tools that are listed anyway, by the names that callers see.
+    """
+
+    def __init__(self, always: Sequence[str]) -> None:
+        self._always = tuple(always)
+        self._own = {
+            name: ListedTool(msgspec.Raw(msgspec.json.encode(tool)))
+            for name, tool in SEARCH_TOOLS.items()
+        }
+
+    def listed(self, visible: Snapshot[Any]) -> Snapshot[Any]:
+        """Return what is listed instead of all tools that a caller may see."""
+        found: Snapshot[Any] | None = visible.cache.get(FIND)
+        if found is None:
+            kept = {
+                name: item
+                for name, item in visible.items.items()
+                if any(fnmatchcase(name, pattern) for pattern in self._always)
+            }
+            found = visible.cache[FIND] = Snapshot({**self._own, **kept})
+        return found
+
+    def find(self, visible: Snapshot[Any], arguments: Any) -> ToolResult:
+        """Answer `find_tools`.
+
+        Args:
+            visible: The tools that the caller may see.
+            arguments: The raw arguments.
+
+        Raises:
+            InvalidParams: The arguments are not valid.
+        """
+        wanted = read_arguments(arguments, FindArguments, FIND)
+        index: ToolIndex | None = visible.cache.get(CALL)
+        if index is None:
+            tools = {name: one.item.definition for name, one in visible.items.items()}
+            index = visible.cache[CALL] = ToolIndex(tools)
+        names = index.search(wanted.query, wanted.limit)
+        raw = b",".join(bytes(visible.items[name].raw) for name in names)
+        text = f'{{"tools":[{raw.decode()}]}}'
+        return ToolResult(content=[TextContent(text)], structured_content=msgspec.json.decode(text))
 
 
 def read_arguments(arguments: Any, kind: Any, tool: str) -> Any:

@@ -1,10 +1,14 @@
 """The index of tools: which tools a query finds, and in which order."""
 
+import json
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dovetail.errors import InvalidParams
+from dovetail.errors import InvalidParams, ToolError
+from dovetail.gateway.gateway import Gateway
 from dovetail.gateway.search import (
     MAX_FOUND,
     CallArguments,
@@ -13,6 +17,7 @@ from dovetail.gateway.search import (
     read_arguments,
 )
 from dovetail.protocol.tools import Tool
+from dovetail.testing import pair
 
 
 def tool(description: str = "", title: str | None = None) -> Tool:
@@ -85,3 +90,57 @@ def test_the_number_of_results_is_bounded() -> None:
 def test_arguments_that_are_not_valid_are_refused(arguments: bytes, kind: Any) -> None:
     with pytest.raises(InvalidParams, match="find_tools"):
         read_arguments(arguments, kind, "find_tools")
+
+
+# in a gateway
+
+SERVER = """
+from dovetail import Server
+
+server = Server("s")
+
+
+@server.tool
+def create_event(title: str) -> str:
+    "Add an appointment to the calendar."
+    return f"created {title}"
+
+
+@server.tool
+def wipe() -> str:
+    "Delete the whole calendar."
+    return "gone"
+
+
+server.run()
+"""
+
+
+@pytest.mark.parametrize("revision", ["2024-11-05", "2025-11-25", "2026-07-28"])
+async def test_a_gateway_with_search_lists_few_tools_and_calls_all_that_are_allowed(
+    tmp_path: Path, revision: str
+) -> None:
+    (tmp_path / "server.py").write_text(SERVER)
+    entry = {"command": sys.executable, "args": [str(tmp_path / "server.py")]}
+    deny = {"tools": {"deny": ["wipe"]}}
+    source = {
+        "mcpServers": {"cal": {**entry, "dovetail": deny}, "other": entry},
+        "dovetail": {"search": True, "always": ["other__w*"]},
+    }
+    async with pair(Gateway(source), revision=revision) as client:
+        assert [tool.name for tool in await client.list_tools()] == [
+            "find_tools",
+            "call_tool",
+            "other__wipe",
+        ]
+        found = await client.call_tool("find_tools", {"query": "appointment"})
+        assert [tool["name"] for tool in json.loads(found.text)["tools"]] == [
+            "cal__create_event",
+            "other__create_event",
+        ]
+        called = {"name": "cal__create_event", "arguments": {"title": "lunch"}}
+        assert (await client.call_tool("call_tool", called)).text == "created lunch"
+        with pytest.raises((InvalidParams, ToolError), match="Unknown tool: cal__wipe"):
+            await client.call_tool("call_tool", {"name": "cal__wipe"})
+        with pytest.raises((InvalidParams, ToolError), match="Unknown tool: call_tool"):
+            await client.call_tool("call_tool", {"name": "call_tool"})
