@@ -302,6 +302,9 @@ class Service(Protocol):
         """Return the server's health for the health check. Anyone may read `status`. Only callers
         that `metrics_auth` admits may read other keys. This method must not block."""
 
+    def series(self) -> Mapping[str, Mapping[tuple[tuple[str, str], ...], float]]:
+        """Return the server's own metrics: for each instrument, its values by attributes."""
+
     @property
     def scopes(self) -> tuple[str, ...]:
         """All scopes that the server's components require."""

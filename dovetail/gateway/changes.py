@@ -7,11 +7,13 @@ it.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 
 from ..aio import TaskSet, run_on_loop
 from ..client.subscriptions import Subscription
 from ..errors import DovetailError, NotFound
+from .upstream import UpstreamServer
 from .upstreams import UpstreamSet
 
 log = logging.getLogger("dovetail.gateway")
@@ -29,11 +31,22 @@ class UpstreamSubscriptions:
         self._upstreams, self._on_update = upstreams, on_update
         self._loop: asyncio.AbstractEventLoop | None = None
         self._open: dict[str, asyncio.Task[Subscription]] = {}
+        self._servers: dict[str, UpstreamServer] = {}
+        """The server of each subscription."""
+        self._users = 0
         self._background = TaskSet()
 
-    def start(self) -> None:
-        """Use the running event loop from now on."""
+    @asynccontextmanager
+    async def run(self) -> AsyncIterator[None]:
+        """Keep subscriptions open as long as at least one context is open."""
         self._loop = asyncio.get_running_loop()
+        self._users += 1
+        try:
+            yield
+        finally:
+            self._users -= 1
+            if not self._users:
+                await self.close()
 
     def set_active(self, uri: str, active: bool) -> None:
         """Open or close the subscription for a URI. This method can be called from any thread.
@@ -49,6 +62,7 @@ class UpstreamSubscriptions:
         if active and uri not in self._open:
             self._open[uri] = self._background.start(self._subscribe(uri))
         elif not active and (task := self._open.pop(uri, None)) is not None:
+            self._servers.pop(uri, None)
             self._background.start(_close(task))
 
     async def wait(self, uri: str) -> None:
@@ -69,6 +83,7 @@ class UpstreamSubscriptions:
         if found is None:
             raise NotFound(f"Resource {uri} not found", data={"uri": uri})
         server = self._upstreams.servers[found.server]
+        self._servers[uri] = server
         await server.start()
 
         def on_update(changed: str) -> None:
@@ -77,6 +92,17 @@ class UpstreamSubscriptions:
                 self._on_update(name)
 
         return await server.client.subscribe(found.name, on_update)
+
+    def renew(self, stopped: Sequence[UpstreamServer]) -> None:
+        """Subscribe again to the resources of servers that were stopped: another server may have
+        them now.
+
+        Args:
+            stopped: The servers.
+        """
+        for uri in [uri for uri in self._open if self._servers.get(uri) in stopped]:
+            self._set_active(uri, False)
+            self._set_active(uri, True)
 
     async def close(self) -> None:
         """Close all subscriptions."""

@@ -20,7 +20,8 @@ from ..client.client import Client
 from ..client.relayed_answers import relay_answers
 from ..connection.extension import Extension
 from ..connection.middleware import Middleware
-from ..errors import InvalidParams, NotFound, ProtocolError
+from ..errors import ConfigError, InvalidParams, NotFound, ProtocolError
+from ..extensions.telemetry import Telemetry
 from ..limits import DEFAULT, Limits
 from ..ports import Call, Guard, Principal, Redact
 from ..protocol.base import Implementation, ListChangedParams
@@ -38,12 +39,15 @@ from .lists import KIND_BY_METHOD, MergedItem, MergedLists
 from .naming import Kind, UpstreamName
 from .policy import PolicyDecision, PolicyFile, PolicyRequest, decide, read_policy
 from .relay import encode_text, relay_call
+from .reports import describe_servers, measure_servers
 from .search import CALL, FIND, SEARCH_TOOLS, CallArguments, ToolSearch, read_arguments
 from .upstream import EventKind, UpstreamServer
 from .upstreams import KIND_OF_LIST, UpstreamSet, read_source
 from .uris import rename_uris
 
 log = logging.getLogger("dovetail.gateway")
+stderr_log = logging.getLogger("dovetail.gateway.stderr")
+"""What servers write to stderr."""
 
 EVERYTHING: Final = {
     "tools": {"listChanged": True},
@@ -116,6 +120,7 @@ class Gateway(RunnableService):
             revisions=revisions,
         )
         self._instructions, self._mask_errors = instructions, mask_errors
+        self._source, self._policy_source = source, policy
         self._policy = None if policy is None else read_policy(policy)
         found = read_source(source)
         self._search = ToolSearch(found.options.always) if found.options.search else None
@@ -146,14 +151,26 @@ class Gateway(RunnableService):
 
     @asynccontextmanager
     async def _run_upstreams(self) -> AsyncIterator[None]:
-        self.subscriptions.start()
-        await self.upstreams.start()
-        try:
-            await self.upstreams.wait_for_catalogs()  # `initialize` tells callers what there is
+        async with self.upstreams.run(), self.subscriptions.run():
             yield
-        finally:
-            await self.subscriptions.close()
-            await self.upstreams.close()
+
+    async def reload(self) -> None:
+        """Read the configuration file and the policy file again. Servers whose entry did not change
+        keep running, and callers are notified of what changed.
+
+        Raises:
+            ConfigError: A file is not valid, or the gateway was not given a file. Nothing was
+                changed.
+        """
+        if self.upstreams.is_transparent:
+            raise ConfigError("This gateway has a single server and no file that could change")
+        source = read_source(self._source)
+        policy = None if self._policy_source is None else read_policy(self._policy_source)
+        stopped = await self.upstreams.reload(source)
+        if policy != self._policy:
+            self._policy = policy
+            self._announce_lists()
+        self.subscriptions.renew(stopped)
 
     # what callers are told
 
@@ -184,17 +201,31 @@ class Gateway(RunnableService):
                 texts.append(text if is_only else f"# {server.name}\n\n{text}")
         return "\n\n".join(texts) or None
 
+    def health(self) -> Mapping[str, Any]:
+        """Return the status of the gateway, and of each server: its state, its revision, why it
+        failed, when it is tried again, and what of it callers cannot use."""
+        return describe_servers(self.upstreams, masked=self._is_masked)
+
+    def series(self) -> Mapping[str, Mapping[Any, float]]:
+        """Return the metrics of each server."""
+        return measure_servers(self.upstreams)
+
+    @property
+    def _is_masked(self) -> bool:
+        return self._mask_errors and self._networked
+
     def can_replay(self, call: Call) -> bool:
         """A call that was sent to a server is never sent again."""
         return call.name in KIND_BY_METHOD
 
     def _on_event(self, server: UpstreamServer, kind: EventKind) -> None:
         if kind == "catalog":
-            self.lists.clear()
-            for change in dict.fromkeys(KIND_OF_LIST.values()):
-                self._notify(
-                    f"notifications/{change}/list_changed", ListChangedParams(), local=True
-                )
+            self._announce_lists()
+
+    def _announce_lists(self) -> None:
+        self.lists.clear()
+        for change in dict.fromkeys(KIND_OF_LIST.values()):
+            self._notify(f"notifications/{change}/list_changed", ListChangedParams(), local=True)
 
     def header_params(self, tool: str) -> tuple[HeaderParam, ...]:
         """Return the parameters of a tool that HTTP requests repeat in their headers, according to
@@ -282,7 +313,9 @@ class Gateway(RunnableService):
     ) -> RawObject | InputRequired:
         server = self.upstreams.servers[found.server]
         self._require(call, kind, server, found.name)
-        result = await relay_call(server, call, changed, asks_as=self._asks_as(server))
+        result = await relay_call(
+            server, call, changed, asks_as=self._asks_as(server), masked=self._is_masked
+        )
         if type(result) is RawObject and not self.upstreams.is_transparent:
             return rename_uris(result, partial(self._rename_uri, server.name))
         return result
@@ -366,7 +399,9 @@ class Gateway(RunnableService):
             validate="off",
             headers=headers,
             on_log=partial(self._on_log, calls),
+            middleware=[layer for layer in self._observers if isinstance(layer, Telemetry)],
+            on_stderr=partial(stderr_log.info, "%s: %s", server.name),
         )
-        answers = answer_with_caller(calls, partial(self._asks_as, server))
+        answers = answer_with_caller(calls, partial(self._asks_as, server), server.counts)
         relay_answers(client, answers, declared)
         return client

@@ -18,6 +18,7 @@ from ..ports import Call, CallHandler
 from ..protocol.client_features import ElicitParams
 from ..protocol.lifecycle import ClientCapabilities, InputRequired
 from ..protocol.raw import RawObject
+from .reports import UpstreamCounts
 
 KINDS: Final = ("elicitation", "sampling", "roots")
 """The capabilities of a client that let a server ask questions."""
@@ -56,13 +57,16 @@ def with_name(params: RawObject, name: str) -> RawObject:
     return params
 
 
-def answer_with_caller(calls: Sequence[Call], name: Callable[[], str]) -> dict[str, CallHandler]:
+def answer_with_caller(
+    calls: Sequence[Call], name: Callable[[], str], counts: UpstreamCounts
+) -> dict[str, CallHandler]:
     """Return the handlers with which a client answers the questions of a handshake-era server: it
     asks the caller whose call the question belongs to.
 
     Args:
         calls: The calls that use the connection on which the questions arrive.
         name: Returns the name to put before the text.
+        counts: Where open questions are counted.
     """
 
     async def answer(question: Call) -> Any:
@@ -72,7 +76,8 @@ def answer_with_caller(calls: Sequence[Call], name: Callable[[], str]) -> dict[s
                 f"{question.name}: the call that this question belongs to is not known"
             )
         params = parse_question(question.method, question.raw_params)
-        return await ask(parent, question.name, with_name(params, name()))
+        with counts.asking():
+            return await ask(parent, question.name, with_name(params, name()))
 
     return dict.fromkeys(QUESTIONS, answer)
 

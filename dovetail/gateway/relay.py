@@ -6,18 +6,27 @@ server, and is never sent twice: if the connection is lost after it was sent, th
 """
 
 from collections.abc import Callable, Mapping
+from time import perf_counter
 from typing import Any, Final
 
 import msgspec
 from msgspec import Raw
 
 from ..connection.input_requests import relayed_questions
-from ..errors import ConnectFailed, ConnectionClosed, InternalError, ProtocolError, ToolError
+from ..errors import (
+    ConnectFailed,
+    ConnectionClosed,
+    InternalError,
+    ProtocolError,
+    TimedOut,
+    ToolError,
+)
 from ..ports import Call
 from ..protocol.lifecycle import InputRequired, ProgressParams
 from ..protocol.raw import RawObject, split_object
 from .forwarding import header_params_of
 from .input_requests import askable, with_names
+from .reports import RelayTiming, explain_failure
 from .upstream import UpstreamServer
 
 ROUND_FIELDS: Final = ("inputResponses", "requestState")
@@ -30,7 +39,7 @@ async def relay_call(
     changed: Mapping[str, Any],
     *,
     asks_as: str = "",
-    explain: Callable[[Exception], str] = str,
+    masked: bool = False,
 ) -> RawObject | InputRequired:
     """Send a call to a server, and return its result or its questions.
 
@@ -39,7 +48,7 @@ async def relay_call(
         call: The call of the caller.
         changed: The params that differ from those of the caller, such as the name.
         asks_as: The name to put before the server's questions; empty for none.
-        explain: Returns the text that a caller sees of a lost connection.
+        masked: Whether the caller may see only how the process of the server ended.
 
     Raises:
         ProtocolError: The server answered with an error, or could not be reached.
@@ -48,17 +57,31 @@ async def relay_call(
     for name in ROUND_FIELDS:
         fields.pop(name, None)
     fields.update(changed)
+    with upstream.counts.relaying() as timing:
+        raw = await _send(upstream, call, fields, timing, masked)
+    upstream.health.on_success()
+    result = RawObject.parse(call.method.result, raw)  # type: ignore[arg-type]
+    kind = result.fields.get("resultType")
+    if kind is not None and bytes(kind) == b'"input_required"':
+        return with_names(relayed_questions(raw), asks_as)
+    return result
+
+
+async def _send(
+    upstream: UpstreamServer, call: Call, fields: dict[str, Any], timing: RelayTiming, masked: bool
+) -> Raw:
     try:
         pooled = await upstream.acquire(call)
-    except ConnectFailed as problem:
-        raise InternalError(explain(problem)) from problem
+    except (ConnectionClosed, ConnectFailed) as problem:
+        raise InternalError(explain_failure(upstream.name, problem, masked=masked)) from problem
     client = pooled.client
+    sent = perf_counter()
     try:
         if client.is_stateless and call.request_state is not None:
             fields["inputResponses"] = call.input_responses
             if call.request_state:
                 fields["requestState"] = call.request_state
-        raw = await client.relay(
+        return await client.relay(
             call.name,
             fields,
             timeout=upstream.settings.timeout,
@@ -69,17 +92,14 @@ async def relay_call(
         )
     except (ConnectionClosed, ConnectFailed) as problem:
         upstream.on_failure(problem)
-        raise InternalError(f"{upstream.name}: {explain(problem)}") from problem
+        raise InternalError(explain_failure(upstream.name, problem, masked=masked)) from problem
+    except TimedOut as problem:
+        raise InternalError(explain_failure(upstream.name, problem, masked=masked)) from problem
     except ToolError as problem:  # an error that some servers send for a failed tool
         raise ProtocolError(-32002, str(problem)) from problem
     finally:
+        timing.server_seconds = perf_counter() - sent
         upstream.release(pooled, call)
-    upstream.health.on_success()
-    result = RawObject.parse(call.method.result, raw)  # type: ignore[arg-type]
-    kind = result.fields.get("resultType")
-    if kind is not None and bytes(kind) == b'"input_required"':
-        return with_names(relayed_questions(raw), asks_as)
-    return result
 
 
 def _report_progress(call: Call) -> Callable[[ProgressParams], Any] | None:

@@ -37,6 +37,7 @@ from .health import Health, State
 from .input_requests import askable
 from .naming import KINDS, Kind
 from .pool import SHARED, ConnectionPool, PooledClient, PoolKey
+from .reports import UpstreamCounts
 
 log = logging.getLogger("dovetail.gateway")
 
@@ -93,6 +94,7 @@ class UpstreamServer:
         self.is_unknown = True
         """Whether the lists of the server are not known yet, but may be later."""
         self.health = Health()
+        self.counts = UpstreamCounts()
         self._make_client, self._on_event = make_client, on_event
         self._allow_start = allow_start
         self._background = TaskSet()
@@ -237,6 +239,8 @@ class UpstreamServer:
         Args:
             problem: What happened.
         """
+        if self.state != "failed":
+            log.warning("%s failed: %s", self.name, problem)
         self.health.on_failure(str(problem), monotonic())
         self._on_event(self, "state")
 

@@ -7,7 +7,8 @@ until its lists are known, it simply has none, and a change is announced when th
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -16,7 +17,7 @@ from msgspec import Struct
 
 from .. import config
 from ..aio import TaskSet
-from ..errors import ConfigError, DovetailError
+from ..errors import ConfigError, ConnectFailed, DovetailError
 from ..limits import DEFAULT, Limits
 from ..text import closest_name
 from .naming import KINDS, Kind, NameTable, default_prefix
@@ -117,8 +118,11 @@ class UpstreamSet:
         """Whether names and URIs stay as they are."""
         self._background = TaskSet()
         self._deadline = 0.0
+        self._users = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._reserved = tuple(reserved)
         self.servers = {entry.name: self._create(entry) for entry in source.entries}
-        self.names = NameTable(self._prefixes(), reserved)
+        self.names = NameTable(self._prefixes(self.servers), reserved)
 
     def _create(self, entry: UpstreamEntry) -> UpstreamServer:
         return UpstreamServer(
@@ -129,10 +133,10 @@ class UpstreamSet:
             allow_start=self._allow_start,
         )
 
-    def _prefixes(self) -> dict[str, str | None]:
+    def _prefixes(self, servers: Mapping[str, UpstreamServer]) -> dict[str, str | None]:
         if self.is_transparent:
-            return dict.fromkeys(self.servers)
-        return {name: prefix_of(server) for name, server in self.servers.items()}
+            return dict.fromkeys(servers)
+        return {name: prefix_of(server) for name, server in servers.items()}
 
     # events
 
@@ -165,10 +169,37 @@ class UpstreamSet:
 
     # lifecycle
 
+    @asynccontextmanager
+    async def run(self) -> AsyncIterator[None]:
+        """Run the servers as long as at least one context is open. The first one starts them, and
+        the last one stops them.
+
+        Raises:
+            ConfigError: The servers run in another event loop.
+        """
+        loop = asyncio.get_running_loop()
+        if self._users and loop is not self._loop:
+            raise ConfigError("The servers of a gateway run in one event loop at a time")
+        self._users += 1
+        try:
+            if self._users == 1:
+                self._loop = loop
+                await self.start()
+            await self.wait_for_catalogs()  # `initialize` tells callers what there is
+            yield
+        finally:
+            self._users -= 1
+            if not self._users:
+                await self.close()
+                self.servers = {name: self._create(old.entry) for name, old in self.servers.items()}
+
     async def start(self) -> None:
         """Start all servers that are not lazy, in the background."""
+        self._start(self.servers.values())
+
+    def _start(self, servers: Iterable[UpstreamServer]) -> None:
         self._deadline = asyncio.get_running_loop().time() + self.limits.catalog_wait
-        for server in self.servers.values():
+        for server in servers:
             if server.settings.start == "eager":
                 self._background.start(_start_quietly(server))
 
@@ -192,7 +223,7 @@ class UpstreamSet:
             raise ConfigError(f"There is already a server {entry.name!r}")
         server = self.servers[entry.name] = self._create(entry)
         try:
-            self.names.set_servers(self._prefixes())
+            self.names.set_servers(self._prefixes(self.servers))
         except ConfigError:
             del self.servers[entry.name]
             raise
@@ -211,10 +242,44 @@ class UpstreamSet:
         """
         server = self.find(name)
         del self.servers[name]
-        self.names.set_servers(self._prefixes())
+        self.names.set_servers(self._prefixes(self.servers))
         await server.close()
+        self._announce(server)
+
+    def _announce(self, server: UpstreamServer) -> None:
         for listener in self._listeners:
             listener(server, "catalog")
+
+    async def reload(self, source: Source) -> list[UpstreamServer]:
+        """Replace the servers by those of a file that was read again. A server whose entry did not
+        change keeps running; the others are stopped, and new ones are started.
+
+        Args:
+            source: The servers.
+
+        Returns:
+            The servers that were stopped.
+
+        Raises:
+            ConfigError: Two prefixes are equal. Nothing was changed.
+        """
+        servers: dict[str, UpstreamServer] = {}
+        for entry in source.entries:
+            old = self.servers.get(entry.name)
+            is_same = old is not None and entry.digest == old.entry.digest
+            servers[entry.name] = old if old is not None and is_same else self._create(entry)
+        NameTable(self._prefixes(servers), self._reserved)  # may raise
+        stopped = [old for name, old in self.servers.items() if servers.get(name) is not old]
+        started = [new for name, new in servers.items() if self.servers.get(name) is not new]
+        kept = {name: server for name, server in servers.items() if server not in started}
+        self.names.set_servers(self._prefixes(kept))  # forget what the others listed
+        self.names.set_servers(self._prefixes(servers))
+        self.servers, self.options = servers, source.options
+        self._start(started)
+        await asyncio.gather(*(server.close() for server in stopped))
+        for server in stopped:
+            self._announce(server)
+        return stopped
 
     def find(self, name: str) -> UpstreamServer:
         """Return a server by its name in the configuration.
@@ -243,6 +308,8 @@ class UpstreamSet:
 async def _start_quietly(server: UpstreamServer) -> None:
     try:
         await server.start()
+    except ConnectFailed:
+        pass  # it was logged
     except DovetailError as problem:
         log.warning("%s", problem)
 

@@ -47,7 +47,7 @@ from ..transports.http.server.policy import Rejection
 from ..transports.http.server.sessions import SessionTable
 from .auth_gate import AuthGate
 from .channel import Lifespan, serve_channel
-from .metrics import Metrics, MetricsPage
+from .metrics import Metrics, MetricsPage, Series
 from .options import ServeOptions
 from .routes import Routes, replay_body, send_error
 
@@ -302,7 +302,7 @@ class LoopState:
             gate=app.gate,
         )
         self.metrics_page = (
-            None if app.metrics is None else MetricsPage(app.metrics, self._gauges, bus)
+            None if app.metrics is None else MetricsPage(app.metrics, self._series, bus)
         )
         bus.on("change", self._on_remote_change)
         bus.on(MEMBERS_CHANGED, self._on_bus_lost)
@@ -356,11 +356,12 @@ class LoopState:
 
         return SseServer(self._app.service.limits, self.serve_channel, self._bus)
 
-    def _gauges(self) -> dict[str, float]:
+    def _series(self) -> Series:
         return {
-            "mcp.server.sessions": 0 if self.sessions is None else len(self.sessions),
-            "mcp.server.streams": self.get_streams.open,
-            "mcp.server.conversations": len(self._channels),
+            "mcp.server.sessions": {(): 0 if self.sessions is None else len(self.sessions)},
+            "mcp.server.streams": {(): self.get_streams.open},
+            "mcp.server.conversations": {(): len(self._channels)},
+            **self._app.service.series(),
         }
 
     # changes, in this process and in the others

@@ -50,6 +50,8 @@ WORKER_VARIABLE = "DOVETAIL_WORKER"
 HTTP_METHODS = frozenset({"GET", "POST", "DELETE", "OPTIONS", "HEAD", "PUT", "PATCH"})
 Lines = dict[str, list[str]]
 """Maps the name of each instrument to its lines."""
+Series = Mapping[str, Mapping[Attributes, float]]
+"""Maps the name of each instrument to its values by attributes."""
 OVERFLOW: Attributes = ((ERROR_TYPE, OTHER),)
 """The series that counts everything above the limit."""
 _ESCAPED = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
@@ -117,11 +119,15 @@ class Metrics(OperationObserver):
             (("http.request.method", verb), ("http.response.status_code", str(status))),
         )
 
-    def lines(self, gauges: Mapping[str, float], worker: str = "") -> Lines:
-        """Return the lines for all instruments. If there are several workers, each of them passes
-        its name."""
+    def lines(self, others: Series, worker: str = "") -> Lines:
+        """Return the lines for all instruments.
+
+        Args:
+            others: What is not counted here.
+            worker: The name of this process, if there are several workers.
+        """
         series: dict[str, Mapping[Attributes, Any]] = {
-            **{name: {(): value} for name, value in gauges.items()},
+            **others,
             "mcp.server.operation.duration": self._durations,
             "mcp.server.operations_in_flight": {(): self._in_flight},
             "mcp.server.refusals": self._refusals,
@@ -142,10 +148,8 @@ class Metrics(OperationObserver):
 class MetricsPage:
     """The metrics page in one event loop, which collects the lines from all workers."""
 
-    def __init__(
-        self, metrics: Metrics, gauges: Callable[[], Mapping[str, float]], bus: Bus
-    ) -> None:
-        self._metrics, self._gauges, self._bus = metrics, gauges, bus
+    def __init__(self, metrics: Metrics, others: Callable[[], Series], bus: Bus) -> None:
+        self._metrics, self._others, self._bus = metrics, others, bus
         alone = isinstance(bus, NoBus)
         self._worker = "" if alone else os.environ.get(WORKER_VARIABLE) or str(os.getpid())
         self._expected: set[str] = set()
@@ -172,7 +176,7 @@ class MetricsPage:
         return "\n".join([*text, ""]).encode()
 
     def _own_lines(self) -> Lines:
-        return self._metrics.lines(self._gauges(), self._worker)
+        return self._metrics.lines(self._others(), self._worker)
 
     async def _other_lines(self) -> dict[str, Lines]:
         if not self._worker:

@@ -27,6 +27,7 @@ from .caching import Cache, Caching
 from .rates import NETWORK, RateLimiter, Rates
 
 if TYPE_CHECKING:
+    from ..connection.instrumentation import Attributes
     from ..protocol.header_params import HeaderParam
     from ..sealing import KeyRing
     from .audit import AuditRecord
@@ -133,6 +134,14 @@ class BaseService:
         """Return the answer of the health check (default: `{"status": "ok"}`). Override this method
         to add details, which only callers that `metrics_auth` admits may read. Do not block."""
         return {"status": "ok"}
+
+    def series(self) -> "Mapping[str, Mapping[Attributes, float]]":
+        """Return further metrics for `metrics=` (default: none).
+
+        Returns:
+            For each instrument of `connection/instrumentation.py`, its values by attributes.
+        """
+        return {}
 
     @property
     def scopes(self) -> tuple[str, ...]:

@@ -1,0 +1,165 @@
+"""Reload of the configuration: what did not change keeps running."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dovetail import Client
+from dovetail.errors import ConfigError
+from dovetail.gateway.gateway import Gateway
+from tests.gateway.programs import entry, write_server
+
+
+class ConfigFile:
+    """A configuration file that a test changes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.path = folder, folder / "mcp.json"
+        self.servers: dict[str, Any] = {}
+
+    def write(self, *names: str, **settings: Any) -> None:
+        servers = {
+            name: entry(write_server(self.folder, name), **settings.get(name, {})) for name in names
+        }
+        self.path.write_text(json.dumps({"mcpServers": servers}), "utf-8")
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> ConfigFile:
+    return ConfigFile(tmp_path)
+
+
+async def pid(client: Client, server: str) -> str:
+    return (await client.call_tool(f"{server}__pid")).text
+
+
+async def names(client: Client) -> set[str]:
+    client.clear_cache()
+    return {tool.name.partition("__")[0] for tool in await client.list_tools()}
+
+
+async def test_only_what_changed_is_restarted(file: ConfigFile) -> None:
+    file.write("same", "changed", "removed")
+    gateway = Gateway(file.path)
+    async with gateway.lifespan(), Client(gateway) as client:
+        before = {name: await pid(client, name) for name in ("same", "changed", "removed")}
+        old = dict(gateway.upstreams.servers)
+        file.write("same", "changed", "new", changed={"timeout": 30})
+        await gateway.reload()
+        await gateway.upstreams.servers["changed"].start()
+        await gateway.upstreams.servers["new"].start()
+        assert await names(client) == {"same", "changed", "new"}
+        assert await pid(client, "same") == before["same"]
+        assert await pid(client, "changed") != before["changed"]
+        assert gateway.upstreams.servers["same"] is old["same"]
+        assert old["removed"].connections == 0
+
+
+@pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
+async def test_callers_are_notified_of_a_server_that_was_added_or_removed(
+    file: ConfigFile, revision: str
+) -> None:
+    file.write("one", "two")
+    gateway = Gateway(file.path)
+    changes: asyncio.Queue[str] = asyncio.Queue()
+    async with gateway.lifespan(), Client(gateway, revision=revision) as client:
+        client.on_change("tools", changes.put_nowait)
+        assert await names(client) == {"one", "two"}
+        file.write("one")
+        await gateway.reload()
+        while await names(client) != {"one"}:
+            await changes.get()
+        file.write("one", "three")
+        await gateway.reload()
+        while await names(client) != {"one", "three"}:
+            await changes.get()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        '{"mcpServers": {"a": {"command": "x", "dovetail": {"prefixx": "b"}}}}',
+        '{"mcpServers": {"a b": {"command": "x"}, "a_b": {"command": "x"}}}',
+    ],
+    ids=["syntax", "unknown key", "equal prefixes"],
+)
+async def test_a_file_that_is_not_valid_changes_nothing(file: ConfigFile, text: str) -> None:
+    file.write("one")
+    gateway = Gateway(file.path)
+    async with gateway.lifespan(), Client(gateway) as client:
+        before = await pid(client, "one")
+        file.path.write_text(text, "utf-8")
+        with pytest.raises(ConfigError):
+            await gateway.reload()
+        assert await names(client) == {"one"}
+        assert await pid(client, "one") == before
+
+
+async def test_a_policy_that_is_not_valid_changes_nothing(file: ConfigFile) -> None:
+    file.write("one")
+    policy = file.folder / "policy.toml"
+    policy.write_text('[[rule]]\neffect = "allow"\nname = "pid"\n', "utf-8")
+    gateway = Gateway(file.path, policy=policy)
+    async with gateway.lifespan(), Client(gateway) as client:
+        await gateway.upstreams.servers["one"].start()
+        assert [tool.name for tool in await client.list_tools()] == ["one__pid"]
+        file.write("one", "two")
+        policy.write_text('[[rule]]\neffect = "perhaps"\n', "utf-8")
+        with pytest.raises(ConfigError):
+            await gateway.reload()
+        assert list(gateway.upstreams.servers) == ["one"]
+        policy.write_text('[[rule]]\neffect = "allow"\nname = "echo"\n', "utf-8")
+        await gateway.reload()
+        await gateway.upstreams.servers["two"].start()
+        client.clear_cache()
+        assert [tool.name for tool in await client.list_tools()] == ["one__echo", "two__echo"]
+
+
+async def test_the_order_of_the_file_holds_after_a_reload(file: ConfigFile) -> None:
+    file.write("b")
+    gateway = Gateway(file.path)
+    async with gateway.lifespan(), Client(gateway):
+        file.write("a", "b")
+        await gateway.reload()
+        assert list(gateway.upstreams.servers) == ["a", "b"]
+
+
+@pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
+async def test_a_subscription_goes_on_at_a_server_that_was_restarted(
+    file: ConfigFile, revision: str
+) -> None:
+    file.write("one")
+    gateway = Gateway(file.path)
+    updates: asyncio.Queue[str] = asyncio.Queue()
+    async with gateway.lifespan(), Client(gateway, revision=revision) as client:
+        await gateway.upstreams.servers["one"].start()
+        async with await client.subscribe("note://one", updates.put_nowait):
+            file.write("one", one={"timeout": 30})
+            await gateway.reload()
+            await gateway.upstreams.servers["one"].start()
+            await gateway.subscriptions.wait("note://one")
+            await client.call_tool("one__grow", {"name": "more"})
+            assert await updates.get() == "note://one"
+
+
+async def test_a_gateway_without_a_file_has_nothing_to_reload(tmp_path: Path) -> None:
+    gateway = Gateway(write_server(tmp_path, "one"))
+    with pytest.raises(ConfigError, match="no file"):
+        await gateway.reload()
+
+
+async def test_the_servers_run_until_the_last_client_in_this_process_is_closed(
+    file: ConfigFile,
+) -> None:
+    file.write("one")
+    gateway = Gateway(file.path)
+    async with Client(gateway) as first:
+        async with Client(gateway) as second:
+            before = await pid(second, "one")
+        assert await pid(first, "one") == before
+    async with Client(gateway) as third:
+        assert await pid(third, "one") != before
