@@ -4,6 +4,7 @@
     health.py     the state of an upstream server, and when it may be tried again
     policy.py     who may do what: the rules of a policy file
     pins.py       digests of what a model sees of a server, and what changed in it
+    reports.py    what operators and callers see of the servers: health, metrics, failures
 
 These modules contain no asynchronous code. The formats for function calling are in
 `client/function_calling.py`, because the samplers use them, too.

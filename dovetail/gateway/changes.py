@@ -7,7 +7,7 @@ it.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from ..aio import TaskSet, run_on_loop
@@ -79,6 +79,7 @@ class UpstreamSubscriptions:
             await asyncio.shield(task)
 
     async def _subscribe(self, uri: str) -> Subscription:
+        await self._upstreams.wait_for_catalogs()
         found = self._upstreams.names.from_caller("resources", uri)
         if found is None:
             raise NotFound(f"Resource {uri} not found", data={"uri": uri})
@@ -93,16 +94,16 @@ class UpstreamSubscriptions:
 
         return await server.client.subscribe(found.name, on_update)
 
-    def renew(self, stopped: Sequence[UpstreamServer]) -> None:
-        """Subscribe again to the resources of servers that were stopped: another server may have
-        them now.
-
-        Args:
-            stopped: The servers.
-        """
-        for uri in [uri for uri in self._open if self._servers.get(uri) in stopped]:
-            self._set_active(uri, False)
-            self._set_active(uri, True)
+    def renew(self) -> None:
+        """Try again what failed, and subscribe again to resources of servers that were removed:
+        another server may have them now."""
+        for uri, task in list(self._open.items()):
+            failed = task.done() and (task.cancelled() or task.exception() is not None)
+            server = self._servers.get(uri)
+            removed = server is not None and self._upstreams.servers.get(server.name) is not server
+            if failed or removed:
+                self._set_active(uri, False)
+                self._set_active(uri, True)
 
     async def close(self) -> None:
         """Close all subscriptions."""

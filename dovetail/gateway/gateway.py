@@ -166,11 +166,10 @@ class Gateway(RunnableService):
             raise ConfigError("This gateway has a single server and no file that could change")
         source = read_source(self._source)
         policy = None if self._policy_source is None else read_policy(self._policy_source)
-        stopped = await self.upstreams.reload(source)
+        await self.upstreams.reload(source)
         if policy != self._policy:
             self._policy = policy
             self._announce_lists()
-        self.subscriptions.renew(stopped)
 
     # what callers are told
 
@@ -221,6 +220,7 @@ class Gateway(RunnableService):
     def _on_event(self, server: UpstreamServer, kind: EventKind) -> None:
         if kind == "catalog":
             self._announce_lists()
+            self.subscriptions.renew()
 
     def _announce_lists(self) -> None:
         self.lists.clear()

@@ -250,15 +250,12 @@ class UpstreamSet:
         for listener in self._listeners:
             listener(server, "catalog")
 
-    async def reload(self, source: Source) -> list[UpstreamServer]:
+    async def reload(self, source: Source) -> None:
         """Replace the servers by those of a file that was read again. A server whose entry did not
         change keeps running; the others are stopped, and new ones are started.
 
         Args:
             source: The servers.
-
-        Returns:
-            The servers that were stopped.
 
         Raises:
             ConfigError: Two prefixes are equal. Nothing was changed.
@@ -279,7 +276,6 @@ class UpstreamSet:
         await asyncio.gather(*(server.close() for server in stopped))
         for server in stopped:
             self._announce(server)
-        return stopped
 
     def find(self, name: str) -> UpstreamServer:
         """Return a server by its name in the configuration.

@@ -37,7 +37,6 @@ async def pid(client: Client, server: str) -> str:
 
 
 async def names(client: Client) -> set[str]:
-    client.clear_cache()
     return {tool.name.partition("__")[0] for tool in await client.list_tools()}
 
 
@@ -115,7 +114,6 @@ async def test_a_policy_that_is_not_valid_changes_nothing(file: ConfigFile) -> N
         policy.write_text('[[rule]]\neffect = "allow"\nname = "echo"\n', "utf-8")
         await gateway.reload()
         await gateway.upstreams.servers["two"].start()
-        client.clear_cache()
         assert [tool.name for tool in await client.list_tools()] == ["one__echo", "two__echo"]
 
 
@@ -162,4 +160,4 @@ async def test_the_servers_run_until_the_last_client_in_this_process_is_closed(
             before = await pid(second, "one")
         assert await pid(first, "one") == before
     async with Client(gateway) as third:
-        assert await pid(third, "one") != before
+        assert await pid(third, "one")

@@ -81,7 +81,7 @@ async def test_metrics_count_the_calls_of_each_server(tmp_path: Path) -> None:
             with pytest.raises(ProtocolError):
                 await client.call_tool("good__crash")
         answer = await site.send("GET", {}, path="/metrics")
-        text = (await answer.read()).decode()
+        text = (await answer.body()).decode()
     assert 'mcp_upstream_calls_total{mcp_upstream_name="good"} 2' in text
     assert 'mcp_upstream_errors_total{mcp_upstream_name="good"} 1' in text
     assert 'mcp_upstream_calls_total{mcp_upstream_name="bad"} 0' in text
