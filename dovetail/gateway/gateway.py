@@ -166,6 +166,10 @@ class Gateway(RunnableService):
             raise ConfigError("This gateway has a single server and no file that could change")
         source = read_source(self._source)
         policy = None if self._policy_source is None else read_policy(self._policy_source)
+        check_forwarding({entry.name: entry.settings for entry in source.entries}, self.guard)
+        old, new = self.upstreams.options, source.options
+        if (old.search, old.always) != (new.search, new.always):
+            log.warning('"search" and "always" take effect when the gateway is started again')
         await self.upstreams.reload(source)
         if policy != self._policy:
             self._policy = policy
