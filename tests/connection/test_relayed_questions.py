@@ -411,3 +411,31 @@ async def test_a_relayed_call_that_expires_is_cancelled_at_the_server() -> None:
         assert cancelled["params"]["requestId"] == called["id"]
         client.send(tool_call(STATELESS, 2, requestState=state))
         assert "may have taken effect" in (await client.receive())["error"]["message"]
+
+
+# the client of a relay
+
+
+async def test_a_relays_handlers_also_answer_what_its_own_requests_are_asked() -> None:
+    async with by_hand(STATELESS, "2025-11-25") as (server, client, relay):
+        client.send(tool_call("2025-11-25"))
+        relayed = await server.receive()
+        own = asyncio.create_task(relay.client.request("tools/call", {"name": "own"}, parent=None))
+        called = await server.receive()
+        server.send(reply(called, required("elicitation/create")))
+        asked = await client.receive()
+        assert asked["params"] == QUESTION["elicitation/create"]
+        client.send(reply(asked, ANSWER["elicitation/create"]))
+        again = await server.receive()
+        responses = again["params"]["inputResponses"]
+        assert responses == {"key elicitation/create": ANSWER["elicitation/create"]}
+        for request in (again, relayed):
+            server.send(reply(request, {"content": [], "resultType": "complete"}))
+        assert (await own).content == []
+        await client.receive()
+
+
+async def test_a_relay_can_say_that_the_roots_of_its_caller_have_changed() -> None:
+    async with by_hand("2025-11-25", "2025-11-25") as (server, _, relay):
+        await relay.client.set_roots(())
+        assert (await server.receive())["method"] == "notifications/roots/list_changed"
