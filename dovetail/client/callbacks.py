@@ -19,9 +19,7 @@ and must match its schema. If it does not match, ConfigError is raised and the a
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Iterable
-from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import msgspec
@@ -34,7 +32,6 @@ from ..errors import (
     ConsentDenied,
     InvalidParams,
     InvalidRequest,
-    Overloaded,
     SchemaError,
 )
 from ..jsonrpc.messages import encode
@@ -70,11 +67,11 @@ from ..schema import Shape
 from ..schema.validation import Validator, compile
 from .call_hook import check_hook_result
 from .client_tasks import ClientTasks
+from .question_limit import QuestionLimit
 from .roots import Roots, parse_root, parse_roots
 
 log = logging.getLogger("dovetail.client")
 
-MINUTE_SECONDS = 60.0
 TOOL_CHOICE_MODES = ("auto", "required", "none")
 """Whether a model may, must or must not use tools."""
 _any = Shape(Any)
@@ -244,7 +241,7 @@ class Callbacks:
         self._on_elicit, self._on_sample = on_elicit, on_sample
         self._on_ask, self._on_answer = on_ask, on_answer
         self._target = target
-        self._recent = deque[float](maxlen=limits.questions)
+        self.question_limit = QuestionLimit(limits.questions)
         self.roots: Roots | None = None
         """The roots, or None if this client does not declare roots. Empty if a function returns
         them."""
@@ -325,20 +322,8 @@ class Callbacks:
 
     def _accept(self, view: type[RequestType], call: Call) -> RequestType:
         """Return the question as callbacks receive it."""
-        self._count_question(call)
+        self.question_limit.count(call.name)
         return self._view(view, call)
-
-    def _count_question(self, call: Call) -> None:
-        """Raise Overloaded if the server asked too many questions in the last minute."""
-        now = monotonic()
-        max_per_minute = self._recent.maxlen
-        is_full = len(self._recent) == max_per_minute
-        if is_full and (not max_per_minute or now - self._recent[0] < MINUTE_SECONDS):
-            raise Overloaded(
-                f"{call.method.name}: this client answers at most {max_per_minute} questions "
-                "per minute (Limits.questions)"
-            )
-        self._recent.append(now)
 
     def _view(self, view: type[RequestType], call: Call) -> RequestType:
         fields = {name: getattr(call.params, name) for name in call.params.__struct_fields__}

@@ -23,11 +23,15 @@ from ..protocol.lifecycle import ClientCapabilities
 from ..protocol.raw import RawObject
 from .callbacks import Callbacks, OnRoots
 from .client_tasks import ClientTasks
+from .question_limit import QuestionLimit
 from .requests import Requester
 
 
 def relay_answers(
-    client: Requester, handlers: Mapping[str, CallHandler], capabilities: ClientCapabilities
+    client: Requester,
+    handlers: Mapping[str, CallHandler],
+    capabilities: ClientCapabilities,
+    limit: QuestionLimit | None = None,
 ) -> None:
     """Let these handlers answer the questions that a server asks a client, instead of callbacks.
     Call this before the client connects.
@@ -39,9 +43,13 @@ def relay_answers(
             and, if the transport can tell, the `parent` of the request that it belongs to. It
             returns a raw or typed result.
         capabilities: The capabilities that the client declares.
+        limit: How many questions the server may ask, together with other connections to it
+            (default: `Limits.questions` for this client alone).
     """
     connector = client._connector
     connector.callbacks = RelayedAnswers(handlers, capabilities, connector.limits)
+    if limit is not None:
+        connector.callbacks.question_limit = limit
 
 
 class RelayedAnswers(Callbacks):
@@ -63,7 +71,7 @@ class RelayedAnswers(Callbacks):
         they have changed."""
 
     async def _relay(self, handler: CallHandler, call: Call) -> Any:
-        self._count_question(call)
+        self.question_limit.count(call.name)
         try:
             answer = await handler(call)
             if type(answer) is Raw:

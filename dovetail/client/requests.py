@@ -102,6 +102,16 @@ class Requester:
             session.agreed_revision.stateless or hasattr(session.connection.channel, "request_id")
         )
 
+    def offers(self, method: str) -> bool:
+        """Return whether the server offers a method of the protocol. False if the client is not
+        connected.
+
+        Args:
+            method: The name of the method, such as `"completion/complete"`.
+        """
+        session = self._connector.session
+        return session is not None and session.offers(self._find_method(method))
+
     @property
     def network(self) -> Network | None:
         """The transport and the address of the server, if they are known."""

@@ -95,6 +95,10 @@ class Catalog(Struct, frozen=True, eq=False, kw_only=True):
     prompts: Mapping[str, Item] = {}
     resources: Mapping[str, Item] = {}
     templates: Mapping[str, Item] = {}
+    is_stateless: bool = False
+    """Whether the server has no sessions, and answers with its questions."""
+    knows_parents: bool = False
+    """Whether each of its questions says which call it belongs to."""
     ttl: float | None = None
     """Seconds after which the lists should be read again; None if the server does not say so."""
 
@@ -102,6 +106,32 @@ class Catalog(Struct, frozen=True, eq=False, kw_only=True):
         """Return the items of one kind by their own names."""
         found: Mapping[str, Item] = getattr(self, kind)
         return found
+
+
+async def read_catalog(client: "Client", limits: Limits) -> Catalog:
+    """Return all that a server lists.
+
+    Args:
+        client: The client for the server, which is connected.
+        limits: The limits on pages, items and bytes.
+
+    Raises:
+        InvalidRequest: A list is malformed or too long.
+    """
+    lists: dict[str, Any] = {kind: await read_list(client, kind, limits) for kind in KINDS}
+    capabilities = client.capabilities
+    completes = client.offers("completion/complete")
+    if completes and capabilities.completions is None and (lists["prompts"] or lists["templates"]):
+        # the first revision has completion, but no capability for it
+        capabilities = ServerCapabilities.of({**capabilities, "completions": {}})
+    return Catalog(
+        info=client.server_info,
+        instructions=client.instructions,
+        capabilities=capabilities,
+        is_stateless=client.is_stateless,
+        knows_parents=client.knows_parents,
+        **lists,
+    )
 
 
 async def read_list(client: "Client", kind: Kind, limits: Limits) -> dict[str, Item]:
@@ -153,4 +183,4 @@ def _add_page(items: dict[str, Item], kind: Kind, raw: Raw) -> str | None:
         raise InvalidRequest(f"The answer to {row.method} is malformed: {problem}") from None
 
 
-__all__ = ["KINDS", "LISTS", "Catalog", "Item", "ListKind", "read_list"]
+__all__ = ["KINDS", "LISTS", "Catalog", "Item", "ListKind", "read_catalog", "read_list"]

@@ -318,7 +318,12 @@ class Gateway(RunnableService):
         server = self.upstreams.servers[found.server]
         self._require(call, kind, server, found.name)
         result = await relay_call(
-            server, call, changed, asks_as=self._asks_as(server), masked=self._is_masked
+            server,
+            call,
+            changed,
+            asks_as=self._asks_as(server),
+            safe=server.is_repeatable(call, found.name),
+            masked=self._is_masked,
         )
         if type(result) is RawObject and not self.upstreams.is_transparent:
             return rename_uris(result, partial(self._rename_uri, server.name))
@@ -407,5 +412,5 @@ class Gateway(RunnableService):
             on_stderr=partial(stderr_log.info, "%s: %s", server.name),
         )
         answers = answer_with_caller(calls, partial(self._asks_as, server), server.counts)
-        relay_answers(client, answers, declared)
+        relay_answers(client, answers, declared, server.question_limit)
         return client

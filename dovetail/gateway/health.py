@@ -9,7 +9,7 @@
 A server that failed is started again after a pause, which doubles with each failure in a row and
 includes jitter. After `TRIP_AFTER` failures in a row, the circuit breaker is open: the server gets
 one call per pause, even if it is connected, because it may only work until it is called. This never
-ends, so a server that comes back after days is found. The first request that the server answers
+ends, so a server that comes back after days is found. The first call that the server answers
 closes the breaker and resets the count. A new connection alone does not, because a server that
 crashes at each call opens many.
 
@@ -81,14 +81,21 @@ class Health:
         if self.state == "configured":
             self.state = "known"
 
-    def on_started(self) -> None:
-        """The server is connected. The count of failures stays until it answers a request."""
+    def on_started(self, now: float | None = None) -> None:
+        """The server is connected. The count of failures stays until it answers a call.
+
+        Args:
+            now: The current time if `admit` allowed this attempt. Its pause is over, so that a call
+                may follow at once (default: None, the connection was opened again by itself).
+        """
         self.state, self.error = "started", None
         if not self.is_tripped:
             self.next_attempt = None
+        elif now is not None:
+            self.next_attempt = now
 
     def on_success(self) -> None:
-        """The server answered a request."""
+        """The server answered a call."""
         if self.state == "refused":
             return  # a late answer to an earlier call
         self.state, self.error, self.failures, self.next_attempt = "started", None, 0, None
@@ -107,6 +114,18 @@ class Health:
             self.failures += 1
             self.next_attempt = now + self._pause()
         self.state, self.error, self._is_trying = "failed", error, False
+
+    def on_call_failed(self, now: float) -> None:
+        """A connection that only some callers use was lost. The server is still connected, but the
+        failure counts for the breaker.
+
+        Args:
+            now: The current time.
+        """
+        self.failures += 1
+        self._is_trying = False
+        if self.is_tripped and self.state != "refused":
+            self.next_attempt = now + self._pause()
 
     def on_refused(self, reason: str) -> None:
         """Consent or the policy does not allow the server to be started.

@@ -25,12 +25,17 @@ KINDS: Final = ("elicitation", "sampling", "roots")
 NOTHING: Final = ClientCapabilities()
 
 
-def askable(call: Call) -> ClientCapabilities:
-    """Return what a server may ask during a call: what the caller declared."""
+def answerable(call: Call) -> ClientCapabilities:
+    """Return what the caller declared that it can answer, during this call or another one."""
     declared = call.caller.capabilities
-    if not call.method.asks or not any(kind in declared for kind in KINDS):
+    if not any(kind in declared for kind in KINDS):
         return NOTHING
     return ClientCapabilities.of({kind: declared[kind] for kind in KINDS if kind in declared})
+
+
+def askable(call: Call) -> ClientCapabilities:
+    """Return what a server may ask during a call."""
+    return answerable(call) if call.method.asks else NOTHING
 
 
 def with_names(required: InputRequired, name: str) -> InputRequired:

@@ -159,20 +159,22 @@ class ConnectionPool:
                 turn.set_result(None)
                 return
 
-    def discard(self, pooled: PooledClient) -> None:
-        """Close a connection and do not use it again. Its calls fail.
+    def discard(self, pooled: PooledClient) -> bool:
+        """Close a connection and do not use it again. Its calls fail. Return False if that was
+        already done.
 
         Args:
             pooled: The connection.
         """
         if pooled not in self._all:
-            return
+            return False
         self._all.remove(pooled)
         self._unused.pop(pooled, None)
         if not pooled.key.is_exclusive:
             del self._by_key[pooled.key]
         self._closing.start(pooled.client.close())
         self._wake_next()
+        return True
 
     def discard_owner(self, owner: str) -> None:
         """Close the connections of a user or session.

@@ -39,6 +39,7 @@ async def relay_call(
     changed: Mapping[str, Any],
     *,
     asks_as: str = "",
+    safe: bool = False,
     masked: bool = False,
 ) -> RawObject | InputRequired:
     """Send a call to a server, and return its result or its questions.
@@ -48,6 +49,7 @@ async def relay_call(
         call: The call of the caller.
         changed: The params that differ from those of the caller, such as the name.
         asks_as: The name to put before the server's questions; empty for none.
+        safe: Whether to send the call again if the connection was lost after it was sent.
         masked: Whether the caller may see only how the process of the server ended.
 
     Raises:
@@ -58,26 +60,31 @@ async def relay_call(
         fields.pop(name, None)
     fields.update(changed)
     with upstream.counts.relaying() as timing:
-        raw = await _send(upstream, call, fields, timing, masked)
+        raw = await _send(upstream, call, fields, timing, safe, masked)
     upstream.health.on_success()
     result = RawObject.parse(call.method.result, raw)  # type: ignore[arg-type]
     kind = result.fields.get("resultType")
     if kind is not None and bytes(kind) == b'"input_required"':
-        return with_names(relayed_questions(raw), asks_as)
+        return _questions(upstream, raw, asks_as)
     return result
 
 
 async def _send(
-    upstream: UpstreamServer, call: Call, fields: dict[str, Any], timing: RelayTiming, masked: bool
+    upstream: UpstreamServer,
+    call: Call,
+    fields: dict[str, Any],
+    timing: RelayTiming,
+    safe: bool,
+    masked: bool,
 ) -> Raw:
     try:
         pooled = await upstream.acquire(call)
     except (ConnectionClosed, ConnectFailed) as problem:
         raise InternalError(explain_failure(upstream.name, problem, masked=masked)) from problem
-    client = pooled.client
+    client, is_stateless = pooled.client, upstream.catalog.is_stateless
     sent = perf_counter()
     try:
-        if client.is_stateless and call.request_state is not None:
+        if is_stateless and call.request_state is not None:
             fields["inputResponses"] = call.input_responses
             if call.request_state:
                 fields["requestState"] = call.request_state
@@ -87,19 +94,31 @@ async def _send(
             timeout=upstream.settings.timeout,
             on_progress=_report_progress(call),
             capabilities=askable(call),
-            headers=header_params_of(call) if client.is_stateless else None,
+            headers=header_params_of(call) if is_stateless else None,
+            safe=safe,
             parent=call,
         )
     except (ConnectionClosed, ConnectFailed) as problem:
-        upstream.on_failure(problem)
+        upstream.on_connection_lost(pooled, problem)
         raise InternalError(explain_failure(upstream.name, problem, masked=masked)) from problem
     except TimedOut as problem:
         raise InternalError(explain_failure(upstream.name, problem, masked=masked)) from problem
+    except ProtocolError:
+        upstream.health.on_success()  # it answered
+        raise
     except ToolError as problem:  # an error that some servers send for a failed tool
         raise ProtocolError(-32002, str(problem)) from problem
     finally:
         timing.server_seconds = perf_counter() - sent
         upstream.release(pooled, call)
+
+
+def _questions(upstream: UpstreamServer, raw: Raw, asks_as: str) -> InputRequired:
+    """Return the questions of a stateless server."""
+    required = relayed_questions(raw)
+    for _ in required.requests:
+        upstream.question_limit.count("input_required")
+    return with_names(required, asks_as)
 
 
 def _report_progress(call: Call) -> Callable[[ProgressParams], Any] | None:

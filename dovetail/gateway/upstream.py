@@ -24,18 +24,20 @@ from msgspec.structs import replace
 
 from ..aio import TaskSet
 from ..client.client import Client
+from ..client.question_limit import QuestionLimit
 from ..config import ServerSettings
 from ..connection.input_requests import encode_sorted
 from ..errors import ConnectFailed, ConnectionClosed, ConsentDenied, DovetailError
 from ..limits import DEFAULT, Limits
 from ..ports import Call
 from ..protocol.lifecycle import ClientCapabilities
+from ..protocol.tools import CallToolParams
 from ..protocol.utilities import SEVERITY, Level
-from .catalog import Catalog, read_list
+from .catalog import Catalog, read_catalog, read_list
 from .forwarding import forwarded_headers
 from .health import Health, State
-from .input_requests import askable
-from .naming import KINDS, Kind
+from .input_requests import answerable
+from .naming import Kind
 from .pool import SHARED, ConnectionPool, PooledClient, PoolKey
 from .reports import UpstreamCounts
 
@@ -95,10 +97,13 @@ class UpstreamServer:
         """Whether the lists of the server are not known yet, but may be later."""
         self.health = Health()
         self.counts = UpstreamCounts()
+        self.question_limit = QuestionLimit(limits.questions)
         self._make_client, self._on_event = make_client, on_event
         self._allow_start = allow_start
         self._background = TaskSet()
         self._starting: asyncio.Task[None] | None = None
+        self._retrying: asyncio.Task[None] | None = None
+        self._is_listening = False
         self._main: PooledClient | None = None
         self._pool = ConnectionPool(self._open_pooled, limits, entry.name)
         self._is_closed = False
@@ -168,16 +173,14 @@ class UpstreamServer:
     async def _start(self) -> None:
         if self._is_closed:
             raise ConnectionClosed(f"{self.name} is closed", sent=False)
-        if not self.health.admit(monotonic()):
-            wait = self.health.wait(monotonic())
-            raise ConnectFailed(f"{self.name}: {self.error} (next attempt in {wait:.1f} s)")
+        self._admit()
         try:
             if self._allow_start is not None:
                 await self._allow_start(self)
             main = self._main or self._open_main()
             await main.client.connect()
             await self._read_catalog(main.client)
-            self.health.on_success()
+            self.health.on_started(monotonic())
         except ConsentDenied as refusal:
             self.health.on_refused(str(refusal))
             self.is_unknown = False
@@ -187,27 +190,28 @@ class UpstreamServer:
             raise ConnectFailed(f"{self.name}: {problem}") from problem
         finally:
             self._on_event(self, "state")
-        for kind in CHANGES:
+        for kind in () if self._is_listening else CHANGES:
             if getattr(self.catalog.capabilities, kind) is not None:
                 main.client.on_change(kind, self._on_list_change)  # type: ignore[arg-type]
+        self._is_listening = True
+
+    def _admit(self) -> None:
+        """Raise ConnectFailed if the server failed a moment ago, or keeps failing."""
+        if not self.health.admit(monotonic()):
+            wait = self.health.wait(monotonic())
+            reason = self.error or f"it failed {self.health.failures} times in a row"
+            raise ConnectFailed(f"{self.name}: {reason} (next attempt in {wait:.1f} s)")
 
     def _open_main(self) -> PooledClient:
         declared = ClientCapabilities.lift({one: {} for one in self.settings.capabilities})
         calls: list[Call] = []
+        self._is_listening = False
         self._main = PooledClient(self._make_client(self, calls, declared, {}), SHARED, calls)
         self._main.client.on_change("state", self._on_client_state)
         return self._main
 
     async def _read_catalog(self, client: Client) -> None:
-        lists: dict[str, Any] = {}
-        for kind in KINDS:
-            lists[kind] = await read_list(client, kind, self.limits)
-        self.catalog = Catalog(
-            info=client.server_info,
-            instructions=client.instructions,
-            capabilities=client.capabilities,
-            **lists,
-        )
+        self.catalog = await read_catalog(client, self.limits)
         self.is_unknown = False
         self._on_event(self, "catalog")
 
@@ -227,22 +231,62 @@ class UpstreamServer:
         self._on_event(self, "catalog")
 
     def _on_client_state(self, state: str) -> None:
-        if state == "connected" and self.state == "failed":
-            self.health.on_started()
-            self._on_event(self, "state")
+        if state == "connected" and self._starting is None:
+            if self.state == "failed":
+                self.health.on_started()
+                self._on_event(self, "state")
+            self._background.start(self._read_again())  # it may be another version now
         elif state == "disconnected" and self.state == "started":
             self.on_failure(ConnectionClosed("the connection was lost"))
 
+    async def _read_again(self) -> None:
+        try:
+            await self._read_catalog(self.client)
+        except DovetailError as problem:
+            if self._is_closed:
+                return
+            log.warning("%s: could not read its lists again: %s", self.name, problem)
+
     def on_failure(self, problem: Exception) -> None:
-        """Record that the server could not be started, or that a connection was lost.
+        """Record that the server could not be started, or that its main connection was lost. A
+        server that is not lazy is tried again until it works.
 
         Args:
             problem: What happened.
         """
         if self.state != "failed":
             log.warning("%s failed: %s", self.name, problem)
-        self.health.on_failure(str(problem), monotonic())
+        self.health.on_failure(str(problem).removeprefix(f"{self.name}: "), monotonic())
         self._on_event(self, "state")
+        if self._retrying is None and not self._is_closed and self.settings.start == "eager":
+            self._retrying = self._background.start(self._retry())
+
+    async def _retry(self) -> None:
+        try:
+            while self.state == "failed" and not self._is_closed:
+                await asyncio.sleep(self.health.wait(monotonic()))
+                try:
+                    await self.start()
+                except ConnectFailed as problem:
+                    log.warning("%s", problem)
+        except DovetailError as problem:  # such as ConsentDenied
+            log.warning("%s", problem)
+        finally:
+            self._retrying = None
+
+    def on_connection_lost(self, pooled: PooledClient, problem: Exception) -> None:
+        """Record that a call failed because its connection was lost or could not be opened. Only
+        the main connection says something about the server: others may have died of what one
+        caller did.
+
+        Args:
+            pooled: The connection of the call.
+            problem: What happened.
+        """
+        if pooled.key is SHARED:
+            self.on_failure(problem)
+        elif self._pool.discard(pooled):
+            self.health.on_call_failed(monotonic())
 
     async def restart(self) -> None:
         """Close all connections, forget earlier failures, and start the server again."""
@@ -256,9 +300,10 @@ class UpstreamServer:
         await self._close_connections()
 
     async def _close_connections(self) -> None:
-        if self._starting is not None:
-            self._starting.cancel()
-            await asyncio.wait([self._starting])
+        for task in (self._retrying, self._starting):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait([task])
         main, self._main = self._main, None
         if main is not None:
             await main.client.close()
@@ -296,6 +341,8 @@ class UpstreamServer:
         """
         if self._main is None or self.state != "started":
             await self.start()
+        else:
+            self._admit()
         assert self._main is not None
         key = self.pool_key(call)
         if key is not SHARED:
@@ -321,24 +368,40 @@ class UpstreamServer:
         Args:
             call: The call.
         """
-        client, principal, session = self.client, call.principal, call.caller.session_id
-        declares, can = b"", askable(call)
-        if can and not client.is_stateless and not self.settings.capabilities:
+        principal, session = call.principal, call.caller.session_id
+        declares, can = b"", answerable(call)
+        if can and not self.catalog.is_stateless and not self.settings.capabilities:
             declares = encode_sorted(can)
-        share = self.settings.share or self._default_share(bool(declares))
+        can_ask = bool(declares) and call.method.asks
+        share = self.settings.share or self._default_share(can_ask)
         if share == "all":
-            return PoolKey("shared", "", declares) if declares else SHARED
+            return PoolKey("shared", "", declares) if can_ask else SHARED
         headers = forwarded_headers(self.settings.forward, call) if self.settings.forward else ()
         if principal is not None and (share == "user" or (self.is_stateful and not session)):
             return PoolKey("user", principal.id, declares, headers)
         return PoolKey("session" if session else "call", session, declares, headers)
 
-    def _default_share(self, can_answer: bool) -> str:
+    def _default_share(self, can_ask: bool) -> str:
         if self.settings.forward:
             return "user"
-        if self.is_stateful or (can_answer and not self.client.knows_parents):
+        if self.is_stateful or (can_ask and not self.catalog.knows_parents):
             return "caller"
         return "all"
+
+    def is_repeatable(self, call: Call, name: str) -> bool:
+        """Return whether a call may be sent again if the connection was lost after it was sent.
+        That a tool may be called twice is believed only of servers that are trusted.
+
+        Args:
+            call: The call.
+            name: The server's own name of the tool, prompt or resource.
+        """
+        if call.method.params is not CallToolParams:
+            return True
+        if not self.settings.trust or name not in self.catalog.tools:
+            return False
+        hints = self.catalog.tools[name].definition.annotations
+        return bool(hints and (hints.idempotent_hint or hints.read_only_hint))
 
     @property
     def is_stateful(self) -> bool:
@@ -347,11 +410,11 @@ class UpstreamServer:
         if self.settings.stateful is not None:
             return self.settings.stateful
         resources = self.catalog.capabilities.resources
-        return bool(not self.client.is_stateless and resources and resources.get("subscribe"))
+        return bool(not self.catalog.is_stateless and resources and resources.get("subscribe"))
 
     def _open_pooled(self, key: PoolKey, call: Call) -> PooledClient:
         calls: list[Call] = []
-        client = self._make_client(self, calls, askable(call), dict(key.headers))
+        client = self._make_client(self, calls, answerable(call), dict(key.headers))
         return PooledClient(client, key, calls)
 
 

@@ -118,7 +118,7 @@ class UpstreamSet:
         """Whether names and URIs stay as they are."""
         self._background = TaskSet()
         self._deadline = 0.0
-        self._users = 0
+        self._users, self._lifecycle = 0, asyncio.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._reserved = tuple(reserved)
         self.servers = {entry.name: self._create(entry) for entry in source.entries}
@@ -182,16 +182,20 @@ class UpstreamSet:
             raise ConfigError("The servers of a gateway run in one event loop at a time")
         self._users += 1
         try:
-            if self._users == 1:
-                self._loop = loop
-                await self.start()
+            async with self._lifecycle:
+                if self._users == 1:
+                    self._loop = loop
+                    await self.start()
             await self.wait_for_catalogs()  # `initialize` tells callers what there is
             yield
         finally:
             self._users -= 1
-            if not self._users:
-                await self.close()
-                self.servers = {name: self._create(old.entry) for name, old in self.servers.items()}
+            async with self._lifecycle:
+                if not self._users:
+                    await self.close()
+                    self.servers = {
+                        name: self._create(old.entry) for name, old in self.servers.items()
+                    }
 
     async def start(self) -> None:
         """Start all servers that are not lazy, in the background."""

@@ -536,7 +536,7 @@ async def test_a_server_that_asks_too_much_is_refused_until_a_minute_has_passed(
     for method, params in (("elicitation/create", FORM), ("sampling/createMessage", TALK)):
         with pytest.raises(Overloaded, match="3 questions per minute"):
             await ask(client, method, params)
-    client._recent[0] -= 61
+    client.question_limit.recent[0] -= 61
     await ask(client, "elicitation/create", FORM)
     with pytest.raises(Overloaded):
         await ask(client, "elicitation/create", FORM)

@@ -101,6 +101,28 @@ def test_only_an_answer_resets_the_count() -> None:
     assert health.wait(now) <= FIRST_PAUSE_SECONDS
 
 
+def test_after_an_attempt_to_start_that_succeeded_a_call_may_follow_at_once() -> None:
+    health, now = failed(TRIP_AFTER)
+    now += health.wait(now)
+    assert health.admit(now)
+    health.on_started(now)
+    assert health.is_tripped
+    assert [health.admit(now) for _ in range(3)] == [True, False, False]
+
+
+def test_lost_connections_of_single_callers_open_the_breaker_but_do_not_stop_the_server() -> None:
+    health = Health()
+    health.on_started()
+    for _ in range(TRIP_AFTER):
+        assert health.admit(1.0)
+        health.on_call_failed(1.0)
+    assert health.state == "started" and not health.admit(1.0)
+    now = 1.0 + health.wait(1.0)
+    assert [health.admit(now) for _ in range(3)] == [True, False, False]
+    health.on_success()
+    assert health.failures == 0 and health.admit(now)
+
+
 @pytest.mark.parametrize("event", ["success", "failure"])
 def test_a_refused_server_is_never_tried_whatever_arrives_late(event: str) -> None:
     health = Health()
