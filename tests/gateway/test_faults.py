@@ -1,0 +1,250 @@
+"""What happens to calls if a server behind a gateway dies, hangs, or asks what it may not ask."""
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from dovetail import Client, Limits, ProtocolError, Server
+from dovetail.gateway import health
+from dovetail.gateway.gateway import Gateway
+from tests.behaviour.web import on_a_port
+from tests.gateway.recording_server import QUESTION
+from tests.gateway.stage import LIMITS, OPTIONS, Person, Stage, Upstream
+
+HANDSHAKE, STATELESS = "2025-11-25", "2026-07-28"
+ERAS = [HANDSHAKE, STATELESS]
+NOT_ASKABLE = {"on_elicit": None, "on_sample": None, "roots": None}
+"""The options of a caller that declares nothing."""
+
+
+@pytest.fixture(params=ERAS)
+def upstream(request: pytest.FixtureRequest) -> Upstream:
+    return Upstream("stdio", request.param)
+
+
+@pytest.fixture(params=ERAS)
+def caller(request: pytest.FixtureRequest) -> Upstream:
+    return Upstream("memory", request.param)
+
+
+async def text_of(person: Person, tool: str, **arguments: Any) -> str:
+    """The text of a result or of an error."""
+    try:
+        return str((await person.call(tool, **arguments)).text)
+    except ProtocolError as error:
+        return error.message
+
+
+async def until_it_works(person: Person) -> None:
+    while await text_of(person, "add", a=1, b=2) != "3":
+        await asyncio.sleep(0.05)
+
+
+# a dead process
+
+
+async def test_a_call_during_which_the_server_dies_fails_with_its_name_and_is_not_sent_again(
+    upstream: Upstream, caller: Upstream, tmp_path: Path
+) -> None:
+    async with Stage(upstream, tmp_path) as stage, Person(stage, caller, "ada").connected() as ada:
+        error = await text_of(ada, "die", status=3)
+        assert error.startswith("up: ")
+        assert "exited with code 3" in error
+        await until_it_works(ada)
+        assert stage.records.events().count("dying") == 1
+
+
+async def test_a_caller_from_a_network_does_not_see_the_command(
+    upstream: Upstream, tmp_path: Path
+) -> None:
+    ada = Person(stage := Stage(upstream, tmp_path), Upstream("http", HANDSHAKE), "ada")
+    async with stage, ada.connected():
+        assert await text_of(ada, "die", status=3) == "up: the server exited with code 3"
+
+
+async def test_other_callers_do_not_notice_that_the_process_of_one_caller_died(
+    tmp_path: Path,
+) -> None:
+    stage = Stage(Upstream("stdio", HANDSHAKE), tmp_path)
+    ada, bob = (Person(stage, Upstream("memory", HANDSHAKE), name) for name in ("ada", "bob"))
+    async with stage, ada.connected(), bob.connected():
+        assert await text_of(bob, "add", a=1, b=2) == "3"
+        waiting = asyncio.ensure_future(text_of(bob, "ask_model", text="Who?"))
+        assert "exited" in await text_of(ada, "die", status=3)
+        assert await text_of(bob, "add", a=1, b=2) == "3"
+        assert await waiting == "the model says hello bob"
+        assert stage.server.state == "started"
+
+
+async def test_a_server_that_died_while_idle_is_started_again_and_its_lists_are_read(
+    upstream: Upstream, caller: Upstream, tmp_path: Path
+) -> None:
+    async with Stage(upstream, tmp_path) as stage, Person(stage, caller, "ada").connected() as ada:
+        (main,) = await stage.records.until(lambda _: stage.pids())
+        stage.records.start()
+        os.kill(main, signal.SIGKILL)
+        await stage.records.until(lambda records: "tools/list" in records.requests())
+        await until_it_works(ada)
+        assert main not in [one["pid"] for one in stage.records._read()]
+
+
+async def test_a_server_that_cannot_be_started_is_tried_again_until_it_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health, "FIRST_PAUSE_SECONDS", 0.05)
+    repaired = tmp_path / "repaired"
+    program = (
+        f"import os, sys; os.path.exists({str(repaired)!r}) or sys.exit(1); "
+        "from dovetail import Server; server = Server('s'); "
+        "server.tool(lambda: 'hello', name='hello'); server.run()"
+    )
+    gateway = Gateway(
+        {"mcpServers": {"up": {"command": sys.executable, "args": ["-c", program]}}}, **OPTIONS
+    )
+    changed = asyncio.Event()
+    async with Client(gateway) as client:
+        assert await client.list_tools() == []
+        assert gateway.upstreams.servers["up"].state == "failed"
+        async with client.on_change("tools", lambda _: changed.set()):
+            repaired.touch()
+            await changed.wait()
+        assert (await client.call_tool("up__hello")).text == "hello"
+
+
+async def test_a_server_that_keeps_failing_gets_one_call_per_pause(
+    upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health, "FIRST_PAUSE_SECONDS", 0.02)
+    stage = Stage(upstream, tmp_path, mask_errors=False)
+    async with stage, Person(stage, Upstream("memory", STATELESS), "ada").connected() as ada:
+        while not stage.server.health.is_tripped:
+            await text_of(ada, "die", status=3)
+            await asyncio.sleep(0.01)
+        monkeypatch.setattr(health, "FIRST_PAUSE_SECONDS", 1000.0)
+        stage.server.health.next_attempt = 0.0  # the pause is over
+        assert "exited with code 3" in await text_of(ada, "die", status=3)
+        for _ in range(3):
+            assert "next attempt in" in await text_of(ada, "add", a=1, b=2)
+        assert stage.records.events().count("dying") == health.TRIP_AFTER + 1
+        stage.server.health.next_attempt = 0.0
+        for _ in range(2):
+            assert await text_of(ada, "add", a=1, b=2) == "3"
+        assert stage.server.health.failures == 0
+
+
+# calls that are lost
+
+
+async def test_a_lost_session_is_opened_again(tmp_path: Path) -> None:
+    def build(calls: list[int]) -> Any:
+        server = Server("s", revisions=[HANDSHAKE])
+
+        @server.tool
+        async def count() -> int:
+            calls.append(1)
+            return len(calls)
+
+        return server.asgi(path="/mcp")
+
+    before: list[int] = []
+    after: list[int] = []
+    first = on_a_port(build(before))
+    address = await first.__aenter__()
+    gateway = Gateway({"mcpServers": {"up": {"url": f"http://{address}/mcp"}}}, **OPTIONS)
+    async with Client(gateway) as client:
+        assert (await client.call_tool("up__count")).text == "1"
+        await first.__aexit__(None, None, None)
+        async with on_a_port(build(after), int(address.rpartition(":")[2])):
+            assert (await client.call_tool("up__count")).text == "1"
+    assert (before, after) == ([1], [1])
+
+
+@pytest.mark.parametrize("trust", [False, True])
+async def test_a_lost_call_is_sent_again_only_to_a_trusted_server_that_says_it_is_idempotent(
+    trust: bool, upstream: Upstream, caller: Upstream, tmp_path: Path
+) -> None:
+    stage = Stage(upstream, tmp_path, entry={"dovetail": {"trust": trust}})
+    async with stage, Person(stage, caller, "ada").connected() as ada:
+        result = await text_of(ada, "die_once")
+        calls = stage.records.messages("tools/call")
+        if trust:
+            assert (result, len(calls)) == ("alive", 2)
+            assert "exited with code 3" in await text_of(ada, "die", status=3)
+            assert stage.records.events().count("dying") == 1
+        else:
+            assert (result.startswith("up: "), len(calls)) == (True, 1)
+
+
+async def test_a_lost_read_is_sent_again(
+    upstream: Upstream, caller: Upstream, tmp_path: Path
+) -> None:
+    async with Stage(upstream, tmp_path) as stage, Person(stage, caller, "ada").connected() as ada:
+        assert [one.text for one in await ada.client.read_resource("mortal://once")] == ["alive"]
+        assert len(stage.records.messages("resources/read")) == 2
+
+
+async def test_a_server_that_never_answers_delays_nobody_beyond_catalog_wait(
+    tmp_path: Path,
+) -> None:
+    silent = {"command": sys.executable, "args": ["-c", "import time; time.sleep(60)"]}
+    stage = Stage(Upstream("stdio", STATELESS), tmp_path)
+    servers = {"silent": silent, "up": stage.entry()}
+    gateway = Gateway({"mcpServers": servers}, limits=Limits(catalog_wait=0.5, shutdown=0.1))
+    loop = asyncio.get_running_loop()
+    async with Client(gateway) as client:
+        changed = asyncio.Event()
+        async with client.on_change("tools", lambda _: changed.set()):
+            if not await client.list_tools():
+                await changed.wait()  # a slow machine
+        assert (await client.call_tool("up__add", {"a": 1, "b": 2})).text == "3"
+        began = loop.time()
+        await client.list_tools(fresh=True)
+        assert loop.time() - began < 0.5
+        assert gateway.upstreams.servers["silent"].is_unknown
+
+
+async def test_a_gateway_is_served_in_two_ways_and_again_after_the_last_one_ended(
+    tmp_path: Path,
+) -> None:
+    stage = Stage(Upstream("stdio", STATELESS), tmp_path)
+    gateway = Gateway({"mcpServers": {"up": stage.entry()}}, **OPTIONS)
+    async with Client(gateway) as one:
+        async with Client(gateway) as other:
+            assert (await other.call_tool("up__add", {"a": 1, "b": 2})).text == "3"
+        assert (await one.call_tool("up__add", {"a": 1, "b": 2})).text == "3"
+    while gateway.upstreams.servers["up"].connections:
+        await asyncio.sleep(0.01)
+    async with Client(gateway) as later:
+        assert (await later.call_tool("up__add", {"a": 1, "b": 2})).text == "3"
+    assert len(stage.pids()) == 2
+
+
+# questions
+
+
+@pytest.mark.parametrize("method", QUESTION)
+async def test_a_question_that_the_caller_did_not_declare_is_refused_at_once(
+    method: str, upstream: Upstream, caller: Upstream, tmp_path: Path
+) -> None:
+    ada = Person(stage := Stage(upstream, tmp_path), caller, "ada")
+    async with stage, ada.connected(**NOT_ASKABLE):
+        result = await text_of(ada, "rude", method=method)
+        assert "did not declare support for " + method in result
+        assert ada.asked == []
+
+
+async def test_a_server_may_ask_only_so_many_questions_of_all_callers_together(
+    upstream: Upstream, caller: Upstream, tmp_path: Path
+) -> None:
+    stage = Stage(upstream, tmp_path, limits=replace(LIMITS, questions=3))
+    ada, bob = (Person(stage, caller, name) for name in ("ada", "bob"))
+    async with stage, ada.connected(), bob.connected():
+        assert await text_of(ada, "ask_often", count=2) == "answered"
+        assert "Limits.questions" in await text_of(bob, "ask_often", count=2)
+    assert (len(ada.asked), len(bob.asked)) == (2, 1)
