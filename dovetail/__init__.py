@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from .extensions.telemetry import telemetry
     from .gateway.consent import ConsentRequest
     from .gateway.consent_store import ConsentGrant
+    from .gateway.host import Host
+    from .gateway.upstreams import HostEvent
     from .limits import Limits
     from .ports import Channel, HttpRequest, HttpResponse
     from .protocol.base import Icon
@@ -67,6 +69,8 @@ _NAMES = {
     "extensions.telemetry": "telemetry",
     "gateway.consent": "ConsentRequest",
     "gateway.consent_store": "ConsentGrant",
+    "gateway.host": "Host",
+    "gateway.upstreams": "HostEvent",
     "limits": "Limits",
     "ports": "Channel HttpRequest HttpResponse",
     "protocol.base": "Icon",
@@ -94,12 +98,12 @@ __all__ = [
     "Annotations", "Audio", "AudioContent", "AuditRecord", "BlobResourceContents", "Cache",
     "CallRequest", "CannotAsk", "Channel", "Client", "ConsentGrant", "ConsentRequest", "Context",
     "DovetailError", "ElicitRequest", "EmbeddedResource", "Extension", "File", "Header",
-    "HttpRequest", "HttpResponse", "Icon", "Image", "ImageContent", "InputRequired", "Limits",
-    "LogEntry", "Message", "Model", "NotFound", "ProtocolError", "Rate", "Rates", "ResourceLink",
-    "Root", "RootsRequest", "SampleRequest", "Server", "SharedCache", "Skill", "SkillEntry",
-    "TaskHandle", "TaskUpdate", "TextContent", "TextResourceContents", "ToolAnnotations",
-    "ToolError", "ToolResult", "anthropic_sampler", "audit", "choose_model", "openai_sampler",
-    "redact_secrets", "telemetry", "terminal_confirm", "terminal_elicit",
+    "Host", "HostEvent", "HttpRequest", "HttpResponse", "Icon", "Image", "ImageContent",
+    "InputRequired", "Limits", "LogEntry", "Message", "Model", "NotFound", "ProtocolError", "Rate",
+    "Rates", "ResourceLink", "Root", "RootsRequest", "SampleRequest", "Server", "SharedCache",
+    "Skill", "SkillEntry", "TaskHandle", "TaskUpdate", "TextContent", "TextResourceContents",
+    "ToolAnnotations", "ToolError", "ToolResult", "anthropic_sampler", "audit", "choose_model",
+    "openai_sampler", "redact_secrets", "telemetry", "terminal_confirm", "terminal_elicit",
 ]  # fmt: skip
 
 __getattr__, __dir__ = lazy(globals(), _NAMES)

@@ -82,6 +82,19 @@ def parse_roots(roots: Iterable[Any]) -> list[Root]:
     return [parse_root(root) for root in roots]
 
 
+def resolve_roots(roots: Iterable[Any]) -> list[Root]:
+    """Return the roots in a list as `parse_roots` does, but follow the links of all of them, and
+    refuse those with `..` and those that do not exist."""
+    given = list(roots) if not isinstance(roots, str | bytes | Mapping) else roots
+    found = []
+    for value, root in zip(given, parse_roots(given), strict=True):
+        if isinstance(value, str | Path) and ".." in re.split(r"[/\\]", str(value)):
+            raise ConfigError(f"{str(value)!r} is not a root: its path must not contain ..")
+        resolved = parse_root(Path(_path(root.uri)))
+        found.append(Root(resolved.uri, root.name or resolved.name))
+    return found
+
+
 def parse_root(value: Any) -> Root:
     """Return a Root from a path, a `file://` URI, a Root, or a Root in wire form."""
     if isinstance(value, Mapping):

@@ -17,7 +17,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from time import monotonic
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -40,6 +40,9 @@ from .input_requests import answerable
 from .naming import Kind
 from .pool import SHARED, ConnectionPool, PooledClient, PoolKey
 from .reports import UpstreamCounts
+
+if TYPE_CHECKING:
+    from .consent import ConsentRequest
 
 log = logging.getLogger("dovetail.gateway")
 
@@ -67,6 +70,9 @@ class UpstreamEntry(Struct, frozen=True, eq=False, kw_only=True):
     """The entry as the file contains it; None if it is not from a file."""
     is_remote: bool = False
     """Whether the server is reached at a URL, not started here."""
+    describe: "Callable[[], ConsentRequest] | None" = None
+    """Returns the question whether the server may be started or reached; None if it runs in this
+    process, so that nobody has to be asked."""
 
 
 class UpstreamServer:
@@ -163,10 +169,17 @@ class UpstreamServer:
                 return
             self._starting = self._background.start(self._start())
             self._starting.add_done_callback(self._start_done)
-        await asyncio.shield(self._starting)
+        starting = self._starting
+        try:
+            await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            if not starting.cancelled():
+                raise
+            raise ConnectionClosed(f"{self.name} was stopped", sent=False) from None
 
     def _start_done(self, task: "asyncio.Task[None]") -> None:
-        self._starting = None
+        if self._starting is task:
+            self._starting = None
         if not task.cancelled():
             task.exception()  # mark it as retrieved, in case nobody waits for it
 
@@ -216,10 +229,14 @@ class UpstreamServer:
         self._on_event(self, "catalog")
 
     def _on_list_change(self, kind: str) -> None:
-        self._background.start(self._refresh(kind))
+        self._background.start(self.refresh(kind))
 
-    async def _refresh(self, change: str) -> None:
-        """Read the lists again that a change concerns."""
+    async def refresh(self, change: str) -> None:
+        """Read the lists again that a change concerns. If that fails, the old ones stay.
+
+        Args:
+            change: `"tools"`, `"prompts"` or `"resources"`.
+        """
         try:
             lists: dict[str, Any] = {
                 kind: await read_list(self.client, kind, self.limits) for kind in CHANGES[change]
@@ -272,7 +289,8 @@ class UpstreamServer:
         except DovetailError as problem:  # such as ConsentDenied
             log.warning("%s", problem)
         finally:
-            self._retrying = None
+            if self._retrying is asyncio.current_task():
+                self._retrying = None
 
     def on_connection_lost(self, pooled: PooledClient, problem: Exception) -> None:
         """Record that a call failed because its connection was lost or could not be opened. Only
@@ -290,9 +308,15 @@ class UpstreamServer:
 
     async def restart(self) -> None:
         """Close all connections, forget earlier failures, and start the server again."""
-        await self._close_connections()
-        self.health.reset()
+        await self.stop()
         await self.start()
+
+    async def stop(self) -> None:
+        """Close all connections and forget earlier failures. The server is started again when it is
+        used."""
+        self.health.reset()
+        await self._close_connections()
+        self._on_event(self, "state")
 
     async def close(self) -> None:
         """Close all connections. The server cannot be started again."""
@@ -300,18 +324,21 @@ class UpstreamServer:
         await self._close_connections()
 
     async def _close_connections(self) -> None:
-        for task in (self._retrying, self._starting):
-            if task is not None:
-                task.cancel()
-                await asyncio.wait([task])
+        # Detach everything before the first await, so that the server can be started again at once.
         main, self._main = self._main, None
-        if main is not None:
-            await main.client.close()
-        await self._pool.close()
+        tasks = (self._starting, self._retrying)
+        self._starting = self._retrying = None
+        pool, background = self._pool, set(self._background)
         if not self._is_closed:
             self._pool = ConnectionPool(self._open_pooled, self.limits, self.name)
-        if self._background:
-            await asyncio.wait(self._background)
+        for task in tasks:
+            if task is not None:
+                task.cancel()
+        if main is not None:
+            await main.client.close()
+        await pool.close()
+        if background:
+            await asyncio.wait(background)
 
     def want_level(self, level: Level) -> None:
         """Ask the server for log messages at this level, unless it already sends more. Callers get

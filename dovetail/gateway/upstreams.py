@@ -7,12 +7,14 @@ until its lists are known, it simply has none, and a change is announced when th
 
 import asyncio
 import logging
+import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 from msgspec import Struct
 
 from .. import config
@@ -20,7 +22,9 @@ from ..aio import TaskSet
 from ..errors import ConfigError, ConnectFailed, DovetailError
 from ..limits import DEFAULT, Limits
 from ..text import closest_name
+from .consent import ConsentRequest, describe_server
 from .naming import KINDS, Kind, NameTable, default_prefix
+from .pins import digest
 from .upstream import EventKind, MakeClient, UpstreamEntry, UpstreamServer
 
 log = logging.getLogger("dovetail.gateway")
@@ -69,8 +73,70 @@ def read_source(source: Any) -> Source:
         return _read_servers(config.parse(source), "the configuration")
     if isinstance(source, str | Path) and Path(source).suffix.lower() in config.SUFFIXES:
         return _read_servers(config.read(source), str(source))
-    entry = UpstreamEntry(name=SINGLE, find_target=lambda: source)
-    return Source(entries=[entry], is_transparent=True)
+    return Source(entries=[describe_target(SINGLE, source)], is_transparent=True)
+
+
+def read_entry(name: str, target: Any, options: config.FileSettings) -> UpstreamEntry:
+    """Return the entry of a server that a program adds.
+
+    Args:
+        name: The name of the server.
+        target: An entry as in a file, or any other target of a client.
+        options: The settings of the file to which the server is added.
+
+    Raises:
+        ConfigError: The entry is not valid.
+    """
+    if not isinstance(target, Mapping):
+        return describe_target(name, target)
+    settings = {"defaults": options.defaults}
+    file = config.parse({"mcpServers": {name: target}, "dovetail": settings})
+    entries = _read_servers(file, "the configuration").entries
+    if not entries:
+        raise ConfigError(f"The server {name!r} is disabled by its entry")
+    return entries[0]
+
+
+def describe_target(name: str, target: Any) -> UpstreamEntry:
+    """Return the entry of a server that is not from a file.
+
+    Args:
+        name: The name of the server.
+        target: A target of a client.
+    """
+    is_remote = isinstance(target, str) and "://" in target
+    if is_remote:
+        written = {"url": target}
+    elif isinstance(target, str | Path):
+        written = {"command": str(target)}
+    elif isinstance(target, list | tuple):
+        command, *args = map(str, target) if target else [""]
+        written = {"command": command, "args": args}
+    else:  # a server in this process, which no answer can outlive
+        token = f"process:{secrets.token_hex(16)}"
+        return UpstreamEntry(name=name, find_target=lambda: target, digest=token)
+    folder = "" if is_remote else str(Path.cwd())
+    covered = digest(
+        msgspec.json.encode({"entry": written, "folder": folder}, order="sorted").decode()
+    )
+
+    def describe() -> ConsentRequest:
+        return ConsentRequest(
+            kind="reach" if is_remote else "start",
+            server=name,
+            digest=covered,
+            entry=written,
+            folder=folder,
+        )
+
+    return UpstreamEntry(
+        name=name,
+        find_target=lambda: target,
+        digest=covered,
+        written=written,
+        is_remote=is_remote,
+        describe=describe,
+    )
 
 
 def _read_servers(servers: config.Servers, where: str) -> Source:
@@ -84,6 +150,7 @@ def _read_servers(servers: config.Servers, where: str) -> Source:
             digest=config.entry_digest(servers, name),
             written=servers.written[name],
             is_remote=server.url is not None,
+            describe=partial(describe_server, servers, name),
         )
         for name, server in servers.items()
         if not server.disabled
@@ -121,6 +188,7 @@ class UpstreamSet:
         self._users, self._lifecycle = 0, asyncio.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._reserved = tuple(reserved)
+        self._is_running = False
         self.servers = {entry.name: self._create(entry) for entry in source.entries}
         self.names = NameTable(self._prefixes(self.servers), reserved)
 
@@ -199,6 +267,7 @@ class UpstreamSet:
 
     async def start(self) -> None:
         """Start all servers that are not lazy, in the background."""
+        self._is_running = True
         self._start(self.servers.values())
 
     def _start(self, servers: Iterable[UpstreamServer]) -> None:
@@ -214,8 +283,8 @@ class UpstreamSet:
         if self._background and left > 0:
             await asyncio.wait(self._background, timeout=left)
 
-    async def add(self, entry: UpstreamEntry) -> UpstreamServer:
-        """Add a server, and start it unless it is lazy.
+    def add(self, entry: UpstreamEntry) -> UpstreamServer:
+        """Add a server at the end. If the servers have been started, start it unless it is lazy.
 
         Args:
             entry: Its entry.
@@ -231,8 +300,8 @@ class UpstreamSet:
         except ConfigError:
             del self.servers[entry.name]
             raise
-        if entry.settings.start == "eager":
-            self._background.start(_start_quietly(server))
+        if self._is_running:
+            self._start([server])
         return server
 
     async def remove(self, name: str) -> None:
@@ -298,6 +367,7 @@ class UpstreamSet:
 
     async def close(self) -> None:
         """Stop all servers."""
+        self._is_running = False
         for task in list(self._background):
             task.cancel()
         await asyncio.gather(*(server.close() for server in self.servers.values()))

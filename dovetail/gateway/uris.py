@@ -5,18 +5,21 @@ resources and resource links. Text that happens to contain a URI stays as it is,
 part of a result without URIs.
 """
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Raw
+from msgspec.structs import replace
 
+from ..protocol.content import Content, EmbeddedResource, ResourceContents, ResourceLink
 from ..protocol.prompts import GetPromptResult
 from ..protocol.raw import RawObject, split_object
 from ..protocol.resources import ReadResourceResult
 from ..protocol.tools import ToolResult
 
 Rename = Callable[[str], str]
+Contents = TypeVar("Contents", bound=ResourceContents)
 _split_list = msgspec.json.Decoder(list[Raw]).decode
 _decode_text = msgspec.json.Decoder(str).decode
 _encode = msgspec.json.Encoder().encode
@@ -76,3 +79,31 @@ _PARTS: dict[Any, tuple[str, Callable[[Raw, Rename], Any]]] = {
     ReadResourceResult: ("contents", _rename_contents),
 }
 """For each type of result, the field with its parts, and how a part is changed."""
+
+
+def rename_links(blocks: Iterable[Content], rename: Rename) -> list[Content]:
+    """Rename the URIs in decoded content: of resource links and embedded resources.
+
+    Args:
+        blocks: The content.
+        rename: Returns the URI as callers see it.
+    """
+
+    def change(block: Content) -> Content:
+        if isinstance(block, ResourceLink):
+            return replace(block, uri=rename(block.uri))
+        if isinstance(block, EmbeddedResource):
+            return replace(block, resource=rename_contents([block.resource], rename)[0])
+        return block
+
+    return [change(block) for block in blocks]
+
+
+def rename_contents(contents: Iterable[Contents], rename: Rename) -> list[Contents]:
+    """Rename the URIs of decoded resource contents.
+
+    Args:
+        contents: The contents.
+        rename: Returns the URI as callers see it.
+    """
+    return [replace(one, uri=rename(one.uri)) for one in contents]

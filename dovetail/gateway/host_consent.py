@@ -1,0 +1,280 @@
+"""What the servers of a host may do: by the policy, by what the user allowed before, or by asking.
+
+This is where a host asks, for each kind of question (`consent.py` describes them):
+
+    start, reach   before a server is started or reached, and before its entry has any effect
+    call           in `on_call` of the server's client, so that no way of calling a tool avoids it
+    share          before a resource or prompt is read, and before a root is sent to a server
+    sampling       before the model sees a prompt, and before the server sees the answer
+    elicitation    before the user sees a server's question
+
+A refusal raises ConsentDenied, or leaves out what was refused.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from ..aio import call_maybe_async
+from ..client.call_hook import CallRequest
+from ..client.callbacks import AnyRequest, ElicitRequest, SampleRequest
+from ..errors import ConfigError, ConsentDenied
+from ..protocol.base import Result
+from ..protocol.client_features import CreateMessageResult, ListRootsResult
+from ..protocol.tools import Tool
+from ..text import quote
+from .consent import MAX_QUESTIONS, Consent, ConsentRequest, Decision, share_scope
+from .pinned_items import PinnedItems
+from .policy import ConsentKind, PolicyDecision, PolicyFile, PolicyRequest, decide
+from .sampling_review import (
+    answer_text,
+    limit_request,
+    parameters,
+    prompt_text,
+    with_answer,
+    with_prompt,
+)
+from .upstream import UpstreamServer
+
+OnContext = Callable[[str], Any]
+"""Returns the text to add to a server's prompt, or None. It is called with the name of the
+server."""
+
+
+def find_tool(server: UpstreamServer, name: str) -> Tool | None:
+    """Return a tool as its server lists it; None if it is not listed, or is malformed.
+
+    Args:
+        server: The server.
+        name: The server's own name of the tool.
+    """
+    item = server.catalog.tools.get(name)
+    try:
+        return None if item is None else item.definition
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+
+
+class HostConsent:
+    """Decides what the servers of a host may do.
+
+    Args:
+        consent: Asks, and remembers the answers.
+        policy: The rules; None if there is no policy.
+        on_context: Returns the context of a server.
+        on_approval: Called with a server after a change of its tools was approved.
+        name_of: Returns the name to put before a server's questions; empty for none.
+    """
+
+    def __init__(
+        self,
+        consent: Consent,
+        policy: PolicyFile | None,
+        *,
+        on_context: OnContext | None,
+        on_approval: Callable[[UpstreamServer], None],
+        name_of: Callable[[UpstreamServer], str],
+    ) -> None:
+        self.consent, self._policy, self._on_context = consent, policy, on_context
+        self._name_of = name_of
+        self.pins = PinnedItems(consent, self._decide_pin, mode="ask", on_approval=on_approval)
+
+    def check(
+        self, server: UpstreamServer, kind: ConsentKind, name: str, *, trusted_read: bool = False
+    ) -> PolicyDecision:
+        """Return what the policy and the server's entry say, without asking.
+
+        Args:
+            server: The server.
+            kind: What is to be done.
+            name: The server's own name of the tool or prompt, or the URI.
+            trusted_read: Whether it is a tool that only reads, of a trusted server.
+        """
+        request = PolicyRequest(server=server.name, kind=kind, name=name, trusted_read=trusted_read)
+        return decide(request, self._policy, tools=server.settings.tools)
+
+    async def _decide(
+        self,
+        server: UpstreamServer,
+        describe: Callable[[], ConsentRequest],
+        name: str,
+        *,
+        trusted_read: bool = False,
+    ) -> Decision:
+        kind = describe().kind
+        found = self.check(server, kind, name, trusted_read=trusted_read)
+        is_durable = server.entry.describe is not None  # a server in this process ends with it
+        return await self.consent.decide(
+            describe, effect=found.effect, rule=found.rule, durable=is_durable
+        )
+
+    async def _decide_pin(
+        self, server: UpstreamServer, describe: Callable[[], ConsentRequest], name: str
+    ) -> Decision:
+        return await self._decide(server, describe, name)
+
+    def _describe(self, server: UpstreamServer, kind: ConsentKind, **fields: Any) -> ConsentRequest:
+        return ConsentRequest(kind=kind, server=server.name, digest=server.entry.digest, **fields)
+
+    # starting
+
+    async def allow_start(self, server: UpstreamServer) -> None:
+        """Ask whether a server may be started or reached.
+
+        Args:
+            server: The server.
+
+        Raises:
+            ConsentDenied: It may not.
+        """
+        if (describe := server.entry.describe) is not None:
+            decision = await self._decide(server, describe, "")
+            # The files that an entry refers to may have changed since the entry was read.
+            digest = decision.require().digest
+            server.entry = replace(server.entry, digest=digest)
+        self.pins.on_start_allowed(server)
+
+    # calls
+
+    async def allow_call(self, server: UpstreamServer, call: CallRequest) -> CallRequest:
+        """Return a tool call as the user allows it.
+
+        Args:
+            server: The server.
+            call: The call, with the server's own name of the tool.
+
+        Raises:
+            ConsentDenied: The user or the policy refused it, or the tool is not approved.
+        """
+        item = f"tool:{call.name}"
+
+        def describe() -> ConsentRequest:
+            return self._describe(
+                server,
+                "call",
+                name=call.name,
+                pin=self.pins.pin(server, item),
+                tool=find_tool(server, call.name),
+                arguments=call.arguments,
+            )
+
+        if self.check(server, "call", call.name).effect != "deny":
+            await self.pins.require(server, item)
+        for _ in range(MAX_QUESTIONS):
+            tool = find_tool(server, call.name)
+            hints = tool and tool.annotations
+            trusted = server.settings.trust and bool(hints and hints.read_only_hint)
+            decision = await self._decide(server, describe, call.name, trusted_read=trusted)
+            request = decision.require()
+            is_current = request.pin == self.pins.pin(server, item)
+            if is_current and self.pins.is_offered(server, item):
+                return replace(call, arguments=request.arguments or {})
+            await self.pins.require(server, item)  # it changed while the user was asked
+        raise ConsentDenied(
+            f"Refused to call {quote(call.name)} of {quote(server.name)}: it changed "
+            f"{MAX_QUESTIONS} times while the user was asked."
+        )
+
+    # resources, prompts and roots
+
+    async def share(
+        self, server: UpstreamServer, name: str, *, is_prompt: bool = False, with_: str = ""
+    ) -> None:
+        """Ask whether a resource or prompt may be given to the model, or a root to a server.
+
+        Args:
+            server: The server.
+            name: The server's own name of the prompt, or the URI.
+            is_prompt: Whether it is a prompt, whose definition must be approved as well.
+            with_: Who gets it (default: the model).
+
+        Raises:
+            ConsentDenied: It may not.
+        """
+        shown = f"prompt:{name}" if is_prompt else name
+        scope = share_scope(name) if not is_prompt and not with_ else ""
+        if is_prompt:
+            await self.pins.require(server, shown)
+        request = self._describe(server, "share", name=shown, scope=scope, text=with_)
+        (await self._decide(server, lambda: request, name)).require()
+
+    # questions from servers
+
+    async def on_ask(self, server: UpstreamServer, request: AnyRequest) -> AnyRequest | None:
+        """Return a server's question as the user allows it; None to refuse it."""
+        request = replace(request, target=server.name)
+        if isinstance(request, ElicitRequest):
+            return await self._allow_elicitation(server, request)
+        if isinstance(request, SampleRequest):
+            return await self._allow_sampling(server, request)
+        return request  # roots are shared one by one, in on_answer
+
+    async def _allow_elicitation(
+        self, server: UpstreamServer, request: ElicitRequest
+    ) -> ElicitRequest | None:
+        asked = self._describe(server, "elicitation", text=request.message, name=request.url or "")
+        if not (await self._decide(server, lambda: asked, asked.name)).allowed:
+            return None
+        name = self._name_of(server)
+        return replace(request, message=f"{name} asks: {request.message}") if name else request
+
+    async def _allow_sampling(
+        self, server: UpstreamServer, request: SampleRequest
+    ) -> SampleRequest | None:
+        context = None
+        if request.include_context == "thisServer" and self._on_context is not None:
+            context = await call_maybe_async(self._on_context, server.name)
+            if not isinstance(context, str | None):
+                raise ConfigError(f"on_context must return text or None, not {context!r}")
+        request = limit_request(request, server.settings.max_tokens, context)
+        asked = self._describe(
+            server, "sampling", text=prompt_text(request), arguments=parameters(request)
+        )
+        decision = await self._decide(server, lambda: asked, "")
+        return with_prompt(request, decision.request.text) if decision.allowed else None
+
+    async def on_answer(
+        self, server: UpstreamServer, request: AnyRequest, answer: Result
+    ) -> Result | None:
+        """Return an answer to a server's question as the user allows it; None to refuse it."""
+        if isinstance(request, SampleRequest) and isinstance(answer, CreateMessageResult):
+            asked = self._describe(
+                server, "sampling", text=answer_text(answer), previous=prompt_text(request)
+            )
+            decision = await self._decide(server, lambda: asked, "")
+            return with_answer(answer, decision.request.text) if decision.allowed else None
+        if isinstance(answer, ListRootsResult):
+            with_ = f"the server {server.name}"
+            allowed = [
+                root for root in answer.roots if await self._may_share(server, root.uri, with_)
+            ]
+            return replace(answer, roots=allowed)
+        return answer
+
+    async def _may_share(self, server: UpstreamServer, uri: str, with_: str) -> bool:
+        try:
+            await self.share(server, uri, with_=with_)
+        except ConsentDenied:
+            return False
+        return True
+
+    def hooks(self, server: UpstreamServer) -> dict[str, Any]:
+        """Return the hooks of a server's client."""
+        return {
+            "on_call": partial(self.allow_call, server),
+            "on_ask": partial(self.on_ask, server),
+            "on_answer": partial(self.on_answer, server),
+        }
+
+    def forget(self, servers: Sequence[UpstreamServer], item: str | None = None) -> None:
+        """Forget what was accepted or refused for as long as the host runs.
+
+        Args:
+            servers: The servers.
+            item: The tool or prompt (default: all).
+        """
+        for server in servers:
+            self.pins.forget(server, item)
