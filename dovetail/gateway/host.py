@@ -34,12 +34,10 @@ from ..errors import (
     NotFound,
 )
 from ..limits import DEFAULT, Limits
-from ..ports import Call
 from ..protocol.base import Implementation
 from ..protocol.client_features import Root
 from ..protocol.content import ResourceContents
 from ..protocol.decoding import decode
-from ..protocol.lifecycle import ClientCapabilities
 from ..protocol.prompts import GetPromptResult, Prompt
 from ..protocol.resources import Resource, ResourceTemplate
 from ..protocol.tools import Tool, ToolResult
@@ -699,9 +697,9 @@ class Host:
 
     # clients
 
-    def _make_client(
-        self, server: UpstreamServer, calls: list[Call], declared: ClientCapabilities
-    ) -> Client:
+    def _make_client(self, server: UpstreamServer, *_: object) -> Client:
+        """Return the client of a server. The calls of a host have no caller, so nothing else
+        matters."""
         settings = server.settings
         roots = None
         if self._roots is not None:
