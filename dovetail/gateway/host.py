@@ -137,9 +137,6 @@ class Host:
         limits: The limits on sizes, counts and times.
         info: The name and version that the host sends to servers (default: those of Dovetail).
 
-    Attributes:
-        servers: The servers by name. Each has a `state`, an `error` and a method `restart()`.
-
     Raises:
         ConfigError: A setting or an entry is not valid.
     """
@@ -181,7 +178,6 @@ class Host:
             allow_start=self._consent.allow_start,
             limits=limits,
         )
-        self.servers: Mapping[str, UpstreamServer] = self._upstreams.servers
         self._lists = MergedLists(self._upstreams, lambda *_: True)
         self._listeners: list[Callable[[HostEvent], Any]] = []
         self._upstreams.on_event(self._on_event)
@@ -189,6 +185,11 @@ class Host:
     def __repr__(self) -> str:
         states = ", ".join(f"{one.name} {one.state}" for one in self.servers.values())
         return f"<Host {states or 'without servers'}>"
+
+    @property
+    def servers(self) -> Mapping[str, UpstreamServer]:
+        """The servers by name. Each has a `state`, an `error` and a method `restart()`."""
+        return self._upstreams.servers
 
     # lifecycle
 
