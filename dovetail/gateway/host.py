@@ -30,8 +30,10 @@ from ..errors import (
     ConnectionClosed,
     ConsentDenied,
     DovetailError,
+    InvalidOutput,
     InvalidParams,
     NotFound,
+    ToolError,
 )
 from ..limits import DEFAULT, Limits
 from ..protocol.base import Implementation
@@ -465,7 +467,7 @@ class Host:
         """
         server, own = await self._find("tools", name)
         call = partial(
-            (await self._open(server)).call_tool,
+            (await server.open()).call_tool,
             own,
             arguments,
             type=type,
@@ -494,7 +496,7 @@ class Host:
             InvalidParams: There is no such prompt.
         """
         server, own = await self._find("prompts", name)
-        client = await self._open(server)
+        client = await server.open()
         await self._consent.share(server, own, is_prompt=True)
         result = await self._send(
             server, partial(client.get_prompt, own, arguments, timeout=timeout)
@@ -521,7 +523,7 @@ class Host:
             NotFound: The resource belongs to no server.
         """
         server, own = await self._find("resources", uri)
-        client = await self._open(server)
+        client = await server.open()
         await self._consent.share(server, own)
         read = partial(client.read_resource, own, timeout=timeout, fresh=fresh)
         contents = await self._send(server, read)
@@ -561,7 +563,7 @@ class Host:
         kind: Kind = "prompts" if prompt is not None else "templates"
         server, own = await self._find(kind, prompt or resource or "")
         self._require_allowed(server, own)
-        client = await self._open(server)
+        client = await server.open()
         reference = {"prompt": own} if prompt is not None else {"resource": own}
         ask = partial(
             client.complete,
@@ -591,7 +593,7 @@ class Host:
         """
         server, own = await self._find("resources", uri)
         self._require_allowed(server, own)
-        client = await self._open(server)
+        client = await server.open()
 
         def on_update(changed: str) -> None:
             run_callback(callback, self._merged_uri(server, changed))
@@ -630,16 +632,15 @@ class Host:
         advice = f". Did you mean {close}?" if close else ""
         return InvalidParams(f"Unknown {kind[:-1]}: {quote(name)}{advice}", parameter="name")
 
-    async def _open(self, server: UpstreamServer) -> Client:
-        await server.start()
-        return server.client
-
     async def _send(self, server: UpstreamServer, send: Callable[[], Any]) -> Any:
         """Send a request, and record whether the server could be reached."""
         try:
             result = await send()
         except (ConnectionClosed, ConnectFailed) as problem:
             server.on_failure(problem)
+            raise
+        except (ToolError, InvalidOutput):
+            server.health.on_success()  # it answered
             raise
         server.health.on_success()
         return result

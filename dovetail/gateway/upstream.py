@@ -355,6 +355,19 @@ class UpstreamServer:
 
     # connections for calls
 
+    async def open(self) -> Client:
+        """Return the client of the main connection, and start the server first if necessary.
+
+        Raises:
+            ConsentDenied: The server may not be started.
+            ConnectFailed: The server could not be started, or keeps failing.
+        """
+        if self._main is None or self.state != "started":
+            await self.start()
+        else:
+            self._admit()
+        return self.client
+
     async def acquire(self, call: Call) -> PooledClient:
         """Return the connection for a call, and start the server first if necessary. Return it with
         `release`.
@@ -366,10 +379,7 @@ class UpstreamServer:
             ConnectFailed: The server could not be started.
             Overloaded: Too many calls are waiting for a connection.
         """
-        if self._main is None or self.state != "started":
-            await self.start()
-        else:
-            self._admit()
+        await self.open()
         assert self._main is not None
         key = self.pool_key(call)
         if key is not SHARED:
