@@ -9,7 +9,8 @@ The other part, `client.py`, contains the methods that users call: one for each 
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from time import monotonic
 from typing import Any
@@ -29,6 +30,7 @@ from ..errors import (
     InvalidRequest,
     MethodNotFound,
     Overloaded,
+    Unauthorized,
 )
 from ..jsonrpc.messages import encode
 from ..net import DEFAULT_PORTS
@@ -240,46 +242,27 @@ class Requester:
             MethodNotFound: Neither the protocol nor an extension of this client has this method.
             InvalidParams: The params are not an object.
         """
-        if headers:
-            from ..transports.http.headers import pass_on_headers
-
-            with pass_on_headers(headers):
-                return await self._relay(
-                    method, params, timeout, on_progress, safe, capabilities, parent
-                )
-        return await self._relay(method, params, timeout, on_progress, safe, capabilities, parent)
-
-    async def _relay(
-        self,
-        method: str,
-        params: Raw | Mapping[str, Any] | None,
-        timeout: float | None,
-        on_progress: OnProgress | None,
-        safe: bool,
-        capabilities: ClientCapabilities | None,
-        parent: Any,
-    ) -> Raw:
         row = self._find_method(method)
-        raw_params = RawObject(row.params, _split_params(method, params))
-        options = {"capabilities": capabilities, "parent": parent}
-        limit = self._connector.timeout if timeout is None else timeout
         attempt = partial(
             self._request_with_retries,
             method,
-            raw_params,
-            limit,
+            RawObject(row.params, _split_params(method, params)),
+            self._connector.timeout if timeout is None else timeout,
             on_progress or self._on_progress,
             safe,
             fresh=True,
-            **options,
+            capabilities=capabilities,
+            parent=parent,
         )
-        try:
-            _, result = await self._connector.with_login(attempt)
-        except HeaderMismatch:
-            if row.params is not CallToolParams:
-                raise
-            await self._list_all("tools/list", "tools", fresh=True)  # learn the header parameters
-            _, result = await self._connector.with_login(attempt)
+        with _passing_on(headers) if headers else nullcontext():
+            try:
+                _, result = await attempt()
+            except (HeaderMismatch, Unauthorized) as refusal:
+                if isinstance(refusal, HeaderMismatch):
+                    if row.params is not CallToolParams:
+                        raise
+                    await self._list_all("tools/list", "tools", fresh=True)  # learn the headers
+                _, result = await self._connector.with_login(attempt)
         return result  # type: ignore[no-any-return]
 
     def _find_method(self, name: str) -> Method:
@@ -391,7 +374,7 @@ class Requester:
                 result = self._connector.register_tools(result)
             return session, result
 
-    async def _send_once(
+    def _send_once(
         self,
         session: ClientSession,
         method: str,
@@ -400,7 +383,7 @@ class Requester:
         on_progress: OnProgress | None,
         fresh: bool,
         options: dict[str, Any],
-    ) -> Any:
+    ) -> Awaitable[Any]:
         revision = session.agreed_revision
         row = self.extensions.extension_method(method, revision.stateless) or METHODS.get(method)
         if row is None:
@@ -415,7 +398,7 @@ class Requester:
             ask = partial(self._cache.request, session, fresh)
         wrapped = self.extensions.layers.get(method, ())
         if self._send is None and not wrapped:
-            return await ask(row, params, timeout=timeout, on_progress=on_progress, **options)
+            return ask(row, params, timeout=timeout, on_progress=on_progress, **options)
         server = Caller(revision, session.server_info, session.peer_capabilities)
         call = Call(0, row, Params() if params is None else params, server, self)
         if ask == session.request:  # the id is known once the request is sent
@@ -428,8 +411,8 @@ class Requester:
             return RawObject.parse(row.result or Result, result) if is_raw else result
 
         call.protocol_handler = send
-        result = await compose(wrapped, self._send or self._send_to_server)(call)
-        return Raw(encode(NEWEST.lower(result))) if is_raw else result
+        sending = compose(wrapped, self._send or self._send_to_server)(call)
+        return _encode_raw(sending) if is_raw else sending
 
     async def _send_to_server(self, call: Call) -> Any:
         assert call.protocol_handler is not None
@@ -509,6 +492,16 @@ class Requester:
         raise InvalidRequest(
             f"{method}: the server's list has more than {limits.pages} pages (Limits.pages)"
         )
+
+
+async def _encode_raw(sending: Awaitable[Any]) -> Raw:
+    return Raw(encode(NEWEST.lower(await sending)))
+
+
+def _passing_on(headers: Mapping[str, str]) -> AbstractContextManager[None]:
+    from ..transports.http.headers import pass_on_headers
+
+    return pass_on_headers(headers)
 
 
 def _split_params(method: str, params: Raw | Mapping[str, Any] | None) -> dict[str, Raw]:
