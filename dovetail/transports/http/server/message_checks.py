@@ -33,6 +33,7 @@ from msgspec import Raw, Struct
 
 from ....errors import (
     BY_CODE,
+    ConsentDenied,
     Forbidden,
     HeaderMismatch,
     InternalError,
@@ -334,6 +335,7 @@ STATUS: Final[Mapping[type[ProtocolError], tuple[int, int, int, int]]] = {
     Overloaded:         (503,     200,      503,     200),
     TooLarge:           (413,     200,      413,     200),
     Forbidden:          (403,     403,      403,     403),
+    ConsentDenied:      (400,     200,      200,     200),
 }  # fmt: skip
 """The HTTP status for an error if the request is rejected before a handler runs, and the status if
 the handler fails."""
