@@ -762,7 +762,7 @@ async def test_a_login_can_be_configured(tmp_path: Path) -> None:
         ("s",),
     )
     wrong = parse({"mcpServers": {"a": {"url": "https://a/", "auth": {"client_id": "c"}}}})
-    with pytest.raises(ConfigError, match="unknown key .client_id.\\. Did you mean .clientId.?"):
+    with pytest.raises(ConfigError, match=r"unknown key .client_id.\. Did you mean .clientId"):
         choose(wrong, "a")
 
 
