@@ -22,6 +22,7 @@ from ..protocol.prompts import Prompt
 from ..protocol.resources import Resource, ResourceTemplate
 from ..protocol.tools import Tool
 from .naming import KINDS, Kind
+from .pins import digest, pinned_text
 
 if TYPE_CHECKING:
     from ..client.client import Client
@@ -72,6 +73,21 @@ class Item:
     def definition(self) -> Any:
         """The item as a `Tool`, `Prompt`, `Resource` or `ResourceTemplate`."""
         return decode(msgspec.json.encode(self.fields), LISTS[self.kind].type)
+
+    @cached_property
+    def pinned(self) -> str:
+        """All that a model sees of a tool or prompt, as canonical JSON. Of one that is malformed,
+        all that the server sent, as a JSON string."""
+        try:
+            return pinned_text("tool" if self.kind == "tools" else "prompt", self.fields)
+        except ValueError:
+            sent = msgspec.json.encode(self.fields)
+            return msgspec.json.encode(sent.decode("utf-8", "backslashreplace")).decode()
+
+    @cached_property
+    def pin(self) -> str:
+        """The digest of what a model sees of a tool or prompt."""
+        return digest(self.pinned)
 
     @cached_property
     def header_params(self) -> tuple[HeaderParam, ...]:

@@ -31,7 +31,7 @@ import re
 import secrets
 import shlex
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -298,6 +298,7 @@ class Consent:
         rule: str = "",
         on_consent: OnConsent | None = None,
         durable: bool = True,
+        wait: bool = True,
     ) -> Decision:
         """Decide about a request, and ask if that is necessary.
 
@@ -310,15 +311,25 @@ class Consent:
             rule: What decided that, such as `rule 3 of policy.toml`.
             on_consent: Who is asked about this request (default: as for the others).
             durable: Whether `"always"` is remembered beyond the session.
+            wait: Whether the question waits until the same question, asked for another call, is
+                answered, because that answer may cover it.
 
         Raises:
             ConfigError: The store cannot be read, or `on_consent` returned something else.
         """
         describe = (lambda: request) if isinstance(request, ConsentRequest) else request
-        decision = await self._decide(describe, effect, rule, on_consent, durable)
+        decision = await self._decide(describe, effect, rule, on_consent, durable, wait)
+        self.record(decision)
+        return decision
+
+    def record(self, decision: Decision) -> None:
+        """Report a decision that was made elsewhere to `on_decision`.
+
+        Args:
+            decision: The decision.
+        """
         if self._on_decision is not None:
             self._on_decision(decision)
-        return decision
 
     async def _decide(
         self,
@@ -327,6 +338,7 @@ class Consent:
         rule: str,
         on_consent: OnConsent | None,
         durable: bool,
+        wait: bool,
     ) -> Decision:
         request = describe()
         if effect == "allow":
@@ -334,7 +346,7 @@ class Consent:
         if effect != "ask":
             reason = f"The policy does not allow {request.doing} ({rule or 'the default'})."
             return Decision(allowed=False, request=request, rule=rule, reason=reason)
-        async with self._turn(request):
+        async with self._turn(request) if wait else nullcontext():
             for _ in range(MAX_QUESTIONS):
                 request = describe()
                 if (grant := self.find_grant(request)) is not None:

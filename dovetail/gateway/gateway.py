@@ -23,7 +23,7 @@ from ..connection.middleware import Middleware
 from ..errors import ConfigError, InvalidParams, NotFound, ProtocolError
 from ..extensions.telemetry import Telemetry
 from ..limits import DEFAULT, Limits
-from ..ports import Call, Guard, Principal, Redact
+from ..ports import Call, Caller, Guard, Network, Principal, Redact
 from ..protocol.base import Implementation, ListChangedParams
 from ..protocol.header_params import HeaderParam
 from ..protocol.lifecycle import ClientCapabilities, InputRequired, ServerCapabilities
@@ -32,13 +32,16 @@ from ..protocol.utilities import SEVERITY, LogParams
 from ..server.rates import NETWORK, Rates
 from ..server.runnable import RunnableService
 from ..server.service import answer_in_connection
+from .access import ANONYMOUS, GatewayAccess, open_consent
 from .changes import UpstreamSubscriptions
+from .consent import Decision
+from .consent_store import ConsentStore
 from .forwarding import check_forwarding
 from .input_requests import answer_with_caller, sole_call
 from .lists import KIND_BY_METHOD, MergedItem, MergedLists
 from .naming import Kind, UpstreamName
-from .policy import PolicyDecision, PolicyFile, PolicyRequest, decide, read_policy
-from .relay import encode_text, relay_call
+from .policy import PolicyFile, read_policy
+from .relay import as_private, encode_text, relay_call
 from .reports import describe_servers, measure_servers
 from .search import CALL, FIND, SEARCH_TOOLS, CallArguments, ToolSearch, read_arguments
 from .upstream import EventKind, UpstreamServer
@@ -75,6 +78,8 @@ class Gateway(RunnableService):
         page_size: The number of items on each page of a list (default: None, a single page).
         policy: Who may do what: the path of a policy file, its decoded contents, or "allow",
             "ask" or "deny" (default: everything is allowed).
+        store: Where the answers of callers and the digests of approved tools are stored: a file
+            (default: `$XDG_STATE_HOME/dovetail/consent.db`) or a `ConsentStore`.
         middleware: Async functions with the parameters `(call, next)` that wrap every request,
             outermost first. Results are `RawObject`.
         limits: The limits on queues, sizes, times and counts.
@@ -100,6 +105,7 @@ class Gateway(RunnableService):
         instructions: str | None = None,
         page_size: int | None = None,
         policy: "str | Path | Mapping[str, Any] | PolicyFile | None" = None,
+        store: "str | Path | ConsentStore | None" = None,
         middleware: Sequence[Middleware] = (),
         limits: Limits = DEFAULT,
         auth: Guard | None = None,
@@ -121,9 +127,13 @@ class Gateway(RunnableService):
         )
         self._instructions, self._mask_errors = instructions, mask_errors
         self._source, self._policy_source = source, policy
-        self._policy = None if policy is None else read_policy(policy)
         found = read_source(source)
         self._search = ToolSearch(found.options.always) if found.options.search else None
+        self.access = GatewayAccess(
+            None if policy is None else read_policy(policy),
+            open_consent(store, self._record),
+            self._announce_lists,
+        )
         self.upstreams = UpstreamSet(
             found,
             make_client=self._make_client,
@@ -151,7 +161,8 @@ class Gateway(RunnableService):
 
     @asynccontextmanager
     async def _run_upstreams(self) -> AsyncIterator[None]:
-        async with self.upstreams.run(), self.subscriptions.run():
+        access = self.access.run(lambda: self.upstreams.servers)
+        async with access, self.upstreams.run(), self.subscriptions.run():
             yield
 
     async def reload(self) -> None:
@@ -171,8 +182,8 @@ class Gateway(RunnableService):
         if (old.search, old.always) != (new.search, new.always):
             log.warning('"search" and "always" take effect when the gateway is started again')
         await self.upstreams.reload(source)
-        if policy != self._policy:
-            self._policy = policy
+        if policy != self.access.policy:
+            self.access.policy = policy
             self._announce_lists()
 
     # what callers are told
@@ -199,7 +210,8 @@ class Gateway(RunnableService):
         """The instructions of the gateway and of all servers."""
         texts = [self._instructions] if self._instructions else []
         for server in self.upstreams.servers.values():
-            if text := server.catalog.instructions:
+            text = server.catalog.instructions
+            if text and not self.access.pins.is_withheld(server, None):
                 is_only = len(self.upstreams.servers) == 1
                 texts.append(text if is_only else f"# {server.name}\n\n{text}")
         return "\n\n".join(texts) or None
@@ -223,6 +235,7 @@ class Gateway(RunnableService):
 
     def _on_event(self, server: UpstreamServer, kind: EventKind) -> None:
         if kind == "catalog":
+            self.access.pins.update(server)
             self._announce_lists()
             self.subscriptions.renew()
 
@@ -230,6 +243,16 @@ class Gateway(RunnableService):
         self.lists.clear()
         for change in dict.fromkeys(KIND_OF_LIST.values()):
             self._notify(f"notifications/{change}/list_changed", ListChangedParams(), local=True)
+
+    def _record(self, decision: Decision) -> None:
+        record = decision.audit_record()
+        is_anonymous = record.user is not None and record.user.startswith(ANONYMOUS)
+        self.record_decision(replace(record, user=None) if is_anonymous else record)
+
+    def session_ended(self, caller: Caller, network: Network | None, seconds: float) -> None:
+        """Forget what a caller without authentication allowed in its session."""
+        self.access.end_session(caller.session_id)
+        super().session_ended(caller, network, seconds)
 
     def header_params(self, tool: str) -> tuple[HeaderParam, ...]:
         """Return the parameters of a tool that HTTP requests repeat in their headers, according to
@@ -243,25 +266,7 @@ class Gateway(RunnableService):
     # access
 
     def _is_visible(self, principal: Principal | None, kind: Kind, one: MergedItem) -> bool:
-        return self._decide(principal, kind, one.server, one.item.name).effect != "deny"
-
-    def _decide(
-        self, principal: Principal | None, kind: Kind, server: UpstreamServer, name: str
-    ) -> PolicyDecision:
-        request = PolicyRequest(
-            server=server.name,
-            kind="call" if kind == "tools" else "share",
-            name=name,
-            principal=None if principal is None else principal.id,
-        )
-        return decide(
-            request, self._policy, tools=server.settings.tools, is_gateway=True, can_ask=False
-        )
-
-    def _require(self, call: Call, kind: Kind, server: UpstreamServer, name: str) -> None:
-        decision = self._decide(call.principal, kind, server, name)
-        if decision.effect == "deny":
-            raise InvalidParams(f"{name} of {server.name} is not allowed by {decision.rule}")
+        return self.access.is_visible(principal, kind, one.server, one.item.name)
 
     # calls
 
@@ -316,7 +321,7 @@ class Gateway(RunnableService):
         self, call: Call, kind: Kind, found: UpstreamName, changed: Mapping[str, Any]
     ) -> RawObject | InputRequired:
         server = self.upstreams.servers[found.server]
-        self._require(call, kind, server, found.name)
+        await self.access.require(call, kind, server, found.name)
         result = await relay_call(
             server,
             call,
@@ -325,6 +330,8 @@ class Gateway(RunnableService):
             safe=server.is_repeatable(call, found.name),
             masked=self._is_masked,
         )
+        if type(result) is RawObject and self.access.depends_on_caller:
+            result = as_private(result)
         if type(result) is RawObject and not self.upstreams.is_transparent:
             return rename_uris(result, partial(self._rename_uri, server.name))
         return result
@@ -370,7 +377,9 @@ class Gateway(RunnableService):
         found = await self._find("resources", uri)
         if found is None:
             raise NotFound(f"Resource {uri} not found", data={"uri": uri})
-        self._require(call, "resources", self.upstreams.servers[found.server], found.name)
+        await self.access.require(
+            call, "resources", self.upstreams.servers[found.server], found.name
+        )
 
     # logs
 
@@ -389,7 +398,8 @@ class Gateway(RunnableService):
             call.connection.notify(call, "notifications/message", params)
 
     def _asks_as(self, server: UpstreamServer) -> str:
-        return server.name if len(self.upstreams.servers) > 1 else ""
+        is_alone = len(self.upstreams.servers) == 1 and not self.access.can_ask
+        return "" if is_alone else server.name
 
     # clients
 

@@ -18,6 +18,7 @@ from ..ports import Call, CallHandler
 from ..protocol.client_features import ElicitParams
 from ..protocol.lifecycle import ClientCapabilities, InputRequired
 from ..protocol.raw import RawObject
+from ..text import escape_unsafe
 from .reports import UpstreamCounts
 
 KINDS: Final = ("elicitation", "sampling", "roots")
@@ -58,7 +59,8 @@ def with_name(params: RawObject, name: str) -> RawObject:
         name: The name; empty for none.
     """
     if name and params.type is ElicitParams:
-        params.message = f"{name} asks: {params.message}"
+        # Nothing may erase or reverse the name.
+        params.message = f"{name} asks: {escape_unsafe(params.message, keep_newlines=True)}"
     return params
 
 

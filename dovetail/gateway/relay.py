@@ -11,12 +11,14 @@ from typing import Any, Final
 
 import msgspec
 from msgspec import Raw
+from msgspec.structs import replace
 
 from ..connection.input_requests import relayed_questions
 from ..errors import (
     ConnectFailed,
     ConnectionClosed,
     InternalError,
+    InvalidParams,
     ProtocolError,
     TimedOut,
     ToolError,
@@ -86,8 +88,8 @@ async def _send(
     try:
         if is_stateless and call.request_state is not None:
             fields["inputResponses"] = call.input_responses
-            if call.request_state:
-                fields["requestState"] = call.request_state
+            if state := _state_of(upstream, call.request_state):
+                fields["requestState"] = state
         return await client.relay(
             call.name,
             fields,
@@ -118,7 +120,24 @@ def _questions(upstream: UpstreamServer, raw: Raw, asks_as: str) -> InputRequire
     required = relayed_questions(raw)
     for _ in required.requests:
         upstream.question_limit.count("input_required")
-    return with_names(required, asks_as)
+    required = with_names(required, asks_as)
+    return replace(required, state=f"{_state_prefix(upstream)}{required.state or ''}")
+
+
+def _state_prefix(upstream: UpstreamServer) -> str:
+    return f"{upstream.name}\n{upstream.entry.digest}\n"
+
+
+def _state_of(upstream: UpstreamServer, state: str) -> str:
+    """Return the state that a server sent with its questions.
+
+    Raises:
+        InvalidParams: Another server sent it, or the entry of the server has changed since.
+    """
+    prefix = _state_prefix(upstream)
+    if not state.startswith(prefix):
+        raise InvalidParams("The requestState belongs to another server. Call the tool again.")
+    return state[len(prefix) :]
 
 
 def _report_progress(call: Call) -> Callable[[ProgressParams], Any] | None:
@@ -130,6 +149,13 @@ def _report_progress(call: Call) -> Callable[[ProgressParams], Any] | None:
             call.progress.update(update)
 
     return report
+
+
+def as_private(result: RawObject) -> RawObject:
+    """Return a result that no cache may give to another caller."""
+    if "cacheScope" not in result.fields:
+        return result
+    return RawObject(result.type, {**result.fields, "cacheScope": encode_text("private")})
 
 
 def encode_text(text: str) -> Raw:

@@ -1,0 +1,338 @@
+"""Who may use what at a gateway: the policy, the consent of callers, and pins.
+
+Each call is checked in this order. The first three steps also decide what a caller sees in lists.
+
+1. A tool, prompt or resource that the policy or the entry denies is refused, despite any grant.
+2. One that is withheld, because it changed and nobody approved that (`pin_checks.py`), is refused.
+3. One that the policy allows is called.
+4. If a rule says ask, an earlier answer of the same caller decides. If there is none, the gateway
+   asks the caller by elicitation, provided that the policy has `ask = "elicit"`.
+
+An answer belongs to one caller, one entry, one tool and its definition. A caller without
+authentication is remembered only for its session, and not at all if it has none.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from ..connection.input_requests import ask, check, decode_answer
+from ..errors import CannotAsk, ConfigError, InvalidParams
+from ..ports import Call, Principal
+from ..protocol.client_features import ElicitParams
+from ..protocol.raw import split_object
+from ..text import escape_json, quote
+from .consent import Consent, ConsentRequest, Decision, share_scope
+from .consent_store import MEMORY
+from .naming import Kind
+from .pin_checks import PinChecks, item_of
+from .policy import PolicyDecision, PolicyFile, PolicyRequest, decide
+from .upstream import UpstreamServer
+
+log = logging.getLogger("dovetail.gateway")
+
+WATCH_SECONDS: Final = 1.0
+"""How often a gateway looks for tools that were approved or revoked meanwhile."""
+ANONYMOUS: Final = "anonymous session "
+"""What a caller without authentication is stored as, together with its session."""
+MAX_SHOWN_CHARS: Final = 2000
+"""The number of characters of the arguments that a question shows."""
+ANSWERS: Final[Mapping[str, str]] = {
+    "once": "this time",
+    "session": "until the session ends",
+    "always": "always",
+    "deny": "no",
+}
+
+
+class GatewayAccess:
+    """The rules of a gateway.
+
+    Args:
+        policy: The policy; None if everything is allowed.
+        consent: Where the answers of callers and approved digests are stored.
+        on_change: Called if something was approved or revoked.
+    """
+
+    def __init__(
+        self,
+        policy: PolicyFile | None,
+        consent: Consent,
+        on_change: Callable[[], None],
+    ) -> None:
+        self.policy, self._consent, self._on_change = policy, consent, on_change
+        self.pins = PinChecks(consent, "warn")
+
+    @property
+    def can_ask(self) -> bool:
+        """Whether callers are asked by elicitation."""
+        return self.policy is not None and self.policy.ask == "elicit"
+
+    @property
+    def depends_on_caller(self) -> bool:
+        """Whether two callers may get different answers."""
+        return self.policy is not None and self.policy.depends_on_caller
+
+    def decide(
+        self, principal: Principal | None, kind: Kind, server: UpstreamServer, name: str
+    ) -> PolicyDecision:
+        """Return what the policy says about an item.
+
+        Args:
+            principal: The caller; None without authentication.
+            kind: The kind of the item.
+            server: The server that it belongs to.
+            name: The server's own name of the item.
+        """
+        is_read = False
+        if kind == "tools" and server.settings.trust and self.policy is not None:
+            item = server.catalog.tools.get(name)
+            notes = None if item is None else item.definition.annotations
+            is_read = notes is not None and notes.read_only_hint is True
+        request = PolicyRequest(
+            server=server.name,
+            kind="call" if kind == "tools" else "share",
+            name=name,
+            principal=None if principal is None else principal.id,
+            trusted_read=is_read,
+        )
+        return decide(
+            request,
+            self.policy,
+            tools=server.settings.tools,
+            is_gateway=True,
+            can_ask=self.can_ask,
+        )
+
+    def is_visible(
+        self, principal: Principal | None, kind: Kind, server: UpstreamServer, name: str
+    ) -> bool:
+        """Return whether a caller sees an item in lists.
+
+        Args:
+            principal: The caller; None without authentication.
+            kind: The kind of the item.
+            server: The server that it belongs to.
+            name: The server's own name of the item.
+        """
+        if self.pins.is_withheld(server, kind, name):
+            return False
+        return self.decide(principal, kind, server, name).effect != "deny"
+
+    async def require(self, call: Call, kind: Kind, server: UpstreamServer, name: str) -> None:
+        """Raise an error unless a call is allowed. Ask the caller if a rule says so.
+
+        Args:
+            call: The call.
+            kind: The kind of the item.
+            server: The server that it belongs to.
+            name: The server's own name of the item.
+
+        Raises:
+            InvalidParams: The call is not allowed.
+        """
+        if self.policy is None and kind != "tools":
+            decision = PolicyDecision("allow", "the default")
+        else:
+            decision = self.decide(call.principal, kind, server, name)
+        describe = partial(self._describe, call, kind, server, name)
+        if decision.effect == "deny" and not decision.nobody_to_ask:
+            self._refuse(describe(), decision.rule, f"is not allowed by {decision.rule}")
+        if self.pins.mode(server) == "ask":
+            self._check_pin(describe, kind, server, name)
+        if self.policy is None:
+            return
+        effect = "ask" if decision.nobody_to_ask else decision.effect
+        if effect == "ask" and call.request_state is not None:
+            return  # the state is sealed and bound to this call, which was allowed before
+        asker = partial(self._ask, call, decision.rule)
+        found = await self._consent.decide(
+            describe,
+            effect=effect,
+            rule=decision.rule,
+            on_consent=asker if self.can_ask else None,
+            durable=call.principal is not None,
+            wait=False,
+        )
+        if not found.allowed:
+            raise InvalidParams(found.reason)
+
+    def _describe(
+        self, call: Call, kind: Kind, server: UpstreamServer, name: str
+    ) -> ConsentRequest:
+        """Return what a caller wants to do, as it is now."""
+        item = server.catalog.items(kind).get(name)
+        is_pinned = item is not None and kind in ("tools", "prompts")
+        return ConsentRequest(
+            kind="call" if kind == "tools" else "share",
+            server=server.name,
+            digest=server.entry.digest,
+            name=name,
+            scope=share_scope(name) if kind in ("resources", "templates") else "",
+            pin=item.pin if item is not None and is_pinned else "",
+            arguments=_decode_arguments(call),
+            text=_show_arguments(call),
+            principal=_caller_key(call),
+        )
+
+    def _check_pin(
+        self, describe: Callable[[], ConsentRequest], kind: Kind, server: UpstreamServer, name: str
+    ) -> None:
+        """Raise an error if an item is withheld. What was approved or revoked meanwhile counts."""
+        if not self.pins.is_approved(server, kind, name):
+            command = self.pins.approve_command(server, kind, name)
+            reason = (
+                "is withheld because it is new or has changed since it was approved. "
+                f"The operator can approve it with: {command}"
+            )
+            request = replace(describe(), kind="pin", name=item_of(kind, name))
+            self._refuse(request, 'pin = "ask"', reason, name)
+        if self.pins.is_withheld(server, kind, name) and self.pins.refresh(server):
+            self._on_change()
+
+    def _refuse(
+        self, request: ConsentRequest, rule: str, why: str, name: str | None = None
+    ) -> None:
+        text = f"{quote(name or request.name)} of {request.server} {why}"
+        self._consent.record(Decision(allowed=False, request=request, rule=rule, reason=text))
+        raise InvalidParams(text)
+
+    async def _ask(self, call: Call, rule: str, request: ConsentRequest) -> str:
+        """Ask a caller by elicitation, and return the answer."""
+        answers = dict(ANSWERS)
+        if call.principal is None:
+            del answers["always"]
+            if not call.caller.session_id:
+                del answers["session"]
+        schema = {
+            "type": "object",
+            "properties": {
+                "answer": {
+                    "type": "string",
+                    "title": "Allow it?",
+                    "enum": list(answers),
+                    "enumNames": list(answers.values()),
+                }
+            },
+            "required": ["answer"],
+        }
+        params = ElicitParams(message=_question(request, rule), requested_schema=schema)
+        try:
+            check(call, METHOD, params)
+            result = decode_answer(await ask(call, METHOD, params), METHOD)
+        except CannotAsk as problem:
+            raise InvalidParams(
+                f"{request.doing} requires your consent ({rule}), but you cannot be asked: "
+                f"{problem}"
+            ) from None
+        if result.action != "accept":
+            return "deny"
+        answer = (result.content or {}).get("answer")
+        return answer if isinstance(answer, str) and answer in answers else "deny"
+
+    @asynccontextmanager
+    async def run(self, servers: Callable[[], Mapping[str, UpstreamServer]]) -> AsyncIterator[None]:
+        """Notice what other programs approve or revoke. Forget at the end what was allowed for the
+        session.
+
+        Args:
+            servers: Returns all servers.
+        """
+        watching = asyncio.create_task(self._watch_approvals(servers))
+        try:
+            yield
+        finally:
+            watching.cancel()
+            if self.can_ask:
+                self._consent.close()
+            else:
+                self._consent.store.close()
+
+    async def _watch_approvals(self, servers: Callable[[], Mapping[str, UpstreamServer]]) -> None:
+        while True:
+            await asyncio.sleep(WATCH_SECONDS)
+            try:
+                changed = [name for name in servers() if self.pins.refresh(servers()[name])]
+                if changed:
+                    self._on_change()
+            except ConfigError as problem:
+                log.warning("%s", problem)
+
+    def end_session(self, session_id: str) -> None:
+        """Forget what a caller without authentication allowed in its session.
+
+        Args:
+            session_id: The session.
+        """
+        if self.can_ask and session_id:
+            self._consent.end_session(f"{ANONYMOUS}{session_id}")
+
+
+METHOD: Final = "elicitation/create"
+
+
+def open_consent(store: Any, on_decision: Callable[[Decision], Any]) -> Consent:
+    """Return the consent of a gateway. Nobody is asked at a terminal.
+
+    Args:
+        store: A file, a `ConsentStore`, or None for the default file.
+        on_decision: Called with each decision.
+    """
+    store = os.fspath(store) if isinstance(store, os.PathLike) else store
+    try:
+        return Consent(store, terminal=False, on_decision=on_decision)
+    except ConfigError as problem:
+        if store is not None:
+            raise
+        log.warning("%s Until then, changes of tools are noticed only while this runs.", problem)
+        return Consent(MEMORY, terminal=False, on_decision=on_decision)
+
+
+def _caller_key(call: Call) -> str:
+    if call.principal is not None:
+        return call.principal.id
+    return f"{ANONYMOUS}{call.caller.session_id}"
+
+
+def _arguments(call: Call) -> bytes:
+    """Return the arguments that are sent to the server, as they were received."""
+    return bytes(split_object(call.raw_params).get("arguments", b"")) if call.raw_params else b""
+
+
+def _decode_arguments(call: Call) -> dict[str, Any] | None:
+    """Return the arguments for the audit log."""
+    try:
+        decoded = msgspec.json.decode(_arguments(call))
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    return decoded if isinstance(decoded, dict) else None
+
+
+def _show_arguments(call: Call) -> str:
+    """Return the arguments as a person should see them. They are not decoded, so that a repeated
+    key is shown twice."""
+    text = _arguments(call)
+    try:
+        text = msgspec.json.format(text)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        pass
+    return escape_json(text.decode("utf-8", "backslashreplace"))
+
+
+def _question(request: ConsentRequest, rule: str) -> str:
+    """Return the text of a question. It begins with words that no server's question begins with,
+    and shows nothing that could control a terminal."""
+    lines = [f"This gateway asks for your consent to {request.doing} ({rule})."]
+    if shown := request.text:
+        more = len(shown) - MAX_SHOWN_CHARS
+        lines += ["Arguments:", shown[:MAX_SHOWN_CHARS]]
+        if more > 0:
+            lines.append(f"… and {more} more characters")
+    return "\n".join(lines)

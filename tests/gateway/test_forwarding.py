@@ -1,0 +1,111 @@
+"""The headers of a caller: which of them reach a server."""
+
+import asyncio
+from typing import Annotated
+
+import pytest
+
+from dovetail import Client, Header, Server
+from dovetail.auth import ApiKeys
+from dovetail.errors import ConfigError
+from dovetail.gateway.gateway import Gateway
+
+from .serving import ANN, BOB, KEYS, headers_of, post, recorded, served
+
+SECRETS = {
+    "Authorization": "Bearer the-callers-own-token",
+    "Cookie": "session=the-callers-own-cookie",
+    "DPoP": "the-callers-own-proof",
+    "Proxy-Authorization": "Basic the-callers-own-password",
+    "Proxy-Token": "the-callers-own-proxy",
+    "X-Api-Key": ANN,
+    "X-Auth-Token": "the-callers-own-auth",
+    "Forwarded": "for=192.0.2.60",
+    "X-Forwarded-For": "192.0.2.61",
+    "X-Real-IP": "192.0.2.62",
+    "Via": "1.1 the-callers-own-proxy",
+    "Origin": "http://127.0.0.1",
+    "Referer": "http://127.0.0.1/the-callers-own-page",
+    "X-Anything": "the-callers-own-value",
+    "User-Agent": "the-callers-own-agent",
+}
+
+
+def a_server() -> Server:
+    server = Server("up")
+
+    @server.tool
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    @server.tool
+    def find(text: str, region: Annotated[str, Header("Region")] = "north") -> str:
+        return f"{text} in {region}"
+
+    return server
+
+
+@pytest.mark.parametrize("forward", [[], ["X-Tenant"]])
+@pytest.mark.parametrize("auth", [None, KEYS], ids=["anonymous", "authenticated"])
+@pytest.mark.parametrize("revision", ["2025-06-18", "2026-07-28"])
+async def test_no_header_of_a_caller_reaches_a_server_unless_its_entry_says_so(
+    revision: str, auth: ApiKeys | None, forward: list[str]
+) -> None:
+    async with recorded(a_server()) as (url, recorder):
+        source = {"mcpServers": {"up": {"url": url, "dovetail": {"forward": forward}}}}
+        async with served(source, auth=auth) as (_, gateway):
+            headers = {**SECRETS, "X-Tenant": "blue"}
+            async with Client(gateway, headers=headers, revision=revision) as client:
+                assert (await client.call_tool("up__add", {"a": 1, "b": 2})).data == 3
+                await client.list_tools()
+    assert recorder.requests
+    sent = [f"{name}: {value}" for one in recorder.requests for name, value in one.items()]
+    assert not [one for one in sent if any(value in one for value in SECRETS.values())]
+    assert any("x-tenant: blue" in one for one in sent) is bool(forward)
+
+
+async def test_each_value_that_is_passed_on_has_a_connection_of_its_own() -> None:
+    async with recorded(a_server()) as (url, recorder):
+        source = {"mcpServers": {"up": {"url": url, "dovetail": {"forward": ["X-Tenant"]}}}}
+        async with served(source, auth=KEYS) as (_, gateway):
+            for key, tenant in ((ANN, "blue"), (ANN, "red"), (BOB, "green"), (ANN, "blue")):
+                headers = headers_of(key, X_Tenant=tenant)
+                async with Client(gateway, headers=headers) as client:
+                    await client.call_tool("up__add", {"a": 1, "b": 2})
+            async with Client(gateway, headers=headers_of(BOB)) as client:
+                await client.call_tool("up__add", {"a": 1, "b": 2})
+    tenants = [one.get("x-tenant") for one in recorder.calls]
+    assert tenants == ["blue", "red", "green", "blue", None]
+
+
+async def test_header_parameters_are_written_again_from_the_arguments() -> None:
+    async with recorded(a_server()) as (url, recorder):
+        async with served({"mcpServers": {"up": {"url": url}}}) as (_, gateway):
+            headers = {"Mcp-Param-Later": "unknown to the gateway"}
+            async with Client(gateway, headers=headers) as client:
+                await client.list_tools()
+                found = await client.call_tool("up__find", {"text": "x", "region": "söuth"})
+                assert found.text == "x in söuth"
+    (call,) = recorder.calls
+    assert call["mcp-param-region"].startswith("=?base64?")
+    assert call["mcp-param-later"] == "unknown to the gateway"
+    assert call["mcp-name"] == "find"
+
+
+async def test_a_header_parameter_that_differs_from_the_argument_is_refused() -> None:
+    async with recorded(a_server()) as (url, recorder):
+        async with served({"mcpServers": {"up": {"url": url}}}) as (_, gateway):
+            params = {"name": "up__find", "arguments": {"text": "x", "region": "south"}}
+            headers = {"Mcp-Param-Region": "west"}
+            status, reply = await asyncio.to_thread(post, gateway, "tools/call", params, headers)
+    assert status == 400
+    assert "region" in reply["error"]["message"].lower()
+    assert recorder.calls == []
+
+
+@pytest.mark.parametrize("name", ["X-Key", "x-key"])
+def test_a_header_in_which_callers_send_their_keys_cannot_be_passed_on(name: str) -> None:
+    source = {"mcpServers": {"up": {"command": "x", "dovetail": {"forward": [name]}}}}
+    with pytest.raises(ConfigError, match=r"server 'up': .*credentials"):
+        Gateway(source, auth=ApiKeys({ANN: "ann"}, header="X-Key"))
+    Gateway(source, auth=KEYS)
