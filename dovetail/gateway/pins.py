@@ -13,7 +13,6 @@ and to the revision of the protocol.
 """
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from typing import Any, Final, Literal, TypeAlias
@@ -35,7 +34,6 @@ MAX_CHANGES: Final = 100
 MAX_VALUE_CHARS: Final = 2000
 CONTEXT_CHARS: Final = 40
 _ABSENT: Final = object()
-_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
 class _Number(Struct, frozen=True):
@@ -68,15 +66,14 @@ def pinned_text(kind: PinKind, value: Raw | bytes | Mapping[str, Raw | bytes]) -
     """
     try:
         if kind == "instructions" and not isinstance(value, Mapping):
-            return _escape_surrogates(_write(_decode(_text(value))))
+            return _write(_decode(_text(value)))
         fields = (
             value
             if isinstance(value, Mapping)
             else msgspec.json.decode(bytes(value), type=dict[str, Raw])
         )
         seen = {name: fields[name] for name in FIELDS[kind] if name in fields}
-        decoded = {name: _decode(_text(item)) for name, item in seen.items()}
-        return _escape_surrogates(_write(decoded))
+        return _write({name: _decode(_text(item)) for name, item in seen.items()})
     except RecursionError:
         raise ValueError(f"the {kind} is nested too deeply") from None
     except msgspec.MsgspecError as error:
@@ -106,11 +103,6 @@ def describe_change(
     if len(lines) > MAX_CHANGES:
         lines[MAX_CHANGES:] = [f"… and {len(lines) - MAX_CHANGES} more lines"]
     return lines
-
-
-def _escape_surrogates(text: str) -> str:
-    """Return JSON with escapes for what cannot be encoded, so that it can be stored."""
-    return text if text.isascii() else _SURROGATE.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def _text(value: Raw | bytes) -> str:
