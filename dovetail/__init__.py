@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .extensions.telemetry import telemetry
     from .gateway.consent import ConsentRequest
     from .gateway.consent_store import ConsentGrant
+    from .gateway.gateway import Gateway
     from .gateway.host import Host
     from .gateway.upstreams import HostEvent
     from .limits import Limits
@@ -69,6 +70,7 @@ _NAMES = {
     "extensions.telemetry": "telemetry",
     "gateway.consent": "ConsentRequest",
     "gateway.consent_store": "ConsentGrant",
+    "gateway.gateway": "Gateway",
     "gateway.host": "Host",
     "gateway.upstreams": "HostEvent",
     "limits": "Limits",
@@ -97,7 +99,7 @@ _NAMES = {
 __all__ = [
     "Annotations", "Audio", "AudioContent", "AuditRecord", "BlobResourceContents", "Cache",
     "CallRequest", "CannotAsk", "Channel", "Client", "ConsentGrant", "ConsentRequest", "Context",
-    "DovetailError", "ElicitRequest", "EmbeddedResource", "Extension", "File", "Header",
+    "DovetailError", "ElicitRequest", "EmbeddedResource", "Extension", "File", "Gateway", "Header",
     "Host", "HostEvent", "HttpRequest", "HttpResponse", "Icon", "Image", "ImageContent",
     "InputRequired", "Limits", "LogEntry", "Message", "Model", "NotFound", "ProtocolError", "Rate",
     "Rates", "ResourceLink", "Root", "RootsRequest", "SampleRequest", "Server", "SharedCache",

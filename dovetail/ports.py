@@ -302,6 +302,11 @@ class Service(Protocol):
         """Return the server's health for the health check. Anyone may read `status`. Only callers
         that `metrics_auth` admits may read other keys. This method must not block."""
 
+    @property
+    def reload_signals(self) -> tuple[int, ...]:
+        """The signals that the parent process passes on to workers, which reload their
+        configuration."""
+
     def series(self) -> Mapping[str, Mapping[tuple[tuple[str, str], ...], float]]:
         """Return the server's own metrics: for each instrument, its values by attributes."""
 

@@ -30,7 +30,7 @@ from ..errors import (
     UrlRequired,
 )
 from ..text import closest_name
-from . import call, completion, consent, inspect, login, ping, prompt, read, run
+from . import call, completion, consent, gateway, inspect, login, ping, prompt, read, run
 from .options import add_client_options, add_target_options
 from .output import one_line, prepare_streams, print_error, print_json
 from .session import run_session
@@ -57,6 +57,15 @@ VERBS: dict[str, Verb] = {
             "dovetail run server.py --http --port 8000",
             "dovetail run shop.py:orders",
             "dovetail run shop.servers:make_server --http --hosts mcp.example.com",
+        ),
+    ),
+    "gateway": Verb(
+        SERVE, "FILE", "Serve all servers of an mcp.json file as one",
+        gateway.add_gateway_arguments, gateway.run_gateway,
+        (
+            "dovetail gateway mcp.json --check",
+            "dovetail gateway mcp.json",
+            "dovetail gateway mcp.json --http --port 8000 --policy policy.toml --watch",
         ),
     ),
     "inspect": Verb(
@@ -129,6 +138,10 @@ VERBS: dict[str, Verb] = {
 }  # fmt: skip
 
 
+PRINTED = (ToolError, inspect.ListsFailed, gateway.ServersFailed)
+"""The errors of commands that have printed their result."""
+
+
 class Parser(ArgumentParser):
     """A parser that reports an error in one line."""
 
@@ -164,8 +177,7 @@ def _main(arguments: Sequence[str]) -> int:
             import traceback
 
             print_error(traceback.format_exc().rstrip(), lines=True)
-        printed = isinstance(error, ToolError | inspect.ListsFailed)  # the result was
-        if options.json and not printed:
+        if options.json and not isinstance(error, PRINTED):
             print_json({"error": _to_document(error)})
         _print_failure(error)
         return EXIT_USAGE if isinstance(error, ConfigError) else EXIT_FAILED

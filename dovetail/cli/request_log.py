@@ -6,10 +6,11 @@
 
 import logging
 import sys
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from ..server.audit import AuditRecord, audit
-from ..text import escape_unsafe
+from ..text import escape_json, escape_unsafe
 from .output import use_colour
 
 if TYPE_CHECKING:
@@ -26,13 +27,24 @@ log = logging.getLogger("dovetail.requests")
 
 def log_requests(server: "RunnableService") -> None:
     """Print a line for each request to this server, and Dovetail's log messages."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(LineFormatter())
-    ours = logging.getLogger("dovetail")
-    ours.addHandler(handler)
-    ours.setLevel(logging.INFO)
-    ours.propagate = False  # the user's handlers would print each line again
+    print_log(logging.INFO)
     server.observe(audit(_log_request))
+
+
+def print_log(level: int, *, as_json: bool = False) -> None:
+    """Print Dovetail's log messages to stderr.
+
+    Args:
+        level: The lowest level to print.
+        as_json: Whether to print one JSON object per line.
+    """
+    ours = logging.getLogger("dovetail")
+    if not ours.handlers:
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(JsonFormatter() if as_json else LineFormatter())
+        ours.addHandler(handler)
+    ours.setLevel(level)
+    ours.propagate = False  # the user's handlers would print each line again
 
 
 def _log_request(record: AuditRecord) -> None:
@@ -40,6 +52,28 @@ def _log_request(record: AuditRecord) -> None:
     outcome = record.outcome if record.error is None else f"{record.outcome} ({record.error})"
     level = LEVELS.get(record.outcome, logging.INFO)
     log.log(level, "%s: %s, %.1f ms", subject, outcome, record.duration * 1000)
+
+
+def _encodable(text: str) -> str:
+    return text.encode(errors="replace").decode()
+
+
+class JsonFormatter(logging.Formatter):
+    """Formats a record as a JSON object in one line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line for a record."""
+        import msgspec
+
+        entry = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": _encodable(record.getMessage()),
+        }
+        if record.exc_info:
+            entry["exception"] = _encodable(self.formatException(record.exc_info))
+        return escape_json(msgspec.json.encode(entry).decode())
 
 
 class LineFormatter(logging.Formatter):

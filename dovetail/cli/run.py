@@ -6,6 +6,7 @@ A server on the network prints its URL in one line on stderr as soon as clients 
 
 import sys
 from argparse import ArgumentParser, Namespace
+from typing import Any
 
 from ..errors import ConfigError
 from ..python_target.parse import parse_python_target
@@ -28,6 +29,11 @@ def add_run_arguments(parser: ArgumentParser) -> None:
         "function that returns one, in a module or a file: shop.servers:make_server, "
         "server.py:orders",
     )
+    add_network_arguments(parser)
+
+
+def add_network_arguments(parser: ArgumentParser) -> None:
+    """Add the transports and their settings."""
     transports = parser.add_mutually_exclusive_group()
     for name, title in NETWORK_TRANSPORTS.items():
         transports.add_argument(
@@ -80,22 +86,33 @@ def run_server(options: Namespace) -> None:
         raise ConfigError(f"{options.file} is not a Python file or MODULE:OBJECT")
     server = load_server(target)
     sys.argv = [options.file]  # stdio at a terminal says how to try this target
-    settings = {
-        key: value for key in NETWORK_SETTINGS if (value := getattr(options, key)) is not None
-    }
-    if options.transport in NETWORK_TRANSPORTS:
-        if options.json:
-            settings["ready"] = lambda url: _print_url(server.name, url)
-    elif settings:
-        option = next(iter(settings)).replace("_", "-")
-        raise ConfigError(
-            f"--{option} requires a network transport; add --http, --sse or --websocket"
-        )
+    settings = read_network_settings(options, server.name)
     if options.verbose:
         from .request_log import log_requests
 
         log_requests(server)
     server.run(options.transport, **settings)
+
+
+def read_network_settings(options: Namespace, name: str) -> dict[str, Any]:
+    """Return the arguments of `run` for the transport.
+
+    Args:
+        options: The command line.
+        name: The name of the server, which is printed with its URL.
+    """
+    settings = {
+        key: value for key in NETWORK_SETTINGS if (value := getattr(options, key)) is not None
+    }
+    if options.transport in NETWORK_TRANSPORTS:
+        if options.json:
+            settings["ready"] = lambda url: _print_url(name, url)
+    elif settings:
+        option = next(iter(settings)).replace("_", "-")
+        raise ConfigError(
+            f"--{option} requires a network transport; add --http, --sse or --websocket"
+        )
+    return settings
 
 
 def _print_url(name: str, url: str) -> None:

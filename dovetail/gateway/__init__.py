@@ -9,6 +9,7 @@
 These modules contain no asynchronous code. The formats for function calling are in
 `client/function_calling.py`, because the samplers use them, too.
 
+    gateway.py    the gateway; reloading.py reloads it
     consent.py    ask before a server is started, called or given anything, and remember the answer
     consent_store.py    where consent is remembered: a file that several programs share
 """

@@ -42,6 +42,7 @@ from .lists import KIND_BY_METHOD, MergedItem, MergedLists
 from .naming import Kind, UpstreamName
 from .policy import PolicyFile, read_policy
 from .relay import as_private, encode_text, relay_call
+from .reloading import SIGHUP, Reloader
 from .reports import describe_servers, measure_servers
 from .search import CALL, FIND, SEARCH_TOOLS, CallArguments, ToolSearch, read_arguments
 from .upstream import EventKind, UpstreamServer
@@ -127,6 +128,7 @@ class Gateway(RunnableService):
         )
         self._instructions, self._mask_errors = instructions, mask_errors
         self._source, self._policy_source = source, policy
+        self._watched: tuple[str | Path, ...] | None = None
         found = read_source(source)
         self._search = ToolSearch(found.options.always) if found.options.search else None
         self.access = GatewayAccess(
@@ -163,7 +165,21 @@ class Gateway(RunnableService):
     async def _run_upstreams(self) -> AsyncIterator[None]:
         access = self.access.run(lambda: self.upstreams.servers)
         async with access, self.upstreams.run(), self.subscriptions.run():
-            yield
+            if self._watched is None:
+                yield
+                return
+            async with Reloader(self, self._watched).run():
+                yield
+
+    def reload_on_signal(self, watch: Sequence[str | Path] = ()) -> None:
+        """Call `reload` whenever the process gets SIGHUP. Call this method before `run`.
+
+        Args:
+            watch: Files that are also watched: a change to one of them has the same effect
+                (default: none).
+        """
+        self._watched = tuple(watch)
+        self.reload_signals = () if SIGHUP is None else (SIGHUP,)
 
     async def reload(self) -> None:
         """Read the configuration file and the policy file again. Servers whose entry did not change

@@ -66,7 +66,13 @@ def run_http(
         with_bus = replace(listener.options, bus=partial(join, path))
         _serve(service, lifespan, listener._replace(options=with_bus))
 
-    code = run_workers(workers, [listener.sock], work, grace=service.limits.shutdown)
+    code = run_workers(
+        workers,
+        [listener.sock],
+        work,
+        grace=service.limits.shutdown,
+        passed_on=service.reload_signals,
+    )
     if code is not None:
         raise SystemExit(code)
 

@@ -10,6 +10,7 @@ which the workers are already reconnecting.
                         dies early too often, the parent stops all of them
     SIGTERM, SIGINT     the parent sends SIGTERM to the workers, waits `grace` seconds, and sends
                         SIGKILL; a second signal ends the wait
+    SIGHUP              the parent passes it on to the workers, if the service reloads on it
     parent's death      every child reads a pipe whose other end only the parent holds, and stops
                         when the pipe is closed
 
@@ -27,7 +28,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from logging import getLogger
 from typing import NoReturn
@@ -56,7 +57,12 @@ log = getLogger("dovetail.workers")
 
 
 def run_workers(
-    count: int, sockets: list[socket.socket], work: Callable[[str], None], *, grace: float
+    count: int,
+    sockets: list[socket.socket],
+    work: Callable[[str], None],
+    *,
+    grace: float,
+    passed_on: Sequence[int] = (),
 ) -> int | None:
     """Run `work` in `count` processes until a signal arrives, then close the sockets.
 
@@ -65,6 +71,7 @@ def run_workers(
         sockets: The listening sockets, which all workers inherit.
         work: A function that is called in each worker with the path of the bus.
         grace: How long the workers have to exit after a signal, in seconds.
+        passed_on: Further signals, which the parent sends to each worker (default: none).
 
     Returns:
         None after a clean shutdown, or an exit code if the workers could not be kept alive.
@@ -82,12 +89,12 @@ def run_workers(
     import multiprocessing.process  # noqa: F401  its import draws the key that the children share
 
     path, listening = private_socket()
-    supervisor = Supervisor(grace)
+    supervisor = Supervisor(grace, passed_on)
 
     def run_hub() -> None:
         for sock in sockets:
             sock.close()
-        for number in STOP_SIGNALS:
+        for number in (*STOP_SIGNALS, *passed_on):
             signal.signal(number, signal.SIG_IGN)  # it runs until the last worker has ended
         asyncio.run(_run_hub(listening, supervisor.lifeline, path, grace))
 
@@ -138,10 +145,10 @@ class ChildProcess(Struct, eq=False):
 class Supervisor:
     """The parent process, which starts children, waits for signals, and stops the children."""
 
-    def __init__(self, grace: float) -> None:
-        self._grace = grace
+    def __init__(self, grace: float, passed_on: Sequence[int] = ()) -> None:
+        self._grace, self._passed_on = grace, passed_on
         self.lifeline, self._parent_end = os.pipe()
-        self._signals = SignalWaiter()
+        self._signals = SignalWaiter(passed_on)
 
     def supervise(self, children: list[ChildProcess]) -> int | None:
         """Keep the children running until a signal arrives. Returns an exit code if a child keeps
@@ -155,6 +162,10 @@ class Supervisor:
             pauses = [max(child.due - now, 0) for child in children if child.pid is None]
             if self._signals.wait(min(pauses, default=None)):
                 return None
+            for number in self._signals.take_passed_on():
+                for child in children:
+                    if child.pid is not None:
+                        os.kill(child.pid, number)
             for child, status in _reap(children):
                 child.on_death(_describe_exit(os.waitstatus_to_exitcode(status)))
             for child in children:
@@ -225,6 +236,8 @@ class Supervisor:
                     number,
                     signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL,
                 )
+            for number in self._passed_on:
+                signal.signal(number, signal.SIG_IGN)  # until the worker can handle it
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             threading.Thread(
                 target=self._watch_parent, name="dovetail-lifeline", daemon=True
@@ -254,11 +267,13 @@ class Supervisor:
 class SignalWaiter:
     """Receives signals through a socket, so that waiting for a signal can time out."""
 
-    def __init__(self) -> None:
+    def __init__(self, passed_on: Sequence[int] = ()) -> None:
         self._receiver, self._sender = socket.socketpair()
         self._sender.setblocking(False)
+        self._passed_on, self._pending = passed_on, set[int]()
         self._before = {
-            number: signal.signal(number, lambda *_: None) for number in HANDLED_SIGNALS
+            number: signal.signal(number, lambda *_: None)
+            for number in (*HANDLED_SIGNALS, *passed_on)
         }
         self._wakeup = signal.set_wakeup_fd(self._sender.fileno(), warn_on_full_buffer=False)
 
@@ -266,9 +281,16 @@ class SignalWaiter:
         """Wait up to `seconds` for a signal. Returns whether the signal says to stop."""
         self._receiver.settimeout(seconds)
         try:
-            return any(number in STOP_SIGNALS for number in self._receiver.recv(4096))
+            numbers = self._receiver.recv(4096)
+            self._pending.update(number for number in numbers if number in self._passed_on)
+            return any(number in STOP_SIGNALS for number in numbers)
         except (TimeoutError, BlockingIOError):
             return False
+
+    def take_passed_on(self) -> set[int]:
+        """Return the signals that arrived for the workers, each once."""
+        numbers, self._pending = self._pending, set()
+        return numbers
 
     def close(self) -> None:
         """Restore the handlers that were set before."""

@@ -61,6 +61,10 @@ class BaseService:
         ConfigError: A setting is not valid.
     """
 
+    reload_signals: tuple[int, ...] = ()
+    """The signals on which each process reloads its configuration. With several workers, the
+    parent process passes them on."""
+
     def __init__(
         self,
         info: Implementation,

@@ -4,8 +4,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+ROOT = Path(__file__).parents[2]
 SERVER = '''
-import os, sys
+import asyncio, os, sys
 from dovetail import Context, Server
 
 server = Server({name!r}, revisions={revisions!r}, instructions="Use {name}.")
@@ -18,6 +19,11 @@ async def pid() -> int:
 @server.tool
 async def echo(text: str) -> str:
     return text
+
+@server.tool
+async def slow(seconds: float) -> str:
+    await asyncio.sleep(seconds)
+    return "done"
 
 @server.tool
 async def crash() -> str:
@@ -67,4 +73,5 @@ def write_server(
 
 def entry(command: list[str], **settings: Any) -> dict[str, Any]:
     """Return an entry of a configuration."""
-    return {"command": command[0], "args": command[1:], "dovetail": settings}
+    env = {"PYTHONPATH": str(ROOT)}
+    return {"command": command[0], "args": command[1:], "env": env, "dovetail": settings}

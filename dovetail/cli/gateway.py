@@ -1,0 +1,181 @@
+"""`dovetail gateway FILE`: serve all servers of an `mcp.json` file as one.
+
+`--check` starts every server once, prints what it offers and what the policy says about it, and
+exits. SIGHUP, and with `--watch` a change to a file, reload the configuration.
+"""
+
+import asyncio
+import logging
+from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ConfigError, DovetailError
+from .options import CONFIG_SUFFIXES, parse_target
+from .output import bold, dim, one_line, print_error, print_json, print_line, print_table
+from .run import add_network_arguments, read_network_settings
+
+if TYPE_CHECKING:
+    from ..gateway.gateway import Gateway
+    from ..gateway.policy import PolicyFile
+    from ..gateway.upstream import UpstreamServer
+
+COUNTED = {"tools": "tool", "prompts": "prompt", "resources": "resource", "templates": "template"}
+
+
+class ServersFailed(DovetailError):
+    """Some servers could not be started; the state of all was printed."""
+
+
+def add_gateway_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "source",
+        metavar="FILE",
+        help="an mcp.json file; or a script, a URL or a command, which is then served under its "
+        "own names",
+    )
+    add_network_arguments(parser)
+    parser.add_argument("--policy", metavar="FILE", help="a TOML file that says who may do what")
+    parser.add_argument(
+        "--store",
+        metavar="FILE",
+        help="where consent and approved tools are stored (default: "
+        "$XDG_STATE_HOME/dovetail/consent.db)",
+    )
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="start every server once, print what it offers and what the policy allows, and exit",
+    )
+    parser.add_argument(
+        "--watch", action="store_true", help="reload the files when they change (also: SIGHUP)"
+    )
+
+
+def run_gateway(options: Namespace) -> None:
+    """Serve the gateway, or check its servers."""
+    from ..gateway.gateway import Gateway
+    from .request_log import log_requests, print_log
+
+    level = logging.ERROR if options.check else logging.WARNING
+    print_log(logging.INFO if options.verbose else level, as_json=options.json)
+    is_file = options.source.lower().endswith(CONFIG_SUFFIXES)
+    if options.watch and not is_file:
+        raise ConfigError(f"--watch requires a configuration file, not {options.source}")
+    settings = {} if options.check else read_network_settings(options, "gateway")
+    chosen = {"store": options.store} if options.store is not None else {}
+    gateway = Gateway(_parse_source(options, is_file), policy=options.policy, **chosen)
+    if options.check:
+        asyncio.run(_check(gateway, options))
+        return
+    if is_file:
+        files = [options.source, *([] if options.policy is None else [options.policy])]
+        gateway.reload_on_signal(watch=files if options.watch else ())
+    if options.verbose:
+        log_requests(gateway)
+    gateway.run(options.transport, **settings)
+
+
+def _parse_source(options: Namespace, is_file: bool) -> str | list[str]:
+    if is_file:
+        return str(options.source)
+    return parse_target(Namespace(target=options.source, server=None, header=[], cwd=None))
+
+
+# --check
+
+
+async def _check(gateway: "Gateway", options: Namespace) -> None:
+    from ..gateway.policy import read_policy
+
+    policy = None if options.policy is None else read_policy(options.policy)
+    upstreams = gateway.upstreams
+    servers = list(upstreams.servers.values())
+    try:
+        await asyncio.gather(*(server.start() for server in servers), return_exceptions=True)
+        found = {server.name: _describe(gateway, server, policy) for server in servers}
+    finally:
+        await upstreams.close()
+    warnings = _find_warnings(found)
+    if policy is not None:
+        warnings += policy.find_unused(found)
+    if options.json:
+        print_json({"servers": found, "warnings": warnings})
+    else:
+        for name, one in found.items():
+            _print_server(name, one)
+        for warning in warnings:
+            print_error(f"dovetail: warning: {warning}")
+    failed = [name for name, one in found.items() if one["state"] != "started"]
+    if failed:
+        raise ServersFailed(f"{', '.join(failed)} could not be started")
+
+
+def _describe(
+    gateway: "Gateway", server: "UpstreamServer", policy: "PolicyFile | None"
+) -> dict[str, Any]:
+    """Return what is known about a server, and the policy's effect on each of its tools."""
+    from ..gateway.naming import KINDS
+    from ..gateway.policy import PolicyRequest, decide
+
+    names = gateway.upstreams.names
+    about: dict[str, Any] = {"state": server.state, "revision": server.revision}
+    if server.error is not None:
+        about["error"] = server.error
+    for kind in KINDS:
+        about[kind] = listed = []
+        for name in server.catalog.items(kind):
+            one = {"name": names.to_caller(kind, server.name, name), "upstreamName": name}
+            if kind == "tools":
+                decision = decide(
+                    PolicyRequest(server=server.name, kind="call", name=name),
+                    policy,
+                    tools=server.settings.tools,
+                    is_gateway=True,
+                )
+                one |= {"effect": decision.effect, "rule": decision.rule}
+            listed.append(one)
+    about["leftOut"] = [
+        {"kind": one.kind, "name": one.name, "reason": one.reason}
+        for one in names.left_out()
+        if one.server == server.name
+    ]
+    return about
+
+
+def _find_warnings(found: dict[str, Any]) -> list[str]:
+    from ..protocol.tools import RECOMMENDED_NAME_CHARS
+
+    names = [
+        one["name"] for about in found.values() for one in about["tools"] if one["name"] is not None
+    ]
+    warnings = [
+        f"the name {name} has {len(name)} characters. Hosts add a prefix, and models accept 64: "
+        f'use at most {RECOMMENDED_NAME_CHARS}, for example with a shorter "prefix"'
+        for name in names
+        if len(name) > RECOMMENDED_NAME_CHARS
+    ]
+    for server, about in found.items():
+        warnings += [
+            f"{one['name']} of {server} is left out: {one['reason']}" for one in about["leftOut"]
+        ]
+    return warnings
+
+
+def _print_server(name: str, about: dict[str, Any]) -> None:
+    revision = f"  {about['revision']}" if about["revision"] else ""
+    counts = [
+        f"{len(about[kind])} {word}{'' if len(about[kind]) == 1 else 's'}"
+        for kind, word in COUNTED.items()
+        if about[kind]
+    ]
+    print_line(bold(name), f"  {about['state']}{revision}", dim(f"  {', '.join(counts)}"))
+    if "error" in about:
+        print_line(f"  {one_line(about['error'])}")
+    rows = [
+        (one["name"] or f"({one['upstreamName']})", one["effect"], one["rule"])
+        for one in about["tools"]
+    ]
+    print_table(rows, 2)
+    for kind in list(COUNTED)[1:]:
+        for one in about[kind]:
+            print_line(f"  {one['name'] or one['upstreamName']}", dim(f"  {COUNTED[kind]}"))

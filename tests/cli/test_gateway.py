@@ -1,0 +1,214 @@
+"""`dovetail gateway`."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dovetail import Client
+from tests.cli.conftest import ROOT, command, dovetail, environment
+from tests.gateway.programs import entry, write_server
+
+LONG = "server.add_tool(pid, name='x' * 50)"
+
+
+class ConfigFile:
+    """An mcp.json file."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.path = folder, folder / "mcp.json"
+
+    def write(self, *names: str, **entries: Any) -> None:
+        servers = {name: entry(write_server(self.folder, name)) for name in names}
+        self.path.write_text(json.dumps({"mcpServers": servers | entries}), "utf-8")
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> ConfigFile:
+    return ConfigFile(tmp_path)
+
+
+@asynccontextmanager
+async def serving(*words: str) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
+    """A gateway over HTTP, and its URL."""
+    process = await asyncio.create_subprocess_exec(
+        *command("gateway", *words, "--http", "--port", "0", "--json"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(),
+    )
+    assert process.stdout is not None
+    text = ""
+    while not text.endswith("}\n"):
+        line = await process.stdout.readline()
+        assert line, (await process.communicate())[1]
+        text += line.decode()
+    try:
+        yield process, json.loads(text)["url"]
+    finally:
+        if process.returncode is None:
+            process.terminate()
+            await process.wait()
+
+
+async def prefixes(client: Client) -> set[str]:
+    return {tool.name.partition("__")[0] for tool in await client.list_tools(fresh=True)}
+
+
+async def until(condition: Callable[[], Any], value: Any) -> None:
+    """Wait for a value; the test has a time limit."""
+    while await condition() != value:
+        await asyncio.sleep(0.05)
+
+
+async def next_log(process: asyncio.subprocess.Process) -> Any:
+    assert process.stderr is not None
+    return json.loads(await process.stderr.readline())
+
+
+def test_check_prints_each_server_and_what_the_policy_says(file: ConfigFile) -> None:
+    policy = file.folder / "policy.toml"
+    policy.write_text('[[rule]]\neffect = "deny"\nname = "crash"\n[[rule]]\neffect = "allow"\n')
+    file.write("one")
+    done = dovetail("gateway", str(file.path), "--check", "--policy", str(policy))
+    assert (done.code, done.err) == (0, "")
+    assert "one  started  2026-07-28  6 tools, 1 prompt, 1 resource, 1 template" in done.out
+    rows = [line.split(maxsplit=2) for line in done.out.splitlines()]
+    assert ["one__echo", "allow", f"rule 2 of {policy}"] in rows
+    assert ["one__crash", "deny", f"rule 1 of {policy}"] in rows
+
+
+def test_check_as_json(file: ConfigFile) -> None:
+    file.write("one")
+    done = dovetail("gateway", str(file.path), "--check", "--json")
+    assert (done.code, done.err) == (0, "")
+    one = done.json["servers"]["one"]
+    assert (one["state"], one["revision"]) == ("started", "2026-07-28")
+    echo = {
+        "name": "one__echo",
+        "upstreamName": "echo",
+        "effect": "allow",
+        "rule": "the default",
+    }
+    assert echo in one["tools"]
+    assert one["resources"] == [{"name": "note://one", "upstreamName": "note://one"}]
+    assert done.json["warnings"] == []
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_check_fails_if_a_server_fails(file: ConfigFile, options: list[str]) -> None:
+    file.write("one", bad={"command": "/no/such/program"})
+    done = dovetail("gateway", str(file.path), "--check", *options)
+    assert done.code == 1
+    assert done.failure == "bad could not be started"
+    assert "/no/such/program" in done.out
+    if options:
+        assert done.json["servers"]["bad"]["state"] == "failed"
+        assert done.json["servers"]["one"]["state"] == "started"
+
+
+def test_check_starts_lazy_servers_too(file: ConfigFile) -> None:
+    file.write(one=entry(write_server(file.folder, "one"), start="lazy"))
+    done = dovetail("gateway", str(file.path), "--check", "--json")
+    assert done.json["servers"]["one"]["state"] == "started"
+
+
+def test_check_warns_about_long_names_and_names_that_are_left_out(file: ConfigFile) -> None:
+    plain = entry(write_server(file.folder, "a", more=LONG + "; server.add_tool(pid, name='b__x')"))
+    plain["dovetail"] = {"prefix": ""}
+    file.write("b", a=plain)
+    done = dovetail("gateway", str(file.path), "--check")
+    assert done.code == 0
+    long, left_out = done.err.splitlines()
+    assert f"the name {'x' * 50} has 50 characters" in long
+    assert "b__x of a is left out" in left_out
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["missing.json"], "missing.json"),
+        (["mcp.json", "--port", "1"], "--port requires a network transport"),
+        (["uvx some-server", "--watch"], "--watch requires a configuration file"),
+        (["mcp.json", "--policy", "no.toml"], "no.toml"),
+    ],
+)
+def test_a_wrong_command_line(file: ConfigFile, words: list[str], expected: str) -> None:
+    file.write("one")
+    done = dovetail("gateway", *words, cwd=file.folder)
+    assert done.code == 2
+    assert expected in done.failure
+
+
+async def test_a_gateway_on_stdio(file: ConfigFile) -> None:
+    file.write("one", "two")
+    client = Client(command("gateway", str(file.path)), env={"PYTHONPATH": str(ROOT)})
+    async with client:
+        await until(lambda: prefixes(client), {"one", "two"})
+        assert (await client.call_tool("two__echo", {"text": "x"})).text == "x"
+
+
+async def test_a_single_server_keeps_its_names(tmp_path: Path) -> None:
+    script = write_server(tmp_path, "one")[-1]
+    client = Client(command("gateway", script), env={"PYTHONPATH": str(ROOT)})
+    async with client:
+        assert (await client.call_tool("echo", {"text": "x"})).text == "x"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGHUP")
+@pytest.mark.parametrize("workers", ["1", "2"])
+async def test_sighup_reloads_the_file(file: ConfigFile, workers: str) -> None:
+    file.write("one")
+    async with serving(str(file.path), "--workers", workers) as (process, url):
+        async with Client(url) as client:
+            await until(lambda: prefixes(client), {"one"})
+            file.write("one", "two")
+            process.send_signal(signal.SIGHUP)
+            for _ in range(20):  # also if several workers answer
+                await until(lambda: prefixes(client), {"one", "two"})
+        assert process.returncode is None
+
+
+async def test_with_watch_a_change_to_the_file_is_enough(file: ConfigFile) -> None:
+    file.write("one", "two")
+    async with serving(str(file.path), "--watch") as (process, url), Client(url) as client:
+        await until(lambda: prefixes(client), {"one", "two"})
+        file.path.write_text("{", "utf-8")
+        record = await next_log(process)
+        assert record["level"] == "error"
+        assert record["message"].startswith("The configuration was not reloaded: ")
+        assert await prefixes(client) == {"one", "two"}
+        file.write("two")
+        await until(lambda: prefixes(client), {"two"})
+
+
+async def test_logs_are_json_objects(file: ConfigFile) -> None:
+    file.write(bad={"command": "/no/such/program"})
+    async with serving(str(file.path)) as (process, _):
+        record = await next_log(process)
+    assert set(record) == {"time", "level", "logger", "message"}
+    assert (record["level"], record["logger"]) == ("warning", "dovetail.gateway")
+    assert record["message"].startswith("bad failed: ")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+async def test_ctrl_c_lets_calls_finish_and_ends_the_servers(file: ConfigFile) -> None:
+    file.write("one")
+    async with serving(str(file.path)) as (process, url), Client(url) as client:
+        await until(lambda: prefixes(client), {"one"})
+        server = int((await client.call_tool("one__pid")).text)
+        call = asyncio.create_task(client.call_tool("one__slow", {"seconds": 1}))
+        await asyncio.sleep(0.3)  # the call is on its way
+        process.send_signal(signal.SIGINT)
+        assert (await call).text == "done"
+        assert await process.wait() == 0
+    with pytest.raises(ProcessLookupError):
+        os.kill(server, 0)
