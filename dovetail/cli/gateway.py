@@ -4,8 +4,6 @@
 exits. SIGHUP, and with `--watch` a change to a file, reload the configuration.
 """
 
-import asyncio
-import logging
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +51,8 @@ def add_gateway_arguments(parser: ArgumentParser) -> None:
 
 def run_gateway(options: Namespace) -> None:
     """Serve the gateway, or check its servers."""
+    import logging
+
     from ..gateway.gateway import Gateway
     from .request_log import log_requests, print_log
 
@@ -65,6 +65,8 @@ def run_gateway(options: Namespace) -> None:
     chosen = {"store": options.store} if options.store is not None else {}
     gateway = Gateway(_parse_source(options, is_file), policy=options.policy, **chosen)
     if options.check:
+        import asyncio
+
         asyncio.run(_check(gateway, options))
         return
     if is_file:
@@ -85,6 +87,8 @@ def _parse_source(options: Namespace, is_file: bool) -> str | list[str]:
 
 
 async def _check(gateway: "Gateway", options: Namespace) -> None:
+    import asyncio
+
     from ..gateway.policy import read_policy
 
     policy = None if options.policy is None else read_policy(options.policy)

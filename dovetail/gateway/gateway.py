@@ -246,7 +246,12 @@ class Gateway(RunnableService):
         return self._mask_errors and self._networked
 
     def can_replay(self, call: Call) -> bool:
-        """A call that was sent to a server is never sent again."""
+        """Return whether a call may be run again: a call that was sent to a server is never sent
+        twice.
+
+        Args:
+            call: The call.
+        """
         return call.name in KIND_BY_METHOD
 
     def _on_event(self, server: UpstreamServer, kind: EventKind) -> None:
@@ -272,7 +277,11 @@ class Gateway(RunnableService):
 
     def header_params(self, tool: str) -> tuple[HeaderParam, ...]:
         """Return the parameters of a tool that HTTP requests repeat in their headers, according to
-        its server."""
+        its server.
+
+        Args:
+            tool: The name of the tool, as callers see it.
+        """
         found = self.upstreams.names.from_caller("tools", tool)
         if found is None:
             return ()
@@ -358,7 +367,12 @@ class Gateway(RunnableService):
     # subscriptions
 
     def on_subscriptions(self, uri: str, active: bool) -> None:
-        """Subscribe at the server that a resource belongs to, or end that subscription."""
+        """Subscribe at the server that a resource belongs to, or end that subscription.
+
+        Args:
+            uri: The URI of the resource, as callers see it.
+            active: True for the first subscription, False after the last.
+        """
         self.subscriptions.set_active(uri, active)
 
     async def _subscribe(self, call: Call) -> Any:

@@ -236,8 +236,8 @@ class Supervisor:
                     number,
                     signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL,
                 )
-            for number in self._passed_on:
-                signal.signal(number, signal.SIG_IGN)  # until the worker can handle it
+            for other in self._passed_on:
+                signal.signal(other, signal.SIG_IGN)  # until the worker can handle it
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             threading.Thread(
                 target=self._watch_parent, name="dovetail-lifeline", daemon=True
