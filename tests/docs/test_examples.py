@@ -24,9 +24,12 @@ EXAMPLES = ROOT / "examples"
 
 def run(program: Path, *words: str) -> "subprocess.CompletedProcess[str]":
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8"}
+    environment.pop("ANTHROPIC_API_KEY", None)  # the examples must not use a real model
     return subprocess.run(
         [sys.executable, program, *words],
         env=environment,
+        cwd=ROOT,  # servers that a program starts find the package there
+        stdin=subprocess.DEVNULL,
         capture_output=True,
         encoding="utf-8",
         timeout=25,
@@ -68,6 +71,31 @@ def test_an_extension_of_ones_own_charges_those_who_know_it_and_tells_nobody_els
         "total: 3 cents",
         "reward",
     ]
+
+
+def test_the_host_asks_before_anything_and_starts_a_lazy_server_late() -> None:
+    done = run(EXAMPLES / "host.py")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert {"weather is started", "booking is started"} <= set(lines)
+    assert "weather__forecast of weather: Return the weather forecast for the coming days." in lines
+    assert any("is booked for Ada" in line for line in lines)
+    assert lines.index("? calling the tool 'book' of 'booking': once") < lines.index(
+        "? booking asks: Who takes the night train to Oslo?: the defaults"
+    )
+    assert lines[-3:] == [
+        "? starting the server 'slow': once",
+        "slow is started",
+        "? calling the tool 'forecast' of 'slow': once",
+    ]
+
+
+def test_the_agent_gives_the_results_of_its_calls_back_to_the_model() -> None:
+    done = run(EXAMPLES / "agent_loop.py", "Is it warmer in Oslo or in Atlantis?")
+    assert done.returncode == 0, done.stderr
+    first, second = done.stdout.splitlines()
+    assert first.startswith('Oslo: {"city":"Oslo","days":[{"day":1,')
+    assert second.startswith("Atlantis: No forecast for 'Atlantis'")
 
 
 def test_the_demo_answers_what_it_is_asked_where_there_is_no_terminal_in_both_eras(

@@ -1,0 +1,59 @@
+"""A host: three servers as one, with consent.
+
+    python examples/host.py
+
+Before a server is started, called or given anything, the host asks. At a terminal, you decide;
+otherwise, this program answers: once for everything.
+"""
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+
+from dovetail import ConsentRequest, Host, HostEvent, Limits
+
+HERE = Path(__file__).parent
+SERVERS = {
+    name: {"command": sys.executable, "args": ["-m", "dovetail", "run", str(HERE / f"{name}.py")]}
+    for name in ("weather", "booking")
+}
+SERVERS["slow"] = {**SERVERS["weather"], "dovetail": {"start": "lazy"}}  # type: ignore[dict-item]
+
+
+def show_event(event: HostEvent) -> None:
+    if event.kind == "state":
+        print(f"{event.server} is {event.state}")
+
+
+def allow_once(request: ConsentRequest) -> str:
+    print(f"? {request.doing}: once")
+    return "once"
+
+
+def fill_in(request: Any) -> bool:
+    print(f"? {request.message}: the defaults")
+    return True
+
+
+async def main() -> None:
+    host = Host(
+        {"mcpServers": SERVERS},
+        on_consent=None if sys.stdin.isatty() else allow_once,
+        on_elicit=fill_in,
+        store=":memory:",  # ask again next time
+        limits=Limits(catalog_wait=20),
+    )
+    host.on_event(show_event)
+    async with host:
+        for tool in await host.list_tools():
+            print(f"{tool.name} of {tool.server}: {tool.description}")
+        result = await host.call_tool("weather__forecast", {"city": "Oslo", "days": 1})
+        print(result.text)
+        print((await host.call_tool("booking__book", {"city": "Oslo"})).text)
+        print((await host.read_resource("weather://cities"))[0].text)
+        await host.call_tool("slow__forecast", {"city": "Oslo", "days": 1})  # starts it
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
