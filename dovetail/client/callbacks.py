@@ -390,6 +390,10 @@ class Callbacks:
         callbacks.capabilities = self.capabilities
         return callbacks
 
+    def on_elicitation_complete(self, id: str) -> None:
+        """Do nothing: an application learns from the server's result that its user has finished on
+        a page."""
+
     async def answer_all(
         self, questions: Questions, session: ClientSession, parent: Any = None
     ) -> dict[str, msgspec.Raw]:

@@ -692,6 +692,9 @@ class Client(Requester):
         if method in ("notifications/progress", "notifications/tasks/status"):
             self._tasks.on_notification(method, params)
             return
+        if method == "notifications/elicitation/complete":
+            self._connector.callbacks.on_elicitation_complete(params.elicitation_id)
+            return
         if method == "resources/changed":  # updates and list changes in one (draft dialect)
             for uri in params.updated:
                 self._on_notification(UPDATED, UriParams(uri=uri))

@@ -7,7 +7,7 @@ and nothing is validated here, so both pass unchanged, including unknown fields.
     server ─→ question ─→ handler(call) ─→ ask(call.parent, …, raw params) ─→ answer ─→ server
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -32,6 +32,7 @@ def relay_answers(
     handlers: Mapping[str, CallHandler],
     capabilities: ClientCapabilities,
     limit: QuestionLimit | None = None,
+    on_complete: Callable[[str], None] | None = None,
 ) -> None:
     """Let these handlers answer the questions that a server asks a client, instead of callbacks.
     Call this before the client connects.
@@ -45,11 +46,13 @@ def relay_answers(
         capabilities: The capabilities that the client declares.
         limit: How many questions the server may ask, together with other connections to it
             (default: `Limits.questions` for this client alone).
+        on_complete: Called with the id of a URL elicitation when the server says that its user has
+            finished on the page.
     """
     connector = client._connector
-    connector.callbacks = RelayedAnswers(handlers, capabilities, connector.limits)
-    if limit is not None:
-        connector.callbacks.question_limit = limit
+    connector.callbacks = RelayedAnswers(
+        handlers, capabilities, connector.limits, limit, on_complete
+    )
 
 
 class RelayedAnswers(Callbacks):
@@ -60,8 +63,12 @@ class RelayedAnswers(Callbacks):
         handlers: Mapping[str, CallHandler],
         capabilities: ClientCapabilities,
         limits: Limits,
+        question_limit: QuestionLimit | None = None,
+        on_complete: Callable[[str], None] | None = None,
     ) -> None:
         super().__init__(None, None, None, None, tasks=False, limits=limits)
+        self.question_limit = question_limit or self.question_limit
+        self._on_complete = on_complete
         self.capabilities = capabilities
         self.answers = {name: partial(self._relay, handler) for name, handler in handlers.items()}
         self.client_tasks = ClientTasks(self.answers, limits, enabled=False)
@@ -69,6 +76,11 @@ class RelayedAnswers(Callbacks):
     def set_roots(self, roots: Iterable[Any] | OnRoots) -> None:
         """Do nothing, because a handler returns the roots. The client then notifies the server that
         they have changed."""
+
+    def on_elicitation_complete(self, id: str) -> None:
+        """Pass on that a user has finished on a page."""
+        if self._on_complete is not None:
+            self._on_complete(id)
 
     async def _relay(self, handler: CallHandler, call: Call) -> Any:
         self.question_limit.count(call.name)

@@ -271,8 +271,11 @@ class Gateway(RunnableService):
         self.record_decision(replace(record, user=None) if is_anonymous else record)
 
     def session_ended(self, caller: Caller, network: Network | None, seconds: float) -> None:
-        """Forget what a caller without authentication allowed in its session."""
+        """Close the connections of a caller whose session has ended, and forget what it allowed if
+        it was not authenticated."""
         self.access.end_session(caller.session_id)
+        for server in self.upstreams.servers.values():
+            server.session_ended(caller.session_id)
         super().session_ended(caller, network, seconds)
 
     def header_params(self, tool: str) -> tuple[HeaderParam, ...]:
@@ -452,5 +455,7 @@ class Gateway(RunnableService):
             on_stderr=partial(stderr_log.info, "%s: %s", server.name),
         )
         answers = answer_with_caller(calls, partial(self._asks_as, server), server.counts)
-        relay_answers(client, answers, declared, server.question_limit)
+        relay_answers(
+            client, answers, declared, server.question_limit, on_complete=self.elicitation_complete
+        )
         return client

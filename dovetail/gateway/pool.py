@@ -176,13 +176,14 @@ class ConnectionPool:
         self._wake_next()
         return True
 
-    def discard_owner(self, owner: str) -> None:
-        """Close the connections of a user or session.
+    def discard_session(self, id: str) -> None:
+        """Close the connections of a caller's session.
 
         Args:
-            owner: The id of the user or session.
+            id: The id of the session.
         """
-        for pooled in [one for one in self._all if one.key.owner == owner]:
+        owned = [one for one in self._all if (one.key.kind, one.key.owner) == ("session", id)]
+        for pooled in owned:
             self.discard(pooled)
 
     def _close_unused(self) -> bool:

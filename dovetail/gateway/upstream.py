@@ -399,6 +399,14 @@ class UpstreamServer:
         else:
             self._pool.release(pooled, call)
 
+    def session_ended(self, id: str) -> None:
+        """Close the connections that only a caller's session used.
+
+        Args:
+            id: The id of the session.
+        """
+        self._pool.discard_session(id)
+
     def pool_key(self, call: Call) -> PoolKey:
         """Return the key of the connection that a call uses.
 

@@ -202,7 +202,8 @@ def build(revision: str, recorder: Recorder) -> Server:
 
     @server.tool
     async def visit(ctx: Context) -> str:
-        answer = await ctx.elicit_url("Please sign in.", "https://example.com/sign-in")
+        answer = await ctx.elicit_url("Please sign in.", "https://example.com/sign-in", id="visit")
+        ctx.elicitation_complete("visit")
         return answer.action
 
     @server.tool

@@ -53,6 +53,7 @@ class Records:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        path.parent.mkdir(exist_ok=True)
         path.touch()
         self._offset = 0
 

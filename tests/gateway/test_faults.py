@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from dovetail import Client, Limits, ProtocolError, Server
 from dovetail.gateway import health
 from dovetail.gateway.gateway import Gateway
+from dovetail.testing import Tape, pair
 from tests.behaviour.web import on_a_port
 from tests.gateway.recording_server import QUESTION
 from tests.gateway.stage import LIMITS, OPTIONS, Person, Stage, Upstream
@@ -133,9 +134,43 @@ async def test_a_server_that_keeps_failing_gets_one_call_per_pause(
             assert "next attempt in" in await text_of(ada, "add", a=1, b=2)
         assert stage.records.events().count("dying") == health.TRIP_AFTER + 1
         stage.server.health.next_attempt = 0.0
-        for _ in range(2):
-            assert await text_of(ada, "add", a=1, b=2) == "3"
+        assert await text_of(ada, "fail", kind="protocol") == "closed on Sundays"  # an answer
         assert stage.server.health.failures == 0
+        assert await text_of(ada, "add", a=1, b=2) == "3"
+
+
+async def test_killing_a_server_during_many_calls_loses_no_other_and_repeats_none(
+    tmp_path: Path,
+) -> None:
+    stages = {name: Stage(Upstream("stdio", STATELESS), tmp_path / name) for name in ("up", "ok")}
+    entries = {name: stage.entry() for name, stage in stages.items()}
+    gateway = Gateway({"mcpServers": entries}, **OPTIONS)
+    async with Client(gateway) as client:
+
+        async def call(server: str, number: int) -> str:
+            try:
+                arguments = {"a": number, "b": 0}
+                return (await client.call_tool(f"{server}__add", arguments)).text
+            except ProtocolError as error:
+                return error.message
+
+        async def call_all(server: str) -> list[str]:
+            results: list[str] = []
+            for first in range(0, 500, 20):
+                numbers = range(first, first + 20)
+                results += await asyncio.gather(*(call(server, number) for number in numbers))
+                if server == "up" and first == 200:
+                    os.kill(stages["up"].pids()[0], signal.SIGKILL)
+            return results
+
+        killed, other = await asyncio.gather(call_all("up"), call_all("ok"))
+        assert other == [str(number) for number in range(500)]
+        lost = {text for number, text in enumerate(killed) if text != str(number)}
+        assert lost and all(text.startswith("up: ") for text in lost)
+        while await call("up", 7) != "7":
+            await asyncio.sleep(0.05)
+    sent = [one["params"]["arguments"]["a"] for one in stages["up"].records.messages("tools/call")]
+    assert len([number for number in sent if number != 7]) == len(set(sent) - {7})
 
 
 # calls that are lost
@@ -220,9 +255,16 @@ async def test_a_gateway_is_served_in_two_ways_and_again_after_the_last_one_ende
         assert (await one.call_tool("up__add", {"a": 1, "b": 2})).text == "3"
     while gateway.upstreams.servers["up"].connections:
         await asyncio.sleep(0.01)
-    async with Client(gateway) as later:
-        assert (await later.call_tool("up__add", {"a": 1, "b": 2})).text == "3"
+    async with gateway.lifespan():
+        pass
     assert len(stage.pids()) == 2
+    lifespan = gateway.lifespan()
+    await lifespan.__aenter__()
+    closing = asyncio.create_task(lifespan.__aexit__(None, None, None))
+    await asyncio.sleep(0)
+    async with Client(gateway) as later:  # while it is being closed
+        assert (await later.call_tool("up__add", {"a": 1, "b": 2})).text == "3"
+    await closing
 
 
 # questions
@@ -248,3 +290,57 @@ async def test_a_server_may_ask_only_so_many_questions_of_all_callers_together(
         assert await text_of(ada, "ask_often", count=2) == "answered"
         assert "Limits.questions" in await text_of(bob, "ask_often", count=2)
     assert (len(ada.asked), len(bob.asked)) == (2, 1)
+
+
+async def test_an_answer_that_arrives_on_a_new_connection_belongs_to_its_call(
+    caller: Upstream, tmp_path: Path
+) -> None:
+    limits = replace(LIMITS, upstream_idle=0.02)
+    entry = {"dovetail": {"share": "caller"}, "env": {"DOVETAIL_KEYS": "k" * 43}}
+    stage = Stage(Upstream("stdio", STATELESS), tmp_path, limits=limits, entry=entry)
+    ada = Person(stage, caller, "ada")
+
+    async def until_idle() -> None:
+        while stage.server.connections > 1:
+            await asyncio.sleep(0.01)
+
+    ada.before_answer = until_idle
+    async with stage, ada.connected():
+        assert await text_of(ada, "ask_model", text="Who?") == "the model says hello ada"
+    assert len(ada.asked) == 1
+
+
+async def test_the_connections_of_a_caller_are_closed_when_its_session_ends(
+    tmp_path: Path,
+) -> None:
+    stage = Stage(Upstream("stdio", HANDSHAKE), tmp_path)
+    async with stage:
+        for transport in ("memory", "http"):
+            ada = Person(stage, Upstream(transport, HANDSHAKE), "ada")
+            async with ada.connected():
+                assert await text_of(ada, "add", a=1, b=2) == "3"
+                assert stage.server.connections == 2
+            while stage.server.connections > 1:
+                await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+async def test_the_end_of_a_visit_is_announced_to_the_caller_who_was_asked(
+    transport: str, tmp_path: Path
+) -> None:
+    tapes = {"ada": Tape(), "bob": Tape()}
+    async with Stage(Upstream(transport, HANDSHAKE), tmp_path) as stage:
+        options: dict[str, Any] = {"revision": HANDSHAKE, "on_elicit": lambda request: True}
+        async with (
+            pair(stage.gateway, record=tapes["ada"], **options) as ada,
+            pair(stage.gateway, record=tapes["bob"], **options) as bob,
+        ):
+            assert (await ada.call_tool("up__visit")).text == "accept"
+            assert (await bob.call_tool("up__add", {"a": 1, "b": 2})).text == "3"
+            while "notifications/elicitation/complete" not in tapes["ada"].methods("server"):
+                await asyncio.sleep(0.01)
+    (done,) = [
+        one for one in tapes["ada"].messages("server") if "complete" in one.get("method", "")
+    ]
+    assert done["params"]["elicitationId"] == "visit"
+    assert "notifications/elicitation/complete" not in tapes["bob"].methods("server")

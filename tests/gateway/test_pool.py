@@ -126,9 +126,10 @@ async def test_a_connection_that_is_idle_for_long_is_closed() -> None:
     await opened.pool.close()
 
 
-async def test_the_connections_of_a_user_can_be_closed(opened: Opened) -> None:
-    ada = await opened.pool.acquire(PoolKey("user", "ada"), a_call())
-    bob = await opened.pool.acquire(PoolKey("user", "bob"), a_call())
-    opened.pool.discard_owner("ada")
-    assert await opened.pool.acquire(PoolKey("user", "bob"), a_call()) is bob
-    assert await opened.pool.acquire(PoolKey("user", "ada"), a_call()) is not ada
+async def test_the_connections_of_a_session_can_be_closed(opened: Opened) -> None:
+    user, session = PoolKey("user", "1"), PoolKey("session", "1")
+    kept = await opened.pool.acquire(user, a_call())
+    closed = await opened.pool.acquire(session, a_call())
+    opened.pool.discard_session("1")
+    assert await opened.pool.acquire(user, a_call()) is kept
+    assert await opened.pool.acquire(session, a_call()) is not closed
