@@ -29,7 +29,7 @@ SECRETS = {
 }
 """Headers that callers send to the gateway."""
 LIMITS = Limits(progress_interval=0, catalog_wait=30)  # the machine may be slow
-OPTIONS: dict[str, Any] = {"limits": LIMITS, "rates": None}
+OPTIONS: dict[str, Any] = {"limits": LIMITS, "rates": None, "store": ":memory:"}
 PATHS = {"http": "http://{}/mcp", "sse": "http://{}/sse", "websocket": "ws://{}/ws"}
 
 
