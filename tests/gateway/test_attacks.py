@@ -170,9 +170,9 @@ async def test_a_server_cannot_ask_in_the_name_of_the_gateway(revision: str, alo
         policy = {"ask": "elicit", "rule": [{"effect": "ask"}]}
         if not alone:
             source["two"] = {"url": url}
-        gateway = Gateway({"mcpServers": source}, policy=policy)
-        async with gateway.lifespan(), Client(gateway, on_elicit=answer) as client:
-            await client.call_tool("up__order")
+        async with served({"mcpServers": source}, policy=policy) as (_, gateway):
+            async with Client(gateway, on_elicit=answer) as client:
+                await client.call_tool("up__order")
     first, second = asked
     assert first.startswith("This gateway asks")
     assert second.startswith("up asks: ")
