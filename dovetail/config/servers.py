@@ -61,6 +61,14 @@ class ServerConfig(
     """Seconds to wait for the connection to open."""
     disabled: bool = False
 
+    @property
+    def needs_login(self) -> bool:
+        """Whether a user has to log in, because neither a token nor credentials of this program are
+        in the entry."""
+        if isinstance(self.auth, AuthConfig):
+            return not self.auth.is_for_program
+        return self.auth == "oauth"
+
 
 class Servers(dict[str, ServerConfig]):
     """The servers in one configuration, by name, in the order of the file.

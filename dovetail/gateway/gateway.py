@@ -36,7 +36,7 @@ from .access import ANONYMOUS, GatewayAccess, open_consent
 from .changes import UpstreamSubscriptions
 from .consent import Decision
 from .consent_store import ConsentStore
-from .forwarding import check_forwarding
+from .forwarding import check_forwarding, check_login
 from .input_requests import answer_with_caller, sole_call
 from .lists import KIND_BY_METHOD, MergedItem, MergedLists
 from .naming import Kind, UpstreamName
@@ -46,7 +46,7 @@ from .reloading import SIGHUP, Reloader
 from .reports import describe_servers, measure_servers
 from .search import CALL, FIND, SEARCH_TOOLS, CallArguments, ToolSearch, read_arguments
 from .upstream import EventKind, UpstreamServer
-from .upstreams import KIND_OF_LIST, UpstreamSet, read_source
+from .upstreams import KIND_OF_LIST, Source, UpstreamSet, read_source
 from .uris import rename_uris
 
 log = logging.getLogger("dovetail.gateway")
@@ -142,8 +142,7 @@ class Gateway(RunnableService):
             limits=limits,
             reserved=SEARCH_TOOLS if self._search is not None else (),
         )
-        servers = self.upstreams.servers.items()
-        check_forwarding({name: server.settings for name, server in servers}, auth)
+        self._check_credentials(found)
         self.upstreams.on_event(self._on_event)
         self.lists = MergedLists(self.upstreams, self._is_visible, page_size, self._search)
         self.subscriptions = UpstreamSubscriptions(self.upstreams, self.notify_resource_updated)
@@ -193,7 +192,7 @@ class Gateway(RunnableService):
             raise ConfigError("This gateway has a single server and no file that could change")
         source = read_source(self._source)
         policy = None if self._policy_source is None else read_policy(self._policy_source)
-        check_forwarding({entry.name: entry.settings for entry in source.entries}, self.guard)
+        self._check_credentials(source)
         old, new = self.upstreams.options, source.options
         if (old.search, old.always) != (new.search, new.always):
             log.warning('"search" and "always" take effect when the gateway is started again')
@@ -201,6 +200,10 @@ class Gateway(RunnableService):
         if policy != self.access.policy:
             self.access.policy = policy
             self._announce_lists()
+
+    def _check_credentials(self, source: Source) -> None:
+        check_forwarding({entry.name: entry.settings for entry in source.entries}, self.guard)
+        check_login(entry.name for entry in source.entries if entry.needs_login)
 
     # what callers are told
 
@@ -272,7 +275,13 @@ class Gateway(RunnableService):
 
     def session_ended(self, caller: Caller, network: Network | None, seconds: float) -> None:
         """Close the connections of a caller whose session has ended, and forget what it allowed if
-        it was not authenticated."""
+        it was not authenticated.
+
+        Args:
+            caller: The caller.
+            network: Where the caller is, if it is on a network.
+            seconds: How long the session lasted.
+        """
         self.access.end_session(caller.session_id)
         for server in self.upstreams.servers.values():
             server.session_ended(caller.session_id)

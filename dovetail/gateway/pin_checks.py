@@ -33,7 +33,7 @@ INSTRUCTIONS: Final = "instructions"
 _PREFIXES: Final = {"tools": "tool:", "prompts": "prompt:"}
 
 
-class _Listed(Struct, eq=False):
+class _PinnedList(Struct, eq=False):
     """What a server lists, and which of it is not approved."""
 
     digest: str
@@ -56,7 +56,7 @@ class PinChecks:
 
     def __init__(self, consent: Consent, default: PinMode) -> None:
         self._consent, self._default = consent, default
-        self._listed: dict[str, _Listed] = {}
+        self._listed: dict[str, _PinnedList] = {}
 
     def mode(self, server: UpstreamServer) -> PinMode:
         """Return what happens to the changes of a server."""
@@ -92,7 +92,7 @@ class PinChecks:
         if not self._consent.approved(name, entry_digest):
             self._consent.approve(name, digest=entry_digest)
         pins = {item: digest(text) for item, text in items.items()}
-        listed = self._listed[name] = _Listed(entry_digest, items, pins)
+        listed = self._listed[name] = _PinnedList(entry_digest, items, pins)
         self._compare(server, listed)
         for item, pin in listed.unapproved.items():
             if before is None or before.unapproved.get(item) != pin:
@@ -119,7 +119,7 @@ class PinChecks:
         self._compare(server, listed)
         return before != listed.unapproved
 
-    def _compare(self, server: UpstreamServer, listed: _Listed) -> None:
+    def _compare(self, server: UpstreamServer, listed: _PinnedList) -> None:
         approved = self._consent.approved(server.name, server.entry.digest)
         listed.unapproved = {
             item: pin for item, pin in listed.pins.items() if pin not in approved.get(item, ())

@@ -70,6 +70,8 @@ class UpstreamEntry(Struct, frozen=True, eq=False, kw_only=True):
     """The entry as the file contains it; None if it is not from a file."""
     is_remote: bool = False
     """Whether the server is reached at a URL, not started here."""
+    needs_login: bool = False
+    """Whether a user has to log in to the server."""
     describe: "Callable[[], ConsentRequest] | None" = None
     """Returns the question whether the server may be started or reached; None if it runs in this
     process, so that nobody has to be asked."""

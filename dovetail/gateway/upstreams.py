@@ -150,6 +150,7 @@ def _read_servers(servers: config.Servers, where: str) -> Source:
             digest=config.entry_digest(servers, name),
             written=servers.written[name],
             is_remote=server.url is not None,
+            needs_login=server.needs_login,
             describe=partial(describe_server, servers, name),
         )
         for name, server in servers.items()

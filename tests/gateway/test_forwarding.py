@@ -1,7 +1,7 @@
 """The headers of a caller: which of them reach a server."""
 
 import asyncio
-from typing import Annotated
+from typing import Annotated, Any
 
 import pytest
 
@@ -109,3 +109,26 @@ def test_a_header_in_which_callers_send_their_keys_cannot_be_passed_on(name: str
     with pytest.raises(ConfigError, match=r"server 'up': .*credentials"):
         Gateway(source, auth=ApiKeys({ANN: "ann"}, header="X-Key"))
     Gateway(source, auth=KEYS)
+
+
+async def test_a_server_gets_the_credentials_of_its_entry() -> None:
+    async with recorded(a_server()) as (url, recorder):
+        entry = {"url": url, "headers": {"Authorization": "Bearer of-the-gateway", "X-Team": "a"}}
+        async with served({"mcpServers": {"up": entry}}, auth=KEYS) as (_, gateway):
+            async with Client(gateway, headers=headers_of(ANN)) as client:
+                await client.call_tool("up__add", {"a": 1, "b": 2})
+    assert {one["authorization"] for one in recorder.requests} == {"Bearer of-the-gateway"}
+    assert {one["x-team"] for one in recorder.requests} == {"a"}
+
+
+@pytest.mark.parametrize("auth", ["oauth", {"clientId": "x"}, {"scopes": ["read"]}])
+def test_a_server_that_a_user_logs_in_to_is_refused_at_the_start(auth: Any) -> None:
+    source = {"mcpServers": {"up": {"url": "https://example.com/mcp", "auth": auth}}}
+    with pytest.raises(ConfigError, match=r"server 'up': .*client_credentials"):
+        Gateway(source)
+
+
+def test_credentials_of_the_gateway_are_accepted() -> None:
+    own = {"grantType": "client_credentials", "clientId": "x", "clientSecret": "y"}
+    for auth in ("a-token", own):
+        Gateway({"mcpServers": {"up": {"url": "https://example.com/mcp", "auth": auth}}})
