@@ -12,4 +12,7 @@ These modules contain no asynchronous code. The formats for function calling are
     gateway.py    the gateway; reloading.py reloads it
     consent.py    ask before a server is started, called or given anything, and remember the answer
     consent_store.py    where consent is remembered: a file that several programs share
+    pinned_items.py     what servers list now, and what of it a user has approved
+    host.py       the host: all servers of a configuration, for one user and one model
+    host_consent.py     where a host asks, and what it limits (sampling_review.py)
 """

@@ -210,7 +210,10 @@ class Host:
             task.cancel()
         if self._background:
             await asyncio.wait(self._background)
-        self._consent.consent.close()
+        try:
+            self._consent.consent.close()
+        except DovetailError as problem:  # what the store does not contain is not allowed anyway
+            log.warning("%s", problem)
 
     def add(self, name: str, target: Any) -> UpstreamServer:
         """Add a server, and start it in the background once the user has allowed it.

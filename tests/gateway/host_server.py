@@ -21,8 +21,12 @@ async def break_result(call: Any, call_next: Any) -> Any:
     return await call_next(call)
 
 
+revisions = os.environ.get("REVISION")
 server = Server(
-    name, instructions=f"Instructions of {name}: {description}", middleware=[break_result]
+    name,
+    instructions=f"Instructions of {name}: {description}",
+    middleware=[break_result],
+    revisions=[revisions] if revisions else None,
 )
 server.tool(lambda who="you": f"{name} greets {who}", name="greet", description=description)
 
