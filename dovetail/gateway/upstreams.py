@@ -69,6 +69,8 @@ def read_source(source: Any) -> Source:
     Raises:
         ConfigError: The file cannot be read, or an entry is not valid.
     """
+    if isinstance(source, Source):
+        return source
     if isinstance(source, Mapping):
         return _read_servers(config.parse(source), "the configuration")
     if isinstance(source, str | Path) and Path(source).suffix.lower() in config.SUFFIXES:

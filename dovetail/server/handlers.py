@@ -86,6 +86,8 @@ class Handlers(RunnableService):
         self._experimental = experimental
         self._task_capability: dict[str, Any] | None = None
         self._page_size, self._mask_errors = page_size, mask_errors
+        self._mounts: Any = None
+        """The mounted servers (`gateway/mounts.py`), or None."""
         notify_resources = partial(self._on_list_change, "resources")
         self._tools = Registry[RegisteredTool]("tool", partial(self._on_list_change, "tools"))
         self._resources = Registry[RegisteredResource]("resource", notify_resources)
@@ -148,9 +150,16 @@ class Handlers(RunnableService):
 
     def _has(self, kind: str) -> bool:
         """Return whether anything of this kind is registered, no matter who may use it."""
+        if self._mounts is not None and self._mounts.capabilities.get(kind) is not None:
+            return True
         if kind == "completions":
             return any(each.completers.sources for each in (*self._prompts, *self._templates))
         return kind == "logging" or any(map(len, self._registries[kind]))
+
+    def _items(self, kind: str) -> dict[str, Any]:
+        """Return the components of a kind of list: tools, prompts, resources or templates."""
+        registry: Registry[Any] = getattr(self, f"_{kind}")
+        return registry.snapshot.items
 
     def _check_offered(self, kind: str) -> None:
         """Raise MethodNotFound if a kind is neither declared nor registered. A kind whose
@@ -162,6 +171,9 @@ class Handlers(RunnableService):
     def header_params(self, tool: str) -> "tuple[HeaderParam, ...]":
         """Return the tool parameters that HTTP requests repeat in their headers."""
         found = self._tools.snapshot.items.get(tool)
+        if found is None and self._mounts is not None:
+            mounted: tuple[HeaderParam, ...] = self._mounts.header_params(tool)
+            return mounted
         return () if found is None else found.header_params
 
     def can_ask(self, call: Call) -> bool:
@@ -170,7 +182,19 @@ class Handlers(RunnableService):
         if call.name != "tools/call":
             return True
         tool = self._tools.snapshot.items.get(call.params.name)
-        return tool is not None and tool.signature.context is not None
+        if tool is None:
+            return self._mounts is not None
+        return tool.signature.context is not None
+
+    def can_replay(self, call: Call) -> bool:
+        """Return whether the handler of this call may be run again. A call to a mounted server is
+        never sent twice."""
+        return self._mounts is None or bool(self._mounts.is_own(call))
+
+    def _report_subscriptions(self, uri: str, active: bool) -> None:
+        super()._report_subscriptions(uri, active)
+        if self._mounts is not None and self._find(uri) is None:
+            self._mounts.on_subscriptions(uri, active)
 
     def _check_scopes(self, method: Method, params: Any, caller: Caller) -> None:
         find = self._find_by_method.get(method.name)
@@ -201,6 +225,8 @@ class Handlers(RunnableService):
                 now,
                 tuple(sorted(frozenset[str]().union(*map(scopes_in, now)))),
             )
+        if self._mounts is not None:
+            return tuple(sorted({*self._scopes_cache[1], *self._mounts.scopes}))
         return self._scopes_cache[1]
 
     def may_notify(self, principal: Principal | None, method: str, params: Any) -> bool:

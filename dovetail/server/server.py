@@ -209,6 +209,31 @@ class Server(Handlers):
         about = f"{type(self).__name__} {self.name!r} {self.info.version}"
         return f"<{about}: {', '.join(counts) or 'empty'}>"
 
+    def mount(self, other: Any, *, prefix: str) -> None:
+        """Serve another server as a part of this one: its tools, prompts, resources, templates and
+        completions.
+
+            server.mount(weather, prefix="weather")     # a tool becomes weather__forecast
+
+        Names of this server win over the same names of a mounted one. Mount servers before you run
+        this one.
+
+        Args:
+            other: A `Server` object, or any other target of a client: a URL, a script, or a command
+                as a list.
+            prefix: What the names of its tools and prompts begin with, followed by `__`. One of the
+                mounted servers may have an empty prefix. A URI stays as it is, unless another
+                server has the same one: then it becomes `prefix+uri`.
+
+        Raises:
+            ConfigError: The prefix is in use or not valid, or `other` is not a target.
+        """
+        if self._mounts is None:
+            from importlib import import_module
+
+            self._mounts = import_module("dovetail.gateway.mounts").Mounts(self)
+        self._mounts.mount(other, prefix)
+
     # tools
 
     @overload
@@ -711,6 +736,8 @@ class Server(Handlers):
         """Return the context manager that is entered before the first request and exited after the
         last request; its value is `ctx.state`."""
         own = super().lifespan()
+        if self._mounts is not None:
+            own = self._mounts.run_with(own)
         return own if self.tasks is None else self.tasks.manager.lifespan(own)
 
     def _prepare_for_network(

@@ -1,0 +1,221 @@
+"""`server.mount(other, prefix="…")`: other servers as a part of this one.
+
+What is mounted is a gateway without an endpoint of its own. The server answers what it has itself,
+and gives everything else to the gateway, which relays it. So a name of the server always wins over
+the same name of a mounted one.
+
+A mounted `Server` object runs in this process, and its scopes hold: a caller needs them as if the
+components were the server's own.
+"""
+
+import re
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+from msgspec import Raw
+from msgspec.structs import replace
+
+from ..config import ServerSettings
+from ..config.settings import MAX_PREFIX_CHARS
+from ..errors import ConfigError, MethodNotFound
+from ..ports import Call, CallHandler, Principal
+from ..protocol.base import Params
+from ..protocol.lifecycle import InputRequired
+from ..protocol.methods import METHODS
+from ..protocol.raw import RawObject, encode_typed
+from ..protocol.utilities import PromptReference
+from ..server.handlers import Handlers
+from ..server.registry import may_use, require_scopes
+from .catalog import LISTS
+from .consent_store import MEMORY
+from .gateway import Gateway
+from .lists import KIND_BY_METHOD, MergedItem
+from .naming import Kind, UpstreamName
+from .upstream import UpstreamServer
+from .upstreams import Source, describe_target
+
+_PREFIX = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*|")
+RELAYED = (
+    "tools/call", "prompts/get", "resources/read", "completion/complete", "resources/subscribe",
+)  # fmt: skip
+
+
+class Mounts(Gateway):
+    """The servers that are mounted in another server.
+
+    Args:
+        server: The server that they are a part of.
+    """
+
+    def __init__(self, server: Handlers) -> None:
+        super().__init__(
+            Source(entries=()), name=server.name, store=MEMORY, limits=server.limits, rates=None
+        )
+        self._server = server
+        self._targets: dict[str, Any] = {}
+        inner = server._inner_handlers
+        handlers: dict[str, CallHandler] = {
+            method: self._own_or_mounted(inner[method], self._inner_handlers[method])
+            for method in RELAYED
+        }
+        handlers |= {method: self._both_lists(inner[method]) for method in KIND_BY_METHOD}
+        handlers |= {"subscriptions/listen": self._listen, "logging/setLevel": self._set_level}
+        server._decoded_methods |= set(KIND_BY_METHOD)
+        server.add_handlers(handlers)
+
+    def mount(self, target: Any, prefix: str) -> None:
+        """Add a server.
+
+        Args:
+            target: A `Server`, or any other target of a client.
+            prefix: What the names of its tools and prompts begin with; empty for none.
+
+        Raises:
+            ConfigError: The prefix is in use or not valid, or a server would contain itself.
+        """
+        if not _PREFIX.fullmatch(prefix) or len(prefix) > MAX_PREFIX_CHARS:
+            raise ConfigError(
+                f"prefix={prefix!r}: use letters, digits, _ and -, beginning with a letter or _, "
+                f"at most {MAX_PREFIX_CHARS} characters"
+            )
+        if target is self._server or (isinstance(target, Handlers) and _contains(target, self)):
+            raise ConfigError("A server cannot be mounted in itself")
+        name = prefix or getattr(target, "name", None) or "server"
+        settings = ServerSettings(prefix=prefix, pin="off")
+        self.upstreams.add(replace(describe_target(name, target), settings=settings))
+        self._targets[name] = target
+
+    @asynccontextmanager
+    async def run_with(self, lifespan: AbstractAsyncContextManager[Any]) -> AsyncIterator[Any]:
+        """Run the mounted servers inside a lifespan."""
+        async with lifespan as state, self.lifespan():
+            yield state
+
+    # calls
+
+    def is_own(self, call: Call) -> bool:
+        """Return whether the server itself answers a call."""
+        server, params = self._server, call.params
+        if call.name == "tools/call":
+            return server._tools.get(params.name) is not None
+        if call.name == "prompts/get":
+            return server._prompts.get(params.name) is not None
+        if call.name == "completion/complete":
+            ref = params.ref
+            if isinstance(ref, PromptReference):
+                return server._prompts.get(ref.name) is not None
+            return server._templates.get(ref.uri) is not None or server._find(ref.uri) is not None
+        if call.name == "resources/subscribe":
+            return server._can_change(params.uri, call.principal)
+        return call.name != "resources/read" or server._find(params.uri) is not None
+
+    def _own_or_mounted(self, own: CallHandler, mounted: CallHandler) -> CallHandler:
+        async def answer(call: Call) -> Any:
+            result = await (own if self.is_own(call) else mounted)(call)
+            is_raw = type(result) is RawObject and call.name in self._server._decoded_methods
+            return result.decode() if is_raw else result
+
+        return answer
+
+    def _both_lists(self, own: CallHandler) -> CallHandler:
+        """Return a handler that adds the mounted items to the last page of the server's own."""
+
+        async def answer(call: Call) -> Any:
+            kind = KIND_BY_METHOD[call.name]
+            field = LISTS[kind].field
+            try:
+                page = await own(call)
+            except MethodNotFound:  # it has none of this kind itself
+                items: list[Any] = []
+            else:
+                if page.next_cursor is not None:
+                    return page
+                items = getattr(page, _python_name(field))
+            await self.upstreams.wait_for_catalogs()
+            taken = self._server._items(kind)
+            mounted = self.lists.visible(kind, call.principal).items
+            parts = [encode_typed(item) for item in items]
+            parts += [bytes(one.raw) for name, one in mounted.items() if name not in taken]
+            fields = {field: Raw(b"[" + b",".join(parts) + b"]")}
+            return RawObject(METHODS[call.name].result, fields)  # type: ignore[arg-type]
+
+        return answer
+
+    async def _relay(
+        self, call: Call, kind: Kind, found: UpstreamName, changed: Mapping[str, Any]
+    ) -> RawObject | InputRequired:
+        component = self._component(kind, found)
+        if component is not None:
+            require_scopes(component, call.principal, found.name)
+        return await super()._relay(call, kind, found, changed)
+
+    async def _check_subscription(self, call: Call, uri: str) -> None:
+        await super()._check_subscription(call, uri)
+        component = self.find_component("resources", uri)
+        if component is not None:
+            require_scopes(component, call.principal, uri)
+
+    async def _can_subscribe(self, call: Call, uri: str) -> bool:
+        if self._server._can_change(uri, call.principal):
+            return True
+        return await super()._can_subscribe(call, uri)
+
+    # scopes
+
+    @property
+    def scopes(self) -> tuple[str, ...]:
+        """The scopes that the mounted `Server` objects require."""
+        servers = [target for target in self._targets.values() if isinstance(target, Handlers)]
+        return tuple(sorted({scope for server in servers for scope in server.scopes}))
+
+    def find_component(self, kind: Kind, name: str) -> Any:
+        """Return the component of a mounted `Server` object, or None."""
+        found = self.upstreams.names.from_caller(kind, name)
+        return None if found is None else self._component(kind, found)
+
+    def _component(self, kind: Kind, found: UpstreamName) -> Any:
+        target = self._targets[found.server]
+        if not isinstance(target, Handlers):
+            return None
+        own = target._find(found.name) if kind == "resources" else None
+        component = own or target._items(kind).get(found.name)
+        if component is None and target._mounts is not None:
+            return target._mounts.find_component(kind, found.name)
+        return component
+
+    def _is_visible(self, principal: Principal | None, kind: Kind, one: MergedItem) -> bool:
+        component = self._component(kind, UpstreamName(one.server.name, one.item.name))
+        if component is not None and not may_use(component, principal):
+            return False
+        return super()._is_visible(principal, kind, one)
+
+    # what belongs to the server
+
+    @property
+    def _is_masked(self) -> bool:
+        return self._server._networked
+
+    def _asks_as(self, server: UpstreamServer) -> str:
+        return "" if isinstance(self._targets[server.name], Handlers) else server.name
+
+    def _notify(self, method: str, params: Params, *, local: bool = False) -> None:
+        self._server._notify(method, params, local=local)
+
+    def count_subscriptions(self, started: Iterable[str], ended: Iterable[str]) -> None:
+        """Count subscriptions together with those of the server."""
+        self._server.count_subscriptions(started, ended)
+
+
+def _contains(server: Handlers, mounts: Mounts) -> bool:
+    if server._mounts is None:
+        return False
+    targets = server._mounts._targets.values()
+    return server._mounts is mounts or any(
+        target is mounts._server or (isinstance(target, Handlers) and _contains(target, mounts))
+        for target in targets
+    )
+
+
+def _python_name(field: str) -> str:
+    return "resource_templates" if field == "resourceTemplates" else field
