@@ -287,7 +287,7 @@ class UpstreamServer:
                 try:
                     await self.start()
                 except ConnectFailed as problem:
-                    log.warning("%s", problem)
+                    log.debug("%s", problem)  # `on_failure` has logged the first one
         except DovetailError as problem:  # such as ConsentDenied
             log.warning("%s", problem)
         finally:

@@ -249,6 +249,17 @@ async def test_a_server_that_never_answers_delays_nobody_beyond_catalog_wait(
         assert gateway.upstreams.servers["silent"].is_unknown
 
 
+async def test_a_call_that_takes_too_long_fails_and_is_cancelled_but_its_server_goes_on(
+    upstream: Upstream, caller: Upstream, tmp_path: Path
+) -> None:
+    stage = Stage(upstream, tmp_path, entry={"dovetail": {"timeout": 2}})
+    async with stage, Person(stage, caller, "ada").connected() as ada:
+        assert (await text_of(ada, "wait")).startswith("up: ")
+        await stage.records.event("cancelled")
+        assert await text_of(ada, "add", a=1, b=2) == "3"
+        assert stage.server.health.failures == 0
+
+
 async def test_a_gateway_is_served_in_two_ways_and_again_after_the_last_one_ended(
     tmp_path: Path,
 ) -> None:
