@@ -29,10 +29,11 @@ import msgspec
 MAX_DEPTH = 100
 """The maximum nesting depth of objects and arrays."""
 
-_SPACE = r"(?:[ \t\r\n]++|//[^\r\n]*+|/\*(?s:.*?)\*/)*+"
+# Atomic groups, because a possessive group (`(…)*+`) does not match correctly before Python 3.11.3.
+_SPACE = r"(?>(?:[ \t\r\n]++|//[^\r\n]*+|/\*(?s:.*?)\*/)*)"
 _TOKEN = re.compile(
-    _SPACE + r'(?:(?P<string>"(?:[^"\\\x00-\x1f]++|\\.)*+")'
-    r"|(?P<number>-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][-+]?[0-9]++)?+)"
+    _SPACE + r'(?:(?P<string>"(?>(?:[^"\\\x00-\x1f]++|\\.)*)")'
+    r"|(?P<number>-?(?:0|[1-9][0-9]*+)(?>(?:\.[0-9]++)?)(?>(?:[eE][-+]?[0-9]++)?))"
     r"|(?P<word>true|false|null)"
     r"|(?P<mark>[{}\[\],:])"
     r"|(?P<end>\Z))"

@@ -1,7 +1,11 @@
 """The package as a whole: no class name is defined twice, and no modules import each other."""
 
 import ast
+import importlib
+import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from scripts.count import duplicate_classes
 
@@ -73,3 +77,29 @@ def _reachable(graph: dict[str, set[str]], start: str) -> set[str]:
 
 def test_no_modules_import_each_other() -> None:
     assert [sorted(group) for group in import_cycles()] == []
+
+
+def possessive_groups(parsed: Any) -> Iterator[Any]:
+    """Yield the parts of a parsed pattern that repeat a group possessively."""
+    for operation, argument in parsed:
+        if str(operation) == "POSSESSIVE_REPEAT" and str(argument[2][0][0]) != "IN":
+            yield argument
+        for inner in argument if isinstance(argument, tuple | list) else ():
+            for one in inner if isinstance(inner, list) else [inner]:
+                if hasattr(one, "getwidth"):
+                    yield from possessive_groups(one)
+
+
+def test_no_regular_expression_has_a_possessive_group() -> None:
+    """Before Python 3.11.3, `(…)*+` fails to match; `(?>(…)*)` means the same and works."""
+    parse = importlib.import_module("re._parser").parse
+    assert [*possessive_groups(parse(r"x(?:a(?:bc|d)*+)?"))]
+    patterns = {
+        (path.name, value.pattern)
+        for path in PACKAGE.rglob("*.py")
+        if path.name not in ("__main__.py", "_windows.py")
+        for value in vars(importlib.import_module(module_name(path))).values()
+        if isinstance(value, re.Pattern) and isinstance(value.pattern, str)
+    }
+    assert len(patterns) > 30
+    assert [one for one in patterns if [*possessive_groups(parse(one[1]))]] == []

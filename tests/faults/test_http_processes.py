@@ -371,7 +371,7 @@ def test_a_delete_cancels_the_calls_of_the_session_on_every_worker(workers: Prog
 
 def test_a_session_in_use_on_one_worker_does_not_go_idle_on_the_other() -> None:
     with (
-        running(options={"workers": 2}, session_idle=0.5) as program,
+        running(options={"workers": 2}, session_idle=1.5) as program,
         both(program) as (one, other),
     ):
         session = opened(other)

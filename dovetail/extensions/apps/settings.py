@@ -44,7 +44,7 @@ _LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 _ORIGIN = re.compile(rf"(https|wss)://(\*\.)?{_LABEL}(\.{_LABEL})+(:\d{{1,5}})?", re.IGNORECASE)
 # The atomic group (`?>`) keeps the time linear in the number of comments.
 _DOCUMENT = re.compile(
-    r"\ufeff?\s*+(?><!--.*?-->\s*)*+<(!doctype\s+html|html)\b", re.IGNORECASE | re.DOTALL
+    r"\ufeff?\s*+(?>(?:<!--.*?-->\s*)*)<(!doctype\s+html|html)\b", re.IGNORECASE | re.DOTALL
 )
 
 MetaLookup = Callable[[str], Meta | None]

@@ -65,7 +65,7 @@ async def test_streams_of_calls_are_not_refused_for_those_that_are_open() -> Non
 async def test_a_session_that_expires_ends_its_streams_too(monkeypatch: pytest.MonkeyPatch) -> None:
     from dovetail.transports.http.server import sessions
 
-    app = Stage(limits=Limits(session_life=60.0, session_idle=0.04)).server.asgi("/mcp")
+    app = Stage(limits=Limits(session_life=60.0, session_idle=2.0)).server.asgi("/mcp")
     async with on_port(app) as site:
         session = await greeted(site)
         news = await session.listen()

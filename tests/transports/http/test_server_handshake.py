@@ -182,7 +182,7 @@ async def test_deleting_a_session_ends_its_streams_and_its_calls() -> None:
 
 @pytest.mark.requirement("http-session-ended")
 async def test_a_session_that_goes_unused_ends() -> None:
-    app = Stage(limits=Limits(session_idle=0.1)).server.asgi("/mcp")
+    app = Stage(limits=Limits(session_idle=1.0)).server.asgi("/mcp")
     async with on_port(app) as site:
         session = await site.greet()
         assert (await session.ask("tools/list")).status == 200
@@ -194,7 +194,7 @@ async def test_a_session_that_goes_unused_ends() -> None:
 
 
 async def test_a_session_with_an_open_stream_is_in_use() -> None:
-    limits = Limits(session_idle=0.05, keepalive=0.05)
+    limits = Limits(session_idle=0.5, keepalive=0.5)
     stage = Stage(limits=limits)
     async with hosted(stage.server) as site:
         session = await site.greet()
@@ -208,7 +208,7 @@ async def test_a_session_with_an_open_stream_is_in_use() -> None:
 
 @pytest.mark.requirement("http-session-ended")
 async def test_a_session_ends_when_its_time_is_over_however_much_it_is_used() -> None:
-    async with hosted(Stage(limits=Limits(session_life=0.2)).server) as site:
+    async with hosted(Stage(limits=Limits(session_life=1.0)).server) as site:
         session = await site.greet()
         statuses = [(await session.ask("tools/list")).status]
         while statuses[-1] == 200:

@@ -466,7 +466,7 @@ async def test_a_deleted_session_stays_deleted_and_one_too_many_is_not_deleted(
 
 
 async def test_idle_sessions_make_room_for_deleted_ones() -> None:
-    app = Stage(limits=Limits(tombstones=2, session_idle=0.2)).server.asgi("/mcp")
+    app = Stage(limits=Limits(tombstones=2, session_idle=1.0)).server.asgi("/mcp")
     async with on_port(app) as site:
         idle = [await site.greet() for _ in range(3)]
         for session in idle:
