@@ -21,7 +21,7 @@ from ..errors import (
     ProtocolError,
     ToolError,
 )
-from ..ports import Call, Caller, CallHandler, Principal
+from ..ports import Call, Caller, CallHandler, Network, Principal
 from ..protocol.base import Implementation, ListChangedParams
 from ..protocol.content import ResourceContents
 from ..protocol.lifecycle import InputRequired, ServerCapabilities
@@ -190,6 +190,12 @@ class Handlers(RunnableService):
         """Return whether the handler of this call may be run again. A call to a mounted server is
         never sent twice."""
         return self._mounts is None or bool(self._mounts.is_own(call))
+
+    def session_ended(self, caller: Caller, network: Network | None, seconds: float) -> None:
+        """Notify the observers, and close the connections of this caller to mounted servers."""
+        super().session_ended(caller, network, seconds)
+        if self._mounts is not None:
+            self._mounts.session_ended(caller, network, seconds)
 
     def _report_subscriptions(self, uri: str, active: bool) -> None:
         super()._report_subscriptions(uri, active)
