@@ -15,6 +15,7 @@ from dovetail import AuditRecord, ConsentRequest, Host, HostEvent, Limits, Serve
 from dovetail.errors import (
     ConfigError,
     ConnectFailed,
+    ConnectionClosed,
     ConsentDenied,
     DovetailError,
     InvalidOutput,
@@ -188,6 +189,27 @@ async def test_one_target_keeps_its_names_and_a_server_object_is_not_asked_about
         assert names(await host.list_tools()) == {"work"}
         assert (await host.call_tool("work")).text == "done"
         assert user.kinds() == ["call"]
+
+
+async def test_a_grant_for_a_server_in_this_process_does_not_pass_to_another(
+    setup: Setup,
+) -> None:
+    def make() -> Server:
+        server = Server("own")
+        server.tool(lambda: "done", name="work")
+        return server
+
+    user = User(call="always")
+    for _ in range(2):
+        async with Host(on_consent=user, store=setup.store, limits=PATIENT) as host:
+            for _ in range(2):
+                host.add("own", make())
+                await host.list_tools()
+                await host.call_tool("own__work")
+                await host.call_tool("own__work")
+                await host.remove("own")
+    assert user.kinds() == ["call"] * 4
+    assert SqliteConsentStore(setup.store).find_grants() == []
 
 
 # lifecycle
@@ -496,6 +518,31 @@ async def test_a_tool_that_changes_during_the_question_is_asked_again(
     assert sorted(seen[3:]) == ["call greet", "pin tool:greet"]
 
 
+async def test_a_tool_that_changes_during_the_question_must_be_approved(setup: Setup) -> None:
+    async with setup.host(policy="allow") as other:
+        await other.list_tools()  # approved as it is now
+    asked: list[str] = []
+
+    async def decide(request: ConsentRequest) -> str:
+        asked.append(request.kind)
+        if request.name == "greet" and asked.count("call") == 1:
+            server = host.servers["weather"]
+            catalog = server.catalog
+            await server.client.call_tool("change", {"text": "Other"})
+            await until(lambda: server.catalog is not catalog)
+        return "deny" if request.kind == "pin" else "once"
+
+    async with setup.host(decide) as host:
+        with pytest.raises(ConsentDenied, match="dovetail consent approve weather tool:greet"):
+            await host.call_tool("weather__greet")
+        # what was refused is asked again after it was revoked
+        count = asked.count("pin")
+        host.revoke(server="weather", tool="greet")
+        with pytest.raises(ConsentDenied):
+            await host.call_tool("weather__greet")
+        assert asked.count("pin") == count + 1
+
+
 async def test_pins_warn_or_are_off_if_the_entry_says_so(
     setup: Setup, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -774,7 +821,7 @@ async def test_a_host_without_a_usable_store_offers_and_calls_nothing(setup: Set
         assert "damaged" in (host.servers["weather"].error or "")
 
 
-async def test_closing_ends_a_call_that_waits_for_the_user(setup: Setup) -> None:
+async def test_stopping_a_server_ends_what_waits_for_its_start(setup: Setup) -> None:
     asked = asyncio.Event()
 
     async def never(request: ConsentRequest) -> str:
@@ -784,8 +831,8 @@ async def test_closing_ends_a_call_that_waits_for_the_user(setup: Setup) -> None
 
     async with setup.host(never) as host:
         await asked.wait()
-        call = asyncio.create_task(host.call_tool("weather__greet"))
+        starting = asyncio.create_task(host.servers["weather"].start())
         await asyncio.sleep(0)
         await host.servers["weather"].stop()
-    with pytest.raises(DovetailError):
-        await call
+        with pytest.raises(ConnectionClosed, match="weather was stopped"):
+            await starting
