@@ -37,14 +37,14 @@ class Health:
         next_attempt: When the server may be tried again, or None if it may be tried at any time.
     """
 
-    __slots__ = ("_is_trying", "error", "failures", "next_attempt", "state")
+    __slots__ = ("_is_trying", "_last_failure", "error", "failures", "next_attempt", "state")
 
     def __init__(self) -> None:
         self.state: State = "configured"
         self.error: str | None = None
         self.failures = 0
         self.next_attempt: float | None = None
-        self._is_trying = False
+        self._is_trying, self._last_failure = False, float("-inf")
 
     def __repr__(self) -> str:
         return f"<Health {self.state}, {self.failures} failures>"
@@ -116,14 +116,17 @@ class Health:
         self.state, self.error, self._is_trying = "failed", error, False
 
     def on_call_failed(self, now: float) -> None:
-        """A connection that only some callers use was lost. The server is still connected, but the
-        failure counts for the breaker.
+        """A call failed, or a connection that only some callers use was lost. The server is still
+        connected, but the failure counts for the breaker. Failures at nearly the same time count as
+        one.
 
         Args:
             now: The current time.
         """
+        if not self._is_trying and now < self._last_failure + FIRST_PAUSE_SECONDS:
+            return
         self.failures += 1
-        self._is_trying = False
+        self._is_trying, self._last_failure = False, now
         if self.is_tripped and self.state != "refused":
             self.next_attempt = now + self._pause()
 

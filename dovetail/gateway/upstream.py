@@ -297,13 +297,15 @@ class UpstreamServer:
     def on_connection_lost(self, pooled: PooledClient, problem: Exception) -> None:
         """Record that a call failed because its connection was lost or could not be opened. Only
         the main connection says something about the server: others may have died of what one
-        caller did.
+        caller did. Over HTTP, a call can fail alone.
 
         Args:
             pooled: The connection of the call.
             problem: What happened.
         """
-        if pooled.key is SHARED:
+        if pooled.client.state == "connected":
+            self.health.on_call_failed(monotonic())
+        elif pooled.key is SHARED:
             self.on_failure(problem)
         elif self._pool.discard(pooled):
             self.health.on_call_failed(monotonic())

@@ -197,12 +197,57 @@ async def test_a_lost_session_is_opened_again(tmp_path: Path) -> None:
     first = on_a_port(build(before))
     address = await first.__aenter__()
     gateway = Gateway({"mcpServers": {"up": {"url": f"http://{address}/mcp"}}}, **OPTIONS)
-    async with Client(gateway) as client:
+    async with pair(gateway) as client:
         assert (await client.call_tool("up__count")).text == "1"
         await first.__aexit__(None, None, None)
         async with on_a_port(build(after), int(address.rpartition(":")[2])):
             assert (await client.call_tool("up__count")).text == "1"
     assert (before, after) == ([1], [1])
+
+
+async def test_a_call_that_is_lost_alone_takes_no_other_with_it(caller: Upstream) -> None:
+    started, finish = asyncio.Event(), asyncio.Event()
+    server = Server("s", revisions=[HANDSHAKE])
+
+    @server.tool
+    async def slow() -> str:
+        started.set()
+        await finish.wait()
+        return "finished"
+
+    @server.tool
+    async def cut() -> str:
+        return "never seen"
+
+    app = server.asgi(path="/mcp")
+
+    async def cutting(scope: Any, receive: Any, send: Any) -> None:
+        cuts = False
+
+        async def look() -> Any:
+            nonlocal cuts
+            message = await receive()
+            cuts = cuts or b'"cut"' in message.get("body", b"")
+            return message
+
+        async def send_unless_cut(message: Any) -> None:
+            if cuts and message["type"] == "http.response.body":
+                raise ConnectionResetError
+            await send(message)
+
+        await app(scope, look, send_unless_cut)
+
+    async with on_a_port(cutting) as address:
+        gateway = Gateway({"mcpServers": {"up": {"url": f"http://{address}/mcp"}}}, **OPTIONS)
+        options: dict[str, Any] = {"revision": caller.revision, "on_elicit": lambda request: True}
+        async with pair(gateway, **options) as ada, pair(gateway, **options) as bob:
+            waiting = asyncio.ensure_future(ada.call_tool("up__slow"))
+            await started.wait()
+            with pytest.raises(ProtocolError, match=r"^up: "):
+                await bob.call_tool("up__cut")
+            assert gateway.upstreams.servers["up"].state == "started"
+            finish.set()
+            assert (await waiting).text == "finished"
 
 
 @pytest.mark.parametrize("trust", [False, True])

@@ -113,11 +113,14 @@ def test_after_an_attempt_to_start_that_succeeded_a_call_may_follow_at_once() ->
 def test_lost_connections_of_single_callers_open_the_breaker_but_do_not_stop_the_server() -> None:
     health = Health()
     health.on_started()
-    for _ in range(TRIP_AFTER):
-        assert health.admit(1.0)
-        health.on_call_failed(1.0)
-    assert health.state == "started" and not health.admit(1.0)
-    now = 1.0 + health.wait(1.0)
+    now = 0.0
+    for number in range(TRIP_AFTER):
+        assert health.failures == number and health.admit(now)
+        now += FIRST_PAUSE_SECONDS
+        for _ in range(20):  # at the same time
+            health.on_call_failed(now)
+    assert health.state == "started" and not health.admit(now)
+    now += health.wait(now)
     assert [health.admit(now) for _ in range(3)] == [True, False, False]
     health.on_success()
     assert health.failures == 0 and health.admit(now)
