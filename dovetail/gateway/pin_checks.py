@@ -117,6 +117,8 @@ class PinChecks:
             return False
         before = listed.unapproved
         self._compare(server, listed)
+        if listed.unapproved.keys() - before.keys():  # so that it can be approved again
+            self._consent.record_seen(server.name, server.entry.digest, listed.items)
         return before != listed.unapproved
 
     def _compare(self, server: UpstreamServer, listed: _PinnedList) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -76,12 +77,14 @@ async def test_a_call_to_a_slow_server_never_reaches_a_fast_one(tmp_path: Path) 
     results: set[str] = set()
     async with gateway.lifespan(), Client(gateway) as client:
         async with asyncio.timeout(60):
-            while "paid by bank" not in results:
-                try:
+            while len(results) < 2:
+                with suppress(ProtocolError):
                     results.add((await client.call_tool("bank__pay")).text)
-                except ProtocolError:
-                    await asyncio.sleep(0.05)
-    assert results == {"paid by bank"}
+                with suppress(ProtocolError):
+                    for one in await client.read_resource("bank://account"):
+                        results.add(getattr(one, "text", ""))
+                await asyncio.sleep(0.05)
+    assert results == {"paid by bank", "account of bank"}
 
 
 def asking_server(revision: str) -> Server:
@@ -131,6 +134,22 @@ async def test_a_caller_cannot_continue_the_call_of_another(revision: str) -> No
             own = answer_to(question, state)
             _, reply = await asyncio.to_thread(post, url, "tools/call", own, headers_of(ANN))
             assert reply["result"]["content"][0]["text"] == "3 tea"
+
+
+async def test_a_state_does_not_pass_to_a_server_that_took_the_place_of_another() -> None:
+    async with (
+        recorded(asking_server("2026-07-28")) as (up, _),
+        recorded(asking_server("2026-07-28")) as (other, recorder),
+    ):
+        source = {"mcpServers": {"up": {"url": up}}}
+        async with served(source, auth=KEYS) as (gateway, url):
+            question, state = await ask_order(url, ANN)
+            source["mcpServers"]["up"] = {"url": other}
+            await gateway.reload()
+            own = answer_to(question, state)
+            _, reply = await asyncio.to_thread(post, url, "tools/call", own, headers_of(ANN))
+            assert "another server" in reply["error"]["message"]
+    assert recorder.calls == []
 
 
 async def test_a_caller_that_fills_the_held_calls_does_not_affect_others() -> None:
