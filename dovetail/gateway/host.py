@@ -255,8 +255,9 @@ class Host:
         self._emit(server, kind)
 
     def _on_catalog(self, server: UpstreamServer) -> None:
-        tools = (find_tool(server, name) for name in server.catalog.tools)
-        server.client._validation.set_tools([tool for tool in tools if tool is not None])
+        if server.revision is not None:  # otherwise, the lists are from an earlier run
+            tools = (find_tool(server, name) for name in server.catalog.tools)
+            server.client._validation.set_tools([tool for tool in tools if tool is not None])
         try:
             self._consent.pins.on_catalog(server)
         except DovetailError as problem:  # the store cannot be used, so nothing is offered
