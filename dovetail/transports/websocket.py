@@ -164,7 +164,7 @@ async def connect(
     """
     from urllib.request import getproxies
 
-    from .http.client.http_transport import ssl_option
+    from .http.client.connect import make_ssl_context
 
     try:
         from websockets.asyncio import client
@@ -186,7 +186,7 @@ async def connect(
             super().connection_made(transport)
 
     name = shown or shown_url(url)
-    secure: dict[str, Any] = {"ssl": ssl_option(verify)} if url.startswith("wss:") else {}
+    secure: dict[str, Any] = {"ssl": make_ssl_context(verify)} if url.startswith("wss:") else {}
 
     async def shake_hands(auth_headers: Mapping[str, str]) -> "ClientConnection | InvalidStatus":
         try:

@@ -95,11 +95,9 @@ DOORS = {
     "colorama": {"cli"},
     "rich": {"cli"},
     "aiohttp": {"transports"},
-    "multidict": {"transports"},
-    "yarl": {"transports"},
     "websockets": {"transports"},
     "uvicorn": {"serve"},
-    "httptools": {"serve"},
+    "httptools": {"serve", "transports"},  # parses requests in one, responses in the other
     "uvloop": {"serve"},
     "starlette": {"compat"},
     "cryptography": {"sealing"},
@@ -109,6 +107,11 @@ DOORS = {
     "ruamel": {"yaml_loader"},
 }
 """Each third-party library is imported in one place."""
+ONE_FILE = {
+    "aiohttp": {"transports/http/client/aiohttp_client.py"},
+    "httptools": {"transports/http/client/http1.py", "serve/uvicorn_server.py"},
+}
+"""The only files that import these libraries: one, or one on each side."""
 
 
 def part_of(path: Path) -> str:
@@ -169,6 +172,12 @@ def test_a_library_has_one_door(path: Path) -> None:
         )
 
 
+@pytest.mark.parametrize("library", ONE_FILE)
+def test_a_library_that_may_be_replaced_is_imported_in_one_file(library: str) -> None:
+    importers = {path for path in FILES if f"{library}!" in imports_of(path)}
+    assert {path.relative_to(PACKAGE).as_posix() for path in importers} == ONE_FILE[library]
+
+
 def loaded_by(statement: str) -> set[str]:
     code = f"{statement}\nimport sys; print('\\n'.join(sys.modules))"
     output = subprocess.run(
@@ -194,6 +203,12 @@ HEAVY = [
 @pytest.mark.parametrize("heavy", HEAVY)
 def test_importing_server_does_not_load(heavy: str) -> None:
     assert heavy not in loaded_by("from dovetail import Server")
+
+
+def test_an_http_client_does_not_load_the_library_for_proxies() -> None:
+    client = "dovetail.transports.http.client"
+    loaded = loaded_by(f"import {client}.channel, {client}.fetch, {client}.connection_pool")
+    assert "httptools" in loaded and "aiohttp" not in loaded
 
 
 def test_importing_server_stays_within_its_budget_of_modules() -> None:

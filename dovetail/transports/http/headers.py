@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final
 
+from ...errors import ConfigError
 from ...protocol.header_params import HeaderParam
 
 # As in ASGI, names are lowercase bytes.
@@ -69,6 +70,36 @@ def with_passed_on(headers: dict[str, str]) -> dict[str, str]:
         return headers
     own = {name.lower() for name in headers}
     return {**headers, **{name: more[name] for name in more if name.lower() not in own}}
+
+
+# requests
+
+FRAMING: Final = frozenset({"content-length", "transfer-encoding"})
+"""The headers that say where a message ends."""
+_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_FORBIDDEN = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
+
+
+def check_headers(headers: Mapping[str, str], shown: str) -> None:
+    """Raise ConfigError if a header cannot be sent, because it could end the header, the headers or
+    the request early. Names are in lower case. `shown` is what the error is about."""
+    # Nearly all headers pass these tests of all names and values at once: 2 µs instead of 7 µs.
+    names = "".join(headers)
+    if (
+        names.isascii()
+        and names.replace("-", "").isalnum()
+        and "".join(headers.values()).isprintable()
+        and FRAMING.isdisjoint(headers)
+        and "" not in headers
+    ):
+        return
+    for name, value in headers.items():
+        if name in FRAMING:
+            raise ConfigError(f"{shown}: {name!r} is set by the client itself")
+        if not _NAME.fullmatch(name) or _FORBIDDEN.search(value):
+            raise ConfigError(
+                f"{shown}: {name!r} contains characters that are not allowed in headers"
+            )
 
 
 # values

@@ -17,8 +17,7 @@ https://modelcontextprotocol.io/specification/2024-11-05/basic/transports#http-w
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from io import BytesIO
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from secrets import token_urlsafe
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -36,20 +35,20 @@ from ...errors import (
 from ...jsonrpc.framing import HEAD_BYTES, TooLong
 from ...jsonrpc.messages import Malformed, Request, decode
 from ...limits import Limits
+from ...net import split_origin
 from ...ports import HTTP, Bus, Channel, LostReply, Principal, Receive, RequestIdentity
-from ..send_with_auth import AUTH_STATUSES, explain_refusal, send_with_auth
+from ..send_with_auth import AUTH_STATUSES, explain_refusal
 from ..stream_adapter import AsgiReceive, AsgiSend, Drain, StreamAdapter
 from .event_stream import COMMENT, Event, EventStreamParser, event
 from .server.asgi import TEXT, begin_stream, send_body, wait_disconnected
 from .server.sessions import digest_principal
 
 if TYPE_CHECKING:
-    import aiohttp
-
-    from .client.http_transport import HttpTransport
+    from .client.http_transport import HttpReply, HttpTransport
 
 Header: TypeAlias = tuple[bytes, bytes]
 
+EVENT_STREAM: Final = "text/event-stream"
 SESSION_PARAMETER: Final = "session_id"
 """The query parameter in which a POST names its session."""
 SESSION_ID_BYTES: Final = 32
@@ -233,132 +232,110 @@ class _SseStream:
 async def connect_sse(transport: "HttpTransport", limits: Limits, timeout: float) -> Channel:
     """Open a server's event stream. Headers and credentials are sent only to the origin of the
     server's URL."""
-    from .client.http_transport import translate_errors
-
     name = transport.shown
-    response: aiohttp.ClientResponse | None = None
+    reply: HttpReply | None = None
     try:
         async with asyncio.timeout(timeout):
-            with translate_errors(name):
-                response = await _get(transport, name)
-                events = EventStreamParser(limits.incoming)
-                endpoint, early = await _endpoint(response, events, name)
-        stream = _SseClientStream(transport, response, endpoint, events, early, name, timeout)
-        response = None
+            reply, url = await _get(transport, name)
+            chunks = reply.read_chunks()
+            events = EventStreamParser(limits.incoming)
+            endpoint, early = await _endpoint(chunks, events, url, name)
+        stream = _SseClientStream(transport, reply, chunks, endpoint, events, early, timeout)
+        reply = None
         return StreamAdapter(stream, limits)
     except TimeoutError:
         raise ConnectFailed(f"{name}: no `endpoint` event within {timeout:g} s") from None
     except ConnectionClosed as problem:
         raise ConnectFailed(str(problem), transient=True) from None
     finally:
-        if response is not None:
-            response.close()
+        if reply is not None:
+            reply.close()
 
 
-async def _get(transport: "HttpTransport", name: str) -> "aiohttp.ClientResponse":
-    """Open the event stream. Follow redirects only within the same origin."""
-    from aiohttp import ClientTimeout
-    from yarl import URL
-
-    from .client.http_transport import release, response_head
-
-    async def send(auth_headers: Mapping[str, str]) -> "aiohttp.ClientResponse":
-        return await transport.session.get(
-            target,
-            headers={
-                **auth_headers,
-                **transport.headers,
-                "Accept": "text/event-stream",
-                "Cache-Control": "no-store",
-            },
-            timeout=ClientTimeout(total=None),
-            allow_redirects=False,
-        )
-
-    target = URL(transport.url)
+async def _get(transport: "HttpTransport", name: str) -> "tuple[HttpReply, str]":
+    """Open the event stream. Return it with its URL. Follow redirects only within the same
+    origin."""
+    url = transport.url
     for _ in range(MAX_REDIRECTS):
-        response = await send_with_auth(
-            transport.auth, "GET", str(target), send, response_head, release
+        reply = await transport.exchange(
+            "GET", url, {"Accept": EVENT_STREAM, "Cache-Control": "no-store"}
         )
-        if response.ok and response.content_type == "text/event-stream" and response.status == 200:
-            return response
-        response.close()
-        location = response.headers.get("Location")
-        if location is None or not 300 < response.status < 400:
+        if reply.status == 200 and reply.content_type == EVENT_STREAM:
+            return reply, url
+        reply.close()
+        location = reply.headers.get("location")
+        if location is None or not 300 < reply.status < 400:
             break
-        target = _resolve_same_origin(
-            target, location, f"{name}: refused an HTTP {response.status} redirect to"
+        url = _resolve_same_origin(
+            url, location, f"{name}: refused an HTTP {reply.status} redirect to"
         )
-    if response.status in AUTH_STATUSES:
-        raise explain_refusal(name, response_head(response), transport.headers)
-    outcome = f"HTTP {response.status} {response.reason or ''}".rstrip()
-    if response.status == 200:
-        outcome += f" with {response.content_type}"
+    if reply.status in AUTH_STATUSES:
+        raise explain_refusal(name, reply.get_head(), transport.headers)
+    outcome = f"HTTP {reply.status} {reply.reason}".rstrip()
+    if reply.status == 200:
+        outcome += f" with {reply.content_type or 'no Content-Type'}"
     raise ConnectFailed(
         f"{name}: expected an event stream, got {outcome}. Is this the URL of an HTTP+SSE server?"
     )
 
 
 async def _endpoint(
-    response: "aiohttp.ClientResponse", events: EventStreamParser, name: str
-) -> tuple[Any, list[Event]]:
+    chunks: AsyncIterator[bytes], events: EventStreamParser, url: str, name: str
+) -> tuple[str, list[Event]]:
     """Return the URL for POSTs, and the events that followed it in the same chunk."""
-    from .client.http_transport import read_chunks
-
-    async for chunk in read_chunks(response):
+    async for chunk in chunks:
         arrived = events.feed(chunk)
         for index, item in enumerate(arrived):
             if item.name == "endpoint":
                 address = item.data.decode(errors="replace") if isinstance(item.data, bytes) else ""
                 return _resolve_same_origin(
-                    response.url, address, f"{name}: rejected the message endpoint"
+                    url, address, f"{name}: rejected the message endpoint"
                 ), arrived[index + 1 :]
     raise ConnectFailed(f"{name}: the event stream ended before its `endpoint` event")
 
 
-def _resolve_same_origin(base: Any, address: str, complaint: str) -> Any:
+def _resolve_same_origin(base: str, address: str, complaint: str) -> str:
     """Resolve a URL that the server sent. The URL must have the same origin, so that no other
     server sees the credentials or the messages."""
-    from yarl import URL
+    from urllib.parse import urljoin
+
+    from .client.http_transport import check_url
 
     try:
-        target = base.join(URL(address, encoded=True))
-        if target.origin() == base.origin():
+        target = check_url(urljoin(base, address))
+        if split_origin(target) == split_origin(base):
             return target
-    except ValueError:
+    except ValueError:  # ConfigError is a ValueError
         pass
     raise ConnectFailed(f"{complaint} {address[:200]!r}, which has a different origin")
 
 
 class _SseClientStream:
-    """The client's end of an event stream, over aiohttp, with the URL for POSTs."""
+    """The client's end of an event stream, with the URL for POSTs."""
 
     network = HTTP
 
     def __init__(
         self,
         transport: "HttpTransport",
-        response: "aiohttp.ClientResponse",
-        endpoint: Any,
+        reply: "HttpReply",
+        chunks: AsyncIterator[bytes],
+        endpoint: str,
         events: EventStreamParser,
         early: list[Event],
-        name: str,
         timeout: float,
     ) -> None:
-        self._transport, self._response, self._endpoint = transport, response, endpoint
-        self._events, self._early = events, early
-        self._name, self._timeout = name, timeout
+        self._transport, self._reply, self._chunks = transport, reply, chunks
+        self._endpoint, self._events, self._early = endpoint, events, early
+        self._name, self._timeout = reply.url, timeout
         self._receive: Receive
 
     async def listen(self, receive: Receive, drain: Drain) -> None:
         """Deliver messages until the stream ends, which is always an error in this transport."""
-        from .client.http_transport import read_chunks, translate_errors
-
         self._receive = receive
         self._deliver_events(self._early)
-        with translate_errors(self._name):
-            async for chunk in read_chunks(self._response):
-                self._deliver_events(self._events.feed(chunk))
+        async for chunk in self._chunks:
+            self._deliver_events(self._events.feed(chunk))
         raise ConnectionClosed(f"{self._name}: the server ended the event stream")
 
     def _deliver_events(self, events: list[Event]) -> None:
@@ -400,39 +377,14 @@ class _SseClientStream:
     async def _post(self, data: bytes) -> tuple[int, str, float | None]:
         """Post the data. Return the status, an explanation, and the number of seconds to wait
         before a retry, if any."""
-        from .client.http_transport import (
-            RETRY_AFTER_STATUSES,
-            parse_retry_after,
-            read_chunks,
-            release,
-            response_head,
-            translate_errors,
-        )
-
-        transport = self._transport
-
-        async def send(auth_headers: Mapping[str, str]) -> "aiohttp.ClientResponse":
-            body = BytesIO(data)  # lets aiohttp send it in pieces
-            headers = {**auth_headers, **transport.headers, "Content-Type": "application/json"}
-            with translate_errors(self._name):
-                return await transport.session.post(
-                    self._endpoint, data=body, headers=headers, allow_redirects=False
-                )
-
-        response = await send_with_auth(
-            transport.auth, "POST", str(self._endpoint), send, response_head, release
-        )
-        with translate_errors(self._name):
-            async with response:
-                outcome = f"HTTP {response.status} {response.reason or ''}".rstrip()
-                if response.status >= 300:
-                    found = await anext(read_chunks(response), b"")
-                    text = found[:200].decode(errors="replace").strip()
-                    outcome += f": {text}" if text else ""
-        pause = None
-        if response.status in RETRY_AFTER_STATUSES:
-            pause = parse_retry_after(response.headers.get("Retry-After", ""))
-        return response.status, outcome, pause
+        headers = {"Content-Type": "application/json"}
+        async with await self._transport.exchange("POST", self._endpoint, headers, data) as reply:
+            outcome = f"HTTP {reply.status} {reply.reason}".rstrip()
+            if reply.status >= 300:
+                found = await anext(reply.read_chunks(), b"")
+                text = found[:200].decode(errors="replace").strip()
+                outcome += f": {text}" if text else ""
+        return reply.status, outcome, reply.retry_after
 
     def _report_lost(self, data: bytes, error: DovetailError) -> None:
         try:
@@ -444,4 +396,4 @@ class _SseClientStream:
 
     async def close(self) -> None:
         """Close the stream. The server notices the closed stream and ends the session."""
-        self._response.close()
+        self._reply.close()

@@ -8,9 +8,8 @@ import os
 import shutil
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from decimal import Decimal
-from types import SimpleNamespace
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -29,10 +28,10 @@ from dovetail.errors import (
     TooLarge,
 )
 from dovetail.limits import DEFAULT, MIB
-from dovetail.net import shown_url
 from dovetail.ports import Bus, Channel, Principal, RequestIdentity
 from dovetail.revisions import ALL
 from dovetail.transports.http import sse
+from dovetail.transports.http.client.http_transport import HttpTransport
 from dovetail.transports.http.event_stream import Event, EventStreamParser, event
 from dovetail.transports.http.sse import SseServer
 from tests.transports.test_websocket import GREETING, Ear, Hall, added, call, listening
@@ -83,22 +82,17 @@ async def lived_in(house: House, **options: Any) -> AsyncIterator[str]:
 
 
 async def connect_sse(
-    session: aiohttp.ClientSession,
-    url: str,
-    headers: dict[str, str],
-    limits: Limits,
-    timeout: float,
+    opened: AsyncExitStack, url: str, headers: dict[str, str], limits: Limits, timeout: float
 ) -> Channel:
-    transport: Any = SimpleNamespace(
-        session=session, url=url, shown=shown_url(url), headers=headers, auth=None
-    )
+    transport = HttpTransport(url, limits, headers=headers)
+    opened.push_async_callback(transport.close)
     return await sse.connect_sse(transport, limits, timeout)
 
 
 @asynccontextmanager
 async def visited(house: House, limits: Limits = DEFAULT, **options: Any) -> AsyncIterator[Client]:
-    async with lived_in(house) as url, aiohttp.ClientSession() as session:
-        channel = await connect_sse(session, f"{url}/sse", {}, limits, 5)
+    async with lived_in(house) as url, AsyncExitStack() as opened:
+        channel = await connect_sse(opened, f"{url}/sse", {}, limits, 5)
         async with Client(channel, limits=limits, **options) as client:
             yield client
 
@@ -336,8 +330,9 @@ async def test_streams_beyond_the_limit_are_put_off_until_one_ends() -> None:
             async with peer.session.get(f"{url}/sse") as refused:
                 assert refused.status == 503 and refused.headers["Retry-After"]
                 assert "2 event streams" in await refused.text()
-            with pytest.raises(ConnectFailed, match="HTTP 503"):
-                await connect_sse(peer.session, f"{url}/sse", {}, DEFAULT, 5)
+            async with AsyncExitStack() as opened:
+                with pytest.raises(ConnectFailed, match="HTTP 503"):
+                    await connect_sse(opened, f"{url}/sse", {}, DEFAULT, 5)
         while len(house.pairs) == 2:
             await asyncio.sleep(0.01)
         async with guest(url) as peer:
@@ -530,9 +525,9 @@ ENDPOINT = event(b"/message?session_id=1", name="endpoint")
 async def scripted(
     server: Scripted, headers: dict[str, str] | None = None, timeout: float = 5
 ) -> AsyncIterator[Any]:
-    async with odd(server.get, server.post) as url, aiohttp.ClientSession() as session:
+    async with odd(server.get, server.post) as url, AsyncExitStack() as opened:
         try:
-            channel = await connect_sse(session, f"{url}/sse", headers or {}, DEFAULT, timeout)
+            channel = await connect_sse(opened, f"{url}/sse", headers or {}, DEFAULT, timeout)
             yield channel
             await channel.close()
         finally:
@@ -579,9 +574,9 @@ async def test_an_absolute_endpoint_of_the_same_origin_and_credentials_on_both_s
         ]
         return await server.get(request)
 
-    async with odd(get, server.post) as url, aiohttp.ClientSession() as session:
+    async with odd(get, server.post) as url, AsyncExitStack() as opened:
         channel = await connect_sse(
-            session, f"{url}/sse", {"Authorization": "Bearer secret"}, DEFAULT, 5
+            opened, f"{url}/sse", {"Authorization": "Bearer secret"}, DEFAULT, 5
         )
         Ear(channel)
         channel.send(b"1")
@@ -616,8 +611,8 @@ async def test_what_comes_with_the_endpoint_is_heard_and_other_events_are_not() 
 
 
 async def test_the_end_of_the_stream_fails_the_call_that_waits() -> None:
-    async with lived_in(house := House()) as url, aiohttp.ClientSession() as session:
-        channel = await connect_sse(session, f"{url}/sse", {}, DEFAULT, 5)
+    async with lived_in(house := House()) as url, AsyncExitStack() as opened:
+        channel = await connect_sse(opened, f"{url}/sse", {}, DEFAULT, 5)
         async with Client(channel) as client:
             waiting = asyncio.create_task(client.call_tool("forever"))
             await house.hall.started.wait()
@@ -629,8 +624,8 @@ async def test_the_end_of_the_stream_fails_the_call_that_waits() -> None:
 
 async def test_a_stream_that_is_cut_off_fails_the_call_that_waits() -> None:
     house = House()
-    async with listening(house.app) as (port, server), aiohttp.ClientSession() as session:
-        channel = await connect_sse(session, f"http://127.0.0.1:{port}/sse", {}, DEFAULT, 5)
+    async with listening(house.app) as (port, server), AsyncExitStack() as opened:
+        channel = await connect_sse(opened, f"http://127.0.0.1:{port}/sse", {}, DEFAULT, 5)
         async with Client(channel) as client:
             waiting = asyncio.create_task(client.call_tool("forever"))
             await house.hall.started.wait()
@@ -706,8 +701,8 @@ async def test_a_message_that_is_never_taken_ends_the_conversation() -> None:
         await server.stop.wait()
         return web.Response(status=202)
 
-    async with odd(server.get, post) as url, aiohttp.ClientSession() as session:
-        channel = await connect_sse(session, f"{url}/sse", {}, DEFAULT, 0.3)
+    async with odd(server.get, post) as url, AsyncExitStack() as opened:
+        channel = await connect_sse(opened, f"{url}/sse", {}, DEFAULT, 0.3)
         ear = Ear(channel)
         channel.send(REQUEST)
         end = await ear.end
@@ -739,9 +734,9 @@ async def test_what_is_no_event_stream_is_said_flatly(said: web.Response, compla
     async def get(request: web.Request) -> web.Response:
         return web.Response(status=said.status, body=said.body, headers=said.headers)
 
-    async with odd(get) as url, aiohttp.ClientSession() as session:
+    async with odd(get) as url, AsyncExitStack() as opened:
         with pytest.raises(ConnectFailed) as failed:
-            await connect_sse(session, f"{url}/sse", {"X-Api-Key": "secret"}, DEFAULT, 5)
+            await connect_sse(opened, f"{url}/sse", {"X-Api-Key": "secret"}, DEFAULT, 5)
         assert str(failed.value).startswith(f"{url}/sse: ") and complaint in str(failed.value)
 
 
@@ -753,8 +748,8 @@ async def test_a_redirect_within_the_origin_is_followed() -> None:
             return await server.get(request)
         return web.Response(status=307, headers={"Location": "/sse?really"})
 
-    async with odd(get, server.post) as url, aiohttp.ClientSession() as session:
-        channel = await connect_sse(session, f"{url}/sse", {}, DEFAULT, 5)
+    async with odd(get, server.post) as url, AsyncExitStack() as opened:
+        channel = await connect_sse(opened, f"{url}/sse", {}, DEFAULT, 5)
         Ear(channel)
         channel.send(b"1")
         await channel.close()
@@ -769,16 +764,16 @@ async def test_a_server_that_names_no_endpoint_runs_into_the_deadline() -> None:
 
 
 async def test_a_port_where_nobody_listens_is_named() -> None:
-    async with aiohttp.ClientSession() as session:
+    async with AsyncExitStack() as opened:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             url = f"http://127.0.0.1:{free.getsockname()[1]}/sse"
             with pytest.raises(ConnectFailed) as failed:
-                await connect_sse(session, url, {}, DEFAULT, 5)
+                await connect_sse(opened, url, {}, DEFAULT, 5)
         assert str(failed.value) == f"{url}: connection refused"
 
 
 async def test_what_is_no_url_is_a_mistake_of_the_caller() -> None:
-    async with aiohttp.ClientSession() as session:
+    async with AsyncExitStack() as opened:
         with pytest.raises(ConfigError, match="is not a URL"):
-            await connect_sse(session, "nonsense", {}, DEFAULT, 5)
+            await connect_sse(opened, "nonsense", {}, DEFAULT, 5)

@@ -29,12 +29,9 @@ from ....revisions import HANDSHAKE
 from .http_transport import (
     HttpTransport,
     check_url,
-    import_aiohttp,
+    make_http_client,
     parse_retry_after,
     proxy_for,
-    response_head,
-    ssl_option,
-    translate_errors,
 )
 
 BUSY_STATUSES = {429, 500, 502, 503, 504, 529}
@@ -43,6 +40,11 @@ MIN_PAUSE_SECONDS, FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.2, 0.5, 8.0
 VERSION_HEADER = {"mcp-protocol-version": HANDSHAKE[-1].version}
 """The header sent with requests for metadata, because older servers with metadata at their origin
 require it."""
+HEADERS = {
+    "user-agent": "dovetail",
+    "accept-encoding": "identity",  # a compressed body could be a decompression bomb
+    "connection": "close",
+}
 MAX_RESPONSE_BYTES, TIMEOUT_SECONDS = 1024 * KIB, 20.0
 
 
@@ -60,11 +62,10 @@ async def fetch(
     name, check = request.url.partition("?")[0], _AddressCheck(private)
     try:
         async with asyncio.timeout(timeout):
-            with translate_errors(name):
-                return await _exchange(request, check, limit, verify, proxy)
+            return await _exchange(request, check, limit, verify, proxy)
     except TimeoutError:
         raise TimedOut(f"{name}: no response within {timeout:g} s") from None
-    except (ConnectionClosed, ConfigError) as problem:
+    except (ConnectionClosed, ConfigError, OSError) as problem:
         raise ConnectFailed(check.complaint(name) or str(problem)) from None
 
 
@@ -111,36 +112,22 @@ async def _exchange(
     request: HttpRequest, check: _AddressCheck, limit: int, verify: Any, proxy: str | None
 ) -> HttpResponse:
     url = check_url(request.url)
-    aiohttp = import_aiohttp(url)
+    name = url.partition("?")[0]
     check.check(urlsplit(url).hostname or "")
-    proxy = proxy or proxy_for(url)
     # A proxy may be on a private network, because the user has chosen it.
-    connector = aiohttp.TCPConnector(
-        ssl=ssl_option(verify),
-        socket_factory=None if proxy else check.open_socket,
-        force_close=True,
-    )
-    session = aiohttp.ClientSession(
-        connector=connector,
-        proxy=proxy,
-        cookie_jar=aiohttp.DummyCookieJar(),
-        auto_decompress=False,  # it could be a decompression bomb
-        headers={"User-Agent": "dovetail", "Accept-Encoding": "identity"},
-    )
-    sent = {
-        "headers": dict(request.headers),
-        "data": request.body or None,
-        "allow_redirects": False,
-    }
-    async with session, session.request(request.method, url, **sent) as response:
-        body = bytearray()
-        async for chunk in response.content.iter_any():
-            body += chunk
-            if len(body) > limit:
-                raise ConnectFailed(
-                    f"{url.partition('?')[0]}: the response is larger than {limit} bytes"
-                )
-        return replace(response_head(response), body=bytes(body))
+    client = make_http_client(name, verify, proxy or proxy_for(url), check.open_socket)
+    headers = {name.lower(): value for name, value in {**HEADERS, **request.headers}.items()}
+    body = request.body if request.body or request.method == "POST" else None
+    try:
+        response = await client.request(request.method, url, headers, body, name)
+        found = bytearray()
+        async for chunk in response:
+            found += chunk
+            if len(found) > limit:
+                raise ConnectFailed(f"{name}: the response is larger than {limit} bytes")
+        return HttpResponse(status=response.status, headers=response.headers, body=bytes(found))
+    finally:
+        await client.close()
 
 
 async def _all_private(host: str) -> bool:
@@ -168,7 +155,7 @@ async def post_json(
                     found = await reply.body()
                 if isinstance(found, TooLong):
                     raise TooLarge(f"{url}: the response is larger than {limits.incoming} bytes")
-                pause = _pause(reply.headers.get("Retry-After", ""), attempt)
+                pause = _pause(reply.headers.get("retry-after", ""), attempt)
                 if (
                     reply.status not in BUSY_STATUSES
                     or asyncio.get_running_loop().time() + pause >= deadline

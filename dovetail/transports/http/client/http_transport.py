@@ -1,5 +1,5 @@
-"""HTTP for clients, on top of aiohttp: send a request, return the reply, and turn every failure
-into a one-line error.
+"""HTTP for clients: send a request with credentials, follow redirects, return the reply, and turn
+every failure into a one-line error.
 
 Failures are raised as `ConnectionClosed`, whose `sent` says whether the request may have arrived.
 An unknown host or a TLS failure is raised as `ConnectFailed`, because another attempt would also
@@ -8,18 +8,16 @@ costs only one extra request. The user's headers, credentials (`send_with_auth.p
 are never sent to another origin. In this module, only connecting has a timeout. The caller decides
 how long to wait for a response. Proxy settings come from the environment. Netrc files and cookies
 are not used.
+
+`make_http_client` chooses `connection_pool.py`, or `aiohttp_client.py` if there is a proxy.
 """
 
 import asyncio
-import os
 import re
-import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from email.utils import parsedate_to_datetime
-from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 from urllib.parse import urljoin, urlsplit
 
 from ....errors import (
@@ -36,26 +34,17 @@ from ....jsonrpc.framing import HEAD_BYTES, TooLong
 from ....limits import Limits
 from ....net import PeerAddresses, shown_url, split_origin
 from ....ports import Credentials, HttpResponse
+from ....text import one_line
 from ...send_with_auth import (
     AUTH_STATUSES,
     RESTARTING_STATUSES,
     explain_refusal,
-    make_head,
     send_with_auth,
 )
-from ...stream_adapter import describe_os_error
 from ..event_stream import Event, EventStreamParser
+from ..headers import check_headers
+from .connect import OpenSocket
 
-if TYPE_CHECKING:
-    import aiohttp
-
-CONNECT_SECONDS = 10.0
-"""How long connecting may take, including the TLS handshake."""
-IDLE_SECONDS = 4.0
-"""How long an idle connection is kept. Servers keep idle connections longer, so the client does not
-reuse a connection that the server is closing."""
-LARGE_BODY_BYTES = 64 * 1024
-"""Bodies larger than this are sent in pieces, so that they do not block the event loop."""
 PIECE_BYTES = 256 * 1024
 """How much of a compressed body is decompressed at a time."""
 WINDOW_BITS = {"gzip": 31, "x-gzip": 31, "deflate": 15}
@@ -66,8 +55,66 @@ UNKNOWN_DISCOVER_STATUSES = {400, 404, 405, 406, 415}
 RETRY_AFTER_STATUSES = {429, 503}
 METHOD_KEEPING_REDIRECTS = (307, 308)
 METHOD_CHANGING_REDIRECTS = (301, 302, 303)
-_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_VALUE = re.compile(r"[\t\x20-\x7e\x80-\U0010ffff]*")
+DEFAULT_HEADERS = {"user-agent": "dovetail", "accept-encoding": "gzip, deflate"}
+
+
+class HttpClient(Protocol):
+    """An HTTP client. It does not follow redirects and does not decompress anything."""
+
+    async def request(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None, shown: str
+    ) -> "ResponseStream":
+        """Send a request. Return the response when its headers have arrived. The names of the
+        headers are in lower case. `shown` is the URL as it appears in errors."""
+
+    async def close(self) -> None:
+        """Close all connections."""
+
+
+class ResponseStream(Protocol):
+    """A response. Iterating over it returns its body as it arrives."""
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        """Return the response itself."""
+
+    async def __anext__(self) -> bytes:
+        """Return what has arrived since the last call."""
+
+    @property
+    def status(self) -> int:
+        """The HTTP status."""
+
+    @property
+    def reason(self) -> str:
+        """The text after the status."""
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The headers, with names in lower case. Repeated headers are joined."""
+
+    def release(self) -> None:
+        """Release the connection when the rest of the response has arrived. Close it if that takes
+        long."""
+
+    def close(self) -> None:
+        """Release the connection if the response is complete. Otherwise, close it."""
+
+
+def make_http_client(
+    shown: str, verify: Any, proxy: str | None, open_socket: OpenSocket | None
+) -> HttpClient:
+    """Return an HTTP client. `open_socket` creates the socket for an address, except for a
+    proxy."""
+    try:
+        if proxy is not None:
+            from .aiohttp_client import AiohttpClient
+
+            return AiohttpClient(proxy, verify)
+        from .connection_pool import ConnectionPool
+
+        return ConnectionPool(verify, open_socket)
+    except ImportError:
+        raise missing_extra(f"{shown}: HTTP", "http") from None
 
 
 def check_url(url: str, shown: str | None = None) -> str:
@@ -104,12 +151,6 @@ class HttpTransport:
         peers: PeerAddresses | None = None,
         shown: str | None = None,
     ) -> None:
-        module = import_aiohttp(shown or shown_url(url))
-        for name, value in (headers or {}).items():
-            if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
-                raise ConfigError(
-                    f"headers=: {name!r} contains characters that are not allowed in headers"
-                )
         self.url, self.shown = url, shown or shown_url(url)
         self.headers = dict(headers or {})
         """The user's own headers."""
@@ -118,83 +159,90 @@ class HttpTransport:
         """A function that is called with True when the handling of a rejected request starts, and
         with False when it ends."""
         self._limits = limits
+        check_headers({name.lower(): value for name, value in self.headers.items()}, "headers=")
         proxy = proxy or proxy_for(url)
-        socket_factory = peers.open_socket if peers is not None and proxy is None else None
-        self.session: aiohttp.ClientSession = module.ClientSession(
-            connector=module.TCPConnector(
-                limit=0,
-                keepalive_timeout=IDLE_SECONDS,
-                ssl=ssl_option(verify),
-                socket_factory=socket_factory,
-            ),
-            proxy=proxy,
-            cookie_jar=module.DummyCookieJar(),
-            timeout=module.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
-            auto_decompress=False,  # `read_chunks` does that, within bounds
-            headers={"User-Agent": "dovetail", "Accept-Encoding": "gzip, deflate"},
+        self._client = make_http_client(
+            self.shown, verify, proxy, None if peers is None else peers.open_socket
         )
 
     async def request(
         self, method: str, headers: Mapping[str, str], body: bytes | None = None
     ) -> "HttpReply":
         """Send one request and return the reply, whose body has not been read yet."""
-        from multidict import CIMultiDict
-
         has_secrets = self.auth is not None or bool(self.headers) or "Mcp-Session-Id" in headers
-        # Let the loop notice connections that were closed while it was busy, so that none is
-        # reused.
-        await asyncio.sleep(0)
-
-        async def send(auth_headers: Mapping[str, str]) -> "aiohttp.ClientResponse":
-            sent = CIMultiDict(auth_headers)
-            sent.update(self.headers)
-            sent.update(headers)
-            with translate_errors(self.shown):
-                data = BytesIO(body) if body is not None and len(body) > LARGE_BODY_BYTES else body
-                return await self.session.request(
-                    method, url, headers=sent, data=data, allow_redirects=False
-                )
-
         for _ in range(MAX_REDIRECTS + 1):
             url = self.url
-            response = await send_with_auth(
-                self.auth, method, url, send, response_head, release, self.pause
-            )
-            if response.status not in METHOD_KEEPING_REDIRECTS:
-                return HttpReply(response, self.shown, self._limits.incoming)
-            response.release()
-            location = response.headers.get("Location", "")
+            reply = await self.exchange(method, url, headers, body, self.pause)
+            if reply.status not in METHOD_KEEPING_REDIRECTS:
+                return reply
+            reply.close()
+            location = reply.headers.get("location", "")
             self.url = _follow_redirect(url, self.shown, location, has_secrets)
             self.shown = shown_url(self.url)
         raise ConnectFailed(f"{self.shown}: redirected more than {MAX_REDIRECTS} times")
 
+    async def exchange(
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        body: bytes | None = None,
+        pause: Callable[[bool], None] = lambda paused: None,
+    ) -> "HttpReply":
+        """Send one request, with credentials and the user's headers, and return the reply, even if
+        it is a redirect."""
+
+        async def send(auth_headers: Mapping[str, str]) -> HttpReply:
+            sent = dict(DEFAULT_HEADERS)
+            for source in (auth_headers, self.headers, headers):
+                for name, value in source.items():
+                    sent[name.lower()] = value
+            response = await self._client.request(method, url, sent, body, self.shown)
+            return HttpReply(response, self.shown, self._limits.incoming)
+
+        return await send_with_auth(
+            self.auth, method, url, send, HttpReply.get_head, HttpReply.close, pause
+        )
+
     async def close(self) -> None:
         """Close all connections."""
-        await self.session.close()
+        await self._client.close()
 
 
 class HttpReply:
     """The reply to a request. If its context is left before the end of the body, the connection is
-    closed, so the server notices."""
+    closed, so the server notices. Without an error, the rest of the body has a moment to arrive, so
+    that the connection can be used again."""
 
-    def __init__(self, response: "aiohttp.ClientResponse", url: str, limit: int) -> None:
+    def __init__(self, response: ResponseStream, url: str, limit: int) -> None:
         self._response, self.url, self._limit = response, url, limit
         self.status = response.status
-        self.headers: Mapping[str, str] = response.headers
-        self.content_type = (
-            response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
-        )
+        self.headers = response.headers
+        """The headers, with names in lower case."""
+        kind = response.headers.get("content-type", "")
+        self.content_type = kind.partition(";")[0].partition(",")[0].strip().lower()
 
     async def __aenter__(self) -> "HttpReply":
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        release(self._response)
+    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
+        if error is None:
+            self._response.release()
+        else:
+            self._response.close()
+
+    def close(self) -> None:
+        """Release the connection, or close it if the body has not been read."""
+        self._response.close()
+
+    def get_head(self) -> HttpResponse:
+        """Return the status and headers, without the body."""
+        return HttpResponse(status=self.status, headers=self.headers)
 
     @property
-    def head(self) -> HttpResponse:
-        """The status and headers, without the body."""
-        return response_head(self._response)
+    def reason(self) -> str:
+        """The text after the status."""
+        return one_line(self._response.reason)
 
     @property
     def retry_after(self) -> float | None:
@@ -202,57 +250,55 @@ class HttpReply:
         if any."""
         if self.status not in RETRY_AFTER_STATUSES:
             return None
-        return parse_retry_after(self.headers.get("Retry-After", ""))
+        return parse_retry_after(self.headers.get("retry-after", ""))
 
     @property
     def status_text(self) -> str:
         """The status as shown in an error message."""
         if self.status in METHOD_CHANGING_REDIRECTS:
             return (
-                f"redirects to {self.headers.get('Location')} with status {self.status}, which "
+                f"redirects to {self.headers.get('location')} with status {self.status}, which "
                 "would drop the message. Use that URL."
             )
-        return f"answered {self.status} {self._response.reason or ''}".rstrip()
+        return f"answered {self.status} {self.reason}".rstrip()
 
     async def body(self) -> bytes | TooLong:
         """Read the whole body, up to the limit."""
         parts: list[bytes] = []
         size = 0
-        with translate_errors(self.url):
-            async for chunk in read_chunks(self._response):
-                parts.append(chunk)
-                size += len(chunk)
-                if size > self._limit:
-                    return TooLong(b"".join(parts)[:HEAD_BYTES])
+        async for chunk in self.read_chunks():
+            parts.append(chunk)
+            size += len(chunk)
+            if size > self._limit:
+                return TooLong(b"".join(parts)[:HEAD_BYTES])
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     async def events(self, take: Callable[[Event], bool]) -> None:
         """Pass the events in the body to `take` as they arrive, until `take` returns True or the
         body ends."""
         events = EventStreamParser(self._limit)
-        with translate_errors(self.url):
-            async for chunk in read_chunks(self._response):
-                for event in events.feed(chunk):
-                    if take(event):
-                        return
+        async for chunk in self.read_chunks():
+            for event in events.feed(chunk):
+                if take(event):
+                    return
+
+    def read_chunks(self) -> AsyncIterator[bytes]:
+        """Return the chunks of the decompressed body as they arrive."""
+        encoding = self.headers.get("content-encoding", "").strip().lower()
+        if encoding in ("", "identity"):
+            return self._response
+        return _decompress(self._response, encoding, self.url)
 
 
-def read_chunks(response: "aiohttp.ClientResponse") -> AsyncIterator[bytes]:
-    """Return the chunks of the decompressed body as they arrive."""
-    encoding = response.headers.get("Content-Encoding", "").strip().lower()
-    chunks: AsyncIterator[bytes] = response.content.iter_any()
-    return chunks if encoding in ("", "identity") else _decompress(chunks, encoding)
-
-
-async def _decompress(chunks: AsyncIterator[bytes], encoding: str) -> AsyncIterator[bytes]:
+async def _decompress(
+    chunks: AsyncIterator[bytes], encoding: str, url: str = ""
+) -> AsyncIterator[bytes]:
     """Decompress a body in pieces of at most `PIECE_BYTES`, because a few bytes may expand to
     gigabytes."""
     import zlib
 
-    from aiohttp import ClientError
-
     if encoding not in WINDOW_BITS:
-        raise ClientError(f"its Content-Encoding {encoding!r} was not requested by the client")
+        raise _invalid(url, f"its Content-Encoding {encoding!r} was not requested by the client")
     decoder, piece = None, b""
     try:
         async for chunk in chunks:
@@ -268,9 +314,13 @@ async def _decompress(chunks: AsyncIterator[bytes], encoding: str) -> AsyncItera
                     decoder, piece = None, b""  # another part may follow
                 await asyncio.sleep(0)
         if decoder is not None:
-            raise ClientError("its compressed body is incomplete")
+            raise _invalid(url, "its compressed body is incomplete")
     except zlib.error as error:
-        raise ClientError(f"its body cannot be decompressed: {error}") from None
+        raise _invalid(url, f"its body cannot be decompressed: {error}") from None
+
+
+def _invalid(url: str, why: str) -> ConnectionClosed:
+    return ConnectionClosed(f"{url}: the response is not valid HTTP: {why}")
 
 
 def error_for_status(
@@ -283,7 +333,7 @@ def error_for_status(
     """Return the error for a rejected message if the response body is not a JSON-RPC response.
     `user_headers` are the names of the user's own headers."""
     if reply.status in AUTH_STATUSES:
-        return explain_refusal(reply.url, reply.head, user_headers, explanation)
+        return explain_refusal(reply.url, reply.get_head(), user_headers, explanation)
     text = f"{reply.url} {reply.status_text}"
     if explanation:
         text += f": {explanation}"
@@ -317,73 +367,6 @@ def parse_retry_after(value: str) -> float | None:
         return None
 
 
-@contextmanager
-def translate_errors(url: str) -> Iterator[None]:
-    """Translate aiohttp's exceptions into one-line errors that say whether the request may have
-    arrived."""
-    import aiohttp
-
-    try:
-        yield
-    except aiohttp.InvalidURL as error:
-        raise ConfigError(f"{url} is not a URL: {error}") from None
-    except (aiohttp.ClientConnectorDNSError, aiohttp.ClientSSLError) as error:
-        raise ConnectFailed(f"{url}: {_describe_connect_error(error)}") from None
-    except (aiohttp.ClientConnectorError, aiohttp.ClientHttpProxyError) as error:
-        raise ConnectionClosed(f"{url}: {_describe_connect_error(error)}", sent=False) from None
-    except aiohttp.ConnectionTimeoutError:
-        text = f"{url}: could not connect within {CONNECT_SECONDS:g} s"
-        raise ConnectionClosed(text, sent=False) from None
-    except aiohttp.ServerDisconnectedError:
-        raise ConnectionClosed(
-            f"{url}: the server closed the connection without a response"
-        ) from None
-    except (aiohttp.ClientPayloadError, aiohttp.ClientConnectionError, OSError):
-        raise ConnectionClosed(
-            f"{url}: the connection broke before the response was complete"
-        ) from None
-    except aiohttp.ClientError as error:
-        raise ConnectionClosed(
-            f"{url}: the response is not valid HTTP: {str(error)[:200]}"
-        ) from None
-
-
-def _describe_connect_error(error: Any) -> str:
-    import aiohttp
-
-    match error:
-        case aiohttp.ClientConnectorDNSError():
-            return f"the host {error.host} was not found"
-        case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientConnectorSSLError():
-            cause = getattr(error, "certificate_error", None) or getattr(error, "os_error", error)
-            reason = getattr(cause, "verify_message", "") or getattr(cause, "reason", "")
-            return f"TLS failed: {reason or cause}"
-        case aiohttp.ClientHttpProxyError():
-            return f"the proxy refused the connection: {error.status} {error.message}"
-        case aiohttp.ClientProxyConnectionError():
-            return f"the proxy cannot be reached: {describe_os_error(error.os_error)}"
-    return describe_os_error(error.os_error)
-
-
-def import_aiohttp(url: str) -> Any:
-    """Import aiohttp, or raise a ConfigError that says how to install it."""
-    try:
-        import aiohttp
-    except ImportError:
-        raise missing_extra(f"{url}: HTTP", "http") from None
-    return aiohttp
-
-
-def response_head(response: "aiohttp.ClientResponse") -> HttpResponse:
-    """Return the status and headers of a response."""
-    return make_head(response.status, response.headers.items())
-
-
-def release(response: "aiohttp.ClientResponse") -> None:
-    """Release a response's connection, or close it if the body has not been read."""
-    response.release() if response.content.at_eof() else response.close()
-
-
 def _follow_redirect(url: str, shown: str, location: str, has_secrets: bool) -> str:
     if not location:
         raise ConnectFailed(f"{shown}: the redirect has no Location header")
@@ -402,27 +385,6 @@ def _follow_redirect(url: str, shown: str, location: str, has_secrets: bool) -> 
             f"If you trust that origin, use {target}."
         )
     return target
-
-
-def ssl_option(verify: Any) -> ssl.SSLContext | bool:
-    """Return the `ssl=` argument for aiohttp and websockets. `verify` is True, False, an SSL
-    context, or the path of trusted certificates."""
-    if verify is True or isinstance(verify, ssl.SSLContext):
-        return verify
-    if verify is False:
-        context = ssl.create_default_context()
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        return context
-    path = os.fspath(verify)
-    is_folder = os.path.isdir(path)
-    try:
-        return ssl.create_default_context(
-            cafile=None if is_folder else path, capath=path if is_folder else None
-        )
-    except OSError as error:
-        raise ConfigError(
-            f"verify={path!r} contains no certificates: {describe_os_error(error)}"
-        ) from None
 
 
 def proxy_for(url: str) -> str | None:

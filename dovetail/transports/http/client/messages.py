@@ -174,7 +174,7 @@ class RequestHeaders:
     def begin_session(self, reply: HttpReply) -> None:
         """Use the session id in the response to `initialize`. The id is secret and is never
         logged."""
-        self.session = reply.headers.get("Mcp-Session-Id")
+        self.session = reply.headers.get("mcp-session-id")
         if self.session is not None and not re.fullmatch(r"[\x21-\x7e]+", self.session):
             log.warning(
                 "%s: ignoring the session id because it contains invalid characters", reply.url
