@@ -10,6 +10,7 @@ import inspect
 import os
 import re
 import signal
+import tempfile
 from collections import Counter
 from collections.abc import Generator
 from typing import Any
@@ -27,6 +28,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # Programs under test buffer their output, as they do for a user.
 os.environ.pop("PYTHONUNBUFFERED", None)
+
+# Consent, pins and known catalogs of tests stay out of the developer's home.
+_state_folder = tempfile.TemporaryDirectory(prefix="dovetail-tests-")
+os.environ["XDG_STATE_HOME"] = _state_folder.name
 
 settings.register_profile(
     "dovetail",

@@ -207,7 +207,7 @@ def test_importing_server_does_not_load(heavy: str) -> None:
 
 def test_an_http_client_does_not_load_the_library_for_proxies() -> None:
     client = "dovetail.transports.http.client"
-    loaded = loaded_by(f"import {client}.channel, {client}.fetch, {client}.connection_pool")
+    loaded = loaded_by(f"import {client}.channel, {client}.fetch, {client}.http1_client")
     assert "httptools" in loaded and "aiohttp" not in loaded
 
 

@@ -439,7 +439,7 @@ async def test_the_extra_is_named_where_it_is_missing(
     library: str, module: str, proxy: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, library, None)
-    for name in (module, "connection_pool"):
+    for name in (module, "http1_client"):
         monkeypatch.delitem(sys.modules, f"dovetail.transports.http.client.{name}", raising=False)
     with pytest.raises(ConfigError, match=r"pip install 'dovetail-mcp\[http\]'"):
         await Client("http://127.0.0.1:1/", proxy=proxy).connect()

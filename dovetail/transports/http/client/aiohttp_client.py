@@ -1,4 +1,4 @@
-"""HTTP through a proxy, on top of aiohttp. All other requests use `connection_pool.py`, which takes
+"""HTTP through a proxy, on top of aiohttp. All other requests use `http1_client.py`, which takes
 a quarter of the CPU time but does not support proxies. The two have the same interface
 (`http_transport.py`). Only this module imports aiohttp.
 """

@@ -9,7 +9,7 @@ are never sent to another origin. In this module, only connecting has a timeout.
 how long to wait for a response. Proxy settings come from the environment. Netrc files and cookies
 are not used.
 
-`make_http_client` chooses `connection_pool.py`, or `aiohttp_client.py` if there is a proxy.
+`make_http_client` chooses `http1_client.py`, or `aiohttp_client.py` if there is a proxy.
 """
 
 import asyncio
@@ -110,9 +110,9 @@ def make_http_client(
             from .aiohttp_client import AiohttpClient
 
             return AiohttpClient(proxy, verify)
-        from .connection_pool import ConnectionPool
+        from .http1_client import Http1Client
 
-        return ConnectionPool(verify, open_socket)
+        return Http1Client(verify, open_socket)
     except ImportError:
         raise missing_extra(f"{shown}: HTTP", "http") from None
 

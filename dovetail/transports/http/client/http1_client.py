@@ -33,7 +33,7 @@ CLOSE_SECONDS: Final = 1.0
 IDEMPOTENT_METHODS: Final = frozenset({"GET", "DELETE"})
 
 
-class ConnectionPool:
+class Http1Client:
     """The connections of one client."""
 
     def __init__(self, verify: Any = True, open_socket: OpenSocket | None = None) -> None:

@@ -18,10 +18,10 @@ import pytest
 
 from dovetail.errors import ConfigError, ConnectFailed, ConnectionClosed
 from dovetail.limits import KIB, MIB
-from dovetail.transports.http.client import connect, connection_pool, http1_connection
+from dovetail.transports.http.client import connect, http1_client, http1_connection
 from dovetail.transports.http.client.connect import SocketConnector, make_ssl_context
-from dovetail.transports.http.client.connection_pool import ConnectionPool
 from dovetail.transports.http.client.http1 import BROKEN, NO_RESPONSE
+from dovetail.transports.http.client.http1_client import Http1Client
 from dovetail.transports.http.client.http1_connection import Http1Response
 from tests.transports.http.tls import make_certificate
 
@@ -102,9 +102,9 @@ class RawServer:
 
 
 @asynccontextmanager
-async def served(script: Script, **options: Any) -> AsyncIterator[tuple[RawServer, ConnectionPool]]:
+async def served(script: Script, **options: Any) -> AsyncIterator[tuple[RawServer, Http1Client]]:
     async with RawServer(script, **options) as server:
-        pool = ConnectionPool()
+        pool = Http1Client()
         try:
             yield server, pool
         finally:
@@ -113,7 +113,7 @@ async def served(script: Script, **options: Any) -> AsyncIterator[tuple[RawServe
 
 
 async def send(
-    pool: ConnectionPool,
+    pool: Http1Client,
     url: str,
     method: str = "POST",
     body: bytes | None = b"{}",
@@ -129,7 +129,7 @@ async def read(response: Http1Response) -> bytes:
         response.close()
 
 
-async def call(pool: ConnectionPool, url: str, method: str = "POST") -> bytes:
+async def call(pool: Http1Client, url: str, method: str = "POST") -> bytes:
     async with asyncio.timeout(20):
         return await read(await send(pool, url, method))
 
@@ -189,7 +189,7 @@ async def test_a_connection_that_may_not_be_kept_is_closed(response: bytes) -> N
 
 async def test_an_idle_connection_is_closed_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http1_connection, "IDLE_SECONDS", 0.05)
-    monkeypatch.setattr(connection_pool, "SWEEP_SECONDS", 0.02)
+    monkeypatch.setattr(http1_client, "SWEEP_SECONDS", 0.02)
     async with served(echo) as (server, pool):
         await call(pool, server.url)
         await server.peers[0].closed.wait()
@@ -210,7 +210,7 @@ async def test_an_idle_connection_that_is_too_old_is_not_used(
 
 
 async def test_only_so_many_idle_connections_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection_pool, "MAX_IDLE_CONNECTIONS", 3)
+    monkeypatch.setattr(http1_client, "MAX_IDLE_CONNECTIONS", 3)
     async with served(echo) as (server, pool):
         responses = await asyncio.gather(*(send(pool, server.url) for _ in range(10)))
         for response in responses:
@@ -261,7 +261,7 @@ async def test_a_connection_that_was_closed_while_the_loop_was_busy_is_not_used(
     go_on = threading.Event()
     thread = threading.Thread(target=serve)
     thread.start()
-    pool = ConnectionPool()
+    pool = Http1Client()
     url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
     assert await call(pool, url) == b"ok"
     go_on.set()
@@ -705,7 +705,7 @@ async def test_an_address_that_does_not_answer_does_not_delay_the_next(
     server = await asyncio.start_server(
         lambda reader, writer: _serve_one(reader, writer), "127.0.0.1", full_port
     )
-    pool = ConnectionPool()
+    pool = Http1Client()
     try:
         for _ in range(2):
             response = await send(pool, f"http://name.example:{full_port}/", "GET")
@@ -754,7 +754,7 @@ async def test_addresses_that_refuse_are_tried_in_turn_and_the_first_error_is_to
 
 async def test_connecting_has_a_time_limit(full_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connect, "CONNECT_SECONDS", 0.1)
-    pool = ConnectionPool()
+    pool = Http1Client()
     with pytest.raises(ConnectionClosed, match=r"could not connect within 0.1 s") as caught:
         await send(pool, f"http://127.0.0.2:{full_port}/")
     assert not caught.value.sent
@@ -762,7 +762,7 @@ async def test_connecting_has_a_time_limit(full_port: int, monkeypatch: pytest.M
 
 
 async def test_a_host_that_cannot_exist_is_not_found() -> None:
-    pool = ConnectionPool()
+    pool = Http1Client()
     with pytest.raises(ConnectFailed, match="was not found"):
         await send(pool, f"http://{'a' * 64}.example/")
 
@@ -784,7 +784,7 @@ async def test_tls_names_the_host_and_offers_only_this_protocol(
     context.set_alpn_protocols(["h2", "http/1.1"])
     monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolving(["127.0.0.1"]))
     async with RawServer(echo, tls=context) as server:
-        pool = ConnectionPool(verify=path)
+        pool = Http1Client(verify=path)
         url = server.url.replace("127.0.0.1", "localhost")
         for _ in range(3):
             assert await call(pool, url) == b"{}"
@@ -801,7 +801,7 @@ async def test_a_context_that_offers_another_protocol_is_an_error_that_says_so(
     ours = ssl.create_default_context(cafile=str(path))
     ours.set_alpn_protocols(["h2", "http/1.1"])
     async with RawServer(echo, tls=context) as server:
-        pool = ConnectionPool(verify=ours)
+        pool = Http1Client(verify=ours)
         with pytest.raises(ConnectFailed, match="TLS failed: the server chose h2"):
             await call(pool, server.url)
         await pool.close()
@@ -813,7 +813,7 @@ async def test_a_certificate_for_another_host_is_refused(
     path, context = certificate
     monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolving(["127.0.0.1"]))
     async with RawServer(echo, tls=context) as server:
-        pool = ConnectionPool(verify=path)
+        pool = Http1Client(verify=path)
         with pytest.raises(ConnectFailed, match=r"TLS failed: .*(mismatch|not valid)"):
             await call(pool, server.url.replace("127.0.0.1", "other.example"))
         await pool.close()
@@ -849,7 +849,7 @@ def test_uvloop_does_the_same(certificate: tuple[Path, ssl.SSLContext], secure: 
             asyncio.timeout(60),
             RawServer(script, tls=context if secure else None) as server,
         ):
-            pool = ConnectionPool(verify=path)
+            pool = Http1Client(verify=path)
             for body in (b"small", bytes(8 * MIB), b"small again"):
                 assert await read(await send(pool, server.url, body=body)) == body
             assert len(server.peers) == 1
