@@ -93,7 +93,7 @@ def test_a_raw_object_cannot_be_encoded_by_mistake() -> None:
             {"message": "a", "requestedSchema": {"properties": {"a": {"items": {"anyOf": [1]}}}}},
         ),
     ],
-    ids=str,
+    ids=lambda value: value.type.__name__,
 )
 def test_what_cannot_be_decoded_is_passed_on(revision: Revision, value: RawObject) -> None:
     after = lowered(revision, value)
