@@ -20,7 +20,15 @@ from ..client.client import Client
 from ..client.relayed_answers import relay_answers
 from ..connection.extension import Extension
 from ..connection.middleware import Middleware
-from ..errors import ConfigError, InvalidParams, NotFound, ProtocolError
+from ..errors import (
+    ConfigError,
+    ConnectFailed,
+    ConnectionClosed,
+    InternalError,
+    InvalidParams,
+    NotFound,
+    ProtocolError,
+)
 from ..extensions.telemetry import Telemetry
 from ..limits import DEFAULT, Limits
 from ..ports import Call, Caller, Guard, Network, Principal, Redact
@@ -43,7 +51,7 @@ from .naming import Kind, UpstreamName
 from .policy import PolicyFile, read_policy
 from .relay import as_private, encode_text, relay_call
 from .reloading import SIGHUP, Reloader
-from .reports import describe_servers, measure_servers
+from .reports import describe_servers, explain_failure, measure_servers
 from .search import CALL, FIND, SEARCH_TOOLS, CallArguments, ToolSearch, read_arguments
 from .upstream import EventKind, UpstreamServer
 from .upstreams import KIND_OF_LIST, Source, UpstreamSet, read_source
@@ -308,11 +316,12 @@ class Gateway(RunnableService):
     # calls
 
     async def _find(self, kind: Kind, name: str) -> UpstreamName | None:
-        found = self.upstreams.names.from_caller(kind, name)
-        if found is None and self.upstreams.names.unknown(kind):
-            await self.upstreams.wait_for_catalogs()
-            found = self.upstreams.names.from_caller(kind, name)
-        return found
+        try:
+            return await self.upstreams.resolve(kind, name)
+        except (ConnectionClosed, ConnectFailed) as problem:
+            server = self.upstreams.names.owner(name) or ""
+            reason = explain_failure(server, problem, masked=self._is_masked)
+            raise InternalError(reason) from problem
 
     async def _call_tool(self, call: Call) -> Any:
         name, changed = call.params.name, dict[str, Any]()

@@ -615,16 +615,9 @@ class Host:
     async def _find(self, kind: Kind, name: str) -> tuple[UpstreamServer, str]:
         """Return the server that a name or URI belongs to, and its own name for it. Start the
         server first if its lists are not known."""
-        names = self._upstreams.names
-        found = names.from_caller(kind, name)
-        if found is None and names.unknown(kind):
-            await self._upstreams.wait_for_catalogs()
-            owner = names.owner(name) if kind in ("tools", "prompts") else None
-            if owner is not None and self.servers[owner].is_unknown:
-                await self.servers[owner].start()
-            found = names.from_caller(kind, name)
+        found = await self._upstreams.resolve(kind, name)
         if found is None and kind == "templates":
-            found = names.from_caller("resources", name)
+            found = self._upstreams.names.from_caller("resources", name)
         if found is None:
             raise self._unknown(kind, name)
         return self.servers[found.server], found.name

@@ -273,7 +273,7 @@ class UpstreamServer:
         Args:
             problem: What happened.
         """
-        if self.state != "failed":
+        if self.state != "failed" and not self._is_closed:
             log.warning("%s failed: %s", self.name, problem)
         self.health.on_failure(str(problem).removeprefix(f"{self.name}: "), monotonic())
         self._on_event(self, "state")

@@ -23,7 +23,7 @@ from ..errors import ConfigError, ConnectFailed, DovetailError
 from ..limits import DEFAULT, Limits
 from ..text import closest_name
 from .consent import ConsentRequest, describe_server
-from .naming import KINDS, Kind, NameTable, default_prefix
+from .naming import KINDS, Kind, NameTable, UpstreamName, default_prefix
 from .pins import digest
 from .upstream import EventKind, MakeClient, UpstreamEntry, UpstreamServer
 
@@ -285,6 +285,27 @@ class UpstreamSet:
         left = self._deadline - asyncio.get_running_loop().time()
         if self._background and left > 0:
             await asyncio.wait(self._background, timeout=left)
+
+    async def resolve(self, kind: Kind, name: str) -> UpstreamName | None:
+        """Return what a name or URI from a caller stands for, or None if nobody owns it. If the
+        lists of its server are not known yet, wait for them, and start the server if nobody has.
+
+        Args:
+            kind: The kind of name.
+            name: The name or URI that the caller sent.
+
+        Raises:
+            ConsentDenied: The server may not be started.
+            ConnectFailed: The server could not be started.
+        """
+        found = self.names.from_caller(kind, name)
+        if found is None and self.names.unknown(kind):
+            await self.wait_for_catalogs()
+            owner = self.names.owner(name) if kind in ("tools", "prompts") else None
+            if owner is not None and self.servers[owner].is_unknown:
+                await self.servers[owner].start()
+            found = self.names.from_caller(kind, name)
+        return found
 
     def add(self, entry: UpstreamEntry) -> UpstreamServer:
         """Add a server at the end. If the servers have been started, start it unless it is lazy.

@@ -1,11 +1,12 @@
 """A server that records everything that it receives: each message, and the headers with which it
 came. Tests start it as a program, one process per kind of upstream server:
 
-    python -m tests.gateway.recording_server TRANSPORT REVISION RECORD
+    python -m tests.gateway.recording_server TRANSPORT REVISION RECORD [PORT]
 
 Each line of the file RECORD is a JSON object with the `pid` of the process and either a `message`
 with its `headers`, or an `event` of a tool. Over a network, the program prints its address, and
 runs until its stdin is closed. SIGUSR1 adds a tool, and SIGUSR2 updates the resource `note://one`.
+As long as the file RECORD.down exists, a new process does not answer.
 """
 
 import asyncio
@@ -13,6 +14,7 @@ import itertools
 import os
 import signal
 import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -219,6 +221,13 @@ def build(revision: str, recorder: Recorder) -> Server:
         recorder.write(event="dying")
         os._exit(status)
 
+    @server.tool
+    async def hold(number: int) -> int:
+        """Return the number, but in the first process only after a very long time."""
+        if not os.path.exists(f"{recorder.path}.killed"):
+            await asyncio.sleep(600)
+        return number
+
     def survive() -> str:
         """Die the first time, and survive the second."""
         if not os.path.exists(f"{recorder.path}.died"):
@@ -276,21 +285,23 @@ def text(value: str) -> Raw:
     return Raw(encode([{"type": "text", "text": value}]))
 
 
-async def serve_http(server: Server, recorder: Recorder) -> None:
+async def serve_http(server: Server, recorder: Recorder, port: int) -> None:
     app = server.asgi(path="/mcp", sse=True, websocket=True)
-    async with on_a_port(recorded_app(first_era_only(app), recorder)) as address:
+    async with on_a_port(recorded_app(first_era_only(app), recorder), port) as address:
         print(address, flush=True)
         await asyncio.to_thread(sys.stdin.read)
 
 
-def main(transport: str, revision: str, path: str) -> None:
+def main(transport: str, revision: str, path: str, port: str = "0") -> None:
+    while os.path.exists(f"{path}.down"):
+        time.sleep(0.02)
     recorder = Recorder(path)
     server = build(revision, recorder)
     if transport == "stdio":
         channel = RecordedChannel(StdioChannel(server.limits), recorder)
         asyncio.run(server.serve(channel))  # type: ignore[arg-type]
     else:
-        asyncio.run(serve_http(server, recorder))
+        asyncio.run(serve_http(server, recorder, int(port)))
 
 
 if __name__ == "__main__":

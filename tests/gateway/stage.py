@@ -118,15 +118,21 @@ class Stage:
         self._runner = asyncio.Runner()
         self._stack = AsyncExitStack()
         self._program: subprocess.Popen[str] | None = None
+        self._port = "0"
 
     def entry(self) -> dict[str, Any]:
         """Return the entry of the server in a configuration, and start it if it is remote."""
-        module = ["-m", "tests.gateway.recording_server"]
-        arguments = [*module, *self.upstream, str(self.records.path)]
         if self.upstream.transport == "stdio":
-            return {"command": sys.executable, "args": arguments, "cwd": str(ROOT)}
+            return {"command": sys.executable, "args": self._arguments(), "cwd": str(ROOT)}
+        return {"url": PATHS[self.upstream.transport].format(self.start_program())}
+
+    def _arguments(self) -> list[str]:
+        return ["-m", "tests.gateway.recording_server", *self.upstream, str(self.records.path)]
+
+    def start_program(self) -> str:
+        """Start the remote server, and return its address. The next one has the same address."""
         self._program = subprocess.Popen(
-            [sys.executable, *arguments],
+            [sys.executable, *self._arguments(), self._port],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -134,7 +140,13 @@ class Stage:
         )
         assert self._program.stdout is not None
         address = self._program.stdout.readline().strip()
-        return {"url": PATHS[self.upstream.transport].format(address)}
+        self._port = address.rpartition(":")[2]
+        return address
+
+    def end_program(self) -> None:
+        """End the remote server, if there is one."""
+        if self._program is not None:
+            self._program.communicate(timeout=30)
 
     @property
     def server(self) -> UpstreamServer:
@@ -169,8 +181,7 @@ class Stage:
 
     async def __aexit__(self, *error: object) -> None:
         await self._stack.aclose()
-        if self._program is not None:
-            self._program.communicate(timeout=30)
+        self.end_program()
 
 
 class Person:

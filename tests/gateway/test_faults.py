@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from dovetail import Client, Limits, ProtocolError, Server
+from dovetail.errors import InvalidParams
 from dovetail.gateway import health
 from dovetail.gateway.gateway import Gateway
 from dovetail.testing import Tape, pair
@@ -139,45 +140,6 @@ async def test_a_server_that_keeps_failing_gets_one_call_per_pause(
         assert await text_of(ada, "add", a=1, b=2) == "3"
 
 
-async def test_killing_a_server_during_many_calls_loses_no_other_and_repeats_none(
-    tmp_path: Path,
-) -> None:
-    stages = {name: Stage(Upstream("stdio", STATELESS), tmp_path / name) for name in ("up", "ok")}
-    entries = {name: stage.entry() for name, stage in stages.items()}
-    gateway = Gateway({"mcpServers": entries}, **OPTIONS)
-    async with Client(gateway) as client:
-
-        async def call(server: str, number: int, tool: str = "add") -> str:
-            arguments = {"a": number, "b": 0} if tool == "add" else {}
-            try:
-                return (await client.call_tool(f"{server}__{tool}", arguments)).text
-            except ProtocolError as error:
-                return error.message
-
-        async def call_all(server: str) -> list[str]:
-            results: list[str] = []
-            for first in range(0, 500, 20):
-                numbers = range(first, first + 20)
-                results += await asyncio.gather(*(call(server, number) for number in numbers))
-                if server == "up" and first == 200:
-                    waiting = asyncio.ensure_future(call("up", 0, "wait"))
-                    await stages["up"].records.event("waiting")
-                    os.kill(stages["up"].pids()[0], signal.SIGKILL)
-                    assert (await waiting).startswith("up: ")
-            return results
-
-        killed, other = await asyncio.gather(call_all("up"), call_all("ok"))
-        assert other == [str(number) for number in range(500)]
-        lost = {text for number, text in enumerate(killed) if text != str(number)}
-        assert all(text.startswith("up: ") for text in lost)
-        while await call("up", 7) != "7":
-            await asyncio.sleep(0.05)
-    records = stages["up"].records
-    assert records.events().count("waiting") == 1
-    sent = [str(one["params"]["arguments"]) for one in records.messages("tools/call")]
-    assert max(sent.count(one) for one in sent if "'a': 7," not in one) == 1
-
-
 # calls that are lost
 
 
@@ -292,6 +254,30 @@ async def test_a_server_that_never_answers_delays_nobody_beyond_catalog_wait(
         await client.list_tools(fresh=True)
         assert loop.time() - began < 0.5
         assert gateway.upstreams.servers["silent"].is_unknown
+
+
+@pytest.mark.parametrize("start", ["eager", "lazy"])
+async def test_a_call_of_a_server_that_is_not_known_yet_waits_for_it(
+    start: str, tmp_path: Path
+) -> None:
+    stage = Stage(Upstream("stdio", STATELESS), tmp_path)
+    down = Path(f"{stage.records.path}.down")
+    down.touch()
+    entries = {
+        "up": {**stage.entry(), "dovetail": {"start": start}},
+        "dead": {"command": sys.executable, "args": ["-c", "raise SystemExit(3)"]},
+    }
+    gateway = Gateway({"mcpServers": entries}, **{**OPTIONS, "limits": Limits(catalog_wait=0)})
+    async with Client(gateway) as client:
+        assert await client.list_tools() == []
+        call = asyncio.ensure_future(client.call_tool("up__add", {"a": 1, "b": 2}))
+        with pytest.raises(ProtocolError, match=r"^dead: .*exited with code 3"):
+            await client.call_tool("dead__add")
+        with pytest.raises(InvalidParams, match="Unknown tool: other__add"):
+            await client.call_tool("other__add")
+        assert not call.done()
+        down.unlink()
+        assert (await call).text == "3"
 
 
 async def test_a_call_that_takes_too_long_fails_and_is_cancelled_but_its_server_goes_on(

@@ -19,14 +19,13 @@ class Defect(NamedTuple):
     reason: str
 
 
+FORGETS = (
+    "hands progress to its caller a microtask after it forgot the call that it belongs "
+    "to, where both came in one piece"
+)
 DEFECTS = (
-    Defect(
-        "ts[12] client * *",
-        "progress in a burst",
-        ".progress",
-        "hands progress to its caller a microtask after it forgot the call that it belongs "
-        "to, where both came in one piece",
-    ),
+    Defect("ts[12] client * *", "progress in a burst", ".progress", FORGETS),
+    Defect("ts[12] gateway * *", "progress", ".progress[0].progress is 2", FORGETS),
     Defect(
         "fastmcp4 client * 2026-*",
         "list change",

@@ -27,7 +27,11 @@ PYTHON = {
     "fastmcp4": [
         "fastmcp==4.1.2"
     ],  # the releases after these want a certifi that not every mirror has yet
-    "reference": ["mcp-server-time==2026.10.19", "mcp-server-git==2026.10.19"],
+    "reference": [
+        "mcp-server-time==2026.10.19",
+        "mcp-server-git==2026.10.19",
+        "mcp-server-fetch==2026.10.19",
+    ],
 }
 """By environment: what pip brings."""
 NPM = {
@@ -40,6 +44,7 @@ NPM = {
     "@modelcontextprotocol/inspector": "2.12.0",
     "@modelcontextprotocol/server-everything": "2026.8.31",
     "@modelcontextprotocol/server-filesystem": "2026.8.31",
+    "@modelcontextprotocol/server-memory": "2026.8.31",
 }
 """What npm brings; the first is a Node that is new enough for the others."""
 SCOPE = "@modelcontextprotocol"
@@ -51,7 +56,8 @@ AS_PINNED = {
     ],
     "inspector": [f"inspector {NPM[f'{SCOPE}/inspector']}"],
     "servers": [
-        f"{name} {NPM[f'{SCOPE}/{name}']}" for name in ("server-everything", "server-filesystem")
+        f"{name} {NPM[f'{SCOPE}/{name}']}"
+        for name in ("server-everything", "server-filesystem", "server-memory")
     ],
 }
 """What a peer is, by the name that it has in the table."""

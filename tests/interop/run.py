@@ -2,10 +2,12 @@
 
     python -m tests.interop.run                 everything
     python -m tests.interop.run mcp2 ts1        these peers only
+    python -m tests.interop.run gateway         the gateway only
 
 The peers are real and come from the registries, pinned (`peers.py`). A case is one peer in one role
 over one transport in one revision; in each, the same steps are taken (`steps.py`). Our side pins
-the revision: our server offers no other, our client asks for no other. Then the servers of
+the revision: our server offers no other, our client asks for no other. `gateway.py` puts servers
+from the registries behind one gateway, and the peers' clients in front of it. Then the servers of
 `servers/` are asked the same on the peer that they were written for and on `dovetail.compat`
 (`moving.py`). What is no mistake of ours is named in `defects.py`, with what shows it, and not
 counted.
@@ -23,6 +25,7 @@ from typing import NamedTuple
 from ..node import Trouble
 from .cases import PEERS, Case, Peer, inspections, served_by, serving, their_clients, their_servers
 from .defects import Defect, excuse
+from .gateway import CALLERS, Scene, callers, inspections as gateway_inspections, prepare_scene
 from .inspecting import inspected
 from .moving import MOVED, moved
 from .ours import Seen, seen
@@ -69,11 +72,12 @@ def judged(case: Case, found: dict[str, Seen]) -> Row:
 
 def with_their_client(peer: Peer, ports: dict[str, int]) -> list[Row]:
     """A peer's client with our server."""
-    cases = their_clients(peer, ports)
+    return _scripted(peer, their_clients(peer, ports), f"client {peer.name}")
+
+
+def _scripted(peer: Peer, cases: list[Case], name: str) -> list[Row]:
     found: dict[str, dict[str, Seen]] = {}
-    for line in told(
-        peer.program("clients"), [case.told() for case in cases], f"client {peer.name}", SECONDS
-    ):
+    for line in told(peer.program("clients"), [case.told() for case in cases], name, SECONDS):
         found.setdefault(line["case"], {})[line["step"]] = line["got"]
     return [judged(case, found.get(case.id, {})) for case in cases]
 
@@ -99,7 +103,19 @@ def with_the_inspector(ports: dict[str, int]) -> list[Row]:
     return [judged(case, inspected(case)) for case in inspections(ports)]
 
 
-def works(ports: dict[str, int], chosen: list[str]) -> dict[str, Callable[[], list[Row]]]:
+def with_the_gateway(peer: Peer, scene: Scene) -> list[Row]:
+    """A peer's client with the gateway."""
+    return _scripted(peer, callers(peer, scene), f"gateway {peer.name}")
+
+
+def with_the_inspector_and_the_gateway(scene: Scene) -> list[Row]:
+    """The Inspector with the gateway."""
+    return [judged(case, inspected(case)) for case in gateway_inspections(scene)]
+
+
+def works(
+    ports: dict[str, int], scene: Scene, chosen: list[str]
+) -> dict[str, Callable[[], list[Row]]]:
     """All there is to do, by name; those that are chosen, if any are."""
     every: dict[str, Callable[[], list[Row]]] = {
         "inspector client": partial(with_the_inspector, ports)
@@ -110,6 +126,8 @@ def works(ports: dict[str, int], chosen: list[str]) -> dict[str, Callable[[], li
     every |= {
         f"{reference.name} server": partial(with_a_reference, reference) for reference in REFERENCES
     }
+    every |= {f"gateway {peer.name}": partial(with_the_gateway, peer, scene) for peer in CALLERS}
+    every["gateway inspector"] = partial(with_the_inspector_and_the_gateway, scene)
     every |= {f"{one.peer} moved {one.name}": partial(_moved, one.name) for one in MOVED}
     return {name: work for name, work in every.items() if not chosen or name.split()[0] in chosen}
 
@@ -169,7 +187,7 @@ def main() -> int:
     prepare()
     began = time.monotonic()
     with ExitStack() as stack, ThreadPoolExecutor(AT_ONCE) as pool:
-        todo = works(serving(stack), sys.argv[1:])
+        todo = works(serving(stack), prepare_scene(stack), sys.argv[1:])
         if not todo:
             raise Trouble(f"There is no peer {' or '.join(sys.argv[1:])}")
         begun = {name: pool.submit(attempted, name, work) for name, work in todo.items()}
