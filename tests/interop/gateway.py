@@ -10,7 +10,6 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any, NamedTuple
@@ -27,8 +26,6 @@ ASKS = {"capabilities": ["elicitation", "sampling", "roots"]}
 NEWEST = {"mcp1": "2025-11-25", "mcp2": "2026-07-28", "ts1": "2025-11-25", "ts2": "2026-07-28"}
 """The peers that are callers, and the revision that each of them agrees on with the gateway."""
 DOCUMENT = "demo://resource/static/document/features.md"
-SHORT = ("git", "web", "tools", "prompt", "read")
-"""The steps for which the Inspector starts a gateway of its own, with all servers."""
 
 
 class Scene(NamedTuple):
@@ -187,12 +184,9 @@ def inspections(scene: Scene) -> list[Case]:
         for step in steps(scene.page)
         if step.do not in ("server", "complete") and not step.awaits and " for " not in step.name
     ]
-    started = [*GATEWAY, write_config("inspector", scene.web)]
-    case = partial(Case, "inspector", "gateway")
     return [
-        case("stdio", "2026-07-28", started, [one for one in known if one.name in SHORT]),
-        case("http", "2025-11-25", scene.url, known),
-        case("http", "2026-07-28", scene.url, known),
+        Case("inspector", "gateway", "http", revision, scene.url, known, environment())
+        for revision in ("2025-11-25", "2026-07-28")
     ]
 
 
