@@ -36,6 +36,7 @@ from ..jsonrpc.messages import encode
 from ..net import DEFAULT_PORTS
 from ..ports import Call, Caller, Network
 from ..protocol.base import Implementation, ListParams, Params, Result
+from ..protocol.header_params import HeaderParam
 from ..protocol.lifecycle import ClientCapabilities, InputRequiredResult, ServerCapabilities
 from ..protocol.methods import METHODS, Method
 from ..protocol.raw import RawObject, split_object
@@ -213,6 +214,7 @@ class Requester:
         capabilities: ClientCapabilities | None = None,
         parent: Any = None,
         headers: Mapping[str, str] | None = None,
+        header_params: tuple[HeaderParam, ...] = (),
     ) -> Raw:
         """Send a request on behalf of another client, and return its result as raw JSON.
 
@@ -237,6 +239,9 @@ class Requester:
             parent: Any object. Callbacks see it as `.parent`, as in `request`.
             headers: The `Mcp-Param-*` headers with which a tool call arrived over HTTP. Those that
                 this client does not write itself are passed on to a server of the stateless era.
+            header_params: The parameters of a tool that are repeated in headers, if you know them
+                from another connection. Otherwise, the client lists the tools of a server that
+                requires such headers.
 
         Raises:
             MethodNotFound: Neither the protocol nor an extension of this client has this method.
@@ -254,7 +259,8 @@ class Requester:
             capabilities=capabilities,
             parent=parent,
         )
-        with _passing_on(headers) if headers else nullcontext():
+        passes_on = headers or header_params
+        with _passing_on(headers or {}, header_params) if passes_on else nullcontext():
             try:
                 _, result = await attempt()
             except (HeaderMismatch, Unauthorized) as refusal:
@@ -498,10 +504,12 @@ async def _encode_raw(sending: Awaitable[Any]) -> Raw:
     return Raw(encode(NEWEST.lower(await sending)))
 
 
-def _passing_on(headers: Mapping[str, str]) -> AbstractContextManager[None]:
+def _passing_on(
+    headers: Mapping[str, str], params: tuple[HeaderParam, ...]
+) -> AbstractContextManager[None]:
     from ..transports.http.headers import pass_on_headers
 
-    return pass_on_headers(headers)
+    return pass_on_headers(headers, params)
 
 
 def _split_params(method: str, params: Raw | Mapping[str, Any] | None) -> dict[str, Raw]:

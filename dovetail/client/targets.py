@@ -295,7 +295,7 @@ _serving = TaskSet()
 
 async def _in_memory(server: Any, limits: Limits) -> Channel:
     ours, theirs = memory.pair(limits, server.limits)
-    _serving.start(_serve(server, theirs))
+    ours.served = _serving.start(_serve(server, theirs))
     return ours
 
 

@@ -20,7 +20,7 @@ https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/mrtr
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from hashlib import blake2b
 from inspect import isawaitable
@@ -344,13 +344,8 @@ def parse_question(method: Method, params: Raw) -> RawObject:
     return RawObject.parse(method.params, b"{}" if absent else params)
 
 
-class _RawQuestion(Struct):
-    method: str
-    params: Raw = Raw()
-
-
 class _RawQuestions(Struct, rename="camel"):
-    input_requests: dict[str, _RawQuestion] | None = None
+    input_requests: dict[str, dict[str, Raw]] | None = None
     request_state: str | None = None
 
 
@@ -359,18 +354,21 @@ _raw_questions = msgspec.json.Decoder(_RawQuestions).decode
 
 def relayed_questions(result: Raw) -> InputRequired:
     """Return the questions in another server's `input_required` result, for a handler that passes
-    them on. The params stay raw, and the state is that of the other server."""
+    them on. The params and unknown fields stay raw, and the state is that of the other server."""
+    requests: dict[str, RawObject] = {}
+    more: dict[str, dict[str, Raw]] = {}
     try:
         found = _raw_questions(result)
-        requests = {
-            key: parse_question(QUESTIONS[one.method], one.params)
-            for key, one in (found.input_requests or {}).items()
-        }
+        for key, fields in (found.input_requests or {}).items():
+            method = msgspec.json.decode(fields.pop("method", b"null"), type=str)
+            requests[key] = parse_question(QUESTIONS[method], fields.pop("params", Raw()))
+            if fields:
+                more[key] = fields
     except KeyError as problem:
         raise InvalidRequest(f"The server asks an unknown question: {problem}") from None
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
         raise InvalidRequest(f"The server's questions are malformed: {problem}") from None
-    return InputRequired(requests, found.request_state)
+    return InputRequired(requests, found.request_state, more)
 
 
 def decode_answer(raw: Raw | bytes, method: str) -> Any:
@@ -401,6 +399,8 @@ class OpenQuestion(Struct, eq=False):
     answer."""
     form: "Form | None" = None
     """The form that the answer must match, if the question has no future."""
+    more: "Mapping[str, Raw]" = {}
+    """Further fields that are sent beside the method and the params."""
 
     def settle(self, answer: "Raw | CannotAsk") -> None:
         """Set the answer or the error."""

@@ -252,7 +252,7 @@ class MultiRoundTrip:
             raise too_many_rounds(call, self._limits)
         lower = call.caller.revision.lower_params
         requests = {
-            key: input_request(one.method, lower(one.method, one.params))
+            key: {**one.more, **input_request(one.method, lower(one.method, one.params))}
             for key, one in questions.items()
         }
         state = self._seal_state(run, call, questions, request_state)
@@ -423,7 +423,8 @@ def _check_questions(
     questions = {}
     for key, params in required.requests.items():
         try:
-            questions[key] = _check_question(call, params, service)
+            questions[key] = question = _check_question(call, params, service)
+            question.more = required.more.get(key, {})
         except (ConfigError, SchemaError) as error:
             raise InternalError(f"{call.name} cannot ask the question {key!r}: {error}") from None
     return questions

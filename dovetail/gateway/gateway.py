@@ -305,8 +305,7 @@ class Gateway(RunnableService):
         found = self.upstreams.names.from_caller("tools", tool)
         if found is None:
             return ()
-        item = self.upstreams.servers[found.server].catalog.tools.get(found.name)
-        return () if item is None else item.header_params
+        return self.upstreams.servers[found.server].header_params(found.name)
 
     # access
 
@@ -472,7 +471,7 @@ class Gateway(RunnableService):
             middleware=[layer for layer in self._observers if isinstance(layer, Telemetry)],
             on_stderr=partial(stderr_log.info, "%s: %s", server.name),
         )
-        answers = answer_with_caller(calls, partial(self._asks_as, server), server.counts)
+        answers = answer_with_caller(calls, partial(self._asks_as, server), server.questions)
         relay_answers(
             client, answers, declared, server.question_limit, on_complete=self.elicitation_complete
         )

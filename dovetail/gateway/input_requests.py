@@ -6,24 +6,31 @@ other connections, the pool makes sure that only one caller uses the connection.
 call is not known is refused: it is never sent to a caller by guess.
 
 Questions and answers pass as they are, except that the configured name of the server is put before
-the text that a person reads, so that no server can ask in the name of another.
+the text that a person reads, so that no server can ask in the name of another. A question ends with
+the call that it belongs to.
 """
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
+import msgspec
+from msgspec import Raw
+
 from ..connection.input_requests import QUESTIONS, ask, parse_question
-from ..errors import MethodNotFound
+from ..errors import MethodNotFound, Page, UrlRequired
 from ..ports import Call, CallHandler
-from ..protocol.client_features import ElicitParams
+from ..protocol.client_features import CreateMessageParams, ElicitParams
 from ..protocol.lifecycle import ClientCapabilities, InputRequired
-from ..protocol.raw import RawObject
+from ..protocol.raw import RawObject, split_object
 from ..text import escape_unsafe
-from .reports import UpstreamCounts
 
 KINDS: Final = ("elicitation", "sampling", "roots")
 """The capabilities of a client that let a server ask questions."""
 NOTHING: Final = ClientCapabilities()
+_split_list = msgspec.json.Decoder(list[Raw]).decode
+_encode = msgspec.json.Encoder().encode
 
 
 def answerable(call: Call) -> ClientCapabilities:
@@ -59,13 +66,92 @@ def with_name(params: RawObject, name: str) -> RawObject:
         name: The name; empty for none.
     """
     if name and params.type is ElicitParams:
-        # Nothing may erase or reverse the name.
-        params.message = f"{name} asks: {escape_unsafe(params.message, keep_newlines=True)}"
+        params.message = _name_text(params.message, name)
+    elif name and params.type is CreateMessageParams:
+        try:
+            _name_messages(params, name)
+        except (msgspec.MsgspecError, KeyError, ValueError):
+            pass  # malformed, which is found where it is checked
     return params
 
 
+def name_pages(required: UrlRequired, name: str) -> UrlRequired:
+    """Put the configured name of a server before the text of the pages that a user has to visit.
+
+    Args:
+        required: The error of the server.
+        name: The name; empty for none.
+    """
+    pages = [Page(_name_text(one.message, name), *one[1:]) for one in required.elicitations]
+    return UrlRequired(required.message, pages=pages) if name and pages else required
+
+
+def _name_text(text: str, name: str) -> str:
+    """Return a text that begins with a name. Nothing in the text may erase or reverse the name."""
+    return f"{name} asks: {escape_unsafe(text, keep_newlines=True)}"
+
+
+def _name_messages(params: RawObject, name: str) -> None:
+    """Put a name before the messages for a model: before the text of the first one if that is from
+    the user, and otherwise as a message of its own. What the model reads is not escaped, and no
+    other message changes."""
+    first, *rest = _split_list(params.fields["messages"])
+    message = split_object(first)
+    content = message["content"]
+    is_list = bytes(content).lstrip()[:1] == b"["
+    blocks = _split_list(content) if is_list else [content]
+    block = split_object(blocks[0]) if blocks else {}
+    if bytes(message["role"]) == b'"user"' and bytes(block.get("type", b"")) == b'"text"':
+        text = msgspec.json.decode(block["text"], type=str)
+        named = Raw(_encode({**block, "text": f"{name} asks: {text}"}))
+        message["content"] = Raw(_encode([named, *blocks[1:]])) if is_list else named
+        messages = [Raw(_encode(message)), *rest]
+    else:
+        own = {"role": "user", "content": {"type": "text", "text": f"{name} asks:"}}
+        messages = [Raw(_encode(own)), first, *rest]
+    params.fields["messages"] = Raw(_encode(messages))
+
+
+class OpenQuestions:
+    """The questions of one handshake-era server that are waiting for their answers."""
+
+    def __init__(self) -> None:
+        self._calls: dict[asyncio.Task[Any], set[Call]] = {}
+        """The calls that each question may belong to, by the task that waits for the answer."""
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    @contextmanager
+    def waiting(self, calls: Iterable[Call]) -> Iterator[None]:
+        """Cancel the current task if all of these calls end before the block does.
+
+        Args:
+            calls: The calls that the question may belong to.
+        """
+        task = asyncio.current_task()
+        assert task is not None
+        self._calls[task] = set(calls)
+        try:
+            yield
+        finally:
+            del self._calls[task]
+
+    def end(self, call: Call) -> None:
+        """End the questions of a call.
+
+        Args:
+            call: The call, which has ended.
+        """
+        for task, calls in self._calls.items():
+            if call in calls:
+                calls.remove(call)
+                if not calls:
+                    task.cancel()
+
+
 def answer_with_caller(
-    calls: Sequence[Call], name: Callable[[], str], counts: UpstreamCounts
+    calls: Sequence[Call], name: Callable[[], str], questions: OpenQuestions
 ) -> dict[str, CallHandler]:
     """Return the handlers with which a client answers the questions of a handshake-era server: it
     asks the caller whose call the question belongs to.
@@ -73,7 +159,7 @@ def answer_with_caller(
     Args:
         calls: The calls that use the connection on which the questions arrive.
         name: Returns the name to put before the text.
-        counts: Where open questions are counted.
+        questions: The open questions of the server.
     """
 
     async def answer(question: Call) -> Any:
@@ -83,7 +169,7 @@ def answer_with_caller(
                 f"{question.name}: the call that this question belongs to is not known"
             )
         params = parse_question(question.method, question.raw_params)
-        with counts.asking():
+        with questions.waiting(calls if question.parent is None else [parent]):
             return await ask(parent, question.name, with_name(params, name()))
 
     return dict.fromkeys(QUESTIONS, answer)

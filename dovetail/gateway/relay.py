@@ -22,12 +22,15 @@ from ..errors import (
     ProtocolError,
     TimedOut,
     ToolError,
+    UrlRequired,
 )
 from ..ports import Call
+from ..protocol.header_params import HeaderParam
 from ..protocol.lifecycle import InputRequired, ProgressParams
 from ..protocol.raw import RawObject, split_object
+from ..protocol.tools import CallToolParams
 from .forwarding import header_params_of
-from .input_requests import askable, with_names
+from .input_requests import askable, name_pages, with_names
 from .reports import RelayTiming, explain_failure
 from .upstream import UpstreamServer
 
@@ -62,7 +65,7 @@ async def relay_call(
         fields.pop(name, None)
     fields.update(changed)
     with upstream.counts.relaying() as timing:
-        raw = await _send(upstream, call, fields, timing, safe, masked)
+        raw = await _send(upstream, call, fields, timing, safe, masked, asks_as)
     upstream.health.on_success()
     result = RawObject.parse(call.method.result, raw)  # type: ignore[arg-type]
     kind = result.fields.get("resultType")
@@ -78,6 +81,7 @@ async def _send(
     timing: RelayTiming,
     safe: bool,
     masked: bool,
+    asks_as: str,
 ) -> Raw:
     try:
         pooled = await upstream.acquire(call)
@@ -97,6 +101,7 @@ async def _send(
             on_progress=_report_progress(call),
             capabilities=askable(call),
             headers=header_params_of(call) if is_stateless else None,
+            header_params=_header_params(upstream, call, fields) if is_stateless else (),
             safe=safe,
             parent=call,
         )
@@ -105,14 +110,27 @@ async def _send(
         raise InternalError(explain_failure(upstream.name, problem, masked=masked)) from problem
     except TimedOut as problem:
         raise InternalError(explain_failure(upstream.name, problem, masked=masked)) from problem
-    except ProtocolError:
+    except UrlRequired as required:
         upstream.health.on_success()  # it answered
+        upstream.question_limit.count("elicitation/create")
+        raise name_pages(required, asks_as) from None
+    except ProtocolError:
+        upstream.health.on_success()
         raise
     except ToolError as problem:  # an error that some servers send for a failed tool
         raise ProtocolError(-32002, str(problem)) from problem
     finally:
         timing.server_seconds = perf_counter() - sent
+        upstream.questions.end(call)
         upstream.release(pooled, call)
+
+
+def _header_params(
+    upstream: UpstreamServer, call: Call, fields: Mapping[str, Any]
+) -> tuple[HeaderParam, ...]:
+    if call.method.params is not CallToolParams:
+        return ()
+    return upstream.header_params(msgspec.json.decode(fields["name"], type=str))
 
 
 def _questions(upstream: UpstreamServer, raw: Raw, asks_as: str) -> InputRequired:

@@ -2,7 +2,8 @@
 
 Why a server failed may contain its command line, its URL and the last lines of its stderr. People
 who may see these get them: in the log, and as callers on stdio, who started the gateway themselves.
-Callers from a network get the name of the server and how its process ended.
+Callers from a network get the name of the server and how its process ended, or how long it did not
+answer.
 """
 
 import re
@@ -23,6 +24,7 @@ SERVER: Final = "mcp.upstream.name"
 """The attribute that names a server in metrics."""
 _END: Final = re.compile(
     r"exited with code \d+|was killed by (?:SIG[A-Z0-9]+|signal \d+)|closed its (?:in|out)put"
+    r"|no (?:answer|connection) (within [\d.e+]+ s)"
 )
 """What callers from a network may see of an error."""
 
@@ -42,8 +44,6 @@ class UpstreamCounts(Struct, eq=False):
     """Calls that ended with an error, of the server or of the connection."""
     seconds_added: float = 0.0
     """The time that calls spent in this process, without the time in which the server had them."""
-    input_requests: int = 0
-    """Questions that the server is waiting for now."""
 
     @contextmanager
     def relaying(self) -> Iterator[RelayTiming]:
@@ -58,15 +58,6 @@ class UpstreamCounts(Struct, eq=False):
         finally:
             self.seconds_added += perf_counter() - started - timing.server_seconds
 
-    @contextmanager
-    def asking(self) -> Iterator[None]:
-        """Count a question while the server waits for its answer."""
-        self.input_requests += 1
-        try:
-            yield
-        finally:
-            self.input_requests -= 1
-
 
 def explain_failure(name: str, error: object, *, masked: bool) -> str:
     """Return what a caller sees of a server that failed.
@@ -80,7 +71,9 @@ def explain_failure(name: str, error: object, *, masked: bool) -> str:
     if not masked:
         return text if text.startswith(f"{name}:") else f"{name}: {text}"
     found = _END.search(text.partition("; last lines of stderr")[0])
-    return f"{name}: the server {found[0] if found else 'is not available'}"
+    if found is None:
+        return f"{name}: the server is not available"
+    return f"{name}: the server {f'did not answer {found[1]}' if found[1] else found[0]}"
 
 
 def describe_servers(upstreams: "UpstreamSet", *, masked: bool) -> dict[str, Any]:
@@ -132,5 +125,5 @@ _VALUES: Final[Mapping[str, Any]] = {
     "mcp.upstream.errors": lambda server: server.counts.errors,
     "mcp.upstream.added": lambda server: server.counts.seconds_added,
     "mcp.upstream.connections": lambda server: server.connections,
-    "mcp.upstream.input_requests": lambda server: server.counts.input_requests,
+    "mcp.upstream.input_requests": lambda server: len(server.questions),
 }

@@ -30,13 +30,14 @@ from ..connection.input_requests import encode_sorted
 from ..errors import ConnectFailed, ConnectionClosed, ConsentDenied, DovetailError
 from ..limits import DEFAULT, Limits
 from ..ports import Call
+from ..protocol.header_params import HeaderParam
 from ..protocol.lifecycle import ClientCapabilities
 from ..protocol.tools import CallToolParams
 from ..protocol.utilities import SEVERITY, Level
 from .catalog import Catalog, read_catalog, read_list
 from .forwarding import forwarded_headers
 from .health import Health, State
-from .input_requests import answerable
+from .input_requests import OpenQuestions, answerable
 from .naming import Kind
 from .pool import SHARED, ConnectionPool, PooledClient, PoolKey
 from .reports import UpstreamCounts
@@ -105,6 +106,7 @@ class UpstreamServer:
         """Whether the lists of the server are not known yet, but may be later."""
         self.health = Health()
         self.counts = UpstreamCounts()
+        self.questions = OpenQuestions()
         self.question_limit = QuestionLimit(limits.questions)
         self._make_client, self._on_event = make_client, on_event
         self._allow_start = allow_start
@@ -451,6 +453,16 @@ class UpstreamServer:
             return False
         hints = self.catalog.tools[name].definition.annotations
         return bool(hints and (hints.idempotent_hint or hints.read_only_hint))
+
+    def header_params(self, tool: str) -> tuple[HeaderParam, ...]:
+        """Return the parameters of a tool that HTTP requests repeat in their headers. The catalog
+        has them, so a new connection does not have to list the tools first.
+
+        Args:
+            tool: The server's own name of the tool.
+        """
+        item = self.catalog.tools.get(tool)
+        return () if item is None else item.header_params
 
     @property
     def is_stateful(self) -> bool:

@@ -7,7 +7,7 @@ https://modelcontextprotocol.io/specification/2026-07-28/server/discover
 from collections.abc import Mapping
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from .base import PROGRESS_TOKEN, CacheHints, Implementation, Open, Params, Result
 from .raw import RawObject, with_meta
@@ -203,10 +203,13 @@ class InputRequired(Struct, frozen=True, eq=False):
         requests: The questions, by key. Each is an ElicitParams, a CreateMessageParams, or None to
             ask for the roots. A RawObject of such a type keeps unknown fields.
         state: Any string. Clients cannot read it, and it is returned to you unchanged.
+        more: Further fields of a question, by the key of the question: raw JSON, which is sent
+            beside its method and params in the stateless era.
     """
 
     requests: Mapping[str, Params | RawObject | None] = {}
     state: str | None = None
+    more: Mapping[str, Mapping[str, Raw]] = {}
 
 
 class InputRequiredResult(Result, kw_only=True):

@@ -9,6 +9,10 @@ from ..jsonrpc.framing import HEAD_BYTES, TooLong
 from ..limits import DEFAULT, Limits
 from ..ports import OnClose, Receive
 
+CLOSE_PERIODS = 3
+"""How long `close` waits, in multiples of `Limits.shutdown`: running calls and servers behind the
+server have one each."""
+
 
 class MemoryChannel:
     """One of the two ends that `pair()` returns."""
@@ -21,6 +25,8 @@ class MemoryChannel:
         self._queue: list[bytes] = []
         self._scheduled = False
         self._closed = False
+        self.served: asyncio.Task[None] | None = None
+        """The task that serves the other end, which `close` waits for."""
         self._loop = asyncio.get_running_loop()
 
     def start(self, receive: Receive, ended: OnClose) -> None:
@@ -41,12 +47,16 @@ class MemoryChannel:
             await asyncio.sleep(0)
 
     async def close(self) -> None:
-        """Close both directions. Messages that are already queued are still delivered."""
+        """Close both directions. Messages that are already queued are still delivered. Wait until
+        the server at the other end has released what it uses, if it runs in a task."""
         if not self._closed:
             self._closed = True
             self._schedule()
             self._peer._closed = True
             self._peer._schedule()
+        if self.served is not None:
+            # A server that closes its own client ends after its grace period.
+            await asyncio.wait([self.served], timeout=CLOSE_PERIODS * self._limits.shutdown)
 
     def _schedule(self) -> None:
         if not self._scheduled and self._receive is not None:

@@ -50,17 +50,27 @@ _SPELLINGS = {VERSION: "MCP-Protocol-Version", LAST_EVENT_ID: "Last-Event-ID"}
 # headers that an intermediary passes on
 
 _passed_on: ContextVar[Mapping[str, str] | None] = ContextVar("passed_on", default=None)
+_known_params: ContextVar[tuple[HeaderParam, ...]] = ContextVar("known_params", default=())
 
 
 @contextmanager
-def pass_on_headers(headers: Mapping[str, str]) -> Iterator[None]:
+def pass_on_headers(
+    headers: Mapping[str, str], params: tuple[HeaderParam, ...] = ()
+) -> Iterator[None]:
     """Add headers to the tool call that a client sends in this block. This is how they pass the
-    layers that know nothing about HTTP."""
-    before = _passed_on.set(headers)
+    layers that know nothing about HTTP. `params` are the header parameters of the tool, for a
+    client that has not listed it."""
+    before = _passed_on.set(headers), _known_params.set(params)
     try:
         yield
     finally:
-        _passed_on.reset(before)
+        _passed_on.reset(before[0])
+        _known_params.reset(before[1])
+
+
+def known_params() -> tuple[HeaderParam, ...]:
+    """Return the header parameters of the tool that is being called, if the caller knows them."""
+    return _known_params.get()
 
 
 def with_passed_on(headers: dict[str, str]) -> dict[str, str]:

@@ -22,7 +22,7 @@ from ....protocol.base import PROTOCOL_VERSION, camel
 from ....protocol.header_params import HeaderParam, find_header_params
 from ....protocol.methods import METHODS, Method
 from ....protocol.tools import Tool
-from ..headers import encode_params, encode_value, with_passed_on
+from ..headers import encode_params, encode_value, known_params, with_passed_on
 from .http_transport import HttpReply
 
 log = logging.getLogger("dovetail.transports")
@@ -151,10 +151,11 @@ class RequestHeaders:
             name = message.get_param(camel(row.named)) if row is not None and row.named else None
             if isinstance(name, str):
                 headers["Mcp-Name"] = encode_value(name)
-                params = self._params.get(name) if method == "tools/call" else None
-                if params:
-                    headers |= encode_params(params, message.get_param("arguments") or {})
                 if method == "tools/call":
+                    params = self._params.get(name)
+                    params = known_params() if params is None else params
+                    if params:
+                        headers |= encode_params(params, message.get_param("arguments") or {})
                     headers = with_passed_on(headers)
         except ValueError as problem:
             raise InvalidParams(f"{method}: {problem}") from None
