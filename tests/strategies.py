@@ -32,6 +32,7 @@ from dovetail.protocol import (
 )
 from dovetail.protocol.base import Open, Wire
 from dovetail.protocol.methods import Method
+from dovetail.protocol.raw import RawObject
 from dovetail.revisions import STATELESS, Revision
 
 MODULES = (base, client_features, content, lifecycle, prompts, resources, tools, utilities)
@@ -40,7 +41,9 @@ KINDS = sorted(
         kind
         for module in MODULES
         for kind in vars(module).values()
-        if isinstance(kind, type) and issubclass(kind, (Struct, Open)) and kind not in (Wire, Open)
+        if isinstance(kind, type)
+        and issubclass(kind, (Struct, Open))
+        and kind not in (Wire, Open, RawObject)
     },
     key=lambda kind: kind.__name__,
 )

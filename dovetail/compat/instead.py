@@ -8,7 +8,7 @@ from ..errors import ConfigError
 INSTEAD = {
     "add_middleware": "pass async functions that accept (call, next) to FastMCP(middleware=[…]): "
                       "docs/guides/middleware.md",
-    "as_proxy": "there are no proxies yet",
+    "as_proxy": "use Gateway(target), or mount(target): docs/guides/gateway.md",
     "call_tool": "use Client(server) in the same process: docs/guides/testing.md",
     "delete_state": "there is no session state; return a handle instead: "
                     "docs/guides/context.md",
@@ -19,10 +19,8 @@ INSTEAD = {
     "get_prompt": "use Client(server) in the same process: docs/guides/testing.md",
     "get_state": "there is no session state; return a handle instead: docs/guides/context.md",
     "get_tools": "use Client(server).list_tools(): docs/guides/testing.md",
-    "import_server": "pass the functions to add_tool() on one server",
+    "import_server": "use mount(): docs/guides/gateway.md#mount-a-server-in-another",
     "list_tools": "use Client(server).list_tools(): docs/guides/testing.md",
-    "mount": "pass the functions to add_tool() on one server, or mount each server's "
-             "http_app() in one application",
     "session_id": "there is no session state; return a handle instead: docs/guides/context.md",
     "set_state": "there is no session state; return a handle instead: docs/guides/context.md",
 }  # fmt: skip

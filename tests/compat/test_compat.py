@@ -142,13 +142,26 @@ def test_options_that_change_nothing_are_taken(kind: type[FastMCP]) -> None:
     )
 
 
-METHODS = ["mount", "import_server", "from_openapi", "as_proxy", "add_middleware"]
+METHODS = ["import_server", "from_openapi", "as_proxy", "add_middleware"]
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_a_method_that_is_not_there_says_what_to_use(name: str) -> None:
     with pytest.raises(AttributeError, match=rf"has no FastMCP\.{name}: ."):
         getattr(FastMCP("s"), name)
+
+
+async def test_a_server_can_be_mounted_in_another() -> None:
+    inner, outer = FastMCP("inner"), FastMCP("outer")
+
+    @inner.tool()
+    def double(number: int) -> int:
+        """Double a number."""
+        return 2 * number
+
+    outer.mount(inner, prefix="math")
+    async with Client(outer) as client:
+        assert (await client.call_tool("math__double", {"number": 4})).data == 8
 
 
 @pytest.mark.parametrize("name", sorted(compat.ELSEWHERE))
