@@ -21,9 +21,9 @@ from .. import config
 from ..aio import TaskSet
 from ..errors import ConfigError, ConnectFailed, DovetailError
 from ..limits import DEFAULT, Limits
-from ..text import closest_name
+from ..text import closest_name, quote
 from .consent import ConsentRequest, describe_server
-from .naming import KINDS, Kind, NameTable, UpstreamName, default_prefix
+from .naming import KINDS, Kind, LeftOut, NameTable, UpstreamName, default_prefix
 from .pins import digest
 from .upstream import EventKind, MakeClient, UpstreamEntry, UpstreamServer
 
@@ -31,6 +31,8 @@ log = logging.getLogger("dovetail.gateway")
 
 SINGLE: Final = "server"
 """The name of the only server of a gateway that was given a target instead of a file."""
+MAX_LOGGED: Final = 20
+"""The number of names that are logged at a time if callers cannot use them."""
 KIND_OF_LIST: Final[Mapping[Kind, str]] = {
     "tools": "tools", "prompts": "prompts", "resources": "resources", "templates": "resources",
 }  # fmt: skip
@@ -191,6 +193,7 @@ class UpstreamSet:
         self._users, self._lifecycle = 0, asyncio.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._reserved = tuple(reserved)
+        self._left_out: set[LeftOut] = set()
         self._is_running = False
         self.servers = {entry.name: self._create(entry) for entry in source.entries}
         self.names = NameTable(self._prefixes(self.servers), reserved)
@@ -237,6 +240,15 @@ class UpstreamSet:
                 offered = server.settings.tools
                 names = [name for name in names if offered.why_refused(name) is None]
             self.names.update(server.name, kind, names)
+        self._log_left_out()
+
+    def _log_left_out(self) -> None:
+        before, self._left_out = self._left_out, set(self.names.left_out())
+        new = sorted(self._left_out - before, key=lambda one: (one.server, one.kind, one.name))
+        for one in new[:MAX_LOGGED]:
+            log.warning("%s: left out %s: %s", one.server, quote(one.name), one.reason)
+        if len(new) > MAX_LOGGED:
+            log.warning("%d more names were left out (see /health)", len(new) - MAX_LOGGED)
 
     # lifecycle
 

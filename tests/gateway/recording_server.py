@@ -4,9 +4,10 @@ came. Tests start it as a program, one process per kind of upstream server:
     python -m tests.gateway.recording_server TRANSPORT REVISION RECORD [PORT]
 
 Each line of the file RECORD is a JSON object with the `pid` of the process and either a `message`
-with its `headers`, or an `event` of a tool. Over a network, the program prints its address, and
-runs until its stdin is closed. SIGUSR1 adds a tool, and SIGUSR2 updates the resource `note://one`.
-As long as the file RECORD.down exists, a new process does not answer.
+with its `headers`, or an `event`: of a tool, or the method of an HTTP request. Over a network, the
+program prints its address, and runs until its stdin is closed. SIGUSR1 adds a tool, and SIGUSR2
+updates the resource `note://one`. As long as the file RECORD.down exists, a new process does not
+answer.
 """
 
 import asyncio
@@ -83,7 +84,7 @@ def recorded_app(app: App, recorder: Recorder) -> App:
             for name, value in scope.get("headers", ())
         }
         if scope["type"] in ("http", "websocket"):
-            recorder.write(event="connection", headers=headers)
+            recorder.write(event=scope.get("method", "connection"), headers=headers)
         body = bytearray()
 
         async def record() -> Any:

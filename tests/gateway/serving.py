@@ -1,5 +1,6 @@
 """Servers and gateways on ports of this machine, and what arrives there."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -7,7 +8,7 @@ from http.client import HTTPConnection
 from typing import Any
 from urllib.parse import urlsplit
 
-from dovetail import Server
+from dovetail import Context, Server
 from dovetail.auth import ApiKeys
 from dovetail.gateway.gateway import Gateway
 from tests.behaviour.web import on_a_port
@@ -87,3 +88,38 @@ def post(
         )
     finally:
         connection.close()
+
+
+def asking_server(revision: str, events: list[str] | None = None) -> Server:
+    """Return a server whose tool asks, and record when it is called and when it is cancelled."""
+    server = Server("up", revisions=[revision])
+    happened = [] if events is None else events
+
+    @server.tool
+    async def order(ctx: Context, what: str = "tea") -> str:
+        happened.append("called")
+        try:
+            answer = await ctx.elicit("How much?", int)
+        except asyncio.CancelledError:
+            happened.append("cancelled")
+            raise
+        return f"{answer.data} {what}"
+
+    return server
+
+
+ORDER = {"name": "up__order", "arguments": {"what": "tea"}}
+
+
+async def ask_order(url: str, key: str | None = None) -> tuple[str, str]:
+    """Start a call, and return the key of its question and its state."""
+    headers = None if key is None else headers_of(key)
+    _, reply = await asyncio.to_thread(post, url, "tools/call", ORDER, headers)
+    (question,) = reply["result"]["inputRequests"]
+    return question, reply["result"]["requestState"]
+
+
+def answer_to(question: str, state: str, **changed: Any) -> dict[str, Any]:
+    """Return the params with which a caller goes on with a call."""
+    given = {"action": "accept", "content": {"value": 3}}
+    return {**ORDER, "inputResponses": {question: given}, "requestState": state, **changed}

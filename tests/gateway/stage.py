@@ -109,6 +109,8 @@ class Stage:
         records: What it received.
         gateway: The gateway. It calls the server `up`.
         address: The address of the gateway.
+        caller_headers: The headers of all requests that the gateway received, by kind: `POST`,
+            `GET` and so on, or `websocket`.
     """
 
     def __init__(self, upstream: Upstream, folder: Path, **options: Any) -> None:
@@ -119,6 +121,7 @@ class Stage:
         self._stack = AsyncExitStack()
         self._program: subprocess.Popen[str] | None = None
         self._port = "0"
+        self.caller_headers: dict[str, list[dict[str, str]]] = {}
 
     def entry(self) -> dict[str, Any]:
         """Return the entry of the server in a configuration, and start it if it is remote."""
@@ -176,7 +179,15 @@ class Stage:
         entry = {**self.entry(), **self._options.pop("entry", {})}
         self.gateway = Gateway({"mcpServers": {"up": entry}}, **{**OPTIONS, **self._options})
         app = self.gateway.asgi(path="/mcp", sse=True, websocket=True)
-        self.address = await self._stack.enter_async_context(on_a_port(app))
+
+        async def recording(scope: Any, receive: Any, send: Any) -> None:
+            if "headers" in scope:
+                kind = scope.get("method", scope["type"])
+                headers = {name.decode(): value.decode() for name, value in scope["headers"]}
+                self.caller_headers.setdefault(kind, []).append(headers)
+            await app(scope, receive, send)
+
+        self.address = await self._stack.enter_async_context(on_a_port(recording))
         return self
 
     async def __aexit__(self, *error: object) -> None:

@@ -12,7 +12,19 @@ from dovetail import Client, Context, Limits, Server
 from dovetail.errors import ProtocolError
 from dovetail.gateway.gateway import Gateway
 
-from .serving import ANN, BOB, KEYS, headers_of, post, recorded, served
+from .serving import (
+    ANN,
+    BOB,
+    KEYS,
+    ORDER,
+    answer_to,
+    ask_order,
+    asking_server,
+    headers_of,
+    post,
+    recorded,
+    served,
+)
 
 REVISIONS = ["2025-11-25", "2026-07-28"]
 """A server whose calls are held, and one that sends its state."""
@@ -85,32 +97,6 @@ async def test_a_call_to_a_slow_server_never_reaches_a_fast_one(tmp_path: Path) 
                         results.add(getattr(one, "text", ""))
                 await asyncio.sleep(0.05)
     assert results == {"paid by bank", "account of bank"}
-
-
-def asking_server(revision: str) -> Server:
-    server = Server("up", revisions=[revision])
-
-    @server.tool
-    async def order(ctx: Context, what: str = "tea") -> str:
-        answer = await ctx.elicit("How much?", int)
-        return f"{answer.data} {what}"
-
-    return server
-
-
-ORDER = {"name": "up__order", "arguments": {"what": "tea"}}
-
-
-async def ask_order(url: str, key: str) -> tuple[str, str]:
-    """Start a call, and return the key of its question and its state."""
-    _, reply = await asyncio.to_thread(post, url, "tools/call", ORDER, headers_of(key))
-    (question,) = reply["result"]["inputRequests"]
-    return question, reply["result"]["requestState"]
-
-
-def answer_to(question: str, state: str, **changed: Any) -> dict[str, Any]:
-    given = {"action": "accept", "content": {"value": 3}}
-    return {**ORDER, "inputResponses": {question: given}, "requestState": state, **changed}
 
 
 @pytest.mark.parametrize("revision", REVISIONS)

@@ -8,15 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import Raw
 from msgspec.structs import replace
 
 from dovetail import Client, Limits, ProtocolError, Server
-from dovetail.errors import InvalidParams
+from dovetail.errors import ConfigError, InvalidParams
 from dovetail.gateway import health
 from dovetail.gateway.gateway import Gateway
+from dovetail.protocol import RawObject, ToolResult
 from dovetail.testing import Tape, pair
 from tests.behaviour.web import on_a_port
-from tests.gateway.recording_server import QUESTION
+from tests.gateway.recording_server import QUESTION, Point
 from tests.gateway.stage import LIMITS, OPTIONS, Person, Stage, Upstream
 
 HANDSHAKE, STATELESS = "2025-11-25", "2026-07-28"
@@ -46,6 +48,52 @@ async def text_of(person: Person, tool: str, **arguments: Any) -> str:
 async def until_it_works(person: Person) -> None:
     while await text_of(person, "add", a=1, b=2) != "3":
         await asyncio.sleep(0.05)
+
+
+# mistakes in the configuration
+
+MISTAKES: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+    ({"up": {"command": "x", "dovetail": {"tims": 1}}}, {}, "timeout"),
+    ({"up": {"command": "x", "dovetail": {"tools": {"alow": []}}}}, {}, "allow"),
+    ({"up": {"command": "x"}}, {"policy": {"rle": []}}, "rule"),
+    ({"up": {"command": "x"}}, {"policy": {"rule": [{"effekt": "allow"}]}}, "effect"),
+    ({"up": {"command": "x"}}, {"policy": {"rule": [{"effect": "alow"}]}}, "allow"),
+    ({"a_b": {"command": "x"}, "a-b": {"command": "x"}}, {}, "'a_b' and 'a-b'"),
+    ({"up": {"command": "x", "dovetail": {"forward": ["Cookie"]}}}, {}, "Cookie"),
+    ({"up": {"url": "https://example.com", "auth": "oauth"}}, {}, "'up'"),
+]
+
+
+@pytest.mark.parametrize(("servers", "options", "advice"), MISTAKES)
+def test_a_mistake_in_the_configuration_is_an_error_at_the_start(
+    servers: dict[str, Any], options: dict[str, Any], advice: str
+) -> None:
+    with pytest.raises(ConfigError, match=advice):
+        Gateway({"mcpServers": servers}, **options)
+
+
+# a result that does not match its schema
+
+
+@pytest.mark.parametrize("revision", ERAS)
+async def test_a_gateway_passes_on_a_result_that_does_not_match_its_schema(revision: str) -> None:
+    async def answer(call: Any, call_next: Any) -> Any:
+        if call.name != "tools/call":
+            return await call_next(call)
+        structured = {"structuredContent": Raw(b'{"x":"one"}'), "content": Raw(b"[]")}
+        return RawObject(ToolResult, structured)
+
+    server = Server("s", middleware=[answer], revisions=[revision])
+
+    @server.tool
+    def point(x: int) -> Point:
+        raise AssertionError("answered by the middleware")
+
+    async with Client(Gateway(server, **OPTIONS)) as client:
+        (tool,) = await client.list_tools()
+        assert tool.output_schema
+        result = await client.relay("tools/call", {"name": "point", "arguments": {"x": 1}})
+        assert b'"structuredContent":{"x":"one"}' in bytes(result)
 
 
 # a dead process

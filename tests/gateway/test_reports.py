@@ -47,7 +47,9 @@ async def test_health_says_the_state_of_each_server(tmp_path: Path) -> None:
     assert bad["nextAttemptSeconds"] >= 0
 
 
-async def test_health_says_which_names_were_left_out(tmp_path: Path) -> None:
+async def test_health_and_the_log_say_which_names_were_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     plain = entry(write_server(tmp_path, "plain", more="server.add_tool(pid, name='b__x')"))
     plain["dovetail"] = {"prefix": ""}
     servers = {"a": plain, "b": entry(write_server(tmp_path, "b"))}
@@ -58,6 +60,23 @@ async def test_health_says_which_names_were_left_out(tmp_path: Path) -> None:
         (left_out,) = gateway.health()["servers"]["a"]["leftOut"]
     assert left_out["name"] == "b__x"
     assert "begins with the prefix of b" in left_out["reason"]
+    (logged,) = [one for one in caplog.messages if "left out" in one]
+    assert logged == "a: left out 'b__x': the name b__x begins with the prefix of b"
+
+
+async def test_a_server_cannot_fill_the_log_with_names_that_are_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    more = "for n in range(100): server.add_tool(pid, name=f'b__{n}')"
+    plain = entry(write_server(tmp_path, "plain", more=more), prefix="")
+    servers = {"a": plain, "b": entry(write_server(tmp_path, "b"))}
+    gateway = Gateway({"mcpServers": servers})
+    async with gateway.lifespan():
+        await gateway.upstreams.servers["a"].start()
+        assert len(gateway.health()["servers"]["a"]["leftOut"]) == 100
+    logged = [one for one in caplog.messages if "left out" in one]
+    assert len(logged) == 21
+    assert logged[-1].startswith("80 more names were left out")
 
 
 async def test_only_callers_that_metrics_auth_admits_read_the_details(tmp_path: Path) -> None:
