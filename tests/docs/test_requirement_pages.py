@@ -20,6 +20,7 @@ PAGES = {
     "implementation-guide": "G",
     "detailed-draft": "D",
     "fundamentals": "F",
+    "gateway": "W",
 }
 """Each page, with the letter that its ids begin with."""
 PLANNED = ("planned: host", "planned: gateway", "planned: installation")
