@@ -14,7 +14,6 @@ from .run import add_network_arguments, read_network_settings
 
 if TYPE_CHECKING:
     from ..gateway.gateway import Gateway
-    from ..gateway.policy import PolicyFile
     from ..gateway.upstream import UpstreamServer
 
 COUNTED = {"tools": "tool", "prompts": "prompt", "resources": "resource", "templates": "template"}
@@ -89,19 +88,18 @@ def _parse_source(options: Namespace, is_file: bool) -> str | list[str]:
 async def _check(gateway: "Gateway", options: Namespace) -> None:
     import asyncio
 
-    from ..gateway.policy import read_policy
-
-    policy = None if options.policy is None else read_policy(options.policy)
-    upstreams = gateway.upstreams
+    policy, upstreams = gateway.access.policy, gateway.upstreams
     servers = list(upstreams.servers.values())
     try:
         await asyncio.gather(*(server.start() for server in servers), return_exceptions=True)
-        found = {server.name: _describe(gateway, server, policy) for server in servers}
+        found = {server.name: _describe(gateway, server) for server in servers}
     finally:
         await upstreams.close()
     warnings = _find_warnings(found)
     if policy is not None:
         warnings += policy.find_unused(found)
+        if policy.depends_on_caller:
+            warnings.append("the effects are those for a caller without authentication")
     if options.json:
         print_json({"servers": found, "warnings": warnings})
     else:
@@ -109,17 +107,14 @@ async def _check(gateway: "Gateway", options: Namespace) -> None:
             _print_server(name, one)
         for warning in warnings:
             print_error(f"dovetail: warning: {warning}")
-    failed = [name for name, one in found.items() if one["state"] != "started"]
+    failed = [name for name, one in found.items() if one["state"] not in ("started", "refused")]
     if failed:
         raise ServersFailed(f"{', '.join(failed)} could not be started")
 
 
-def _describe(
-    gateway: "Gateway", server: "UpstreamServer", policy: "PolicyFile | None"
-) -> dict[str, Any]:
+def _describe(gateway: "Gateway", server: "UpstreamServer") -> dict[str, Any]:
     """Return what is known about a server, and the policy's effect on each of its tools."""
     from ..gateway.naming import KINDS
-    from ..gateway.policy import PolicyRequest, decide
 
     names = gateway.upstreams.names
     about: dict[str, Any] = {"state": server.state, "revision": server.revision}
@@ -130,13 +125,9 @@ def _describe(
         for name in server.catalog.items(kind):
             one = {"name": names.to_caller(kind, server.name, name), "upstreamName": name}
             if kind == "tools":
-                decision = decide(
-                    PolicyRequest(server=server.name, kind="call", name=name),
-                    policy,
-                    tools=server.settings.tools,
-                    is_gateway=True,
-                )
-                one |= {"effect": decision.effect, "rule": decision.rule}
+                decision = gateway.access.decide(None, kind, server, name)
+                note = ", but nobody can be asked" if decision.nobody_to_ask else ""
+                one |= {"effect": decision.effect, "rule": f"{decision.rule}{note}"}
             listed.append(one)
     about["leftOut"] = [
         {"kind": one.kind, "name": one.name, "reason": one.reason}

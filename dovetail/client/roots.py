@@ -95,6 +95,11 @@ def resolve_roots(roots: Iterable[Any]) -> list[Root]:
     return found
 
 
+def existing_roots(roots: Iterable[Root]) -> list[Root]:
+    """Return the roots that still exist."""
+    return [root for root in roots if os.path.exists(_path(root.uri))]
+
+
 def parse_root(value: Any) -> Root:
     """Return a Root from a path, a `file://` URI, a Root, or a Root in wire form."""
     if isinstance(value, Mapping):

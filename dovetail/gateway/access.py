@@ -10,11 +10,12 @@ Each call is checked in this order. The first three steps also decide what a cal
 
 An answer belongs to one caller, one entry, one tool and its definition. A caller without
 authentication is remembered only for its session, and not at all if it has none.
+
+To start or reach a server, and to pass on its questions, nobody is asked: only a deny counts.
 """
 
 import asyncio
 import logging
-import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
@@ -23,17 +24,17 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from ..connection.input_requests import ask, check, decode_answer
-from ..errors import CannotAsk, ConfigError, InvalidParams
+from ..connection.input_requests import ask, check, decode_answer, typed_view
+from ..errors import CannotAsk, ConfigError, ConsentDenied, InvalidParams
 from ..ports import Call, Principal
-from ..protocol.client_features import ElicitParams
-from ..protocol.raw import split_object
+from ..protocol.client_features import CreateMessageParams, ElicitParams
+from ..protocol.raw import RawObject, split_object
 from ..text import escape_json, quote
 from .consent import Consent, ConsentRequest, Decision, share_scope
 from .consent_store import MEMORY
 from .naming import Kind
 from .pin_checks import PinChecks, item_of
-from .policy import PolicyDecision, PolicyFile, PolicyRequest, decide
+from .policy import ConsentKind, PolicyDecision, PolicyFile, PolicyRequest, decide
 from .upstream import UpstreamServer
 
 log = logging.getLogger("dovetail.gateway")
@@ -164,6 +165,79 @@ class GatewayAccess:
         if not found.allowed:
             raise InvalidParams(found.reason)
 
+    async def allow_start(self, server: UpstreamServer) -> None:
+        """Raise an error if a rule denies to start or reach a server.
+
+        Args:
+            server: The server.
+
+        Raises:
+            ConsentDenied: It may not be started.
+        """
+        self._require_not_denied("reach" if server.entry.is_remote else "start", server)
+
+    def may_start(self, server: UpstreamServer) -> bool:
+        """Return whether no rule denies to start or reach a server."""
+        kind: ConsentKind = "reach" if server.entry.is_remote else "start"
+        return self._check_operator_rules(kind, server, "", None).effect != "deny"
+
+    def limit_question(
+        self, call: Call, server: UpstreamServer, params: RawObject, *, alone: bool
+    ) -> None:
+        """Raise an error if a server may not ask the question, and limit what it asks of a model.
+
+        Args:
+            call: The call that the question belongs to.
+            server: The server.
+            params: The params of the question, which are changed.
+            alone: Whether there is no other server. Otherwise, the context that a caller would add
+                is not only that of this server.
+
+        Raises:
+            ConsentDenied: A rule or the entry does not allow it.
+            ConfigError: The params are malformed.
+        """
+        if (kind := QUESTION_KINDS.get(params.type)) is None:
+            return
+        asked = typed_view(params)
+        name = asked.url or "" if isinstance(asked, ElicitParams) else ""
+        self._require_not_denied(kind, server, name, call)
+        if isinstance(asked, CreateMessageParams):
+            if asked.max_tokens > server.settings.max_tokens:
+                params.max_tokens = server.settings.max_tokens
+            if asked.include_context not in (None, "none") and not alone:
+                params.include_context = None
+
+    def _check_operator_rules(
+        self, kind: ConsentKind, server: UpstreamServer, name: str, principal: str | None
+    ) -> PolicyDecision:
+        if kind == "sampling" and not server.settings.sampling:
+            return PolicyDecision("deny", '"sampling": false of the entry')
+        request = PolicyRequest(server=server.name, kind=kind, name=name, principal=principal)
+        return decide(request, self.policy, is_gateway=True)
+
+    def _require_not_denied(
+        self, kind: ConsentKind, server: UpstreamServer, name: str = "", call: Call | None = None
+    ) -> None:
+        principal = None if call is None or call.principal is None else call.principal.id
+        found = self._check_operator_rules(kind, server, name, principal)
+        is_denied = found.effect == "deny"
+        if self.policy is None and not is_denied:
+            return
+        request = ConsentRequest(
+            kind=kind,
+            server=server.name,
+            digest=server.entry.digest,
+            name=name,
+            principal="" if call is None else _caller_key(call),
+        )
+        reason = f"{found.rule} does not allow {request.doing}" if is_denied else ""
+        self._consent.record(
+            Decision(allowed=not is_denied, request=request, rule=found.rule, reason=reason)
+        )
+        if is_denied:
+            raise ConsentDenied(reason)
+
     def _describe(
         self, call: Call, kind: Kind, server: UpstreamServer, name: str
     ) -> ConsentRequest:
@@ -276,6 +350,10 @@ class GatewayAccess:
 
 
 METHOD: Final = "elicitation/create"
+QUESTION_KINDS: Final[Mapping[Any, ConsentKind]] = {
+    ElicitParams: "elicitation", CreateMessageParams: "sampling",
+}  # fmt: skip
+"""What a policy calls the questions of servers, by the type of their params."""
 
 
 def open_consent(store: Any, on_decision: Callable[[Decision], Any]) -> Consent:
@@ -285,7 +363,6 @@ def open_consent(store: Any, on_decision: Callable[[Decision], Any]) -> Consent:
         store: A file, a `ConsentStore`, or None for the default file.
         on_decision: Called with each decision.
     """
-    store = os.fspath(store) if isinstance(store, os.PathLike) else store
     try:
         return Consent(store, terminal=False, on_decision=on_decision)
     except ConfigError as problem:

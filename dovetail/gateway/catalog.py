@@ -5,6 +5,7 @@ Each item keeps its fields as they were received. A catalog is a snapshot: it is
 changed, so its readers always see one consistent state.
 """
 
+import logging
 from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
@@ -21,11 +22,14 @@ from ..protocol.lifecycle import ServerCapabilities
 from ..protocol.prompts import Prompt
 from ..protocol.resources import Resource, ResourceTemplate
 from ..protocol.tools import Tool
+from ..text import quote
 from .naming import KINDS, Kind
 from .pins import digest, pinned_text
 
 if TYPE_CHECKING:
     from ..client.client import Client
+
+log = logging.getLogger("dovetail.gateway")
 
 
 class ListKind(Struct, frozen=True):
@@ -53,7 +57,7 @@ LISTS: Final[Mapping[Kind, ListKind]] = {
     ),
 }  # fmt: skip
 _decode_page = msgspec.json.Decoder(dict[str, Raw]).decode
-_decode_items = msgspec.json.Decoder(list[dict[str, Raw]]).decode
+_decode_items = msgspec.json.Decoder(list[Raw]).decode
 _decode_text = msgspec.json.Decoder(str).decode
 
 
@@ -190,13 +194,28 @@ def _add_page(items: dict[str, Item], kind: Kind, raw: Raw) -> str | None:
     row = LISTS[kind]
     try:
         page = _decode_page(raw)
-        for fields in _decode_items(page.get(row.field, b"[]")):
-            name = _decode_text(fields[row.key])
-            items.setdefault(name, Item(kind, name, fields))
+        for one in _decode_items(page.get(row.field, b"[]")):
+            if (item := _read_item(kind, one)) is not None:
+                items.setdefault(item.name, item)
         cursor = page.get("nextCursor")
         return None if cursor is None or bytes(cursor) == b"null" else _decode_text(cursor)
-    except (msgspec.MsgspecError, KeyError) as problem:
+    except msgspec.MsgspecError as problem:
         raise InvalidRequest(f"The answer to {row.method} is malformed: {problem}") from None
+
+
+def _read_item(kind: Kind, raw: Raw) -> Item | None:
+    """Return an item; None if it is malformed, because then a caller may refuse the whole list."""
+    row = LISTS[kind]
+    name = "an item"
+    try:
+        fields = _decode_page(raw)
+        name = _decode_text(fields[row.key])
+        item = Item(kind, name, fields)
+        item.definition  # noqa: B018
+    except (msgspec.MsgspecError, KeyError, RecursionError) as problem:
+        log.warning("Left out %s of %s, which is malformed: %s", quote(name), row.method, problem)
+        return None
+    return item
 
 
 __all__ = ["KINDS", "LISTS", "Catalog", "Item", "ListKind", "read_catalog", "read_list"]

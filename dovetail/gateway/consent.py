@@ -275,15 +275,17 @@ class Consent:
 
     def __init__(
         self,
-        store: "str | ConsentStore | None" = None,
+        store: "str | os.PathLike[str] | ConsentStore | None" = None,
         *,
         on_consent: OnConsent | None = None,
         terminal: bool = True,
         on_decision: Callable[[Decision], Any] | None = None,
     ) -> None:
-        self.store: ConsentStore = (
-            SqliteConsentStore(store) if store is None or isinstance(store, str) else store
-        )
+        self.store: ConsentStore
+        if store is None or isinstance(store, str | os.PathLike):
+            self.store = SqliteConsentStore(store)
+        else:
+            self.store = store
         self.session = secrets.token_hex(8)
         self._on_consent, self._terminal, self._on_decision = on_consent, terminal, on_decision
         self._asking: dict[tuple[str, ...], _Turn] = {}

@@ -147,6 +147,7 @@ class Gateway(RunnableService):
         self.upstreams = UpstreamSet(
             found,
             make_client=self._make_client,
+            allow_start=self.access.allow_start,
             limits=limits,
             reserved=SEARCH_TOOLS if self._search is not None else (),
         )
@@ -207,6 +208,12 @@ class Gateway(RunnableService):
         await self.upstreams.reload(source)
         if policy != self.access.policy:
             self.access.policy = policy
+            is_wrong = [
+                server
+                for server in self.upstreams.servers.values()
+                if self.access.may_start(server) == (server.state == "refused")
+            ]
+            await self.upstreams.restart(is_wrong)
             self._announce_lists()
 
     def _check_credentials(self, source: Source) -> None:
@@ -237,7 +244,7 @@ class Gateway(RunnableService):
         """The instructions of the gateway and of all servers."""
         texts = [self._instructions] if self._instructions else []
         for server in self.upstreams.servers.values():
-            text = server.catalog.instructions
+            text = server.catalog.instructions if server.state != "refused" else None
             if text and not self.access.pins.is_withheld(server, None):
                 is_only = len(self.upstreams.servers) == 1
                 texts.append(text if is_only else f"# {server.name}\n\n{text}")
@@ -270,6 +277,8 @@ class Gateway(RunnableService):
             self.access.pins.update(server)
             self._announce_lists()
             self.subscriptions.renew()
+        elif server.state == "refused":
+            self._announce_lists()
 
     def _announce_lists(self) -> None:
         self.lists.clear()
@@ -371,6 +380,7 @@ class Gateway(RunnableService):
             server,
             call,
             changed,
+            limit=partial(self._limit_question, server),
             asks_as=self._asks_as(server),
             safe=server.is_repeatable(call, found.name),
             masked=self._is_masked,
@@ -451,6 +461,9 @@ class Gateway(RunnableService):
         is_alone = len(self.upstreams.servers) == 1 and not self.access.can_ask
         return "" if is_alone else server.name
 
+    def _limit_question(self, server: UpstreamServer, call: Call, params: RawObject) -> None:
+        self.access.limit_question(call, server, params, alone=len(self.upstreams.servers) == 1)
+
     # clients
 
     def _make_client(
@@ -471,7 +484,12 @@ class Gateway(RunnableService):
             middleware=[layer for layer in self._observers if isinstance(layer, Telemetry)],
             on_stderr=partial(stderr_log.info, "%s: %s", server.name),
         )
-        answers = answer_with_caller(calls, partial(self._asks_as, server), server.questions)
+        answers = answer_with_caller(
+            calls,
+            partial(self._asks_as, server),
+            server.questions,
+            partial(self._limit_question, server),
+        )
         relay_answers(
             client, answers, declared, server.question_limit, on_complete=self.elicitation_complete
         )

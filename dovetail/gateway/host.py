@@ -19,7 +19,7 @@ from ..aio import TaskSet
 from ..client.callbacks import LogEntry, OnElicit, OnSample
 from ..client.client import Client
 from ..client.function_calling import tools_for
-from ..client.roots import resolve_roots
+from ..client.roots import existing_roots, resolve_roots
 from ..client.subscriptions import Subscription
 from ..connection.connection import OnProgress
 from ..connection.middleware import Middleware
@@ -149,7 +149,7 @@ class Host:
         *,
         on_consent: OnConsent | None = None,
         policy: "str | Path | Mapping[str, Any] | PolicyFile | None" = None,
-        store: "str | ConsentStore | None" = None,
+        store: "str | Path | ConsentStore | None" = None,
         on_elicit: OnElicit | None = None,
         on_sample: OnSample | None = None,
         on_context: OnContext | None = None,
@@ -248,10 +248,10 @@ class Host:
         self._listeners.append(listener)
 
     def _on_event(self, server: UpstreamServer, kind: EventKind) -> None:
-        if kind == "catalog":
+        if kind == "catalog" or server.state == "refused":
             self._lists.clear()
-            if self.servers.get(server.name) is server:
-                self._on_catalog(server)
+        if kind == "catalog" and self.servers.get(server.name) is server:
+            self._on_catalog(server)
         self._emit(server, kind)
 
     def _on_catalog(self, server: UpstreamServer) -> None:
@@ -364,7 +364,9 @@ class Host:
         return {
             name: server.catalog.instructions
             for name, server in self.servers.items()
-            if server.catalog.instructions and self._is_offered(server, INSTRUCTIONS)
+            if server.catalog.instructions
+            and server.state != "refused"
+            and self._is_offered(server, INSTRUCTIONS)
         }
 
     async def _wait(self, change: str, fresh: bool) -> None:
@@ -670,7 +672,7 @@ class Host:
         else:
             self._roots_by_server[self._upstreams.find(server).name] = resolved
         for one in self.servers.values():
-            if server in (None, one.name) and one.state == "started":
+            if server in (None, one.name) and one.has_client:
                 await one.client.set_roots(resolved)
 
     async def set_log_level(self, level: Level) -> None:
@@ -702,7 +704,8 @@ class Host:
         settings = server.settings
         roots = None
         if self._roots is not None:
-            roots = self._roots_by_server.get(server.name, self._roots)
+            # A new client does not notice what was deleted before.
+            roots = existing_roots(self._roots_by_server.get(server.name, self._roots))
         client = Client(
             server.entry.find_target(),
             on_elicit=self._on_elicit,

@@ -18,6 +18,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw
 
+from ..config import ServerSettings
 from ..connection.input_requests import QUESTIONS, ask, parse_question
 from ..errors import MethodNotFound, Page, UrlRequired
 from ..ports import Call, CallHandler
@@ -31,19 +32,38 @@ KINDS: Final = ("elicitation", "sampling", "roots")
 NOTHING: Final = ClientCapabilities()
 _split_list = msgspec.json.Decoder(list[Raw]).decode
 _encode = msgspec.json.Encoder().encode
+LimitQuestion = Callable[[Call, RawObject], None]
+"""Changes the params of a question to what the caller of a call may be asked. Raises ConsentDenied
+if it may not be asked at all."""
 
 
-def answerable(call: Call) -> ClientCapabilities:
-    """Return what the caller declared that it can answer, during this call or another one."""
+def answerable(call: Call, settings: ServerSettings) -> ClientCapabilities:
+    """Return what a server is told that the caller can answer, during this call or another one.
+
+    Changes of roots are not passed on, because a server may share its connection. So it is not told
+    that the caller announces them, and asks each time.
+
+    Args:
+        call: The call.
+        settings: The settings of the server.
+    """
     declared = call.caller.capabilities
-    if not any(kind in declared for kind in KINDS):
-        return NOTHING
-    return ClientCapabilities.of({kind: declared[kind] for kind in KINDS if kind in declared})
+    found = {kind: declared[kind] for kind in KINDS if kind in declared}
+    if not settings.sampling:
+        found.pop("sampling", None)
+    if isinstance(roots := found.get("roots"), dict):
+        found["roots"] = {name: value for name, value in roots.items() if name != "listChanged"}
+    return ClientCapabilities.of(found) if found else NOTHING
 
 
-def askable(call: Call) -> ClientCapabilities:
-    """Return what a server may ask during a call."""
-    return answerable(call) if call.method.asks else NOTHING
+def askable(call: Call, settings: ServerSettings) -> ClientCapabilities:
+    """Return what a server may ask during a call.
+
+    Args:
+        call: The call.
+        settings: The settings of the server.
+    """
+    return answerable(call, settings) if call.method.asks else NOTHING
 
 
 def with_names(required: InputRequired, name: str) -> InputRequired:
@@ -151,7 +171,10 @@ class OpenQuestions:
 
 
 def answer_with_caller(
-    calls: Sequence[Call], name: Callable[[], str], questions: OpenQuestions
+    calls: Sequence[Call],
+    name: Callable[[], str],
+    questions: OpenQuestions,
+    limit: LimitQuestion,
 ) -> dict[str, CallHandler]:
     """Return the handlers with which a client answers the questions of a handshake-era server: it
     asks the caller whose call the question belongs to.
@@ -160,6 +183,7 @@ def answer_with_caller(
         calls: The calls that use the connection on which the questions arrive.
         name: Returns the name to put before the text.
         questions: The open questions of the server.
+        limit: Limits each question.
     """
 
     async def answer(question: Call) -> Any:
@@ -169,6 +193,7 @@ def answer_with_caller(
                 f"{question.name}: the call that this question belongs to is not known"
             )
         params = parse_question(question.method, question.raw_params)
+        limit(parent, params)
         with questions.waiting(calls if question.parent is None else [parent]):
             return await ask(parent, question.name, with_name(params, name()))
 

@@ -9,6 +9,7 @@ components were the server's own.
 """
 
 import re
+import sys
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
@@ -82,7 +83,7 @@ class Mounts(Gateway):
         if target is self._server or (isinstance(target, Handlers) and _contains(target, self)):
             raise ConfigError("A server cannot be mounted in itself")
         name = prefix or getattr(target, "name", None) or "server"
-        settings = ServerSettings(prefix=prefix, pin="off")
+        settings = ServerSettings(prefix=prefix, pin="off", max_tokens=sys.maxsize)
         self.upstreams.add(replace(describe_target(name, target), settings=settings))
         self._targets[name] = target
 

@@ -25,12 +25,13 @@ from ..errors import (
     UrlRequired,
 )
 from ..ports import Call
+from ..protocol.client_features import ElicitParams
 from ..protocol.header_params import HeaderParam
 from ..protocol.lifecycle import InputRequired, ProgressParams
 from ..protocol.raw import RawObject, split_object
 from ..protocol.tools import CallToolParams
 from .forwarding import header_params_of
-from .input_requests import askable, name_pages, with_names
+from .input_requests import LimitQuestion, askable, name_pages, with_names
 from .reports import RelayTiming, explain_failure
 from .upstream import UpstreamServer
 
@@ -43,6 +44,7 @@ async def relay_call(
     call: Call,
     changed: Mapping[str, Any],
     *,
+    limit: LimitQuestion,
     asks_as: str = "",
     safe: bool = False,
     masked: bool = False,
@@ -53,6 +55,7 @@ async def relay_call(
         upstream: The server.
         call: The call of the caller.
         changed: The params that differ from those of the caller, such as the name.
+        limit: Limits each of the server's questions.
         asks_as: The name to put before the server's questions; empty for none.
         safe: Whether to send the call again if the connection was lost after it was sent.
         masked: Whether the caller may see only how the process of the server ended.
@@ -65,12 +68,15 @@ async def relay_call(
         fields.pop(name, None)
     fields.update(changed)
     with upstream.counts.relaying() as timing:
-        raw = await _send(upstream, call, fields, timing, safe, masked, asks_as)
+        try:
+            raw = await _send(upstream, call, fields, timing, safe, masked)
+        except UrlRequired as required:
+            raise _pages(upstream, call, required, limit, asks_as) from None
     upstream.health.on_success()
     result = RawObject.parse(call.method.result, raw)  # type: ignore[arg-type]
     kind = result.fields.get("resultType")
     if kind is not None and bytes(kind) == b'"input_required"':
-        return _questions(upstream, raw, asks_as)
+        return _questions(upstream, call, raw, limit, asks_as)
     return result
 
 
@@ -81,7 +87,6 @@ async def _send(
     timing: RelayTiming,
     safe: bool,
     masked: bool,
-    asks_as: str,
 ) -> Raw:
     try:
         pooled = await upstream.acquire(call)
@@ -99,7 +104,7 @@ async def _send(
             fields,
             timeout=upstream.settings.timeout,
             on_progress=_report_progress(call),
-            capabilities=askable(call),
+            capabilities=askable(call, upstream.settings),
             headers=header_params_of(call) if is_stateless else None,
             header_params=_header_params(upstream, call, fields) if is_stateless else (),
             safe=safe,
@@ -110,12 +115,8 @@ async def _send(
         raise InternalError(explain_failure(upstream.name, problem, masked=masked)) from problem
     except TimedOut as problem:
         raise InternalError(explain_failure(upstream.name, problem, masked=masked)) from problem
-    except UrlRequired as required:
-        upstream.health.on_success()  # it answered
-        upstream.question_limit.count("elicitation/create")
-        raise name_pages(required, asks_as) from None
     except ProtocolError:
-        upstream.health.on_success()
+        upstream.health.on_success()  # it answered
         raise
     except ToolError as problem:  # an error that some servers send for a failed tool
         raise ProtocolError(-32002, str(problem)) from problem
@@ -133,13 +134,27 @@ def _header_params(
     return upstream.header_params(msgspec.json.decode(fields["name"], type=str))
 
 
-def _questions(upstream: UpstreamServer, raw: Raw, asks_as: str) -> InputRequired:
+def _questions(
+    upstream: UpstreamServer, call: Call, raw: Raw, limit: LimitQuestion, asks_as: str
+) -> InputRequired:
     """Return the questions of a stateless server."""
     required = relayed_questions(raw)
-    for _ in required.requests:
+    for question in required.requests.values():
         upstream.question_limit.count("input_required")
+        limit(call, question)  # type: ignore[arg-type]
     required = with_names(required, asks_as)
     return replace(required, state=f"{_state_prefix(upstream)}{required.state or ''}")
+
+
+def _pages(
+    upstream: UpstreamServer, call: Call, required: UrlRequired, limit: LimitQuestion, asks_as: str
+) -> UrlRequired:
+    """Return the error with which a server asks the user to visit pages."""
+    upstream.question_limit.count("elicitation/create")
+    for page in required.elicitations:
+        asked = {"mode": "url", "message": page.message, "url": page.url, "elicitationId": page.id}
+        limit(call, RawObject.parse(ElicitParams, msgspec.json.encode(asked)))
+    return name_pages(required, asks_as)
 
 
 def _state_prefix(upstream: UpstreamServer) -> str:

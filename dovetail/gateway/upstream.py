@@ -144,6 +144,11 @@ class UpstreamServer:
         return client.revision if client and client.state == "connected" else None
 
     @property
+    def has_client(self) -> bool:
+        """Whether there is a main connection, even if it is being opened or is lost."""
+        return self._main is not None
+
+    @property
     def client(self) -> Client:
         """The client of the main connection.
 
@@ -402,6 +407,8 @@ class UpstreamServer:
         """
         if pooled.key is SHARED:
             pooled.calls.remove(call)
+        elif pooled.key.is_exclusive and self.is_stateful:
+            self._pool.discard(pooled)  # the next caller must not find what this one left there
         else:
             self._pool.release(pooled, call)
 
@@ -420,7 +427,7 @@ class UpstreamServer:
             call: The call.
         """
         principal, session = call.principal, call.caller.session_id
-        declares, can = b"", answerable(call)
+        declares, can = b"", answerable(call, self.settings)
         if can and not self.catalog.is_stateless and not self.settings.capabilities:
             declares = encode_sorted(can)
         can_ask = bool(declares) and call.method.asks
@@ -475,7 +482,8 @@ class UpstreamServer:
 
     def _open_pooled(self, key: PoolKey, call: Call) -> PooledClient:
         calls: list[Call] = []
-        client = self._make_client(self, calls, answerable(call), dict(key.headers))
+        declared = answerable(call, self.settings)
+        client = self._make_client(self, calls, declared, dict(key.headers))
         return PooledClient(client, key, calls)
 
 

@@ -386,6 +386,16 @@ class UpstreamSet:
         for server in stopped:
             self._announce(server)
 
+    async def restart(self, servers: Iterable[UpstreamServer]) -> None:
+        """Stop servers, and start them again in the background.
+
+        Args:
+            servers: The servers.
+        """
+        await asyncio.gather(*(server.stop() for server in servers))
+        for server in servers:
+            self._background.start(_start_quietly(server))
+
     def find(self, name: str) -> UpstreamServer:
         """Return a server by its name in the configuration.
 

@@ -103,6 +103,29 @@ def test_check_as_json(file: ConfigFile) -> None:
     assert done.json["warnings"] == []
 
 
+def test_check_says_what_happens_to_a_caller(file: ConfigFile) -> None:
+    file.write("one", "two")
+    policy = file.folder / "policy.toml"
+    ask = '[[rule]]\neffect = "ask"\nname = "pid"\n'
+    more = '[[rule]]\neffect = "allow"\nprincipal = "ann"\n'
+    more += '[[rule]]\neffect = "deny"\nserver = "two"\n'
+
+    def check(text: str) -> tuple[list[list[str]], str]:
+        policy.write_text(text, "utf-8")
+        done = dovetail("gateway", str(file.path), "--check", "--policy", str(policy))
+        assert done.code == 0
+        return [line.split(maxsplit=2) for line in done.out.splitlines()], done.err
+
+    rows, warnings = check(ask + more)
+    assert ["one__pid", "deny", f"rule 1 of {policy}, but nobody can be asked"] in rows
+    assert ["one__echo", "deny", "the default"] in rows
+    assert ["two", "refused"] in rows
+    assert "for a caller without authentication" in warnings
+    rows, warnings = check(f'ask = "elicit"\n{ask}')
+    assert ["one__pid", "ask", f"rule 1 of {policy}"] in rows
+    assert warnings == ""
+
+
 @pytest.mark.parametrize("options", [[], ["--json"]])
 def test_check_fails_if_a_server_fails(file: ConfigFile, options: list[str]) -> None:
     file.write("one", bad={"command": "/no/such/program"})

@@ -99,6 +99,39 @@ async def test_a_call_to_a_slow_server_never_reaches_a_fast_one(tmp_path: Path) 
     assert results == {"paid by bank", "account of bank"}
 
 
+MALFORMED = """
+import json, sys
+tools = [{"name": "no_schema"}, {"name": "odd", "inputSchema": {"type": "object"}, "description": 5},
+         {"inputSchema": {"type": "object"}}, 7, {"name": "good", "inputSchema": {"type": "object"}}]
+for line in sys.stdin:
+    message = json.loads(line)
+    results = {
+        "initialize": {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}},
+                       "serverInfo": {"name": "bad", "version": "1"}},
+        "tools/list": {"tools": tools},
+    }
+    if "id" in message:
+        answer = {"jsonrpc": "2.0", "id": message["id"], "result": results.get(message["method"], {})}
+        print(json.dumps(answer), flush=True)
+"""
+
+
+@pytest.mark.parametrize("search", [False, True])
+async def test_a_malformed_tool_takes_no_other_with_it(tmp_path: Path, search: bool) -> None:
+    bad = {"command": sys.executable, "args": ["-c", MALFORMED], "dovetail": {"trust": True}}
+    servers = {"bad": bad, "bank": a_program(tmp_path, "bank")}
+    source = {"mcpServers": servers, "dovetail": {"search": search}}
+    gateway = Gateway(source, policy="allow", store=":memory:", limits=Limits(catalog_wait=30))
+    async with gateway.lifespan(), Client(gateway) as client:
+        if search:
+            found = await client.call_tool("find_tools", {"query": "pay good odd"})
+            names = {tool["name"] for tool in found.data["tools"]}
+        else:
+            names = {tool.name for tool in await client.list_tools()}
+        assert names == {"bad__good", "bank__pay"}
+        assert (await client.call_tool("bank__pay")).text == "paid by bank"
+
+
 @pytest.mark.parametrize("revision", REVISIONS)
 async def test_a_caller_cannot_continue_the_call_of_another(revision: str) -> None:
     async with recorded(asking_server(revision)) as (up, _):

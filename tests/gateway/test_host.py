@@ -6,6 +6,7 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -49,7 +50,7 @@ class Setup:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.file, self.store = folder / "mcp.json", str(folder / "consent.db")
+        self.file, self.store = folder / "mcp.json", folder / "consent.db"
         self.entries: dict[str, dict[str, Any]] = {}
         self.revision = ""
 
@@ -71,7 +72,7 @@ class Setup:
     @asynccontextmanager
     async def host(self, user: Any = None, **options: Any) -> AsyncIterator[Host]:
         options = {"limits": PATIENT, "store": self.store, **options}
-        async with Host(str(self.file), on_consent=user, **options) as host:
+        async with Host(self.file, on_consent=user, **options) as host:
             yield host
 
 
@@ -690,6 +691,24 @@ async def test_roots_are_resolved_shared_per_server_and_replaced(
     async with setup.host(policy="allow") as host:
         with pytest.raises(ConfigError, match="without roots="):
             await host.set_roots([real])
+
+
+async def test_a_server_that_starts_later_gets_only_the_roots_that_there_are_now(
+    setup: Setup,
+) -> None:
+    setup.add("weather", dovetail={"start": "lazy"})
+    one, other, later = (setup.folder / name for name in ("one", "other", "later"))
+    for folder in (one, other, later):
+        folder.mkdir()
+    async with setup.host(policy="allow", roots=[one, other]) as host:
+        other.rmdir()
+        assert (await host.call_tool("weather__roots")).data == [one.as_uri()]
+        with pytest.raises(ConnectionClosed):
+            await host.call_tool("weather__crash")
+        await host.set_roots([later])  # the server is not connected at the moment
+        assert host.servers["weather"].state == "failed"
+        await until(lambda: host.servers["weather"].health.wait(monotonic()) <= 0)
+        assert (await host.call_tool("weather__roots")).data == [later.as_uri()]
 
 
 # logs and audit
