@@ -101,8 +101,9 @@ async def test_a_call_to_a_slow_server_never_reaches_a_fast_one(tmp_path: Path) 
 
 MALFORMED = """
 import json, sys
-tools = [{"name": "no_schema"}, {"name": "odd", "inputSchema": {"type": "object"}, "description": 5},
-         {"inputSchema": {"type": "object"}}, 7, {"name": "good", "inputSchema": {"type": "object"}}]
+schema = {"inputSchema": {"type": "object"}}
+tools = [{"name": "no_schema"}, {"name": "odd", **schema, "description": 5}, schema, 7,
+         {"name": "good", **schema}]
 for line in sys.stdin:
     message = json.loads(line)
     results = {
@@ -111,8 +112,8 @@ for line in sys.stdin:
         "tools/list": {"tools": tools},
     }
     if "id" in message:
-        answer = {"jsonrpc": "2.0", "id": message["id"], "result": results.get(message["method"], {})}
-        print(json.dumps(answer), flush=True)
+        result = results.get(message["method"], {})
+        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)
 """
 
 
