@@ -25,7 +25,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ..connection.input_requests import ask, check, decode_answer, typed_view
-from ..errors import CannotAsk, ConfigError, ConsentDenied, InvalidParams
+from ..errors import CannotAsk, ConfigError, ConsentDenied, InvalidParams, Overloaded
 from ..ports import Call, Principal
 from ..protocol.client_features import CreateMessageParams, ElicitParams
 from ..protocol.raw import RawObject, split_object
@@ -336,7 +336,7 @@ class GatewayAccess:
                 changed = [name for name in servers() if self.pins.refresh(servers()[name])]
                 if changed:
                     self._on_change()
-            except ConfigError as problem:
+            except (ConfigError, Overloaded) as problem:
                 log.warning("%s", problem)
 
     def end_session(self, session_id: str) -> None:

@@ -42,7 +42,7 @@ from ..aio import call_maybe_async
 from ..config import Servers, entry_digest
 from ..errors import ConfigError, ConsentDenied
 from ..protocol.tools import Tool
-from ..text import quote
+from ..text import escape_unsafe, quote
 from .consent_store import (
     ConsentGrant,
     ConsentStore,
@@ -637,13 +637,17 @@ class Consent:
 
         Args:
             server: The name of the server in the configuration.
-            tool: The name of a tool, `prompt:NAME` or `instructions`.
+            tool: `tool:NAME`, `prompt:NAME` or `instructions`.
         """
-        words = ["dovetail", "consent", "approve", server, tool]
+        item = item_key(tool)
+        short = item.removeprefix("tool:")
+        # A server may give a tool the name of an option, such as `--yes`, or of another item.
+        is_clear = item_key(short) == item and not short.startswith("-")
+        words = ["dovetail", "consent", "approve", server, short if is_clear else item]
         path = getattr(self.store, "path", None)
         if isinstance(path, str) and path != str(default_store_path()):
             words += ["--store", path]
-        return shlex.join(words)
+        return escape_unsafe(shlex.join(words))
 
 
 class _Turn:

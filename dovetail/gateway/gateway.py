@@ -274,9 +274,11 @@ class Gateway(RunnableService):
 
     def _on_event(self, server: UpstreamServer, kind: EventKind) -> None:
         if kind == "catalog":
-            self.access.pins.update(server)
-            self._announce_lists()
-            self.subscriptions.renew()
+            try:
+                self.access.pins.update(server)
+            finally:
+                self._announce_lists()
+                self.subscriptions.renew()
         elif server.state == "refused":
             self._announce_lists()
 
@@ -388,11 +390,8 @@ class Gateway(RunnableService):
         if type(result) is RawObject and self.access.depends_on_caller:
             result = as_private(result)
         if type(result) is RawObject and not self.upstreams.is_transparent:
-            return rename_uris(result, partial(self._rename_uri, server.name))
+            return rename_uris(result, self.upstreams.names.renamer(server.name))
         return result
-
-    def _rename_uri(self, server: str, uri: str) -> str:
-        return self.upstreams.names.to_caller("resources", server, uri) or uri
 
     # subscriptions
 

@@ -484,7 +484,7 @@ class Host:
             meta=meta,
         )
         result = await self._send(server, call)
-        content = rename_links(result.content, partial(self._merged_uri, server))
+        content = rename_links(result.content, self._upstreams.names.renamer(server.name))
         return replace(result, content=content)  # type: ignore[no-any-return]
 
     async def get_prompt(
@@ -507,7 +507,7 @@ class Host:
         result = await self._send(
             server, partial(client.get_prompt, own, arguments, timeout=timeout)
         )
-        rename = partial(self._merged_uri, server)
+        rename = self._upstreams.names.renamer(server.name)
         messages = [
             replace(message, content=rename_links([message.content], rename)[0])
             for message in result.messages
@@ -533,7 +533,7 @@ class Host:
         await self._consent.share(server, own)
         read = partial(client.read_resource, own, timeout=timeout, fresh=fresh)
         contents = await self._send(server, read)
-        return rename_contents(contents, partial(self._merged_uri, server))
+        return rename_contents(contents, self._upstreams.names.renamer(server.name))
 
     async def complete(
         self,

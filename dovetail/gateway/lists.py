@@ -20,6 +20,7 @@ from .naming import KINDS, Kind
 from .search import ToolSearch
 from .upstream import UpstreamServer
 from .upstreams import UpstreamSet
+from .uris import Rename
 
 _decode_meta = msgspec.json.Decoder(dict[str, Any]).decode
 
@@ -75,28 +76,13 @@ class MergedLists:
         if found is None:
             items: dict[str, MergedItem] = {}
             for server in self._upstreams.servers.values():
+                rename = self._upstreams.names.renamer(server.name)
                 for item in server.catalog.items(kind).values():
                     name = self._upstreams.names.to_caller(kind, server.name, item.name)
                     if name is not None and name not in items:
-                        items[name] = self._merge(kind, server, item, name)
+                        items[name] = _merge(kind, server, item, name, rename)
             found = self._merged[kind] = Snapshot(items)
         return found
-
-    def _merge(self, kind: Kind, server: UpstreamServer, item: Item, name: str) -> MergedItem:
-        fields = {**item.fields, LISTS[kind].key: Raw(msgspec.json.encode(name))}
-        meta = fields.get("_meta")
-        if meta is not None and b"resourceUri" in bytes(meta):
-            fields["_meta"] = self._merge_meta(meta, server)
-        return MergedItem(name, server, item, Raw(msgspec.json.encode(fields)))
-
-    def _merge_meta(self, meta: Raw, server: UpstreamServer) -> Raw:
-        """Return the `_meta` of a tool with the URI of its view as callers see it."""
-        decoded = _decode_meta(meta)
-        ui = decoded.get("ui")
-        if isinstance(ui, dict) and isinstance(ui.get("resourceUri"), str):
-            uri = self._upstreams.names.to_caller("resources", server.name, ui["resourceUri"])
-            decoded["ui"] = {**ui, "resourceUri": uri or ui["resourceUri"]}
-        return Raw(msgspec.json.encode(decoded))
 
     def visible(self, kind: Kind, principal: Principal | None) -> Snapshot[MergedItem]:
         """Return the items that a caller may see."""
@@ -132,6 +118,23 @@ class MergedLists:
             return RawObject(METHODS[call.name].result, fields)  # type: ignore[arg-type]
 
         return make_result()
+
+
+def _merge(kind: Kind, server: UpstreamServer, item: Item, name: str, rename: Rename) -> MergedItem:
+    fields = {**item.fields, LISTS[kind].key: Raw(msgspec.json.encode(name))}
+    meta = fields.get("_meta")
+    if meta is not None and b"resourceUri" in bytes(meta):
+        fields["_meta"] = _merge_meta(meta, rename)
+    return MergedItem(name, server, item, Raw(msgspec.json.encode(fields)))
+
+
+def _merge_meta(meta: Raw, rename: Rename) -> Raw:
+    """Return the `_meta` of a tool with the URI of its view as callers see it."""
+    decoded = _decode_meta(meta)
+    ui = decoded.get("ui")
+    if isinstance(ui, dict) and isinstance(ui.get("resourceUri"), str):
+        decoded["ui"] = {**ui, "resourceUri": rename(ui["resourceUri"])}
+    return Raw(msgspec.json.encode(decoded))
 
 
 MAX_VIEWS = 1000

@@ -19,7 +19,7 @@ begins with its prefix.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
 from typing import Final, Literal, TypeAlias
 
@@ -37,9 +37,13 @@ KINDS: Final[tuple[Kind, ...]] = ("tools", "prompts", "resources", "templates")
 SEPARATOR: Final = "__"
 MAX_URIS: Final = 100_000
 """The number of URIs that are remembered for each server."""
-MAX_TEMPLATES: Final = 1000
+MAX_TEMPLATES: Final = 200
 """The number of templates that are remembered for each server. Fewer than URIs, because a URI that
 nobody lists is compared with all of them."""
+MAX_MATCHED_CHARS: Final = 8192
+"""The length of a URI that is compared with templates."""
+MAX_MATCHED: Final = 100
+"""The number of URIs of one result that are compared with templates. The others get a prefix."""
 _DIGEST_CHARS: Final = 8
 _REPLACED: Final = re.compile(r"[^A-Za-z0-9_-]")
 _WEB: Final = re.compile(r"https?:", re.IGNORECASE)
@@ -186,13 +190,31 @@ class NameTable:
                 return server
         return None
 
-    def to_caller(self, kind: Kind, server: str, name: str) -> str | None:
+    def renamer(self, server: str) -> Callable[[str], str]:
+        """Return a function for the URIs in one result of a server, which may contain any number
+        of them: it returns a URI as callers see it.
+
+        Args:
+            server: The name of the server in the file.
+        """
+        left = MAX_MATCHED
+
+        def rename(uri: str) -> str:
+            nonlocal left
+            left -= 1
+            return self.to_caller("resources", server, uri, match=left >= 0) or uri
+
+        return rename
+
+    def to_caller(self, kind: Kind, server: str, name: str, *, match: bool = True) -> str | None:
         """Return the name or URI under which callers see a server's own.
 
         Args:
             kind: The kind of name. "resources" takes any URI, listed or not.
             server: The name of the server in the file.
             name: The name or URI that the server uses.
+            match: Whether to compare a URI that nobody lists with templates. Otherwise, it gets a
+                prefix.
 
         Returns:
             None if callers cannot use it: a tool or prompt that the server does not list or that
@@ -202,10 +224,12 @@ class NameTable:
             return name
         if kind == "tools" or kind == "prompts":
             return self._table(kind).to_caller.get(UpstreamName(server, name))
-        if self._strip_prefix(name) is None and self._plain_owner(kind, name) == server:
+        owner = self._plain_owner(kind, name, match)
+        if self._strip_prefix(name) is None and owner == server:
             return name
-        if kind == "resources" and _WEB.match(name) and not self._offers(server, name):
-            return name  # a web page that callers fetch themselves, not a resource of the server
+        is_page = kind == "resources" and owner is None and _WEB.match(name)
+        if is_page and not self._offers(server, name, match):
+            return name  # a web page that callers fetch themselves, not a resource of a server
         prefix = self._prefixes[server]
         return f"{_scheme(prefix)}+{name}" if prefix else None
 
@@ -266,7 +290,7 @@ class NameTable:
         server = self._schemes.get(head.lower()) if plus else None
         return UpstreamName(server, rest) if server is not None else None
 
-    def _plain_owner(self, kind: Kind, name: str) -> str | None:
+    def _plain_owner(self, kind: Kind, name: str, match: bool = True) -> str | None:
         """Return the server that a URI or template belongs to if it has no prefix, or None if it
         belongs to nobody or this is not known yet."""
         for server, listed in self._listed.items():
@@ -275,18 +299,21 @@ class NameTable:
                 return None
             if name in known:
                 return server
-        for server, listed in self._listed.items() if kind == "resources" else ():
+        for server, listed in self._listed.items() if kind == "resources" and match else ():
             if listed.templates is None:
                 return None
             if self._matches(listed.templates, name):
                 return server
         return None
 
-    def _offers(self, server: str, uri: str) -> bool:
+    def _offers(self, server: str, uri: str, match: bool) -> bool:
         listed = self._listed[server]
-        return uri in (listed.resources or ()) or self._matches(listed.templates or (), uri)
+        templates = listed.templates or () if match else ()
+        return uri in (listed.resources or ()) or self._matches(templates, uri)
 
     def _matches(self, templates: Iterable[str], uri: str) -> bool:
+        if len(uri) > MAX_MATCHED_CHARS:
+            return False
         compiled = (self._compiled(template) for template in templates)
         return any(one is not None and one.match(uri) is not None for one in compiled)
 

@@ -18,7 +18,7 @@ from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct
 
-from ..errors import ConfigError
+from ..errors import ConfigError, Overloaded
 from ..text import quote
 from .catalog import Catalog
 from .consent import Consent
@@ -42,8 +42,10 @@ class _PinnedList(Struct, eq=False):
     """The canonical JSON of each item."""
     pins: dict[str, str]
     """The digest of each item."""
-    unapproved: dict[str, str] = {}
+    unapproved: dict[str, str]
     """The digest of each item that is new or has changed."""
+    is_compared: bool = False
+    """Whether the list was compared with the store. If not, nothing of it is approved."""
 
 
 class PinChecks:
@@ -69,7 +71,7 @@ class PinChecks:
             server: The server.
 
         Raises:
-            ConfigError: The store cannot be used, and the changes of the server are withheld.
+            ConfigError, Overloaded: The store cannot be used, so the server is withheld.
         """
         mode = self.mode(server)
         if mode == "off":
@@ -77,7 +79,7 @@ class PinChecks:
             return
         try:
             self._update(server, mode)
-        except ConfigError as problem:
+        except (ConfigError, Overloaded) as problem:
             if mode == "ask":
                 raise
             log.warning("%s: changes of its tools are not noticed: %s", server.name, problem)
@@ -86,14 +88,18 @@ class PinChecks:
         name, entry_digest = server.name, server.entry.digest
         items = pinned_items(server.catalog)
         before = self._listed.get(name)
-        if before is not None and (before.digest, before.items) == (entry_digest, items):
+        if before is not None and (not before.is_compared or before.digest != entry_digest):
+            before = None
+        if before is not None and before.items == items:
             return
-        self._consent.record_seen(name, entry_digest, items)
-        if not self._consent.approved(name, entry_digest):
-            self._consent.approve(name, digest=entry_digest)
         pins = {item: digest(text) for item, text in items.items()}
-        listed = self._listed[name] = _PinnedList(entry_digest, items, pins)
+        listed = self._listed[name] = _PinnedList(entry_digest, items, pins, pins)
+        known = self._consent.store.find_items(server=name, digest=entry_digest)
+        self._consent.record_seen(name, entry_digest, items)
+        if before is None and not known:  # otherwise, what was approved may have been revoked
+            self._consent.approve(name, digest=entry_digest)
         self._compare(server, listed)
+        listed.is_compared = True
         for item, pin in listed.unapproved.items():
             if before is None or before.unapproved.get(item) != pin:
                 log.warning(
@@ -102,7 +108,7 @@ class PinChecks:
                     name,
                     quote(item),
                     " and is withheld" if mode == "ask" else "",
-                    self._consent.approve_command(name, item.removeprefix("tool:")),
+                    self._consent.approve_command(name, item),
                 )
 
     def refresh(self, server: UpstreamServer) -> bool:
@@ -116,6 +122,9 @@ class PinChecks:
         if listed is None or self.mode(server) != "ask":
             return False
         before = listed.unapproved
+        if not listed.is_compared:
+            self._update(server, "ask")
+            return True
         self._compare(server, listed)
         if listed.unapproved.keys() - before.keys():  # so that it can be approved again
             self._consent.record_seen(server.name, server.entry.digest, listed.items)
@@ -160,8 +169,7 @@ class PinChecks:
 
     def approve_command(self, server: UpstreamServer, kind: Kind, name: str) -> str:
         """Return the command with which an operator approves an item."""
-        shown = name if kind == "tools" else item_of(kind, name)
-        return self._consent.approve_command(server.name, shown)
+        return self._consent.approve_command(server.name, item_of(kind, name))
 
 
 def item_of(kind: Kind | None, name: str = "") -> str:

@@ -4,9 +4,10 @@ A server can change a tool after a person approved it. So the digest of the appr
 kept, and each call is checked against it. It covers all that a model sees of a tool or prompt, and
 the instructions of the server, but not `_meta` or icons.
 
-The digest is that of canonical JSON: keys sorted by code point, no spaces, numbers as they were
-spelled, and null for absent. It is computed from the bytes that the server sent, so that nothing is
-lost on the way.
+The digest is that of canonical JSON: keys sorted by code point, no spaces, and numbers as they were
+spelled. A field that is null counts as absent. Inside a schema, null counts, because a model may
+read its key. A key that is repeated is not valid, because programs disagree on which one counts. A
+digest is computed from the bytes that the server sent, so that nothing is lost on the way.
 
 A pin is a set of up to `MAX_DIGESTS` digests for one tool, because a server may adapt to its caller
 and to the revision of the protocol.
@@ -46,8 +47,18 @@ def _refuse_constant(text: str) -> Any:
     raise ValueError(f"{text} is not JSON")
 
 
+def _refuse_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key is repeated")
+    return found
+
+
 _decode = json.JSONDecoder(
-    parse_int=_Number, parse_float=_Number, parse_constant=_refuse_constant
+    parse_int=_Number,
+    parse_float=_Number,
+    parse_constant=_refuse_constant,
+    object_pairs_hook=_refuse_repeated,
 ).decode
 
 _encode = json.JSONEncoder(ensure_ascii=False).encode
@@ -72,8 +83,8 @@ def pinned_text(kind: PinKind, value: Raw | bytes | Mapping[str, Raw | bytes]) -
             if isinstance(value, Mapping)
             else msgspec.json.decode(bytes(value), type=dict[str, Raw])
         )
-        seen = {name: fields[name] for name in FIELDS[kind] if name in fields}
-        return _write({name: _decode(_text(item)) for name, item in seen.items()})
+        seen = {name: _decode(_text(fields[name])) for name in FIELDS[kind] if name in fields}
+        return _write({name: item for name, item in seen.items() if item is not None})
     except RecursionError:
         raise ValueError(f"the {kind} is nested too deeply") from None
     except msgspec.MsgspecError as error:
@@ -111,11 +122,7 @@ def _text(value: Raw | bytes) -> str:
 
 def _write(value: Any) -> str:
     if isinstance(value, dict):
-        pairs = (
-            f"{_encode(key)}:{_write(item)}"
-            for key, item in sorted(value.items())
-            if item is not None
-        )
+        pairs = (f"{_encode(key)}:{_write(item)}" for key, item in sorted(value.items()))
         return f"{{{','.join(pairs)}}}"
     if isinstance(value, list):
         return f"[{','.join(map(_write, value))}]"

@@ -95,9 +95,10 @@ async def _send(
     client, is_stateless = pooled.client, upstream.catalog.is_stateless
     sent = perf_counter()
     try:
-        if is_stateless and call.request_state is not None:
+        if call.request_state is not None:
+            state = _state_of(upstream, call.request_state)
             fields["inputResponses"] = call.input_responses
-            if state := _state_of(upstream, call.request_state):
+            if state:
                 fields["requestState"] = state
         return await client.relay(
             call.name,
@@ -165,10 +166,10 @@ def _state_of(upstream: UpstreamServer, state: str) -> str:
     """Return the state that a server sent with its questions.
 
     Raises:
-        InvalidParams: Another server sent it, or the entry of the server has changed since.
+        InvalidParams: Another server sent it, or the server or its entry has changed since.
     """
     prefix = _state_prefix(upstream)
-    if not state.startswith(prefix):
+    if not upstream.catalog.is_stateless or not state.startswith(prefix):
         raise InvalidParams("The requestState belongs to another server. Call the tool again.")
     return state[len(prefix) :]
 

@@ -17,6 +17,7 @@ from ..errors import InvalidParams
 from ..protocol.content import TextContent
 from ..protocol.tools import Tool, ToolResult
 from ..server.registry import Snapshot
+from .pins import FIELDS
 
 FIND, CALL = "find_tools", "call_tool"
 MAX_FOUND: Final = 50
@@ -133,9 +134,15 @@ class ToolSearch:
             tools = {name: one.item.definition for name, one in visible.items.items()}
             index = visible.cache[CALL] = ToolIndex(tools)
         names = index.search(wanted.query, wanted.limit)
-        raw = b",".join(bytes(visible.items[name].raw) for name in names)
-        text = f'{{"tools":[{raw.decode()}]}}'
+        found = [_show(name, visible.items[name].item.fields) for name in names]
+        text = msgspec.json.encode({"tools": found}).decode()
         return ToolResult(content=[TextContent(text)], structured_content=msgspec.json.decode(text))
+
+
+def _show(name: str, fields: Mapping[str, msgspec.Raw]) -> dict[str, Any]:
+    """Return a tool as a model may see it: only the fields that its pin covers."""
+    shown: dict[str, Any] = {key: fields[key] for key in FIELDS["tool"] if key in fields}
+    return {**shown, "name": name}
 
 
 def read_arguments(arguments: Any, kind: Any, tool: str) -> Any:

@@ -53,6 +53,8 @@ CHANGES: Final[Mapping[str, tuple[Kind, ...]]] = {
     "resources": ("resources", "templates"),
 }
 """The lists to read again after each kind of change."""
+REFRESH_PAUSE_SECONDS: Final = 0.1
+"""How long lists are not read again after they were read because of a change."""
 EventKind = Literal["state", "catalog"]
 
 
@@ -114,6 +116,9 @@ class UpstreamServer:
         self._starting: asyncio.Task[None] | None = None
         self._retrying: asyncio.Task[None] | None = None
         self._is_listening = False
+        self._changed: set[str] = set()
+        """The lists that changed and have to be read again."""
+        self._refreshing = asyncio.Lock()
         self._main: PooledClient | None = None
         self._pool = ConnectionPool(self._open_pooled, limits, entry.name)
         self._is_closed = False
@@ -238,7 +243,17 @@ class UpstreamServer:
         self._on_event(self, "catalog")
 
     def _on_list_change(self, kind: str) -> None:
-        self._background.start(self.refresh(kind))
+        if kind not in self._changed:
+            self._changed.add(kind)
+            self._background.start(self._refresh_in_turn(kind))
+
+    async def _refresh_in_turn(self, kind: str) -> None:
+        """Read lists again, once for all changes that are announced before that begins. A server
+        may announce any number of them."""
+        async with self._refreshing:
+            self._changed.discard(kind)
+            await self.refresh(kind)
+            await asyncio.sleep(REFRESH_PAUSE_SECONDS)
 
     async def refresh(self, change: str) -> None:
         """Read the lists again that a change concerns. If that fails, the old ones stay.
@@ -250,11 +265,10 @@ class UpstreamServer:
             lists: dict[str, Any] = {
                 kind: await read_list(self.client, kind, self.limits) for kind in CHANGES[change]
             }
+            self.catalog = replace(self.catalog, **lists)
+            self._on_event(self, "catalog")
         except DovetailError as problem:
             log.warning("%s: could not read its %s again: %s", self.name, change, problem)
-            return
-        self.catalog = replace(self.catalog, **lists)
-        self._on_event(self, "catalog")
 
     def _on_client_state(self, state: str) -> None:
         if state == "connected" and self._starting is None:

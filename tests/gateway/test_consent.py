@@ -493,6 +493,9 @@ async def test_what_a_withheld_tool_needs_is_one_command(
     assert Consent().approve_command("weather", "fore cast") == (
         "dovetail consent approve weather 'fore cast'"
     )
+    for tool in ("--yes", "instructions", "prompt:x", "tool:x"):  # as a server may name a tool
+        command = Consent().approve_command("w", f"tool:{tool}")
+        assert command == f"dovetail consent approve w tool:{tool}"
     consent, _ = open_store(tmp_path)
     assert consent.approve_command("w", "t") == (
         f"dovetail consent approve w t --store {tmp_path / 'consent.db'}"

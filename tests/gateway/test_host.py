@@ -460,7 +460,7 @@ async def test_a_changed_tool_is_withheld_until_it_is_approved(setup: Setup) -> 
         assert "weather__greet" not in names(await host.list_tools())
         assert host.instructions == {}
         assert "weather__order" in names(await host.list_tools())
-        command = r"dovetail consent approve weather tool:greet --store .*consent\.db"
+        command = r"dovetail consent approve weather greet --store .*consent\.db"
         with pytest.raises(ConsentDenied, match=command):
             await host.call_tool("weather__greet")
         change = next(one for one in user.asked if one.name == "tool:greet")
@@ -534,7 +534,7 @@ async def test_a_tool_that_changes_during_the_question_must_be_approved(setup: S
         return "deny" if request.kind == "pin" else "once"
 
     async with setup.host(decide) as host:
-        with pytest.raises(ConsentDenied, match="dovetail consent approve weather tool:greet"):
+        with pytest.raises(ConsentDenied, match="dovetail consent approve weather greet"):
             await host.call_tool("weather__greet")
         # what was refused is asked again after it was revoked
         count = asked.count("pin")

@@ -58,7 +58,6 @@ def test_a_number_of_any_length_is_a_number() -> None:
     ("one", "other"),
     [
         ({"name": "x", "title": None}, {"name": "x"}),
-        ({"name": "x", "annotations": {"title": None}}, {"name": "x", "annotations": {}}),
         ({"name": "x", "_meta": {"a": 1}, "icons": [1], "execution": {}}, {"name": "x"}),
         (b'{"name":"\\u0041"}', b'{ "name" : "A" }'),
         (b'{"name":"x","inputSchema":{"a":1,"b":2}}', b'{"inputSchema":{"b":2,"a":1},"name":"x"}'),
@@ -78,6 +77,8 @@ def test_these_are_the_same_to_a_model(one: Any, other: Any) -> None:
         {"inputSchema": TOOL["inputSchema"] | {"$defs": {"Path": {"type": "integer"}}}},
         {"outputSchema": {"type": "object"}},
         {"annotations": {"readOnlyHint": True}},
+        {"annotations": {"a text for the model": None}},
+        {"inputSchema": TOOL["inputSchema"] | {"a text for the model": None}},
     ],
 )
 def test_all_that_a_model_sees_counts(change: dict[str, Any]) -> None:
@@ -112,6 +113,11 @@ def test_what_is_not_a_definition_is_an_error(raw: bytes) -> None:
         text(raw)
 
 
+def test_a_repeated_key_is_an_error() -> None:
+    with pytest.raises(ValueError, match="repeated"):
+        text(b'{"name": "x", "inputSchema": {"title": "for the model", "title": "approved"}}')
+
+
 def test_a_deep_schema_is_an_error_and_no_crash() -> None:
     deep = b'{"a":' * 100_000 + b"1" + b"}" * 100_000
     with pytest.raises(ValueError, match="the tool is nested too deeply"):
@@ -138,19 +144,13 @@ JSON = st.recursive(
 )
 
 
-def without_nulls(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: without_nulls(item) for key, item in value.items() if item is not None}
-    return [without_nulls(item) for item in value] if isinstance(value, list) else value
-
-
 @given(st.dictionaries(st.text(max_size=3), JSON, max_size=4))
 def test_the_text_is_the_same_json_and_does_not_depend_on_spelling(schema: Any) -> None:
     one = text({"name": "x", "inputSchema": schema})
     reordered = dict(reversed(schema.items()))
     other = text(json.dumps({"inputSchema": reordered, "name": "x"}, indent=2).encode())
     assert one == other
-    assert json.loads(one) == without_nulls({"name": "x", "inputSchema": schema})
+    assert json.loads(one) == {"name": "x", "inputSchema": schema}
     assert text(one.encode("utf-8", "surrogatepass")) == one
     assert describe_change(one, other) == []
 
