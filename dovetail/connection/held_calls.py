@@ -13,6 +13,8 @@ calls on to other servers. A `Service` says so (`can_replay`), and such a call i
     the client never returns the handler is cancelled after `Limits.parked_time`
 
 The handle is the call's id in the sealed state, so it works only for the same caller and request.
+A worker that gets a request with the handle of another worker's call asks that worker for the reply
+(`multi_round_trip.py`).
 """
 
 import asyncio
@@ -78,8 +80,7 @@ class HeldCalls:
         self._sweeper = Sweeper(limits.parked_time / 4, self._sweep)
 
     def __contains__(self, id: str) -> bool:
-        """Return whether this process has the call with this id. A call that another process holds
-        would have to be found here."""
+        """Return whether this process has the call with this id."""
         return id in self._held or id in self._kept
 
     def hold(self, run: SuspendableCall, reply: Any) -> None:
@@ -102,20 +103,22 @@ class HeldCalls:
     async def join(
         self,
         id: str,
-        request: Call,
+        request: Call | None,
         rounds: int,
         answers: dict[str, bytes],
         next_reply: NextReply,
     ) -> Any:
         """Return the next reply of a call to a request that carries the handle of this round. The
         first request with the answers continues the call. Any other request waits for the same
-        reply, or receives the last one."""
+        reply, or receives the last one. A request that another process received is None: it gets
+        only the reply, without progress and logs."""
         held = self._held.get(id)
         if held is None:
             return _raise_error(self._kept[id].reply)
         run = held.run
         if not held.round.done():
-            continue_under(run.call, request)  # an earlier client has probably disconnected
+            if request is not None:
+                continue_under(run.call, request)  # an earlier client has probably disconnected
         elif rounds == run.rounds:
             work = self._run_round(held, request, answers, next_reply)
             held.round = asyncio.get_running_loop().create_task(work)
@@ -131,11 +134,14 @@ class HeldCalls:
     # rounds
 
     async def _run_round(
-        self, held: HeldCall, request: Call, answers: dict[str, bytes], next_reply: NextReply
+        self, held: HeldCall, request: Call | None, answers: dict[str, bytes], next_reply: NextReply
     ) -> Any:
         run = held.run
+        given = {key: answers[key] for key in run.open_questions if key in answers}
         try:
-            run.resume(request, {key: answers[key] for key in run.open_questions if key in answers})
+            run.resume(request or run.call, given)
+            if request is None:
+                run.call.finished, run.call.progress = True, None
             reply = await next_reply(run)
         except BaseException as error:
             reply = as_protocol_error(error, run.call)

@@ -39,17 +39,18 @@ from ..errors import (
     ConfigError,
     InternalError,
     InvalidParams,
+    ProtocolError,
     SchemaError,
     ToolError,
     UrlRequired,
     missing_extra,
 )
-from ..ports import Call, CallHandler, Service
-from ..protocol.base import OWN_META, Params
+from ..ports import Bus, Call, CallHandler, Service
+from ..protocol.base import OWN_META, Params, Result
 from ..protocol.client_features import ElicitParams
 from ..protocol.lifecycle import InputRequired, InputRequiredResult
 from ..protocol.methods import Method
-from ..protocol.raw import RawObject, without_meta
+from ..protocol.raw import RawObject, encode_typed, without_meta
 from ..sealing import Forged, KeyRing, key_ring
 from .held_calls import HeldCalls
 from .input_requests import (
@@ -74,6 +75,9 @@ from .input_requests import (
 log = logging.getLogger("dovetail.connection")
 
 PURPOSE = "state"
+OWNER, JOIN = "held/owner", "held/join"
+"""The topics on which processes ask each other for held calls."""
+ASKS = Raw(b'"input_required"')
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 5.0
 """The shortest and longest pauses, in seconds, before a handler that returned InputRequired without
 a question is called again. The pause doubles each time."""
@@ -100,6 +104,7 @@ class MultiRoundTrip:
         self._suspended: dict[str, SuspendableCall] = {}
         """The calls that are waiting for the client's answers, oldest first."""
         self._held = HeldCalls(self._limits)
+        self._bus: Bus | None = None
         self._sweeper = Sweeper(self._limits.parked_time / 4, self._sweep)
         if self._replay and not self.key_ring.encrypts:
             raise missing_extra('Encrypting answers for resume="replay"', "http")
@@ -133,7 +138,7 @@ class MultiRoundTrip:
         if journal is not None and journal.held:
             id = journal.call_id
             if id not in self._held:
-                raise self._invalid_state(call, "its call is not held in this process", held=True)
+                return await self._join_elsewhere(call, journal, answers)
             return await self._held.join(id, call, journal.rounds, answers, self._next_reply)
         run = (
             None if journal is None or self._replay else self._suspended.pop(journal.call_id, None)
@@ -162,6 +167,44 @@ class MultiRoundTrip:
         if run.task is not None and not run.task.done():
             self._suspend(run, reply)
         return reply
+
+    # calls that are held in other processes
+
+    def connect(self, bus: Bus) -> None:
+        """Find calls that other processes of this server hold, and let those find the calls here.
+
+        Args:
+            bus: The bus between the processes.
+        """
+        self._bus = bus
+        bus.on(OWNER, lambda id: True if id in self._held else None)
+        bus.on(JOIN, self._on_remote_join)
+
+    async def _join_elsewhere(self, call: Call, journal: Journal, answers: dict[str, bytes]) -> Any:
+        """Return the reply of a call that another process holds."""
+        id, bus, reply = journal.call_id, self._bus, None
+        if bus is not None and await bus.ask(OWNER, id) is not None:
+            payload = (id, journal.rounds, answers)
+            reply = await bus.ask(JOIN, payload, self._limits.timeout_max)
+        if reply is None:
+            raise self._invalid_state(call, "its call is not held in any process", held=True)
+        is_error, data = reply
+        if is_error:
+            raise ProtocolError(*msgspec.json.decode(data))
+        result = RawObject.parse(call.method.result or Result, data)
+        if result.fields.get("resultType") == ASKS:
+            result.type = InputRequiredResult
+        return result
+
+    async def _on_remote_join(self, payload: tuple[str, int, dict[str, bytes]]) -> Any:
+        id, rounds, answers = payload
+        if id not in self._held:
+            return None
+        try:
+            reply = await self._held.join(id, None, rounds, answers, self._next_reply)
+        except ProtocolError as error:
+            return True, msgspec.json.encode((error.code, error.message, error.data))
+        return False, encode_typed(reply.fields if type(reply) is RawObject else reply)
 
     async def _next_reply(self, run: SuspendableCall, was_diverging: bool = False) -> Any:
         """Wait for the end of a round, and return the questions or the result."""

@@ -265,6 +265,7 @@ class LoopState:
         """The functions that notify those clients of changes in other processes."""
         events = MemoryEventStore(limits) if options.events is None else options.events()
         self._round_trips = MultiRoundTrip(service, lambda: app.ring)
+        self._round_trips.connect(bus)
         self.dispatcher = Dispatcher(
             service,
             state,

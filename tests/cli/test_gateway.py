@@ -16,6 +16,7 @@ import pytest
 from dovetail import Client
 from tests.cli.conftest import ROOT, command, dovetail, environment
 from tests.gateway.programs import entry, write_server
+from tests.gateway.serving import post
 
 LONG = "server.add_tool(pid, name='x' * 50)"
 
@@ -198,6 +199,40 @@ async def test_sighup_reloads_the_file(file: ConfigFile, workers: str) -> None:
             for _ in range(20):  # also if several workers answer
                 await until(lambda: prefixes(client), {"one", "two"})
         assert process.returncode is None
+
+
+TWICE = """
+@server.tool
+async def twice(ctx: Context) -> str:
+    first = await ctx.elicit("First?", int)
+    second = await ctx.elicit("Second?", int)
+    if second.data > 2:
+        raise ValueError("too much")
+    return f"{first.data} {second.data}"
+"""
+
+
+async def test_workers_find_the_calls_that_another_worker_holds(file: ConfigFile) -> None:
+    program = write_server(file.folder, "one", revisions=["2025-11-25"], more=TWICE)
+    file.write(one=entry(program))
+    call: dict[str, Any] = {"name": "one__twice", "arguments": {}}
+    async with serving(str(file.path), "--workers", "2") as (_, url):
+
+        async def send(params: dict[str, Any]) -> Any:
+            return (await asyncio.to_thread(post, url, "tools/call", params))[1]
+
+        for number in range(10):  # each request may arrive at another worker
+            reply = await send(call)
+            last = 2 + number % 2
+            for value in (1, last):
+                (question,) = reply["result"]["inputRequests"]
+                answer = {question: {"action": "accept", "content": {"value": value}}}
+                state = reply["result"]["requestState"]
+                answered = {**call, "inputResponses": answer, "requestState": state}
+                reply = await send(answered)
+            result = reply["result"]
+            assert result["content"][0]["text"] == ("1 2" if last == 2 else "too much")
+            assert await send(answered) == reply  # the same again, perhaps at the other worker
 
 
 async def test_with_watch_a_change_to_the_file_is_enough(file: ConfigFile) -> None:
