@@ -238,7 +238,7 @@ def a_tool(**fields: Any) -> str:
     return json.dumps([{"name": "tool", "inputSchema": {"type": "object"}, **fields}])
 
 
-MALFORMED = [
+MALFORMED_LISTS = [
     a_tool(inputSchema=5),
     a_tool(description=5),
     a_tool(_meta=["resourceUri"]),
@@ -246,7 +246,7 @@ MALFORMED = [
 ]
 
 
-@pytest.mark.parametrize("tools", MALFORMED)
+@pytest.mark.parametrize("tools", MALFORMED_LISTS)
 async def test_a_malformed_tool_does_not_hide_the_tools_of_others(
     tmp_path: Path, tools: str
 ) -> None:
