@@ -105,7 +105,9 @@ async def test_a_call_whose_request_is_given_up_is_cancelled_however_early(turns
     await app.close()
 
 
-async def test_a_question_of_a_call_that_is_cancelled_is_taken_back() -> None:
+async def test_a_question_of_a_call_that_is_cancelled_is_taken_back_and_a_late_answer_ignored() -> (
+    None
+):
     server = Server("asker")
 
     @server.tool
@@ -137,6 +139,9 @@ async def test_a_question_of_a_call_that_is_cancelled_is_taken_back() -> None:
             "notifications/cancelled",
             question["id"],
         )
+        for id, status in ((question["id"], 202), ("another", 400)):
+            late = await session.post({"jsonrpc": "2.0", "id": id, "result": {"action": "cancel"}})
+            assert late.status == status
 
 
 async def test_nothing_is_asked_over_http_before_the_client_is_ready() -> None:

@@ -161,7 +161,7 @@ class GetStreams:
                     watcher.cancel()
                     return
                 finally:
-                    del session.open_requests[id]
+                    session.end_request(id)
 
         return asyncio.get_running_loop().create_task(ping())
 

@@ -252,7 +252,7 @@ class PostResponse:
                 self._send(withdrawn)
             raise
         finally:
-            del session.open_requests[id]
+            session.end_request(id)
 
     async def drain(self) -> None:
         """Wait until the client has read enough."""

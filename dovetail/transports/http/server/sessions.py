@@ -41,6 +41,8 @@ MAX_ID_BYTES = 2048
 """The maximum length of a session id, because some proxies do not accept longer headers."""
 MAX_UNINITIALIZED = 10_000
 """The maximum number of sessions whose `notifications/initialized` this process waits for."""
+MAX_WITHDRAWN = 64
+"""The number of withdrawn requests that a session remembers."""
 RECENT_SECONDS = 1.0
 """A session used within this time keeps its place in the order of use."""
 
@@ -80,6 +82,8 @@ class HttpSession(msgspec.Struct, eq=False):
     """The running calls, keyed by request id."""
     open_requests: dict[Id, OpenRequest] = {}
     """The requests to the client that have no response yet."""
+    withdrawn_requests: dict[Id, None] = {}
+    """The newest requests that ended without a response, which may still arrive."""
     get_streams: tuple[EventStream, ...] = ()
     """The streams for messages that do not belong to a request, newest last. All messages are sent
     on the newest stream that has a reader."""
@@ -91,12 +95,25 @@ class HttpSession(msgspec.Struct, eq=False):
     """Whether another process has the newest GET stream."""
 
     def on_response(self, message: Response | ErrorResponse) -> bool:
-        """Handle a response, and return whether it answers a request from this process."""
-        request = None if message.id is None else self.open_requests.get(message.id)
-        if request is None or request.response.done():
+        """Handle a response, and return whether it answers a request from this process. A response
+        to a request that was withdrawn is ignored: its client cannot have known that."""
+        if message.id is None:
+            return False
+        request = self.open_requests.get(message.id)
+        if request is None:
+            return message.id in self.withdrawn_requests
+        if request.response.done():
             return False
         request.response.set_result(message)
         return True
+
+    def end_request(self, id: Id) -> None:
+        """Stop waiting for the response to a request."""
+        response = self.open_requests.pop(id).response
+        if response.cancelled() or not response.done():
+            self.withdrawn_requests[id] = None
+            if len(self.withdrawn_requests) > MAX_WITHDRAWN:
+                del self.withdrawn_requests[next(iter(self.withdrawn_requests))]
 
     def on_progress(self, update: ProgressParams) -> bool:
         """Handle a progress notification, and return whether it belongs to a request from this
