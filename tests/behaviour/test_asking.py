@@ -996,7 +996,7 @@ async def test_a_late_answer_is_ignored(revision: str) -> None:
         assert peer.waiting() == 0
 
 
-async def test_a_late_answer_is_refused_over_http() -> None:
+async def test_a_late_answer_is_ignored_over_http() -> None:
     async with hosted(build()) as site:
         session = await _greeted(site, EVERYTHING)
         stream = await session.call("patient", kind="form", seconds=0.01)
@@ -1005,7 +1005,7 @@ async def test_a_late_answer_is_refused_over_http() -> None:
         assert withdrawn["params"]["requestId"] == asked["id"]
         assert text(result).startswith("TimedOut")
         late = {"jsonrpc": "2.0", "id": asked["id"], "result": ACCEPT}
-        assert (await session.post(late)).status == 400
+        assert (await session.post(late)).status == 202  # 400 would end some clients
 
 
 async def test_progress_extends_the_deadline_of_a_question() -> None:
