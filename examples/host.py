@@ -46,13 +46,13 @@ async def main() -> None:
     )
     host.on_event(show_event)
     async with host:
-        for tool in await host.list_tools():
+        for tool in await host.list_tools():  # the lazy server is started now: it is not known yet
             print(f"{tool.name} of {tool.server}: {tool.description}")
         result = await host.call_tool("weather__forecast", {"city": "Oslo", "days": 1})
         print(result.text)
         print((await host.call_tool("booking__book", {"city": "Oslo"})).text)
         print((await host.read_resource("weather://cities"))[0].text)
-        await host.call_tool("slow__forecast", {"city": "Oslo", "days": 1})  # starts it
+        await host.call_tool("slow__forecast", {"city": "Oslo", "days": 1})
 
 
 if __name__ == "__main__":

@@ -122,10 +122,10 @@ def _describe(gateway: "Gateway", server: "UpstreamServer") -> dict[str, Any]:
         about["error"] = server.error
     for kind in KINDS:
         about[kind] = listed = []
-        for name in server.catalog.items(kind):
+        for name in () if server.is_unread else server.catalog.items(kind):
             one = {"name": names.to_caller(kind, server.name, name), "upstreamName": name}
             if kind == "tools":
-                decision = gateway.access.decide(None, kind, server, name)
+                decision = gateway.access.check(server, "call", name)
                 note = ", but nobody can be asked" if decision.nobody_to_ask else ""
                 one |= {"effect": decision.effect, "rule": f"{decision.rule}{note}"}
             listed.append(one)

@@ -12,7 +12,10 @@ These modules contain no asynchronous code. The formats for function calling are
     gateway.py    the gateway; reloading.py reloads it
     consent.py    ask before a server is started, called or given anything, and remember the answer
     consent_store.py    where consent is remembered: a file that several programs share
-    pinned_items.py     what servers list now, and what of it a user has approved
+    pin_checks.py       what servers list now, and what of it is approved
+    known.py      what servers listed in earlier runs
     host.py       the host: all servers of a configuration, for one user and one model
-    host_consent.py     where a host asks, and what it limits (sampling_review.py)
+    access.py     what a host and a gateway decide alike
+    host_access.py      where a host asks its user, and what it limits (sampling_review.py)
+    gateway_access.py   where a gateway asks its callers
 """

@@ -1,415 +1,131 @@
-"""Who may use what at a gateway: the policy, the consent of callers, and pins.
+"""Who may use what: what a host and a gateway decide alike, from the policy and the pins.
 
-Each call is checked in this order. The first three steps also decide what a caller sees in lists.
-
-1. A tool, prompt or resource that the policy or the entry denies is refused, despite any grant.
-2. One that is withheld, because it changed and nobody approved that (`pin_checks.py`), is refused.
-3. One that the policy allows is called.
-4. If a rule says ask, an earlier answer of the same caller decides. If there is none, the gateway
-   asks the caller by elicitation, provided that the policy has `ask = "elicit"`.
-
-An answer belongs to one caller, one entry, one tool and its definition. A caller without
-authentication is remembered only for its session, and not at all if it has none.
-
-To start or reach a server, and to pass on its questions, nobody is asked: only a deny counts.
+host_access.py      a host, which asks its user
+gateway_access.py   a gateway, which asks its callers
 """
 
-import asyncio
-import logging
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
-from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import msgspec
-from msgspec.structs import replace
 
-from ..connection.input_requests import ask, check, decode_answer, typed_view
-from ..errors import CannotAsk, ConfigError, ConsentDenied, InvalidParams, Overloaded
-from ..ports import Call, Principal
-from ..protocol.client_features import CreateMessageParams, ElicitParams
-from ..protocol.raw import RawObject, split_object
-from ..text import escape_json, quote
-from .consent import Consent, ConsentRequest, Decision, share_scope
-from .consent_store import MEMORY
+from ..protocol.tools import Tool
+from .consent import Consent, ConsentRequest
 from .naming import Kind
-from .pin_checks import PinChecks, item_of
-from .policy import ConsentKind, PolicyDecision, PolicyFile, PolicyRequest, decide
+from .pin_checks import INSTRUCTIONS, PinChecks, item_of
+from .policy import BY_CALLERS, ConsentKind, PolicyDecision, PolicyFile, PolicyRequest, decide
 from .upstream import UpstreamServer
 
-log = logging.getLogger("dovetail.gateway")
 
-WATCH_SECONDS: Final = 1.0
-"""How often a gateway looks for tools that were approved or revoked meanwhile."""
-ANONYMOUS: Final = "anonymous session "
-"""What a caller without authentication is stored as, together with its session."""
-MAX_SHOWN_CHARS: Final = 2000
-"""The number of characters of the arguments that a question shows."""
-ANSWERS: Final[Mapping[str, str]] = {
-    "once": "this time",
-    "session": "until the session ends",
-    "always": "always",
-    "deny": "no",
-}
-
-
-class GatewayAccess:
-    """The rules of a gateway.
+class Access:
+    """The rules of a host or a gateway.
 
     Args:
-        policy: The policy; None if everything is allowed.
-        consent: Where the answers of callers and approved digests are stored.
-        on_change: Called if something was approved or revoked.
+        policy: The policy; None if there is none.
+        consent: Asks, and remembers the answers.
+        pins: What is approved of the servers' tools.
+        is_gateway: Whether the defaults are those of a gateway, not of a host.
     """
 
     def __init__(
-        self,
-        policy: PolicyFile | None,
-        consent: Consent,
-        on_change: Callable[[], None],
+        self, policy: PolicyFile | None, consent: Consent, pins: PinChecks, *, is_gateway: bool
     ) -> None:
-        self.policy, self._consent, self._on_change = policy, consent, on_change
-        self.pins = PinChecks(consent, "warn")
+        self.policy, self.consent, self.pins = policy, consent, pins
+        self._is_gateway = is_gateway
 
     @property
     def can_ask(self) -> bool:
-        """Whether callers are asked by elicitation."""
-        return self.policy is not None and self.policy.ask == "elicit"
+        """Whether there is somebody to ask before something is used."""
+        return True
 
-    @property
-    def depends_on_caller(self) -> bool:
-        """Whether two callers may get different answers."""
-        return self.policy is not None and self.policy.depends_on_caller
-
-    def decide(
-        self, principal: Principal | None, kind: Kind, server: UpstreamServer, name: str
+    def check(
+        self, server: UpstreamServer, kind: ConsentKind, name: str, principal: str | None = None
     ) -> PolicyDecision:
-        """Return what the policy says about an item.
+        """Return what the policy and the server's entry say, without asking.
 
         Args:
+            server: The server.
+            kind: What is to be done.
+            name: The server's own name of the tool or prompt, or the URI.
             principal: The caller; None without authentication.
-            kind: The kind of the item.
-            server: The server that it belongs to.
-            name: The server's own name of the item.
         """
-        is_read = False
-        if kind == "tools" and server.settings.trust and self.policy is not None:
-            item = server.catalog.tools.get(name)
-            notes = None if item is None else item.definition.annotations
-            is_read = notes is not None and notes.read_only_hint is True
         request = PolicyRequest(
             server=server.name,
-            kind="call" if kind == "tools" else "share",
+            kind=kind,
             name=name,
-            principal=None if principal is None else principal.id,
-            trusted_read=is_read,
+            principal=principal,
+            trusted_read=kind == "call" and _is_trusted_read(server, name),
         )
         return decide(
             request,
             self.policy,
             tools=server.settings.tools,
-            is_gateway=True,
-            can_ask=self.can_ask,
+            is_gateway=self._is_gateway,
+            can_ask=self.can_ask or kind not in BY_CALLERS,
         )
 
     def is_visible(
-        self, principal: Principal | None, kind: Kind, server: UpstreamServer, name: str
+        self, server: UpstreamServer, kind: Kind, name: str, principal: str | None = None
     ) -> bool:
-        """Return whether a caller sees an item in lists.
+        """Return whether an item is listed.
 
         Args:
+            server: The server that it belongs to.
+            kind: The kind of the item.
+            name: The server's own name of the item.
             principal: The caller; None without authentication.
-            kind: The kind of the item.
-            server: The server that it belongs to.
-            name: The server's own name of the item.
         """
-        if self.pins.is_withheld(server, kind, name):
+        if self.pins.is_withheld(server, item_of(kind, name)) or not self._may_be_listed(server):
             return False
-        return self.decide(principal, kind, server, name).effect != "deny"
+        return self.check(server, use_of(kind), name, principal).effect != "deny"
 
-    async def require(self, call: Call, kind: Kind, server: UpstreamServer, name: str) -> None:
-        """Raise an error unless a call is allowed. Ask the caller if a rule says so.
+    def instructions_of(self, server: UpstreamServer) -> str | None:
+        """Return the instructions of a server, unless they are withheld."""
+        text = server.catalog.instructions
+        if not text or not self._may_be_listed(server):
+            return None
+        return None if self.pins.is_withheld(server, INSTRUCTIONS) else text
 
-        Args:
-            call: The call.
-            kind: The kind of the item.
-            server: The server that it belongs to.
-            name: The server's own name of the item.
-
-        Raises:
-            InvalidParams: The call is not allowed.
-        """
-        if self.policy is None and kind != "tools":
-            decision = PolicyDecision("allow", "the default")
-        else:
-            decision = self.decide(call.principal, kind, server, name)
-        describe = partial(self._describe, call, kind, server, name)
-        if decision.effect == "deny" and not decision.nobody_to_ask:
-            self._refuse(describe(), decision.rule, f"is not allowed by {decision.rule}")
-        if self.pins.mode(server) == "ask":
-            self._check_pin(describe, kind, server, name)
-        if self.policy is None:
-            return
-        effect = "ask" if decision.nobody_to_ask else decision.effect
-        if effect == "ask" and call.request_state is not None:
-            return  # the state is sealed and bound to this call, which was allowed before
-        asker = partial(self._ask, call, decision.rule)
-        found = await self._consent.decide(
-            describe,
-            effect=effect,
-            rule=decision.rule,
-            on_consent=asker if self.can_ask else None,
-            durable=call.principal is not None,
-            wait=False,
-        )
-        if not found.allowed:
-            raise InvalidParams(found.reason)
-
-    async def allow_start(self, server: UpstreamServer) -> None:
-        """Raise an error if a rule denies to start or reach a server.
-
-        Args:
-            server: The server.
-
-        Raises:
-            ConsentDenied: It may not be started.
-        """
-        self._require_not_denied("reach" if server.entry.is_remote else "start", server)
+    def _may_be_listed(self, server: UpstreamServer) -> bool:
+        """Return False for a server that is known from an earlier run, but must not be started."""
+        return server.state != "known" or self.may_start(server)
 
     def may_start(self, server: UpstreamServer) -> bool:
         """Return whether no rule denies to start or reach a server."""
         kind: ConsentKind = "reach" if server.entry.is_remote else "start"
-        return self._check_operator_rules(kind, server, "", None).effect != "deny"
+        return self.check(server, kind, "").effect != "deny"
 
-    def limit_question(
-        self, call: Call, server: UpstreamServer, params: RawObject, *, alone: bool
-    ) -> None:
-        """Raise an error if a server may not ask the question, and limit what it asks of a model.
+    def describe(self, server: UpstreamServer, kind: ConsentKind, **fields: Any) -> ConsentRequest:
+        """Return the question whether something may be done with a server.
 
         Args:
-            call: The call that the question belongs to.
             server: The server.
-            params: The params of the question, which are changed.
-            alone: Whether there is no other server. Otherwise, the context that a caller would add
-                is not only that of this server.
-
-        Raises:
-            ConsentDenied: A rule or the entry does not allow it.
-            ConfigError: The params are malformed.
+            kind: What is asked.
+            fields: The other fields of the request.
         """
-        if (kind := QUESTION_KINDS.get(params.type)) is None:
-            return
-        asked = typed_view(params)
-        name = asked.url or "" if isinstance(asked, ElicitParams) else ""
-        self._require_not_denied(kind, server, name, call)
-        if isinstance(asked, CreateMessageParams):
-            if asked.max_tokens > server.settings.max_tokens:
-                params.max_tokens = server.settings.max_tokens
-            if asked.include_context not in (None, "none") and not alone:
-                params.include_context = None
-
-    def _check_operator_rules(
-        self, kind: ConsentKind, server: UpstreamServer, name: str, principal: str | None
-    ) -> PolicyDecision:
-        if kind == "sampling" and not server.settings.sampling:
-            return PolicyDecision("deny", '"sampling": false of the entry')
-        request = PolicyRequest(server=server.name, kind=kind, name=name, principal=principal)
-        return decide(request, self.policy, is_gateway=True)
-
-    def _require_not_denied(
-        self, kind: ConsentKind, server: UpstreamServer, name: str = "", call: Call | None = None
-    ) -> None:
-        principal = None if call is None or call.principal is None else call.principal.id
-        found = self._check_operator_rules(kind, server, name, principal)
-        is_denied = found.effect == "deny"
-        if self.policy is None and not is_denied:
-            return
-        request = ConsentRequest(
-            kind=kind,
-            server=server.name,
-            digest=server.entry.digest,
-            name=name,
-            principal="" if call is None else _caller_key(call),
-        )
-        reason = f"{found.rule} does not allow {request.doing}" if is_denied else ""
-        self._consent.record(
-            Decision(allowed=not is_denied, request=request, rule=found.rule, reason=reason)
-        )
-        if is_denied:
-            raise ConsentDenied(reason)
-
-    def _describe(
-        self, call: Call, kind: Kind, server: UpstreamServer, name: str
-    ) -> ConsentRequest:
-        """Return what a caller wants to do, as it is now."""
-        item = server.catalog.items(kind).get(name)
-        is_pinned = item is not None and kind in ("tools", "prompts")
-        return ConsentRequest(
-            kind="call" if kind == "tools" else "share",
-            server=server.name,
-            digest=server.entry.digest,
-            name=name,
-            scope=share_scope(name) if kind in ("resources", "templates") else "",
-            pin=item.pin if item is not None and is_pinned else "",
-            arguments=_decode_arguments(call),
-            text=_show_arguments(call),
-            principal=_caller_key(call),
-        )
-
-    def _check_pin(
-        self, describe: Callable[[], ConsentRequest], kind: Kind, server: UpstreamServer, name: str
-    ) -> None:
-        """Raise an error if an item is withheld. What was approved or revoked meanwhile counts."""
-        if not self.pins.is_approved(server, kind, name):
-            command = self.pins.approve_command(server, kind, name)
-            reason = (
-                "is withheld because it is new or has changed since it was approved. "
-                f"The operator can approve it with: {command}"
-            )
-            request = replace(describe(), kind="pin", name=item_of(kind, name))
-            self._refuse(request, 'pin = "ask"', reason, name)
-        if self.pins.is_withheld(server, kind, name) and self.pins.refresh(server):
-            self._on_change()
-
-    def _refuse(
-        self, request: ConsentRequest, rule: str, why: str, name: str | None = None
-    ) -> None:
-        text = f"{quote(name or request.name)} of {request.server} {why}"
-        self._consent.record(Decision(allowed=False, request=request, rule=rule, reason=text))
-        raise InvalidParams(text)
-
-    async def _ask(self, call: Call, rule: str, request: ConsentRequest) -> str:
-        """Ask a caller by elicitation, and return the answer."""
-        answers = dict(ANSWERS)
-        if call.principal is None:
-            del answers["always"]
-            if not call.caller.session_id:
-                del answers["session"]
-        schema = {
-            "type": "object",
-            "properties": {
-                "answer": {
-                    "type": "string",
-                    "title": "Allow it?",
-                    "enum": list(answers),
-                    "enumNames": list(answers.values()),
-                }
-            },
-            "required": ["answer"],
-        }
-        params = ElicitParams(message=_question(request, rule), requested_schema=schema)
-        try:
-            check(call, METHOD, params)
-            result = decode_answer(await ask(call, METHOD, params), METHOD)
-        except CannotAsk as problem:
-            raise InvalidParams(
-                f"{request.doing} requires your consent ({rule}), but you cannot be asked: "
-                f"{problem}"
-            ) from None
-        if result.action != "accept":
-            return "deny"
-        answer = (result.content or {}).get("answer")
-        return answer if isinstance(answer, str) and answer in answers else "deny"
-
-    @asynccontextmanager
-    async def run(self, servers: Callable[[], Mapping[str, UpstreamServer]]) -> AsyncIterator[None]:
-        """Notice what other programs approve or revoke. Forget at the end what was allowed for the
-        session.
-
-        Args:
-            servers: Returns all servers.
-        """
-        watching = asyncio.create_task(self._watch_approvals(servers))
-        try:
-            yield
-        finally:
-            watching.cancel()
-            if self.can_ask:
-                self._consent.close()
-            else:
-                self._consent.store.close()
-
-    async def _watch_approvals(self, servers: Callable[[], Mapping[str, UpstreamServer]]) -> None:
-        while True:
-            await asyncio.sleep(WATCH_SECONDS)
-            try:
-                changed = [name for name in servers() if self.pins.refresh(servers()[name])]
-                if changed:
-                    self._on_change()
-            except (ConfigError, Overloaded) as problem:
-                log.warning("%s", problem)
-
-    def end_session(self, session_id: str) -> None:
-        """Forget what a caller without authentication allowed in its session.
-
-        Args:
-            session_id: The session.
-        """
-        if self.can_ask and session_id:
-            self._consent.end_session(f"{ANONYMOUS}{session_id}")
+        return ConsentRequest(kind=kind, server=server.name, digest=server.entry.digest, **fields)
 
 
-METHOD: Final = "elicitation/create"
-QUESTION_KINDS: Final[Mapping[Any, ConsentKind]] = {
-    ElicitParams: "elicitation", CreateMessageParams: "sampling",
-}  # fmt: skip
-"""What a policy calls the questions of servers, by the type of their params."""
+def use_of(kind: Kind) -> ConsentKind:
+    """Return what is done with the items of a list: tools are called, all others are shared with
+    the model."""
+    return "call" if kind == "tools" else "share"
 
 
-def open_consent(store: Any, on_decision: Callable[[Decision], Any]) -> Consent:
-    """Return the consent of a gateway. Nobody is asked at a terminal.
+def find_tool(server: UpstreamServer, name: str) -> Tool | None:
+    """Return a tool as its server lists it; None if it is not listed, or is malformed.
 
     Args:
-        store: A file, a `ConsentStore`, or None for the default file.
-        on_decision: Called with each decision.
+        server: The server.
+        name: The server's own name of the tool.
     """
+    item = server.catalog.tools.get(name)
     try:
-        return Consent(store, terminal=False, on_decision=on_decision)
-    except ConfigError as problem:
-        if store is not None:
-            raise
-        log.warning("%s Until then, changes of tools are noticed only while this runs.", problem)
-        return Consent(MEMORY, terminal=False, on_decision=on_decision)
-
-
-def _caller_key(call: Call) -> str:
-    if call.principal is not None:
-        return call.principal.id
-    return f"{ANONYMOUS}{call.caller.session_id}"
-
-
-def _arguments(call: Call) -> bytes:
-    """Return the arguments that are sent to the server, as they were received."""
-    return bytes(split_object(call.raw_params).get("arguments", b"")) if call.raw_params else b""
-
-
-def _decode_arguments(call: Call) -> dict[str, Any] | None:
-    """Return the arguments for the audit log."""
-    try:
-        decoded = msgspec.json.decode(_arguments(call))
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None if item is None else item.definition
+    except (msgspec.MsgspecError, RecursionError):
         return None
-    return decoded if isinstance(decoded, dict) else None
 
 
-def _show_arguments(call: Call) -> str:
-    """Return the arguments as a person should see them. They are not decoded, so that a repeated
-    key is shown twice."""
-    text = _arguments(call)
-    try:
-        text = msgspec.json.format(text)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        pass
-    return escape_json(text.decode("utf-8", "backslashreplace"))
-
-
-def _question(request: ConsentRequest, rule: str) -> str:
-    """Return the text of a question. It begins with words that no server's question begins with,
-    and shows nothing that could control a terminal."""
-    lines = [f"This gateway asks for your consent to {request.doing} ({rule})."]
-    if shown := request.text:
-        more = len(shown) - MAX_SHOWN_CHARS
-        lines += ["Arguments:", shown[:MAX_SHOWN_CHARS]]
-        if more > 0:
-            lines.append(f"… and {more} more characters")
-    return "\n".join(lines)
+def _is_trusted_read(server: UpstreamServer, name: str) -> bool:
+    """Return whether a tool only reads, according to a server that is trusted."""
+    tool = find_tool(server, name) if server.settings.trust else None
+    return bool(tool and tool.annotations and tool.annotations.read_only_hint)

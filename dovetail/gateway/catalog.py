@@ -121,6 +121,8 @@ class Catalog(Struct, frozen=True, eq=False, kw_only=True):
     """Whether each of its questions says which call it belongs to."""
     ttl: float | None = None
     """Seconds after which the lists should be read again; None if the server does not say so."""
+    is_from_disk: bool = False
+    """Whether this is what the server listed in an earlier run, which may have changed."""
 
     def items(self, kind: Kind) -> Mapping[str, Item]:
         """Return the items of one kind by their own names."""

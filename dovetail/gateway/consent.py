@@ -632,14 +632,13 @@ class Consent:
             for listed in versions.values()
         ]
 
-    def approve_command(self, server: str, tool: str) -> str:
+    def approve_command(self, server: str, item: str) -> str:
         """Return the command with which a user approves an item, for an error message.
 
         Args:
             server: The name of the server in the configuration.
-            tool: `tool:NAME`, `prompt:NAME` or `instructions`.
+            item: `tool:NAME`, `prompt:NAME` or `instructions`.
         """
-        item = item_key(tool)
         short = item.removeprefix("tool:")
         # A server may give a tool the name of an option, such as `--yes`, or of another item.
         is_clear = item_key(short) == item and not short.startswith("-")

@@ -22,9 +22,6 @@ from ..connection.extension import Extension
 from ..connection.middleware import Middleware
 from ..errors import (
     ConfigError,
-    ConnectFailed,
-    ConnectionClosed,
-    InternalError,
     InvalidParams,
     NotFound,
     ProtocolError,
@@ -40,18 +37,19 @@ from ..protocol.utilities import SEVERITY, LogParams
 from ..server.rates import NETWORK, Rates
 from ..server.runnable import RunnableService
 from ..server.service import answer_in_connection
-from .access import ANONYMOUS, GatewayAccess, open_consent
 from .changes import UpstreamSubscriptions
 from .consent import Decision
 from .consent_store import ConsentStore
 from .forwarding import check_forwarding, check_login
+from .gateway_access import ANONYMOUS, GatewayAccess, open_consent
 from .input_requests import answer_with_caller, sole_call
+from .known import KnownCatalogs
 from .lists import KIND_BY_METHOD, MergedItem, MergedLists
 from .naming import Kind, UpstreamName
 from .policy import PolicyFile, read_policy
-from .relay import as_private, encode_text, relay_call
+from .relay import as_private, encode_text, explaining, relay_call
 from .reloading import SIGHUP, Reloader
-from .reports import describe_servers, explain_failure, measure_servers
+from .reports import describe_servers, measure_servers
 from .search import CALL, FIND, SEARCH_TOOLS, CallArguments, ToolSearch, read_arguments
 from .upstream import EventKind, UpstreamServer
 from .upstreams import KIND_OF_LIST, Source, UpstreamSet, read_source
@@ -139,16 +137,16 @@ class Gateway(RunnableService):
         self._watched: tuple[str | Path, ...] | None = None
         found = read_source(source)
         self._search = ToolSearch(found.options.always) if found.options.search else None
+        consent = open_consent(store, self._record)
         self.access = GatewayAccess(
-            None if policy is None else read_policy(policy),
-            open_consent(store, self._record),
-            self._announce_lists,
+            None if policy is None else read_policy(policy), consent, self._announce_lists
         )
         self.upstreams = UpstreamSet(
             found,
             make_client=self._make_client,
             allow_start=self.access.allow_start,
             limits=limits,
+            known=KnownCatalogs.beside(consent.store),
             reserved=SEARCH_TOOLS if self._search is not None else (),
         )
         self._check_credentials(found)
@@ -244,8 +242,7 @@ class Gateway(RunnableService):
         """The instructions of the gateway and of all servers."""
         texts = [self._instructions] if self._instructions else []
         for server in self.upstreams.servers.values():
-            text = server.catalog.instructions if server.state != "refused" else None
-            if text and not self.access.pins.is_withheld(server, None):
+            if text := self.access.instructions_of(server):
                 is_only = len(self.upstreams.servers) == 1
                 texts.append(text if is_only else f"# {server.name}\n\n{text}")
         return "\n\n".join(texts) or None
@@ -275,7 +272,8 @@ class Gateway(RunnableService):
     def _on_event(self, server: UpstreamServer, kind: EventKind) -> None:
         if kind == "catalog":
             try:
-                self.access.pins.update(server)
+                if self.upstreams.servers.get(server.name) is server:
+                    self.access.pins.on_catalog(server)
             finally:
                 self._announce_lists()
                 self.subscriptions.renew()
@@ -321,17 +319,25 @@ class Gateway(RunnableService):
     # access
 
     def _is_visible(self, principal: Principal | None, kind: Kind, one: MergedItem) -> bool:
-        return self.access.is_visible(principal, kind, one.server, one.item.name)
+        caller = None if principal is None else principal.id
+        return self.access.is_visible(one.server, kind, one.item.name, caller)
 
     # calls
 
     async def _find(self, kind: Kind, name: str) -> UpstreamName | None:
-        try:
+        with explaining(self.upstreams.names.owner(name) or "", masked=self._is_masked):
             return await self.upstreams.resolve(kind, name)
-        except (ConnectionClosed, ConnectFailed) as problem:
-            server = self.upstreams.names.owner(name) or ""
-            reason = explain_failure(server, problem, masked=self._is_masked)
-            raise InternalError(reason) from problem
+
+    async def _require(self, call: Call, kind: Kind, found: UpstreamName) -> UpstreamServer:
+        """Return the server that a call goes to, unless the call is not allowed."""
+        server = self.upstreams.servers[found.server]
+        if server.catalog.is_from_disk and not self.access.is_denied(
+            call, kind, server, found.name
+        ):
+            with explaining(server.name, masked=self._is_masked):
+                await server.start()  # what it lists now decides
+        await self.access.require(call, kind, server, found.name)
+        return server
 
     async def _call_tool(self, call: Call) -> Any:
         name, changed = call.params.name, dict[str, Any]()
@@ -376,8 +382,7 @@ class Gateway(RunnableService):
     async def _relay(
         self, call: Call, kind: Kind, found: UpstreamName, changed: Mapping[str, Any]
     ) -> RawObject | InputRequired:
-        server = self.upstreams.servers[found.server]
-        await self.access.require(call, kind, server, found.name)
+        server = await self._require(call, kind, found)
         result = await relay_call(
             server,
             call,
@@ -436,9 +441,7 @@ class Gateway(RunnableService):
         found = await self._find("resources", uri)
         if found is None:
             raise NotFound(f"Resource {uri} not found", data={"uri": uri})
-        await self.access.require(
-            call, "resources", self.upstreams.servers[found.server], found.name
-        )
+        await self._require(call, "resources", found)
 
     # logs
 

@@ -2,7 +2,7 @@
 
 A host has one client for each server. Its methods are those of `Client`, with the names and URIs of
 all servers in one table (`naming.py`), and everything that a server does passes through
-`HostConsent` first.
+`HostAccess` first.
 """
 
 import asyncio
@@ -45,12 +45,13 @@ from ..protocol.resources import Resource, ResourceTemplate
 from ..protocol.tools import Tool, ToolResult
 from ..protocol.utilities import SEVERITY, Completion, Level
 from ..text import closest_name, quote
+from .access import find_tool
 from .consent import Consent, Decision, OnConsent
 from .consent_store import ConsentGrant, ConsentStore
-from .host_consent import HostConsent, OnContext, find_tool
+from .host_access import HostAccess, OnContext
+from .known import KnownCatalogs
 from .lists import MergedItem, MergedLists
 from .naming import Kind
-from .pinned_items import INSTRUCTIONS, item_of
 from .policy import PolicyFile, read_policy
 from .upstream import CHANGES, EventKind, UpstreamServer
 from .upstreams import HostEvent, Source, UpstreamSet, read_entry, read_source
@@ -167,9 +168,9 @@ class Host:
         self._level: Level | None = None
         self._background = TaskSet()
         consent = Consent(store, on_consent=on_consent, on_decision=self._record)
-        self._consent = HostConsent(
-            consent,
+        self._access = HostAccess(
             None if policy is None else read_policy(policy),
+            consent,
             on_context=on_context,
             on_approval=self._on_approval,
             name_of=lambda server: server.name if len(self.servers) > 1 else "",
@@ -177,8 +178,9 @@ class Host:
         self._upstreams = UpstreamSet(
             Source(entries=()) if source is None else read_source(source),
             make_client=self._make_client,
-            allow_start=self._consent.allow_start,
+            allow_start=self._access.allow_start,
             limits=limits,
+            known=KnownCatalogs.beside(consent.store),
         )
         self._lists = MergedLists(self._upstreams, lambda *_: True)
         self._listeners: list[Callable[[HostEvent], Any]] = []
@@ -204,14 +206,14 @@ class Host:
 
     async def close(self) -> None:
         """Stop all servers, and forget what was allowed for this session."""
-        await self._consent.pins.close()
+        await self._access.pins.close()
         await self._upstreams.close()
         for task in list(self._background):
             task.cancel()
         if self._background:
             await asyncio.wait(self._background)
         try:
-            self._consent.consent.close()
+            self._access.consent.close()
         except DovetailError as problem:  # what the store does not contain is not allowed anyway
             log.warning("%s", problem)
 
@@ -255,11 +257,11 @@ class Host:
         self._emit(server, kind)
 
     def _on_catalog(self, server: UpstreamServer) -> None:
-        if server.revision is not None:  # otherwise, the lists are from an earlier run
+        if server.revision is not None:  # it was not stopped meanwhile
             tools = (find_tool(server, name) for name in server.catalog.tools)
             server.client._validation.set_tools([tool for tool in tools if tool is not None])
         try:
-            self._consent.pins.on_catalog(server)
+            self._access.pins.on_catalog(server)
         except DovetailError as problem:  # the store cannot be used, so nothing is offered
             log.error("%s: %s", server.name, problem)
 
@@ -279,7 +281,7 @@ class Host:
         Args:
             server: The name of a server (default: all servers).
         """
-        return self._consent.consent.grants(server)
+        return self._access.consent.grants(server)
 
     def revoke(self, server: str | None = None, tool: str | None = None) -> list[ConsentGrant]:
         """Forget what the user has allowed. The next call is asked again. If the consent to start a
@@ -293,13 +295,12 @@ class Host:
         Returns:
             The grants that were removed.
         """
-        removed = self._consent.consent.revoke(server, tool)
+        removed = self._access.consent.revoke(server, tool)
         found = [one for one in self.servers.values() if server in (None, one.name)]
-        self._consent.forget(found)
-        if tool is None:
-            for one in found:
-                if one.state == "started":
-                    self._background.start(one.stop())
+        for one in found:
+            self._access.pins.forget(one)
+            if tool is None and one.state == "started":
+                self._background.start(one.stop())
         return removed
 
     def _record(self, decision: Decision) -> None:
@@ -314,7 +315,7 @@ class Host:
         allowed, or that changed and are not approved, are left out.
 
         Args:
-            fresh: Whether to ask the servers again, and to start those that are lazy.
+            fresh: Whether to start all servers, and to ask them again.
         """
         await self._wait("tools", fresh)
         return self._find_all("tools", HostTool)
@@ -323,7 +324,7 @@ class Host:
         """Return the prompts of all servers.
 
         Args:
-            fresh: Whether to ask the servers again, and to start those that are lazy.
+            fresh: Whether to start all servers, and to ask them again.
         """
         await self._wait("prompts", fresh)
         return self._find_all("prompts", HostPrompt)
@@ -332,7 +333,7 @@ class Host:
         """Return the resources of all servers.
 
         Args:
-            fresh: Whether to ask the servers again, and to start those that are lazy.
+            fresh: Whether to start all servers, and to ask them again.
         """
         await self._wait("resources", fresh)
         return self._find_all("resources", HostResource)
@@ -341,7 +342,7 @@ class Host:
         """Return the resource templates of all servers.
 
         Args:
-            fresh: Whether to ask the servers again, and to start those that are lazy.
+            fresh: Whether to start all servers, and to ask them again.
         """
         await self._wait("resources", fresh)
         return self._find_all("templates", HostResourceTemplate)
@@ -361,13 +362,9 @@ class Host:
     def instructions(self) -> dict[str, str]:
         """The instructions of each server that has some, by the name of the server. Instructions
         that changed and are not approved are left out."""
-        return {
-            name: server.catalog.instructions
-            for name, server in self.servers.items()
-            if server.catalog.instructions
-            and server.state != "refused"
-            and self._is_offered(server, INSTRUCTIONS)
-        }
+        self._refresh_pins()
+        found = {name: self._access.instructions_of(one) for name, one in self.servers.items()}
+        return {name: text for name, text in found.items() if text}
 
     async def _wait(self, change: str, fresh: bool) -> None:
         await self._upstreams.wait_for_catalogs()
@@ -377,7 +374,7 @@ class Host:
 
     async def _refresh(self, server: UpstreamServer, change: str) -> None:
         try:
-            if server.is_unknown:
+            if server.is_unread:
                 await server.start()
             elif server.state == "started" and change in CHANGES:
                 await server.refresh(change)
@@ -385,29 +382,17 @@ class Host:
             log.warning("%s", problem)
 
     def _find_all(self, kind: Kind, type_: type[T]) -> list[T]:
-        withheld = {
-            server: self._consent.pins.withheld(server)
-            for server in self.servers.values()
-            if self._consent.pins.mode(server) == "ask"
-        }
-        visible = (
+        self._refresh_pins()
+        found = (
             _decode_item(one, type_)
             for one in self._lists.merged(kind).values()
-            if self._is_visible(kind, one, withheld.get(one.server, set()))
+            if self._access.is_visible(one.server, kind, one.item.name)
         )
-        return [item for item in visible if item is not None]
+        return [item for item in found if item is not None]
 
-    def _is_visible(self, kind: Kind, one: MergedItem, withheld: set[str]) -> bool:
-        item = item_of(kind, one.item.name)
-        if item is not None and (
-            item in withheld or self._consent.pins.find(one.server, item) is None
-        ):
-            return False
-        asked = "call" if kind == "tools" else "share"
-        return self._consent.check(one.server, asked, one.item.name).effect != "deny"  # type: ignore[arg-type]
-
-    def _is_offered(self, server: UpstreamServer, item: str) -> bool:
-        return self._consent.pins.is_offered(server, item)
+    def _refresh_pins(self) -> None:
+        for server in self.servers.values():
+            self._access.pins.refresh(server)
 
     # requests
 
@@ -503,7 +488,7 @@ class Host:
         """
         server, own = await self._find("prompts", name)
         client = await server.open()
-        await self._consent.share(server, own, is_prompt=True)
+        await self._access.share(server, own, is_prompt=True)
         result = await self._send(
             server, partial(client.get_prompt, own, arguments, timeout=timeout)
         )
@@ -530,7 +515,7 @@ class Host:
         """
         server, own = await self._find("resources", uri)
         client = await server.open()
-        await self._consent.share(server, own)
+        await self._access.share(server, own)
         read = partial(client.read_resource, own, timeout=timeout, fresh=fresh)
         contents = await self._send(server, read)
         return rename_contents(contents, self._upstreams.names.renamer(server.name))
@@ -607,7 +592,7 @@ class Host:
         return await client.subscribe(own, on_update)
 
     def _require_allowed(self, server: UpstreamServer, name: str) -> None:
-        decision = self._consent.check(server, "share", name)
+        decision = self._access.check(server, "share", name)
         if decision.effect == "deny":
             raise ConsentDenied(
                 f"The policy does not allow {quote(name)} of {quote(server.name)} "
@@ -718,7 +703,7 @@ class Host:
             trusted=settings.trust,
             validate="strict",
             info=self._info,
-            **self._consent.hooks(server),
+            **self._access.hooks(server),
         )
         if self._level is not None:
             client._connector.log_level = self._level

@@ -1,30 +1,41 @@
 """What servers listed when they were last started, so that a server can be listed and searched
 before it is started again.
 
-Each catalog is a file of its own, named after the digest of the server's entry: a changed entry has
-no known catalog. Files are private, and replaced as a whole. A file that cannot be read counts as
-missing, because the server can always be asked.
+Each catalog is a file in a folder beside the consent store. Its name is the digest of the server's
+entry and of the values of the entry's variables: a changed entry, or another token, has no known
+catalog. The lists of a server that every user sees differently are not kept.
+
+Files are private, and replaced as a whole. A file that cannot be read counts as missing, because
+the server can always be asked.
 """
 
 import logging
 import os
+import re
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import Raw, Struct
 
+from ..errors import ConfigError
 from ..protocol.base import Implementation
 from ..protocol.lifecycle import ServerCapabilities
 from .catalog import LISTS, Catalog, Item
+from .consent_store import MEMORY
 from .naming import KINDS
+from .pins import digest
+
+if TYPE_CHECKING:
+    from .upstream import UpstreamEntry
 
 log = logging.getLogger("dovetail.gateway")
 
 FORMAT: Final = 1
 MAX_CATALOGS: Final = 1000
 """The number of catalogs that are kept. Beyond this, the oldest are deleted."""
+_FILE_NAME: Final = re.compile(r"[0-9a-f]{64}\.json")
 _decode_text = msgspec.json.Decoder(str).decode
 
 
@@ -52,14 +63,29 @@ class KnownCatalogs:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def load(self, digest: str) -> Catalog | None:
-        """Return the catalog of an entry, or None if it is not known.
+    @classmethod
+    def beside(cls, store: object) -> "KnownCatalogs | None":
+        """Return the catalogs that belong to a consent store; None if it is not a file.
 
         Args:
-            digest: The digest of the entry.
+            store: The consent store.
+        """
+        path = getattr(store, "path", None)
+        if not isinstance(path, str) or path == MEMORY:
+            return None
+        return cls(Path(f"{path}-catalogs"))
+
+    def load(self, entry: "UpstreamEntry") -> Catalog | None:
+        """Return the catalog of a server, or None if it is not known.
+
+        Args:
+            entry: The entry of the server.
         """
         try:
-            saved = _decode(self._path(digest).read_bytes())
+            path = self._path(entry)
+            if path is None or not _is_own(self._folder):
+                return None
+            saved = _decode(path.read_bytes())
             capabilities = msgspec.json.decode(saved.capabilities)
             lists: dict[str, Any] = {kind: _index(kind, getattr(saved, kind)) for kind in KINDS}
             if saved.format != FORMAT:
@@ -68,21 +94,25 @@ class KnownCatalogs:
                 info=saved.info,
                 instructions=saved.instructions,
                 capabilities=ServerCapabilities.lift(capabilities),
+                is_from_disk=True,
                 **lists,
             )
         except FileNotFoundError:
             return None
-        except (OSError, msgspec.MsgspecError, KeyError, TypeError) as problem:
-            log.info("A known catalog could not be read: %s", problem)
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as problem:
+            log.info("The known lists of %s could not be read: %s", entry.name, problem)
             return None
 
-    def save(self, digest: str, catalog: Catalog) -> None:
-        """Remember the catalog of an entry.
+    def save(self, entry: "UpstreamEntry", catalog: Catalog) -> None:
+        """Remember the catalog of a server, unless it depends on the user.
 
         Args:
-            digest: The digest of the entry.
-            catalog: What its server lists.
+            entry: The entry of the server.
+            catalog: What the server lists.
         """
+        path = self._path(entry)
+        if path is None:
+            return
         saved = _Saved(
             format=FORMAT,
             info=catalog.info,
@@ -91,21 +121,59 @@ class KnownCatalogs:
             **{kind: [one.fields for one in catalog.items(kind).values()] for kind in KINDS},
         )
         try:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with NamedTemporaryFile(dir=self._folder, suffix=".new", delete=False) as file:
-                file.write(msgspec.json.encode(saved))
-            os.replace(file.name, self._path(digest))
-            self._delete_oldest()
+            self._replace(path, msgspec.json.encode(saved))
         except OSError as problem:
-            log.info("A catalog could not be saved: %s", problem)
+            log.info("The lists of %s could not be saved: %s", entry.name, problem)
 
-    def _path(self, digest: str) -> Path:
-        return self._folder / f"{digest.removeprefix('sha256:')}.json"
+    def _replace(self, path: Path, content: bytes) -> None:
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not _is_own(self._folder):
+            raise PermissionError(f"{self._folder} belongs to another user")
+        is_new = not path.exists()
+        with NamedTemporaryFile(dir=self._folder, suffix=".new", delete=False) as file:
+            file.write(content)
+        try:
+            os.replace(file.name, path)
+        except OSError:
+            os.unlink(file.name)
+            raise
+        if is_new:
+            self._delete_oldest()
+
+    def _path(self, entry: "UpstreamEntry") -> Path | None:
+        key = catalog_key(entry)
+        return None if key is None else self._folder / f"{key}.json"
 
     def _delete_oldest(self) -> None:
-        files = sorted(self._folder.glob("*.json"), key=lambda path: path.stat().st_mtime)
-        for path in files[: max(0, len(files) - MAX_CATALOGS)]:
-            path.unlink(missing_ok=True)
+        files = [path for path in self._folder.iterdir() if _FILE_NAME.fullmatch(path.name)]
+        if len(files) > MAX_CATALOGS:
+            files.sort(key=lambda path: path.stat().st_mtime)
+            for path in files[: len(files) - MAX_CATALOGS]:
+                path.unlink(missing_ok=True)
+
+
+def catalog_key(entry: "UpstreamEntry") -> str | None:
+    """Return the key under which the lists of a server are kept. None if they are not: the server
+    runs in this process, or may list something else for each user.
+
+    Args:
+        entry: The entry of the server.
+    """
+    if entry.describe is None or entry.needs_login or entry.settings.forward:
+        return None
+    try:
+        values = "" if entry.read_values is None else entry.read_values()
+    except ConfigError:
+        return None  # a variable is not set, which is an error when the server is started
+    return digest(f"{entry.digest}\n{values}").removeprefix("sha256:")
+
+
+def _is_own(folder: Path) -> bool:
+    """Return whether nobody else could have written to a folder."""
+    if os.name != "posix":
+        return True
+    found = folder.stat()
+    return found.st_uid == os.geteuid() and not found.st_mode & 0o022
 
 
 def _index(kind: Any, items: list[dict[str, Raw]]) -> dict[str, Item]:

@@ -1,70 +1,111 @@
 """Compare what servers list with what was approved.
 
-The first list of a server is approved. After that, a tool, a prompt or the instructions that are
-new or have changed are handled as the server's `pin` setting says:
+The first list of a server is approved with the server. After that, a tool, a prompt or the
+instructions that are new or have changed are handled as the server's `pin` setting says:
 
+    ask     they are withheld until somebody approves the difference: the user of a host, or
+            `dovetail consent approve` in another program that uses the same store
     warn    they are used, and the change is logged
-    ask     they are withheld until somebody approves the change, in this program or in another one
-            that uses the same store (`dovetail consent approve`)
     off     nothing is compared
 
-Pins belong to the digest of a server's entry. A server without an entry in a file has none, so
-nothing is compared.
+Pins belong to the digest of a server's entry. The approved versions are in the consent store, and
+looked up for each call, so that an approval or a revocation by another program counts at once. A
+server that runs in this process has no entry that could be approved, so nothing is compared.
 """
 
+import asyncio
 import json
 import logging
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, Literal, TypeAlias
+from weakref import WeakKeyDictionary, WeakSet
 
 from msgspec import Struct
 
-from ..errors import ConfigError, Overloaded
+from ..aio import TaskSet
+from ..errors import ConfigError, ConsentDenied, DovetailError, Overloaded
 from ..text import quote
 from .catalog import Catalog
-from .consent import Consent
+from .consent import Consent, ConsentRequest, Decision
+from .consent_store import SeenItem
 from .naming import Kind
-from .pins import digest, pinned_text
+from .pins import describe_change, digest, pinned_text
 from .upstream import UpstreamServer
 
 log = logging.getLogger("dovetail.gateway")
 
 PinMode: TypeAlias = Literal["ask", "warn", "off"]
+Decide: TypeAlias = Callable[
+    [UpstreamServer, Callable[[], ConsentRequest], str], Awaitable[Decision]
+]
+"""A function that decides about a request. Its arguments are the server, a function that describes
+the request as it is now, and the name that the policy sees."""
+ItemVersion: TypeAlias = tuple[UpstreamServer, str, str]
+"""A server, an item and its pin."""
 INSTRUCTIONS: Final = "instructions"
-_PREFIXES: Final = {"tools": "tool:", "prompts": "prompt:"}
+_PREFIXES: Final[Mapping[Kind, str]] = {"tools": "tool:", "prompts": "prompt:"}
 
 
-class _PinnedList(Struct, eq=False):
-    """What a server lists, and which of it is not approved."""
+class PinnedItem(Struct, frozen=True):
+    """The current version of an item."""
 
-    digest: str
-    """The digest of the server's entry."""
-    items: dict[str, str]
-    """The canonical JSON of each item."""
-    pins: dict[str, str]
-    """The digest of each item."""
+    text: str
+    """All that a model sees of it, as canonical JSON."""
+    pin: str
+    """The digest of the text."""
+
+
+class _Comparison(Struct, frozen=True, eq=False):
+    """Which items of a catalog are not approved."""
+
+    catalog: Catalog
     unapproved: dict[str, str]
-    """The digest of each item that is new or has changed."""
-    is_compared: bool = False
-    """Whether the list was compared with the store. If not, nothing of it is approved."""
+    """The pin of each item that is new or has changed."""
 
 
 class PinChecks:
     """The pins of all servers.
 
     Args:
-        consent: Where approved digests are stored.
+        consent: Where approved versions are stored.
         default: What happens to a change if the settings of a server do not say it.
+        on_change: Called with a server if something of it was approved or revoked.
+        decide: Asks the user about a change (default: None, nobody is asked).
     """
 
-    def __init__(self, consent: Consent, default: PinMode) -> None:
+    def __init__(
+        self,
+        consent: Consent,
+        default: PinMode,
+        *,
+        on_change: Callable[[UpstreamServer], None],
+        decide: Decide | None = None,
+    ) -> None:
         self._consent, self._default = consent, default
-        self._listed: dict[str, _PinnedList] = {}
+        self._on_change, self._decide = on_change, decide
+        self._compared: WeakKeyDictionary[UpstreamServer, _Comparison] = WeakKeyDictionary()
+        self._failed: WeakSet[UpstreamServer] = WeakSet()
+        """The servers that could not be compared, so that nothing of them is approved."""
+        self._seen: set[tuple[str, str]] = set()
+        """The servers, with the digests of their entries, that have listed something."""
+        self._approved: set[tuple[str, str]] = set()
+        """Those that the user has just approved."""
+        self._logged: WeakKeyDictionary[UpstreamServer, dict[str, str]] = WeakKeyDictionary()
+        """The pins that were last reported, by item."""
+        self._reviews: dict[ItemVersion, asyncio.Task[bool]] = {}
+        """The questions that are open or that were answered with no."""
+        self._accepted: set[ItemVersion] = set()
+        """What the user allowed without storing it."""
+        self._background = TaskSet()
 
     def mode(self, server: UpstreamServer) -> PinMode:
         """Return what happens to the changes of a server."""
-        return (server.settings.pin or self._default) if server.entry.digest else "off"
+        is_own_code = server.entry.describe is None  # it runs in this process
+        return server.settings.pin or ("off" if is_own_code else self._default)
 
-    def update(self, server: UpstreamServer) -> None:
+    # what servers list
+
+    def on_catalog(self, server: UpstreamServer) -> None:
         """Compare a list that a server has just sent, and approve it if it is the first.
 
         Args:
@@ -75,114 +116,274 @@ class PinChecks:
         """
         mode = self.mode(server)
         if mode == "off":
-            self._listed.pop(server.name, None)
             return
+        self._failed.add(server)
         try:
-            self._update(server, mode)
+            self._record(server)
+            unapproved = self._compare(server)
+            self._failed.discard(server)
         except (ConfigError, Overloaded) as problem:
             if mode == "ask":
                 raise
             log.warning("%s: changes of its tools are not noticed: %s", server.name, problem)
-
-    def _update(self, server: UpstreamServer, mode: PinMode) -> None:
-        name, entry_digest = server.name, server.entry.digest
-        items = pinned_items(server.catalog)
-        before = self._listed.get(name)
-        if before is not None and (not before.is_compared or before.digest != entry_digest):
-            before = None
-        if before is not None and before.items == items:
             return
-        pins = {item: digest(text) for item, text in items.items()}
-        listed = self._listed[name] = _PinnedList(entry_digest, items, pins, pins)
-        known = self._consent.store.find_items(server=name, digest=entry_digest)
-        self._consent.record_seen(name, entry_digest, items)
-        if before is None and not known:  # otherwise, what was approved may have been revoked
-            self._consent.approve(name, digest=entry_digest)
-        self._compare(server, listed)
-        listed.is_compared = True
-        for item, pin in listed.unapproved.items():
-            if before is None or before.unapproved.get(item) != pin:
-                log.warning(
-                    "%s: %s is new or has changed%s. Compare it with: dovetail consent diff. "
-                    "Approve it with: %s",
-                    name,
-                    quote(item),
-                    " and is withheld" if mode == "ask" else "",
-                    self._consent.approve_command(name, item),
+        for item, pin in unapproved.items():
+            if mode == "ask" and self._decide is not None:
+                self._background.start(self._review_quietly(server, item, pin))
+            else:
+                self._log(server, item, pin)
+
+    def _record(self, server: UpstreamServer) -> None:
+        entry = (server.name, server.entry.digest)
+        listed = {item: find_item(server.catalog, item) for item in pinned_items(server.catalog)}
+        texts = {item: one.text for item, one in listed.items() if one is not None}
+        if entry in self._approved:
+            is_first = not self._consent.approved(*entry)
+        else:  # otherwise, what was approved may have been revoked
+            known = self._consent.store.find_items(server=entry[0], digest=entry[1])
+            is_first = entry not in self._seen and not known
+        self._consent.record_seen(*entry, texts)
+        if is_first:
+            self._consent.store.approve_items(
+                SeenItem(
+                    server=entry[0], digest=entry[1], item=item, pin=digest(text), content=text
                 )
+                for item, text in texts.items()
+            )
+        self._seen.add(entry)
+        self._approved.discard(entry)
 
-    def refresh(self, server: UpstreamServer) -> bool:
-        """Look again for what is approved. Return whether something is withheld or offered now that
-        was not before.
-
-        Args:
-            server: The server.
-        """
-        listed = self._listed.get(server.name)
-        if listed is None or self.mode(server) != "ask":
-            return False
-        before = listed.unapproved
-        if not listed.is_compared:
-            self._update(server, "ask")
-            return True
-        self._compare(server, listed)
-        if listed.unapproved.keys() - before.keys():  # so that it can be approved again
-            self._consent.record_seen(server.name, server.entry.digest, listed.items)
-        return before != listed.unapproved
-
-    def _compare(self, server: UpstreamServer, listed: _PinnedList) -> None:
+    def _compare(self, server: UpstreamServer) -> dict[str, str]:
+        """Look for what is approved now, and return the pins of all other items."""
         approved = self._consent.approved(server.name, server.entry.digest)
-        listed.unapproved = {
-            item: pin for item, pin in listed.pins.items() if pin not in approved.get(item, ())
+        pins = {item: self.pin(server, item) for item in pinned_items(server.catalog)}
+        unapproved = {
+            item: pin
+            for item, pin in pins.items()
+            if pin not in approved.get(item, ()) and (server, item, pin) not in self._accepted
         }
+        self._compared[server] = _Comparison(server.catalog, unapproved)
+        return unapproved
 
-    def is_withheld(self, server: UpstreamServer, kind: Kind | None, name: str = "") -> bool:
-        """Return whether an item must not be used until it is approved.
+    def refresh(self, server: UpstreamServer) -> None:
+        """Look again for what is approved.
 
         Args:
             server: The server.
-            kind: The kind of the item; None for the instructions.
-            name: The server's own name of the item.
-        """
-        if self.mode(server) != "ask" or kind in ("resources", "templates"):
-            return False
-        listed, item = self._listed.get(server.name), item_of(kind, name)
-        return listed is None or item in listed.unapproved or item not in listed.items
 
-    def is_approved(self, server: UpstreamServer, kind: Kind, name: str) -> bool:
-        """Return whether the current version of an item is approved. What was approved or revoked
+        Raises:
+            ConfigError, Overloaded: The store cannot be used.
+        """
+        if self.mode(server) != "ask":
+            return
+        if server in self._failed:
+            self.on_catalog(server)
+            self._on_change(server)
+            return
+        before = self._compared.get(server)
+        now = self._compare(server)
+        if before is None or before.catalog is not server.catalog or before.unapproved == now:
+            return
+        if now.keys() - before.unapproved.keys() and not server.catalog.is_from_disk:
+            self._record(server)  # so that it can be approved again
+        self._on_change(server)
+
+    def _log(self, server: UpstreamServer, item: str, pin: str) -> None:
+        logged = self._logged.setdefault(server, {})
+        if logged.get(item) != pin:
+            logged[item] = pin
+            log.warning(
+                "%s: %s is new or has changed%s. Compare it with: dovetail consent diff. Approve "
+                "it with: %s",
+                server.name,
+                quote(item),
+                " and is withheld" if self.mode(server) == "ask" else "",
+                self._consent.approve_command(server.name, item),
+            )
+
+    # what may be used
+
+    def pin(self, server: UpstreamServer, item: str | None) -> str:
+        """Return the digest that a grant for an item is bound to; empty if there is none."""
+        found = None if item is None else find_item(server.catalog, item)
+        return "" if found is None or self.mode(server) == "off" else found.pin
+
+    def is_withheld(self, server: UpstreamServer, item: str | None) -> bool:
+        """Return whether an item is left out of lists. This is as of the last `refresh`.
+
+        Args:
+            server: The server.
+            item: `tool:NAME`, `prompt:NAME` or `instructions`; None for what is not pinned.
+        """
+        if item is None or self.mode(server) != "ask":
+            return False
+        if server in self._failed:
+            return True
+        compared = self._compared.get(server)
+        try:
+            if compared is None or compared.catalog is not server.catalog:
+                self._compare(server)
+        except DovetailError as problem:
+            log.error("%s: %s", server.name, problem)
+            return True
+        is_listed = find_item(server.catalog, item) is not None
+        return not is_listed or item in self._compared[server].unapproved
+
+    def is_approved(self, server: UpstreamServer, item: str | None) -> bool:
+        """Return whether the current version of an item may be used. What was approved or revoked
         meanwhile, by any program, counts.
 
         Args:
-            server: The server, whose changes are withheld.
-            kind: The kind of the item.
-            name: The server's own name of the item.
+            server: The server.
+            item: `tool:NAME`, `prompt:NAME` or `instructions`; None for what is not pinned.
         """
-        if kind in ("resources", "templates"):
+        if item is None or self.mode(server) != "ask":
             return True
-        listed, item = self._listed.get(server.name), item_of(kind, name)
-        pin = None if listed is None else listed.pins.get(item)
-        found = self._consent.store.find_items(
+        found = find_item(server.catalog, item)
+        if found is None:
+            return False
+        stored = self._consent.store.find_items(
             server=server.name, digest=server.entry.digest, item=item
         )
-        return any(one.pin == pin and one.approved is not None for one in found)
+        is_approved = (server, item, found.pin) in self._accepted or any(
+            one.pin == found.pin and one.approved is not None for one in stored
+        )
+        if is_approved == self.is_withheld(server, item):
+            self.refresh(server)
+        return is_approved
 
-    def approve_command(self, server: UpstreamServer, kind: Kind, name: str) -> str:
-        """Return the command with which an operator approves an item."""
-        return self._consent.approve_command(server.name, item_of(kind, name))
+    async def require(self, server: UpstreamServer, item: str) -> None:
+        """Ask about an item if its current version is not approved. What was refused is not asked
+        again.
+
+        Args:
+            server: The server.
+            item: `tool:NAME`, `prompt:NAME` or `instructions`.
+
+        Raises:
+            ConsentDenied: The item is not approved.
+        """
+        found = find_item(server.catalog, item)
+        if found is None:
+            raise ConsentDenied(f"{quote(server.name)} does not list {quote(item)}.")
+        if not self.is_approved(server, item) and not await self._review(server, item, found.pin):
+            raise ConsentDenied(
+                f"{quote(item)} of {quote(server.name)} {self.explain(server, item)}"
+            )
+
+    def explain(self, server: UpstreamServer, item: str) -> str:
+        """Return why an item is withheld, as the end of a sentence."""
+        command = self._consent.approve_command(server.name, item)
+        return (
+            "is withheld because it is new or has changed since it was approved. To approve it, "
+            f"run: {command}"
+        )
+
+    # questions
+
+    async def _review(self, server: UpstreamServer, item: str, pin: str) -> bool:
+        """Ask about one version of an item, once, and return whether it is approved."""
+        key = (server, item, pin)
+        review = self._reviews.get(key)
+        if review is None:
+            review = self._reviews[key] = self._background.start(self._ask(key))
+        try:
+            is_approved = await asyncio.shield(review)
+        except DovetailError:
+            self._reviews.pop(key, None)
+            raise
+        except asyncio.CancelledError:
+            if not review.cancelled():
+                raise
+            raise ConsentDenied(f"The host was closed before {quote(item)} was approved") from None
+        if is_approved:
+            self._reviews.pop(key, None)
+        return is_approved
+
+    async def _review_quietly(self, server: UpstreamServer, item: str, pin: str) -> None:
+        try:
+            if await self._review(server, item, pin):
+                self.refresh(server)
+        except DovetailError as problem:
+            log.warning("%s", problem)
+
+    async def _ask(self, version: ItemVersion) -> bool:
+        server, item, pin = version
+        if self._decide is None:
+            return False
+        decision = await self._decide(server, lambda: self._describe(server, item), item)
+        if not decision.allowed:
+            self._log(*version)
+        elif decision.answer in (None, "once"):
+            self._accepted.add((server, item, decision.request.pin))
+        # If the item changed meanwhile, the answer is about another version.
+        return decision.allowed and decision.request.pin == pin
+
+    def _describe(self, server: UpstreamServer, item: str) -> ConsentRequest:
+        """Return the question about the current version of an item."""
+        found = find_item(server.catalog, item) or PinnedItem("null", "")
+        versions = self._consent.versions(server.name, item, digest=server.entry.digest)
+        before = next((one.previous for one in versions if one.previous is not None), None)
+        previous = None if before is None else before.content
+        return ConsentRequest(
+            kind="pin",
+            server=server.name,
+            digest=server.entry.digest,
+            name=item,
+            pin=found.pin,
+            text=found.text,
+            previous=previous,
+            diff="\n".join(describe_change(previous, found.text)),
+        )
+
+    def on_server_approved(self, server: UpstreamServer) -> None:
+        """The user has just approved a server. If nothing of it is approved yet, what it lists next
+        is approved with it.
+
+        Args:
+            server: The server.
+        """
+        self._approved.add((server.name, server.entry.digest))
+
+    def forget(self, server: UpstreamServer) -> None:
+        """Forget what the user accepted or refused, so that it is asked again.
+
+        Args:
+            server: The server.
+        """
+        self._accepted = {one for one in self._accepted if one[0] is not server}
+        for version, review in list(self._reviews.items()):
+            if version[0] is server and review.done():
+                del self._reviews[version]
+
+    async def close(self) -> None:
+        """Cancel all questions."""
+        for task in list(self._background):
+            task.cancel()
+        if self._background:
+            await asyncio.wait(self._background)
 
 
-def item_of(kind: Kind | None, name: str = "") -> str:
-    """Return the key of an item: `tool:NAME`, `prompt:NAME` or `instructions`."""
-    return INSTRUCTIONS if kind is None else f"{_PREFIXES[kind]}{name}"
+def item_of(kind: Kind, name: str) -> str | None:
+    """Return the key of an item: `tool:NAME` or `prompt:NAME`; None for what is not pinned."""
+    prefix = _PREFIXES.get(kind)
+    return None if prefix is None else f"{prefix}{name}"
 
 
-def pinned_items(catalog: Catalog) -> dict[str, str]:
-    """Return the canonical JSON of all that a model sees of a server. The instructions are always
-    among it, so that a server that lists nothing at first has a first list, too."""
-    instructions = json.dumps(catalog.instructions).encode()
-    found = {INSTRUCTIONS: pinned_text(INSTRUCTIONS, instructions)}
-    for kind in ("tools", "prompts"):
-        for item in catalog.items(kind).values():
-            found[item_of(kind, item.name)] = item.pinned
+def pinned_items(catalog: Catalog) -> list[str]:
+    """Return the keys of all that a model sees of a server. The instructions are always among them,
+    so that a server that lists nothing at first has a first list, too."""
+    found = [INSTRUCTIONS]
+    for kind, prefix in _PREFIXES.items():
+        found += [f"{prefix}{name}" for name in catalog.items(kind)]
     return found
+
+
+def find_item(catalog: Catalog, item: str) -> PinnedItem | None:
+    """Return the current version of an item; None if the server does not list it."""
+    if item == INSTRUCTIONS:
+        text = pinned_text(INSTRUCTIONS, json.dumps(catalog.instructions or "").encode())
+        return PinnedItem(text, digest(text))
+    prefix, _, name = item.partition(":")
+    found = (catalog.tools if prefix == "tool" else catalog.prompts).get(name)
+    return None if found is None else PinnedItem(found.pinned, found.pin)

@@ -5,7 +5,8 @@ what belongs to one connection; everything else leaves as it came. A call costs 
 server, and is never sent twice: if the connection is lost after it was sent, the call fails.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from time import perf_counter
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from ..connection.input_requests import relayed_questions
 from ..errors import (
     ConnectFailed,
     ConnectionClosed,
+    ConsentDenied,
     InternalError,
     InvalidParams,
     ProtocolError,
@@ -88,10 +90,8 @@ async def _send(
     safe: bool,
     masked: bool,
 ) -> Raw:
-    try:
+    with explaining(upstream.name, masked=masked):
         pooled = await upstream.acquire(call)
-    except (ConnectionClosed, ConnectFailed) as problem:
-        raise InternalError(explain_failure(upstream.name, problem, masked=masked)) from problem
     client, is_stateless = pooled.client, upstream.catalog.is_stateless
     sent = perf_counter()
     try:
@@ -133,6 +133,20 @@ def _header_params(
     if call.method.params is not CallToolParams:
         return ()
     return upstream.header_params(msgspec.json.decode(fields["name"], type=str))
+
+
+@contextmanager
+def explaining(name: str, *, masked: bool) -> Iterator[None]:
+    """Turn the failure to start a server into what its caller may see.
+
+    Args:
+        name: The name of the server.
+        masked: Whether the caller may see only how the process of the server ended.
+    """
+    try:
+        yield
+    except (ConnectionClosed, ConnectFailed, ConsentDenied) as problem:
+        raise InternalError(explain_failure(name, problem, masked=masked)) from problem
 
 
 def _questions(

@@ -38,6 +38,7 @@ from .catalog import Catalog, read_catalog, read_list
 from .forwarding import forwarded_headers
 from .health import Health, State
 from .input_requests import OpenQuestions, answerable
+from .known import KnownCatalogs
 from .naming import Kind
 from .pool import SHARED, ConnectionPool, PooledClient, PoolKey
 from .reports import UpstreamCounts
@@ -75,6 +76,9 @@ class UpstreamEntry(Struct, frozen=True, eq=False, kw_only=True):
     """Whether the server is reached at a URL, not started here."""
     needs_login: bool = False
     """Whether a user has to log in to the server."""
+    read_values: Callable[[], str] | None = None
+    """Returns a text that changes with the values of the entry's variables; None if the entry has
+    no variables."""
     describe: "Callable[[], ConsentRequest] | None" = None
     """Returns the question whether the server may be started or reached; None if it runs in this
     process, so that nobody has to be asked."""
@@ -91,6 +95,7 @@ class UpstreamServer:
         on_event: Called with this server and `"state"` or `"catalog"` after each change.
         limits: The limits.
         allow_start: Raises ConsentDenied if the server may not be started or reached.
+        known: What servers listed in earlier runs (default: None, nothing is known).
     """
 
     def __init__(
@@ -101,12 +106,16 @@ class UpstreamServer:
         on_event: "Callable[[UpstreamServer, EventKind], None]",
         limits: Limits = DEFAULT,
         allow_start: "Callable[[UpstreamServer], Awaitable[None]] | None" = None,
+        known: KnownCatalogs | None = None,
     ) -> None:
         self.entry, self.settings, self.limits = entry, entry.settings, limits
-        self.catalog = Catalog()
-        self.is_unknown = True
+        self.health, self._known = Health(), known
+        catalog = None if known is None else known.load(entry)
+        self.catalog = Catalog() if catalog is None else catalog
+        self.is_unknown = catalog is None
         """Whether the lists of the server are not known yet, but may be later."""
-        self.health = Health()
+        if catalog is not None:
+            self.health.on_known()
         self.counts = UpstreamCounts()
         self.questions = OpenQuestions()
         self.question_limit = QuestionLimit(limits.questions)
@@ -152,6 +161,11 @@ class UpstreamServer:
     def has_client(self) -> bool:
         """Whether there is a main connection, even if it is being opened or is lost."""
         return self._main is not None
+
+    @property
+    def is_unread(self) -> bool:
+        """Whether the server was not asked for its lists in this run, but may be later."""
+        return self.is_unknown or self.catalog.is_from_disk
 
     @property
     def client(self) -> Client:
@@ -210,7 +224,7 @@ class UpstreamServer:
             self.health.on_started(monotonic())
         except ConsentDenied as refusal:
             self.health.on_refused(str(refusal))
-            self.is_unknown = False
+            self.catalog, self.is_unknown = Catalog(), False
             raise
         except DovetailError as problem:
             self.on_failure(problem)
@@ -238,9 +252,13 @@ class UpstreamServer:
         return self._main
 
     async def _read_catalog(self, client: Client) -> None:
-        self.catalog = await read_catalog(client, self.limits)
-        self.is_unknown = False
+        self._set_catalog(await read_catalog(client, self.limits))
+
+    def _set_catalog(self, catalog: Catalog) -> None:
+        self.catalog, self.is_unknown = catalog, False
         self._on_event(self, "catalog")
+        if self._known is not None:
+            self._known.save(self.entry, catalog)
 
     def _on_list_change(self, kind: str) -> None:
         if kind not in self._changed:
@@ -265,8 +283,7 @@ class UpstreamServer:
             lists: dict[str, Any] = {
                 kind: await read_list(self.client, kind, self.limits) for kind in CHANGES[change]
             }
-            self.catalog = replace(self.catalog, **lists)
-            self._on_event(self, "catalog")
+            self._set_catalog(replace(self.catalog, **lists))
         except DovetailError as problem:
             log.warning("%s: could not read its %s again: %s", self.name, change, problem)
 

@@ -2,7 +2,8 @@
 table.
 
 Servers are started in parallel. Nobody waits for a slow one longer than `Limits.catalog_wait`:
-until its lists are known, it simply has none, and a change is announced when they arrive.
+until its lists are known, it simply has none, and a change is announced when they arrive. Nobody
+waits for a server whose lists are known from an earlier run (`known.py`).
 """
 
 import asyncio
@@ -12,6 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
+from time import monotonic
 from typing import Any, Final
 
 import msgspec
@@ -23,6 +25,7 @@ from ..errors import ConfigError, ConnectFailed, DovetailError
 from ..limits import DEFAULT, Limits
 from ..text import closest_name, quote
 from .consent import ConsentRequest, describe_server
+from .known import KnownCatalogs
 from .naming import KINDS, Kind, LeftOut, NameTable, UpstreamName, default_prefix
 from .pins import digest
 from .upstream import EventKind, MakeClient, UpstreamEntry, UpstreamServer
@@ -155,12 +158,18 @@ def _read_servers(servers: config.Servers, where: str) -> Source:
             written=servers.written[name],
             is_remote=server.url is not None,
             needs_login=server.needs_login,
+            read_values=partial(_read_values, servers, name),
             describe=partial(describe_server, servers, name),
         )
         for name, server in servers.items()
         if not server.disabled
     ]
     return Source(entries=entries, options=servers.options)
+
+
+def _read_values(servers: config.Servers, name: str) -> str:
+    filled = config.expand(servers[name], variables=servers.variables)
+    return msgspec.json.encode(filled, order="sorted").decode()
 
 
 class UpstreamSet:
@@ -172,6 +181,7 @@ class UpstreamSet:
         allow_start: Raises ConsentDenied if a server may not be started.
         limits: The limits.
         reserved: Names that no server may offer.
+        known: What servers listed in earlier runs (default: None, nothing is known).
     """
 
     def __init__(
@@ -182,13 +192,15 @@ class UpstreamSet:
         allow_start: Callable[[UpstreamServer], Awaitable[None]] | None = None,
         limits: Limits = DEFAULT,
         reserved: Iterable[str] = (),
+        known: KnownCatalogs | None = None,
     ) -> None:
         self.limits, self.options = limits, source.options
-        self._make_client, self._allow_start = make_client, allow_start
+        self._make_client, self._allow_start, self._known = make_client, allow_start, known
         self._listeners: list[Callable[[UpstreamServer, EventKind], Any]] = []
         self.is_transparent = source.is_transparent
         """Whether names and URIs stay as they are."""
         self._background = TaskSet()
+        self._starting: dict[UpstreamServer, asyncio.Task[None]] = {}
         self._deadline = 0.0
         self._users, self._lifecycle = 0, asyncio.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -197,6 +209,7 @@ class UpstreamSet:
         self._is_running = False
         self.servers = {entry.name: self._create(entry) for entry in source.entries}
         self.names = NameTable(self._prefixes(self.servers), reserved)
+        self._add_known_names(self.servers.values())
 
     def _create(self, entry: UpstreamEntry) -> UpstreamServer:
         return UpstreamServer(
@@ -205,6 +218,7 @@ class UpstreamSet:
             on_event=self._on_event,
             limits=self.limits,
             allow_start=self._allow_start,
+            known=self._known,
         )
 
     def _prefixes(self, servers: Mapping[str, UpstreamServer]) -> dict[str, str | None]:
@@ -250,6 +264,11 @@ class UpstreamSet:
         if len(new) > MAX_LOGGED:
             log.warning("%d more names were left out (see /health)", len(new) - MAX_LOGGED)
 
+    def _add_known_names(self, servers: Iterable[UpstreamServer]) -> None:
+        for server in servers:
+            if server.state == "known":
+                self._update_names(server)
+
     # lifecycle
 
     @asynccontextmanager
@@ -269,7 +288,7 @@ class UpstreamSet:
                 if self._users == 1:
                     self._loop = loop
                     await self.start()
-            await self.wait_for_catalogs()  # `initialize` tells callers what there is
+            await self._wait_until_started(self._unknown())  # `initialize` tells what there is
             yield
         finally:
             self._users -= 1
@@ -279,28 +298,53 @@ class UpstreamSet:
                     self.servers = {
                         name: self._create(old.entry) for name, old in self.servers.items()
                     }
+                    self._add_known_names(self.servers.values())
 
     async def start(self) -> None:
         """Start all servers that are not lazy, in the background."""
         self._is_running = True
-        self._start(self.servers.values())
+        self._start_eager(self.servers.values())
+
+    def _start_eager(self, servers: Iterable[UpstreamServer]) -> None:
+        self._start(server for server in servers if server.settings.start == "eager")
 
     def _start(self, servers: Iterable[UpstreamServer]) -> None:
         self._deadline = asyncio.get_running_loop().time() + self.limits.catalog_wait
         for server in servers:
-            if server.settings.start == "eager":
-                self._background.start(_start_quietly(server))
+            task = self._starting[server] = self._background.start(_start_quietly(server))
+            task.add_done_callback(partial(self._on_start_done, server))
+
+    def _on_start_done(self, server: UpstreamServer, task: "asyncio.Task[None]") -> None:
+        if self._starting.get(server) is task:
+            del self._starting[server]
+
+    def _unknown(self) -> list[UpstreamServer]:
+        return [server for server in self.servers.values() if server.is_unknown]
 
     async def wait_for_catalogs(self) -> None:
-        """Wait until the lists of all servers that are being started are known, but no longer than
-        `Limits.catalog_wait` after the start."""
+        """Wait until the lists of all servers are known, but no longer than `Limits.catalog_wait`
+        after the start. Lazy servers whose lists are not known are started for that."""
+        unknown = self._unknown()
+        lazy = [
+            server
+            for server in unknown
+            if server.settings.start == "lazy"
+            and server not in self._starting
+            and server.health.wait(monotonic()) == 0
+        ]
+        if lazy and self._is_running:
+            self._start(lazy)
+        await self._wait_until_started(unknown)
+
+    async def _wait_until_started(self, servers: Iterable[UpstreamServer]) -> None:
+        tasks = [self._starting[server] for server in servers if server in self._starting]
         left = self._deadline - asyncio.get_running_loop().time()
-        if self._background and left > 0:
-            await asyncio.wait(self._background, timeout=left)
+        if tasks and left > 0:
+            await asyncio.wait(tasks, timeout=left)
 
     async def resolve(self, kind: Kind, name: str) -> UpstreamName | None:
-        """Return what a name or URI from a caller stands for, or None if nobody owns it. If the
-        lists of its server are not known yet, wait for them, and start the server if nobody has.
+        """Return what a name or URI from a caller stands for, or None if nobody owns it. Start the
+        server first if its lists were not read yet.
 
         Args:
             kind: The kind of name.
@@ -311,13 +355,16 @@ class UpstreamSet:
             ConnectFailed: The server could not be started.
         """
         found = self.names.from_caller(kind, name)
-        if found is None and self.names.unknown(kind):
-            await self.wait_for_catalogs()
-            owner = self.names.owner(name) if kind in ("tools", "prompts") else None
-            if owner is not None and self.servers[owner].is_unknown:
+        if found is not None:
+            return found
+        if kind in ("tools", "prompts"):
+            owner = self.names.owner(name)
+            if owner is not None and self.servers[owner].is_unread:
                 await self.servers[owner].start()
-            found = self.names.from_caller(kind, name)
-        return found
+        elif self.names.unknown(kind) or self._starting:
+            await self.wait_for_catalogs()
+            await self._wait_until_started(self._starting)
+        return self.names.from_caller(kind, name)
 
     def add(self, entry: UpstreamEntry) -> UpstreamServer:
         """Add a server at the end. If the servers have been started, start it unless it is lazy.
@@ -336,8 +383,9 @@ class UpstreamSet:
         except ConfigError:
             del self.servers[entry.name]
             raise
+        self._add_known_names([server])
         if self._is_running:
-            self._start([server])
+            self._start_eager([server])
         return server
 
     async def remove(self, name: str) -> None:
@@ -381,7 +429,8 @@ class UpstreamSet:
         self.names.set_servers(self._prefixes(kept))  # forget what the others listed
         self.names.set_servers(self._prefixes(servers))
         self.servers, self.options = servers, source.options
-        self._start(started)
+        self._add_known_names(started)
+        self._start_eager(started)
         await asyncio.gather(*(server.close() for server in stopped))
         for server in stopped:
             self._announce(server)
@@ -393,8 +442,7 @@ class UpstreamSet:
             servers: The servers.
         """
         await asyncio.gather(*(server.stop() for server in servers))
-        for server in servers:
-            self._background.start(_start_quietly(server))
+        self._start(servers)
 
     def find(self, name: str) -> UpstreamServer:
         """Return a server by its name in the configuration.

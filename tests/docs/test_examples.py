@@ -73,7 +73,7 @@ def test_an_extension_of_ones_own_charges_those_who_know_it_and_tells_nobody_els
     ]
 
 
-def test_the_host_asks_before_anything_and_starts_a_lazy_server_late() -> None:
+def test_the_host_asks_before_anything() -> None:
     done = run(EXAMPLES / "host.py")
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
@@ -83,11 +83,8 @@ def test_the_host_asks_before_anything_and_starts_a_lazy_server_late() -> None:
     assert lines.index("? calling the tool 'book' of 'booking': once") < lines.index(
         "? booking asks: Who takes the night train to Oslo?: the defaults"
     )
-    assert lines[-3:] == [
-        "? starting the server 'slow': once",
-        "slow is started",
-        "? calling the tool 'forecast' of 'slow': once",
-    ]
+    assert lines.index("? starting the server 'slow': once") < lines.index("slow is started")
+    assert lines[-1] == "? calling the tool 'forecast' of 'slow': once"
 
 
 def test_the_agent_gives_the_results_of_its_calls_back_to_the_model() -> None:

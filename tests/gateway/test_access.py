@@ -16,6 +16,7 @@ from dovetail.gateway.consent import Consent
 from dovetail.gateway.gateway import Gateway
 from dovetail.server.audit import AuditRecord, audit
 
+from .programs import entry, write_server
 from .serving import ANN, BOB, KEYS, headers_of, post, recorded, served
 
 CALLERS = ["2025-06-18", "2025-11-25", "2026-07-28"]
@@ -351,6 +352,52 @@ async def test_a_running_gateway_notices_an_approval_and_a_revocation(
                 changed.clear()
         other.close()
     assert len(files.calls) == 1
+
+
+async def test_a_server_that_restarts_after_a_revocation_is_not_approved_again(
+    files: Files,
+) -> None:
+    gateway = Gateway(files.source(pin="ask"))
+    async with gateway.lifespan(), Client(gateway) as client:
+        await client.call_tool("up__read", {"path": "x"})
+        other = Consent(terminal=False)
+        other.revoke("up")
+        await gateway.upstreams.servers["up"].restart()
+        with pytest.raises(InvalidParams, match="withheld"):
+            await client.call_tool("up__read", {"path": "y"})
+        other.approve("up")
+        await client.call_tool("up__read", {"path": "z"})
+        other.close()
+    assert files.calls == ['["read", "x"]', '["read", "z"]']
+
+
+async def test_a_tool_that_changes_during_the_question_must_be_approved(tmp_path: Path) -> None:
+    change = """
+@server.tool
+def change() -> None:
+    server.remove_tool("echo")
+    server.add_tool(lambda text: text, name="echo", description="Other")
+"""
+    source = {"mcpServers": {"up": entry(write_server(tmp_path, "up", more=change), pin="ask")}}
+    policy = {"ask": "elicit", "rule": [{"effect": "ask", "name": "echo"}, {"effect": "allow"}]}
+    asked: list[str] = []
+
+    async def answer(request: Any) -> Any:
+        asked.append(request.message)
+        if len(asked) == 1:
+            server = gateway.upstreams.servers["up"]
+            catalog = server.catalog
+            await client.call_tool("up__change")
+            async with asyncio.timeout(60):
+                while server.catalog is catalog:
+                    await asyncio.sleep(0.01)
+        return {"answer": "once"}
+
+    gateway = Gateway(source, policy=policy)
+    async with gateway.lifespan(), Client(gateway, on_elicit=answer) as client:
+        with pytest.raises(InvalidParams, match="dovetail consent approve up echo"):
+            await client.call_tool("up__echo", {"text": "x"})
+    assert len(asked) == 2  # the second one is about the new version
 
 
 async def test_several_versions_of_a_tool_may_be_approved(

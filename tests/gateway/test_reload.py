@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dovetail import Client
+from dovetail import Client, Limits
 from dovetail.errors import ConfigError
 from dovetail.gateway.gateway import Gateway
 from tests.gateway.programs import entry, write_server
@@ -55,6 +55,14 @@ async def test_only_what_changed_is_restarted(file: ConfigFile) -> None:
         assert await pid(client, "changed") != before["changed"]
         assert gateway.upstreams.servers["same"] is old["same"]
         assert old["removed"].connections == 0
+
+
+async def test_a_call_waits_for_its_server_longer_than_a_list(file: ConfigFile) -> None:
+    file.write("one", "two")
+    gateway = Gateway(file.path, limits=Limits(catalog_wait=0))
+    async with gateway.lifespan(), Client(gateway) as client:
+        assert await pid(client, "two")
+        assert await client.get_prompt("one__hello", {"who": "Ada"})
 
 
 @pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])

@@ -11,11 +11,10 @@ This is where a host asks, for each kind of question (`consent.py` describes the
 A refusal raises ConsentDenied, or leaves out what was refused.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
 from ..aio import call_maybe_async
@@ -24,11 +23,11 @@ from ..client.callbacks import AnyRequest, ElicitRequest, SampleRequest
 from ..errors import ConfigError, ConsentDenied
 from ..protocol.base import Result
 from ..protocol.client_features import CreateMessageResult, ListRootsResult
-from ..protocol.tools import Tool
 from ..text import quote
-from .consent import MAX_QUESTIONS, Consent, ConsentRequest, Decision, share_scope
-from .pinned_items import PinnedItems
-from .policy import ConsentKind, PolicyDecision, PolicyFile, PolicyRequest, decide
+from .access import Access, find_tool
+from .consent import GRANTED, MAX_QUESTIONS, Consent, ConsentRequest, Decision, share_scope
+from .pin_checks import PinChecks
+from .policy import PolicyFile
 from .sampling_review import (
     answer_text,
     limit_request,
@@ -44,80 +43,39 @@ OnContext = Callable[[str], Any]
 server."""
 
 
-def find_tool(server: UpstreamServer, name: str) -> Tool | None:
-    """Return a tool as its server lists it; None if it is not listed, or is malformed.
+class HostAccess(Access):
+    """The rules of a host, and its questions to the user.
 
     Args:
-        server: The server.
-        name: The server's own name of the tool.
-    """
-    item = server.catalog.tools.get(name)
-    try:
-        return None if item is None else item.definition
-    except (msgspec.MsgspecError, RecursionError):
-        return None
-
-
-class HostConsent:
-    """Decides what the servers of a host may do.
-
-    Args:
+        policy: The policy; None if there is none.
         consent: Asks, and remembers the answers.
-        policy: The rules; None if there is no policy.
         on_context: Returns the context of a server.
-        on_approval: Called with a server after a change of its tools was approved.
+        on_approval: Called with a server after a change of its tools was approved or revoked.
         name_of: Returns the name to put before a server's questions; empty for none.
     """
 
     def __init__(
         self,
-        consent: Consent,
         policy: PolicyFile | None,
+        consent: Consent,
         *,
         on_context: OnContext | None,
         on_approval: Callable[[UpstreamServer], None],
         name_of: Callable[[UpstreamServer], str],
     ) -> None:
-        self.consent, self._policy, self._on_context = consent, policy, on_context
-        self._name_of = name_of
-        self.pins = PinnedItems(consent, self._decide_pin, mode="ask", on_approval=on_approval)
-
-    def check(
-        self, server: UpstreamServer, kind: ConsentKind, name: str, *, trusted_read: bool = False
-    ) -> PolicyDecision:
-        """Return what the policy and the server's entry say, without asking.
-
-        Args:
-            server: The server.
-            kind: What is to be done.
-            name: The server's own name of the tool or prompt, or the URI.
-            trusted_read: Whether it is a tool that only reads, of a trusted server.
-        """
-        request = PolicyRequest(server=server.name, kind=kind, name=name, trusted_read=trusted_read)
-        return decide(request, self._policy, tools=server.settings.tools)
+        pins = PinChecks(consent, "ask", on_change=on_approval, decide=self._decide)
+        super().__init__(policy, consent, pins, is_gateway=False)
+        self._on_context, self._name_of = on_context, name_of
 
     async def _decide(
-        self,
-        server: UpstreamServer,
-        describe: Callable[[], ConsentRequest],
-        name: str,
-        *,
-        trusted_read: bool = False,
+        self, server: UpstreamServer, describe: Callable[[], ConsentRequest], name: str
     ) -> Decision:
-        kind = describe().kind
-        found = self.check(server, kind, name, trusted_read=trusted_read)
+        """Decide about a request; `name` is what the policy sees."""
+        found = self.check(server, describe().kind, name)
         is_durable = server.entry.describe is not None  # a server in this process ends with it
         return await self.consent.decide(
             describe, effect=found.effect, rule=found.rule, durable=is_durable
         )
-
-    async def _decide_pin(
-        self, server: UpstreamServer, describe: Callable[[], ConsentRequest], name: str
-    ) -> Decision:
-        return await self._decide(server, describe, name)
-
-    def _describe(self, server: UpstreamServer, kind: ConsentKind, **fields: Any) -> ConsentRequest:
-        return ConsentRequest(kind=kind, server=server.name, digest=server.entry.digest, **fields)
 
     # starting
 
@@ -135,7 +93,8 @@ class HostConsent:
             # The files that an entry refers to may have changed since the entry was read.
             digest = decision.require().digest
             server.entry = replace(server.entry, digest=digest)
-        self.pins.on_start_allowed(server)
+            if decision.answer is not None and decision.rule != GRANTED:
+                self.pins.on_server_approved(server)
 
     # calls
 
@@ -152,7 +111,7 @@ class HostConsent:
         item = f"tool:{call.name}"
 
         def describe() -> ConsentRequest:
-            return self._describe(
+            return self.describe(
                 server,
                 "call",
                 name=call.name,
@@ -164,13 +123,9 @@ class HostConsent:
         if self.check(server, "call", call.name).effect != "deny":
             await self.pins.require(server, item)
         for _ in range(MAX_QUESTIONS):
-            tool = find_tool(server, call.name)
-            hints = tool and tool.annotations
-            trusted = server.settings.trust and bool(hints and hints.read_only_hint)
-            decision = await self._decide(server, describe, call.name, trusted_read=trusted)
-            request = decision.require()
+            request = (await self._decide(server, describe, call.name)).require()
             is_current = request.pin == self.pins.pin(server, item)
-            if is_current and self.pins.is_offered(server, item):
+            if is_current and self.pins.is_approved(server, item):
                 return replace(call, arguments=request.arguments or {})
             await self.pins.require(server, item)  # it changed while the user was asked
         raise ConsentDenied(
@@ -198,7 +153,7 @@ class HostConsent:
         scope = share_scope(name) if not is_prompt and not with_ else ""
         if is_prompt:
             await self.pins.require(server, shown)
-        request = self._describe(server, "share", name=shown, scope=scope, text=with_)
+        request = self.describe(server, "share", name=shown, scope=scope, text=with_)
         (await self._decide(server, lambda: request, name)).require()
 
     # questions from servers
@@ -215,7 +170,7 @@ class HostConsent:
     async def _allow_elicitation(
         self, server: UpstreamServer, request: ElicitRequest
     ) -> ElicitRequest | None:
-        asked = self._describe(server, "elicitation", text=request.message, name=request.url or "")
+        asked = self.describe(server, "elicitation", text=request.message, name=request.url or "")
         if not (await self._decide(server, lambda: asked, asked.name)).allowed:
             return None
         name = self._name_of(server)
@@ -230,7 +185,7 @@ class HostConsent:
             if not isinstance(context, str | None):
                 raise ConfigError(f"on_context must return text or None, not {context!r}")
         request = limit_request(request, server.settings.max_tokens, context)
-        asked = self._describe(
+        asked = self.describe(
             server, "sampling", text=prompt_text(request), arguments=parameters(request)
         )
         decision = await self._decide(server, lambda: asked, "")
@@ -241,7 +196,7 @@ class HostConsent:
     ) -> Result | None:
         """Return an answer to a server's question as the user allows it; None to refuse it."""
         if isinstance(request, SampleRequest) and isinstance(answer, CreateMessageResult):
-            asked = self._describe(
+            asked = self.describe(
                 server, "sampling", text=answer_text(answer), previous=prompt_text(request)
             )
             decision = await self._decide(server, lambda: asked, "")
@@ -268,13 +223,3 @@ class HostConsent:
             "on_ask": partial(self.on_ask, server),
             "on_answer": partial(self.on_answer, server),
         }
-
-    def forget(self, servers: Sequence[UpstreamServer], item: str | None = None) -> None:
-        """Forget what was accepted or refused for as long as the host runs.
-
-        Args:
-            servers: The servers.
-            item: The tool or prompt (default: all).
-        """
-        for server in servers:
-            self.pins.forget(server, item)
