@@ -6,16 +6,17 @@ ordinary handler: it reports progress, can be cancelled, and asks its caller whe
 """
 
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
+from inspect import signature
 from pathlib import Path
 from typing import Any, Final
 
 from msgspec.structs import replace
 
 from .. import __version__
-from ..client.callbacks import LogEntry
+from ..client.callbacks import LogEntry, OnSample
 from ..client.client import Client
 from ..client.relayed_answers import relay_answers
 from ..connection.extension import Extension
@@ -29,7 +30,7 @@ from ..errors import (
 from ..extensions.telemetry import Telemetry
 from ..limits import DEFAULT, Limits
 from ..ports import Call, Caller, Guard, Network, Principal, Redact
-from ..protocol.base import Implementation, ListChangedParams
+from ..protocol.base import Icon, Implementation, ListChangedParams
 from ..protocol.header_params import HeaderParam
 from ..protocol.lifecycle import ClientCapabilities, InputRequired, ServerCapabilities
 from ..protocol.raw import RawObject, split_object
@@ -46,6 +47,7 @@ from .input_requests import answer_with_caller, sole_call
 from .known import KnownCatalogs
 from .lists import KIND_BY_METHOD, MergedItem, MergedLists
 from .naming import Kind, UpstreamName
+from .own_model import SAMPLE, OwnModel
 from .policy import PolicyFile, read_policy
 from .relay import as_private, encode_text, explaining, relay_call
 from .reloading import SIGHUP, Reloader
@@ -81,12 +83,20 @@ class Gateway(RunnableService):
         name: The name of the gateway (default: "gateway").
         version: Its version (default: that of Dovetail).
         title: The display name.
+        description: The purpose of the gateway.
+        website_url: A page about the gateway.
+        icons: Icons for the gateway that a client may show.
         instructions: Instructions for the model, before those of the servers.
         page_size: The number of items on each page of a list (default: None, a single page).
+        lifespan: An async context manager function that is entered before the servers are started
+            and exited after they were stopped. It may accept the gateway as its argument.
         policy: Who may do what: the path of a policy file, its decoded contents, or "allow",
             "ask" or "deny" (default: everything is allowed).
         store: Where the answers of callers and the digests of approved tools are stored: a file
             (default: `$XDG_STATE_HOME/dovetail/consent.db`) or a `ConsentStore`.
+        on_sample: The model for servers that ask for a completion during a call of a caller that
+            has no model itself, as for `Client`. Its `request.target` is the name of the server in
+            the configuration (default: these requests are refused).
         middleware: Async functions with the parameters `(call, next)` that wrap every request,
             outermost first. Results are `RawObject`.
         limits: The limits on queues, sizes, times and counts.
@@ -95,6 +105,7 @@ class Gateway(RunnableService):
         mask_errors: Whether to hide from callers why a server failed (default: True over a
             network).
         redact: A function that is applied to all outgoing text.
+        experimental: Experimental capabilities to declare.
         extensions: The protocol extensions to offer.
         revisions: The protocol revisions to serve, by date (default: all).
 
@@ -109,21 +120,36 @@ class Gateway(RunnableService):
         name: str = "gateway",
         version: str = __version__,
         title: str | None = None,
+        description: str | None = None,
+        website_url: str | None = None,
+        icons: list[Icon] | None = None,
         instructions: str | None = None,
         page_size: int | None = None,
+        lifespan: Callable[..., AbstractAsyncContextManager[Any]] | None = None,
         policy: "str | Path | Mapping[str, Any] | PolicyFile | None" = None,
         store: "str | Path | ConsentStore | None" = None,
+        on_sample: OnSample | None = None,
         middleware: Sequence[Middleware] = (),
         limits: Limits = DEFAULT,
         auth: Guard | None = None,
         rates: Rates | None = NETWORK,
         mask_errors: bool = True,
         redact: Redact | None = None,
+        experimental: dict[str, Any] | None = None,
         extensions: Sequence[Extension] = (),
         revisions: Sequence[str] | None = None,
     ) -> None:
+        if page_size is not None and page_size < 1:
+            raise ConfigError("page_size must be at least 1")
         super().__init__(
-            Implementation(name=name, version=version, title=title),
+            Implementation(
+                name=name,
+                version=version,
+                title=title,
+                description=description,
+                website_url=website_url,
+                icons=icons,
+            ),
             middleware=middleware,
             limits=limits,
             auth=auth,
@@ -133,6 +159,7 @@ class Gateway(RunnableService):
             revisions=revisions,
         )
         self._instructions, self._mask_errors = instructions, mask_errors
+        self._experimental = {} if experimental is None else {"experimental": experimental}
         self._source, self._policy_source = source, policy
         self._watched: tuple[str | Path, ...] | None = None
         found = read_source(source)
@@ -141,8 +168,10 @@ class Gateway(RunnableService):
         self.access = GatewayAccess(
             None if policy is None else read_policy(policy), consent, self._announce_lists
         )
+        self._model = None if on_sample is None else OwnModel(on_sample, limits)
         self.upstreams = UpstreamSet(
             found,
+            model=None if self._model is None else self._model.capability,
             make_client=self._make_client,
             allow_start=self.access.allow_start,
             limits=limits,
@@ -154,6 +183,8 @@ class Gateway(RunnableService):
         self.lists = MergedLists(self.upstreams, self._is_visible, page_size, self._search)
         self.subscriptions = UpstreamSubscriptions(self.upstreams, self.notify_resource_updated)
         self._lifespan = self._run_upstreams
+        if lifespan is not None:
+            self._lifespan = partial(self._run_inside, lifespan)
         self.add_handlers(
             {
                 **dict.fromkeys(KIND_BY_METHOD, self.lists.answer),
@@ -176,6 +207,14 @@ class Gateway(RunnableService):
                 return
             async with Reloader(self, self._watched).run():
                 yield
+
+    @asynccontextmanager
+    async def _run_inside(
+        self, lifespan: Callable[..., AbstractAsyncContextManager[Any]]
+    ) -> AsyncIterator[Any]:
+        own = lifespan(self) if signature(lifespan).parameters else lifespan()
+        async with own as state, self._run_upstreams():
+            yield state
 
     def reload_on_signal(self, watch: Sequence[str | Path] = ()) -> None:
         """Call `reload` whenever the process gets SIGHUP. Call this method before `run`.
@@ -225,7 +264,9 @@ class Gateway(RunnableService):
         """What at least one server offers. A server that is still starting may offer anything."""
         servers = self.upstreams.servers.values()
         if any(server.is_unknown for server in servers):
-            return ServerCapabilities.of({**EVERYTHING, **super().capabilities})
+            return ServerCapabilities.of(
+                {**EVERYTHING, **super().capabilities, **self._experimental}
+            )
         found: dict[str, Any] = {}
         for server in servers:
             for kind in ("tools", "prompts", "resources", "completions", "logging"):
@@ -235,7 +276,7 @@ class Gateway(RunnableService):
         for kind in ("tools", "prompts", "resources"):
             if kind in found:
                 found[kind] = {**found[kind], "listChanged": True}
-        return ServerCapabilities.of({**found, **super().capabilities})
+        return ServerCapabilities.of({**found, **super().capabilities, **self._experimental})
 
     @property
     def instructions(self) -> str | None:
@@ -383,7 +424,8 @@ class Gateway(RunnableService):
         self, call: Call, kind: Kind, found: UpstreamName, changed: Mapping[str, Any]
     ) -> RawObject | InputRequired:
         server = await self._require(call, kind, found)
-        result = await relay_call(
+        send = partial(
+            relay_call,
             server,
             call,
             changed,
@@ -392,6 +434,16 @@ class Gateway(RunnableService):
             safe=server.is_repeatable(call, found.name),
             masked=self._is_masked,
         )
+        result = await send()
+        if self._model is not None and self._model.is_used_for(call):
+            for _ in range(self.limits.rounds):
+                if type(result) is not InputRequired:
+                    break
+                answers = await self._model.answer_all(server, call, result)
+                if not answers:
+                    break
+                call.input_responses, call.request_state = answers, result.state
+                result = await send()
         if type(result) is RawObject and self.access.depends_on_caller:
             result = as_private(result)
         if type(result) is RawObject and not self.upstreams.is_transparent:
@@ -492,6 +544,9 @@ class Gateway(RunnableService):
             server.questions,
             partial(self._limit_question, server),
         )
+        if self._model is not None:
+            limit = partial(self._limit_question, server)
+            answers[SAMPLE] = self._model.handler(server, calls, limit, answers[SAMPLE])
         relay_answers(
             client, answers, declared, server.question_limit, on_complete=self.elicitation_complete
         )

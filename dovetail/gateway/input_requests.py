@@ -11,7 +11,7 @@ the call that it belongs to.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -37,7 +37,9 @@ LimitQuestion = Callable[[Call, RawObject], None]
 if it may not be asked at all."""
 
 
-def answerable(call: Call, settings: ServerSettings) -> ClientCapabilities:
+def answerable(
+    call: Call, settings: ServerSettings, model: Mapping[str, Any] | None = None
+) -> ClientCapabilities:
     """Return what a server is told that the caller can answer, during this call or another one.
 
     Changes of roots are not passed on, because a server may share its connection. So it is not told
@@ -46,9 +48,12 @@ def answerable(call: Call, settings: ServerSettings) -> ClientCapabilities:
     Args:
         call: The call.
         settings: The settings of the server.
+        model: The sampling capability of the gateway itself, for callers that have none.
     """
     declared = call.caller.capabilities
     found = {kind: declared[kind] for kind in KINDS if kind in declared}
+    if model is not None:
+        found.setdefault("sampling", model)
     if not settings.sampling:
         found.pop("sampling", None)
     if isinstance(roots := found.get("roots"), dict):
@@ -56,14 +61,17 @@ def answerable(call: Call, settings: ServerSettings) -> ClientCapabilities:
     return ClientCapabilities.of(found) if found else NOTHING
 
 
-def askable(call: Call, settings: ServerSettings) -> ClientCapabilities:
+def askable(
+    call: Call, settings: ServerSettings, model: Mapping[str, Any] | None = None
+) -> ClientCapabilities:
     """Return what a server may ask during a call.
 
     Args:
         call: The call.
         settings: The settings of the server.
+        model: The sampling capability of the gateway itself, for callers that have none.
     """
-    return answerable(call, settings) if call.method.asks else NOTHING
+    return answerable(call, settings, model) if call.method.asks else NOTHING
 
 
 def with_names(required: InputRequired, name: str) -> InputRequired:

@@ -105,7 +105,7 @@ async def _send(
             fields,
             timeout=upstream.settings.timeout,
             on_progress=_report_progress(call),
-            capabilities=askable(call, upstream.settings),
+            capabilities=askable(call, upstream.settings, upstream.model),
             headers=header_params_of(call) if is_stateless else None,
             header_params=_header_params(upstream, call, fields) if is_stateless else (),
             safe=safe,

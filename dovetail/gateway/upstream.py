@@ -96,6 +96,7 @@ class UpstreamServer:
         limits: The limits.
         allow_start: Raises ConsentDenied if the server may not be started or reached.
         known: What servers listed in earlier runs (default: None, nothing is known).
+        model: The sampling capability for callers that have none.
     """
 
     def __init__(
@@ -107,6 +108,7 @@ class UpstreamServer:
         limits: Limits = DEFAULT,
         allow_start: "Callable[[UpstreamServer], Awaitable[None]] | None" = None,
         known: KnownCatalogs | None = None,
+        model: Mapping[str, Any] | None = None,
     ) -> None:
         self.entry, self.settings, self.limits = entry, entry.settings, limits
         self.health, self._known = Health(), known
@@ -120,7 +122,7 @@ class UpstreamServer:
         self.questions = OpenQuestions()
         self.question_limit = QuestionLimit(limits.questions)
         self._make_client, self._on_event = make_client, on_event
-        self._allow_start = allow_start
+        self._allow_start, self.model = allow_start, model
         self._background = TaskSet()
         self._starting: asyncio.Task[None] | None = None
         self._retrying: asyncio.Task[None] | None = None
@@ -458,7 +460,7 @@ class UpstreamServer:
             call: The call.
         """
         principal, session = call.principal, call.caller.session_id
-        declares, can = b"", answerable(call, self.settings)
+        declares, can = b"", answerable(call, self.settings, self.model)
         if can and not self.catalog.is_stateless and not self.settings.capabilities:
             declares = encode_sorted(can)
         can_ask = bool(declares) and call.method.asks
@@ -513,7 +515,7 @@ class UpstreamServer:
 
     def _open_pooled(self, key: PoolKey, call: Call) -> PooledClient:
         calls: list[Call] = []
-        declared = answerable(call, self.settings)
+        declared = answerable(call, self.settings, self.model)
         client = self._make_client(self, calls, declared, dict(key.headers))
         return PooledClient(client, key, calls)
 

@@ -182,6 +182,7 @@ class UpstreamSet:
         limits: The limits.
         reserved: Names that no server may offer.
         known: What servers listed in earlier runs (default: None, nothing is known).
+        model: The sampling capability for callers that have none.
     """
 
     def __init__(
@@ -193,7 +194,9 @@ class UpstreamSet:
         limits: Limits = DEFAULT,
         reserved: Iterable[str] = (),
         known: KnownCatalogs | None = None,
+        model: Mapping[str, Any] | None = None,
     ) -> None:
+        self._model = model
         self.limits, self.options = limits, source.options
         self._make_client, self._allow_start, self._known = make_client, allow_start, known
         self._listeners: list[Callable[[UpstreamServer, EventKind], Any]] = []
@@ -219,6 +222,7 @@ class UpstreamSet:
             limits=self.limits,
             allow_start=self._allow_start,
             known=self._known,
+            model=self._model,
         )
 
     def _prefixes(self, servers: Mapping[str, UpstreamServer]) -> dict[str, str | None]:

@@ -36,6 +36,13 @@ def asking_server(revision: str) -> Server:
         return (await ctx.elicit("How much?", int)).action
 
     @server.tool
+    async def ask_both(ctx: Context) -> str:
+        model, user = await asyncio.gather(
+            ctx.sample("Who?", max_tokens=500), ctx.elicit("How much?", int)
+        )
+        return f"{user.data} {model.text}"
+
+    @server.tool
     async def log_in() -> str:
         raise UrlRequired("Log in", url="https://example.com/log-in")
 
@@ -148,6 +155,51 @@ async def test_a_prompt_is_limited_to_its_tokens_and_its_server(
     assert [one.max_tokens for one in asked.prompts] == [50, 100]
     expected = "thisServer" if alone else None
     assert [one.include_context for one in asked.prompts] == [expected, expected]
+
+
+@each_pair
+@pytest.mark.parametrize("has_model", [True, False])
+async def test_the_model_of_a_gateway_answers_for_callers_that_have_none(
+    upstream: str, caller: str, has_model: bool
+) -> None:
+    asked, own = Asked(), list[Any]()
+
+    def model(request: Any) -> str:
+        own.append(request)
+        return "the gateway"
+
+    async with recorded(asking_server(upstream)) as (up, _):
+        async with served(source_of(up, maxTokens=100), on_sample=model) as (_, url):
+            client = asked.client(url, caller)
+            if not has_model:
+                client = Client(url, revision=caller, on_elicit=lambda _: {"value": 2})
+            async with client:
+                result = await client.call_tool("up__ask_model", {"tokens": 5000})
+                assert result.text == ("me" if has_model else "the gateway")
+                both = await client.call_tool("up__ask_both")
+                assert both.text == ("1 me" if has_model else "2 the gateway")
+                assert "sampling" in (await client.call_tool("up__can")).data
+    assert len(own) == (0 if has_model else 2)
+    assert all((one.max_tokens, one.target) == (100, "up") for one in own)
+
+
+@pytest.mark.parametrize("upstream", UPSTREAMS)
+async def test_the_model_of_a_gateway_follows_the_rules(upstream: str) -> None:
+    own: list[Any] = []
+
+    def model(request: Any) -> str | None:
+        own.append(request)
+        return None  # refused
+
+    policy = {"rule": [ALLOW, {"effect": "deny", "kind": "sampling", "principal": "bob"}]}
+    async with recorded(asking_server(upstream)) as (up, _):
+        options: dict[str, Any] = {"policy": policy, "auth": KEYS, "on_sample": model}
+        async with served(source_of(up), **options) as (_, url):
+            for key, expected in ((ANN, "rejected sampling"), (BOB, "rule 2 of the policy")):
+                async with Client(url, headers=headers_of(key)) as client:
+                    with pytest.raises((ToolError, ProtocolError), match=expected):
+                        await client.call_tool("up__ask_model", {"tokens": 10})
+    assert len(own) == 1
 
 
 async def test_roots_that_change_are_never_those_that_a_server_remembers(tmp_path: Path) -> None:
