@@ -37,6 +37,11 @@ class Site:
             if name != but:
                 gate.set()
 
+    def close(self) -> None:
+        """Close all gates."""
+        for gate in self.gates.values():
+            gate.clear()
+
     @asynccontextmanager
     async def gateway(self) -> AsyncIterator[Callable[[], Gateway]]:
         """Serve the servers, and return a function that makes a gateway in front of them."""
@@ -81,6 +86,22 @@ async def test_the_first_list_has_what_there_is_and_the_rest_is_announced() -> N
                 await announced.wait()
             await until_listed(client, SERVERS * TOOLS)
             assert (await client.call_tool("s7__tool_3")).text == "s7"
+
+
+async def test_with_known_catalogs_all_is_listed_before_a_server_has_answered() -> None:
+    site = Site()
+    async with asyncio.timeout(60), site.gateway() as make_gateway:
+        site.open()
+        async with Client(make_gateway()) as client:
+            await until_listed(client, SERVERS * TOOLS)
+        site.close()
+        async with Client(make_gateway()) as client:
+            assert await count_tools(client) == SERVERS * TOOLS
+            call = asyncio.ensure_future(client.call_tool("s8__tool_3"))
+            assert await count_tools(client) == SERVERS * TOOLS
+            assert not call.done()
+            site.open()
+            assert (await call).text == "s8"
 
 
 async def has_tools_of(client: Client, server: str) -> bool:

@@ -7,6 +7,7 @@ when they are listed.
 """
 
 import json
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -14,6 +15,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any, NamedTuple
 
+from ..node import Trouble
 from .cases import PEERS, Case, Peer
 from .peers import HOME, NODE
 from .reference import EVERYTHING, FILES, PACKAGES, has
@@ -25,6 +27,8 @@ ASKS = {"capabilities": ["elicitation", "sampling", "roots"]}
 """This server lists some tools only if a client can answer questions."""
 NEWEST = {"mcp1": "2025-11-25", "mcp2": "2026-07-28", "ts1": "2025-11-25", "ts2": "2026-07-28"}
 """The peers that are callers, and the revision that each of them agrees on with the gateway."""
+SHORT = ("git", "web", "tools", "prompt", "read")
+"""The steps for which the Inspector starts a gateway of its own, with all servers."""
 DOCUMENT = "demo://resource/static/document/features.md"
 
 
@@ -184,10 +188,26 @@ def inspections(scene: Scene) -> list[Case]:
         for step in steps(scene.page)
         if step.do not in ("server", "complete") and not step.awaits and " for " not in step.name
     ]
-    return [
-        Case("inspector", "gateway", "http", revision, scene.url, known, environment())
-        for revision in ("2025-11-25", "2026-07-28")
+    config = check_servers(write_config("inspector", scene.web))
+    short = [step for step in known if step.name in SHORT]
+    targets: list[tuple[str, str, Any, list[Step]]] = [
+        ("http", "2025-11-25", scene.url, known),
+        ("http", "2026-07-28", scene.url, known),
+        ("stdio", "2026-07-28", [*GATEWAY, config], short),
     ]
+    return [Case("inspector", "gateway", *target, environment()) for target in targets]
+
+
+def check_servers(config: str) -> str:
+    """Start each server once, so that later gateways know what it lists before it is started.
+    Return the path of the configuration."""
+    command = [*GATEWAY, config, "--check"]
+    done = subprocess.run(
+        command, env=environment(), cwd=HOME, capture_output=True, text=True, timeout=60
+    )
+    if done.returncode:
+        raise Trouble(f"dovetail gateway --check failed:\n{done.stdout}{done.stderr}")
+    return config
 
 
 class Page(SimpleHTTPRequestHandler):
