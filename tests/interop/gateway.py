@@ -43,8 +43,8 @@ class Scene(NamedTuple):
     """The URL of the gateway."""
 
 
-def write_config(name: str, web: str) -> str:
-    """Write the configuration of a gateway, and return its path."""
+def prepare_gateway(name: str, web: str) -> list[str]:
+    """Write the configuration of a gateway, and return the command that starts it."""
     folder = HOME / "gateways" / name
     folder.mkdir(parents=True, exist_ok=True)
     memory = folder / "memory.jsonl"
@@ -66,7 +66,7 @@ def write_config(name: str, web: str) -> str:
     servers["web"] = {"url": web, "dovetail": ASKS}
     path = folder / "mcp.json"
     path.write_text(json.dumps({"mcpServers": servers}))
-    return str(path)
+    return [*GATEWAY, str(path), "--store", str(folder / "consent.db")]
 
 
 def steps(page: str) -> list[Step]:
@@ -172,8 +172,10 @@ def _lists() -> Iterator[Step]:
 def callers(peer: Peer, scene: Scene) -> list[Case]:
     """A peer's client in front of the gateway, over stdio and over HTTP."""
     revision = NEWEST[peer.name]
-    started = [*GATEWAY, write_config(peer.name, scene.web)]
-    targets: dict[str, Any] = {"stdio": started, "http": scene.url}
+    targets: dict[str, Any] = {
+        "stdio": prepare_gateway(peer.name, scene.web),
+        "http": scene.url,
+    }
     return [
         Case(peer.name, "gateway", transport, revision, target, steps(scene.page), environment())
         for transport, target in targets.items()
@@ -188,26 +190,25 @@ def inspections(scene: Scene) -> list[Case]:
         for step in steps(scene.page)
         if step.do not in ("server", "complete") and not step.awaits and " for " not in step.name
     ]
-    config = check_servers(write_config("inspector", scene.web))
+    command = check_servers(prepare_gateway("inspector", scene.web))
     short = [step for step in known if step.name in SHORT]
     targets: list[tuple[str, str, Any, list[Step]]] = [
         ("http", "2025-11-25", scene.url, known),
         ("http", "2026-07-28", scene.url, known),
-        ("stdio", "2026-07-28", [*GATEWAY, config], short),
+        ("stdio", "2026-07-28", command, short),
     ]
     return [Case("inspector", "gateway", *target, environment()) for target in targets]
 
 
-def check_servers(config: str) -> str:
+def check_servers(command: list[str]) -> list[str]:
     """Start each server once, so that later gateways know what it lists before it is started.
-    Return the path of the configuration."""
-    command = [*GATEWAY, config, "--check"]
+    Return the command of the gateway."""
     done = subprocess.run(
-        command, env=environment(), cwd=HOME, capture_output=True, text=True, timeout=60
+        [*command, "--check"], env=environment(), capture_output=True, text=True, timeout=60
     )
     if done.returncode:
         raise Trouble(f"dovetail gateway --check failed:\n{done.stdout}{done.stderr}")
-    return config
+    return command
 
 
 class Page(SimpleHTTPRequestHandler):
@@ -242,7 +243,7 @@ def prepare_scene(stack: ExitStack) -> Scene:
     everything = [NODE, EVERYTHING, "streamableHttp"]
     port = stack.enter_context(listening(everything, "gateway everything", "PORT"))
     web = f"http://127.0.0.1:{port}/mcp"
-    command = [*GATEWAY, write_config("http", web), "--http", "--port"]
+    command = [*prepare_gateway("http", web), "--http", "--port"]
     port = stack.enter_context(listening(command, "gateway http"))
     return Scene(page, web, f"http://127.0.0.1:{port}/mcp")
 

@@ -24,8 +24,7 @@ def environment() -> dict[str, str]:
         "FASTMCP_SHOW_SERVER_BANNER": "false",
         "FASTMCP_LOG_LEVEL": "ERROR",
     }
-    ours = {"PYTHONPATH": str(ROOT), "XDG_STATE_HOME": str(HOME / "state")}
-    return {**os.environ, **quiet, **ours, "INTEROP_MODULES": str(MODULES.parent)}
+    return {**os.environ, **quiet, "PYTHONPATH": str(ROOT), "INTEROP_MODULES": str(MODULES.parent)}
 
 
 def free_port() -> int:
