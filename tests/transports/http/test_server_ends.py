@@ -2,11 +2,14 @@
 
 import asyncio
 import json
+from contextlib import suppress
 
 import pytest
 
 from dovetail import Context, Server
+from dovetail.errors import TimedOut
 from dovetail.limits import Limits
+from dovetail.transports.http.server import sessions
 from tests.transports.http.raw import (
     BOTH,
     MODERN,
@@ -142,6 +145,30 @@ async def test_a_question_of_a_call_that_is_cancelled_is_taken_back_and_a_late_a
         for id, status in ((question["id"], 202), ("another", 400)):
             late = await session.post({"jsonrpc": "2.0", "id": id, "result": {"action": "cancel"}})
             assert late.status == status
+
+
+async def test_a_session_remembers_only_the_newest_questions_that_were_taken_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sessions, "MAX_WITHDRAWN", 2)
+    server = Server("asker")
+
+    @server.tool
+    async def ask(ctx: Context) -> str:
+        for _ in range(3):
+            with suppress(TimedOut):
+                await ctx.elicit("Are you sure?", timeout=0.01)
+        return "gave up"
+
+    async with hosted(server) as site:
+        session = await site.greet(capabilities={"elicitation": {}})
+        await session.tell("notifications/initialized")
+        messages = [
+            event.message for event in await (await session.call("ask")).rest() if event.data
+        ]
+        asked = [one["id"] for one in messages if one.get("method") == "elicitation/create"]
+        late = [{"jsonrpc": "2.0", "id": id, "result": {"action": "cancel"}} for id in asked]
+        assert [(await session.post(one)).status for one in late] == [400, 202, 202]
 
 
 async def test_nothing_is_asked_over_http_before_the_client_is_ready() -> None:
