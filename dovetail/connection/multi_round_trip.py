@@ -187,7 +187,9 @@ class MultiRoundTrip:
             payload = (id, journal.rounds, answers)
             reply = await bus.ask(JOIN, payload, self._limits.timeout_max)
         if reply is None:
-            raise self._invalid_state(call, "its call is not held in any process", held=True)
+            raise self._invalid_state(
+                call, "its call is not held in this process or in another worker", held=True
+            )
         is_error, data = reply
         if is_error:
             raise ProtocolError(*msgspec.json.decode(data))
