@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dovetail import Cache, Client, Server
+from dovetail import Cache, Client, Limits, Server
 from dovetail.errors import InvalidParams, ProtocolError
 from dovetail.gateway.consent import Consent
 from dovetail.gateway.gateway import Gateway
@@ -96,6 +96,7 @@ async def connected(
     revision: str = "2026-07-28",
     **options: Any,
 ) -> AsyncIterator[Client]:
+    options.setdefault("limits", Limits(catalog_wait=30))  # the machine may be slow
     gateway = Gateway(source, **options)
     async with gateway.lifespan(), Client(gateway, on_elicit=on_elicit, revision=revision) as one:
         yield one
