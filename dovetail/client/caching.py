@@ -107,6 +107,15 @@ class SharedCache:
         Args:
             key: The key of the request.
         """
+        kept = self.find(key)
+        return None if kept is None else kept.data
+
+    def find(self, key: CacheKey) -> CachedResponse | None:
+        """Return the response under this key with its expiry time, if it has not expired.
+
+        Args:
+            key: The key of the request.
+        """
         with self._lock:
             kept = self._responses.get(key)
             if kept is None:
@@ -115,7 +124,7 @@ class SharedCache:
                 self._remove(key)
                 return None
             self._responses.move_to_end(key)
-            return kept.data
+            return kept
 
     def put(self, key: CacheKey, kept: CachedResponse, drops: int) -> None:
         """Store a response, unless it is larger than the cache or responses were dropped after it

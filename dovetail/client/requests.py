@@ -212,6 +212,7 @@ class Requester:
         on_progress: OnProgress | None = None,
         safe: bool = False,
         capabilities: ClientCapabilities | None = None,
+        log_level: str | None = None,
         parent: Any = None,
         headers: Mapping[str, str] | None = None,
         header_params: tuple[HeaderParam, ...] = (),
@@ -236,6 +237,8 @@ class Requester:
             capabilities: The capabilities to declare for this request instead of the client's own.
                 In the handshake era, capabilities apply to the whole session, so this argument has
                 no effect.
+            log_level: The lowest level of the log messages that the server sends during this
+                request, or "off" for none, instead of the client's own (stateless era only).
             parent: Any object. Callbacks see it as `.parent`, as in `request`.
             headers: The `Mcp-Param-*` headers with which a tool call arrived over HTTP. Those that
                 this client does not write itself are passed on to a server of the stateless era.
@@ -257,6 +260,7 @@ class Requester:
             safe,
             fresh=True,
             capabilities=capabilities,
+            log_level=log_level,
             parent=parent,
         )
         passes_on = headers or header_params

@@ -41,6 +41,7 @@ from ..jsonrpc.messages import Id, Notification, Request, encode
 from ..ports import HTTP, Call, Caller, CallHandler
 from ..protocol.base import (
     CLIENT_CAPABILITIES,
+    LOG_LEVEL,
     OWN_META,
     Implementation,
     Params,
@@ -377,13 +378,14 @@ class ClientSession:
         on_progress: OnProgress | None = None,
         started: Callable[[Id], None] | None = None,
         capabilities: ClientCapabilities | None = None,
+        log_level: str | None = None,
         parent: Any = None,
     ) -> Any:
         """Send a request and return its typed result. An error from the server is raised as the
         matching exception type. Messages that belong to this request carry its `parent`.
 
         If the params are a RawObject, return the raw result in the form of the newest revision. In
-        this case, `capabilities` replaces the declared capabilities (stateless era only).
+        this case, `capabilities` and `log_level` replace those of the client (stateless era only).
         """
         revision = self.revision
         assert revision is not None
@@ -392,7 +394,7 @@ class ClientSession:
             timeout = await self._require_offer(method, timeout)
         lift = self._lift
         if type(params) is RawObject:
-            params, lift = self._with_own_meta(params, capabilities), self._lift_raw
+            params, lift = self._with_own_meta(params, capabilities, log_level), self._lift_raw
         elif revision.stateless:
             params = self._with_meta(params)
         try:
@@ -412,7 +414,7 @@ class ClientSession:
         return lift(revision, method, raw)
 
     def _with_own_meta(
-        self, params: RawObject, capabilities: ClientCapabilities | None
+        self, params: RawObject, capabilities: ClientCapabilities | None, log_level: str | None
     ) -> RawObject:
         """Return relayed params with the `_meta` that describes this client, and without the
         `_meta` keys that describe another client."""
@@ -421,6 +423,9 @@ class ClientSession:
         if capabilities is not None and own:
             declared = self.agreed_revision.lower(capabilities)
             own, encoded = own | {CLIENT_CAPABILITIES: Raw(encode(declared))}, None
+        if log_level is not None and own:
+            own = {key: value for key, value in own.items() if key != LOG_LEVEL}
+            own, encoded = own if log_level == "off" else own | {LOG_LEVEL: log_level}, None
         if "_meta" in fields:
             try:
                 received = split_meta(fields)

@@ -8,10 +8,10 @@ changed, so its readers always see one consistent state.
 import logging
 from collections.abc import Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Meta, Raw, Struct
 
 from ..errors import InvalidRequest, MethodNotFound, SchemaError
 from ..limits import Limits
@@ -59,6 +59,25 @@ LISTS: Final[Mapping[Kind, ListKind]] = {
 _decode_page = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_items = msgspec.json.Decoder(list[Raw]).decode
 _decode_text = msgspec.json.Decoder(str).decode
+_decode_ttl = msgspec.json.Decoder(Annotated[int, Meta(ge=0)]).decode
+
+
+class ListHints(Struct, frozen=True):
+    """How long callers may keep a list, and whether they may share it."""
+
+    ttl_ms: int = 0
+    """Milliseconds."""
+    is_public: bool = False
+
+    def combined(self, other: "ListHints | None") -> "ListHints":
+        """Return the shortest time and the narrowest scope of both.
+
+        Args:
+            other: The hints of another part of the same list; None if it has none.
+        """
+        if other is None:
+            return self
+        return ListHints(min(self.ttl_ms, other.ttl_ms), self.is_public and other.is_public)
 
 
 class Item:
@@ -105,6 +124,16 @@ class Item:
             return ()  # a client of the server ignores them, too
 
 
+class ItemList(dict[str, Item]):
+    """The items of one list by name, as a server sent them.
+
+    Attributes:
+        hints: How long callers may keep the list; None if the server does not offer it.
+    """
+
+    hints: ListHints | None = None
+
+
 class Catalog(Struct, frozen=True, eq=False, kw_only=True):
     """All that one server lists, and what it said about itself when it was opened."""
 
@@ -119,8 +148,6 @@ class Catalog(Struct, frozen=True, eq=False, kw_only=True):
     """Whether the server has no sessions, and answers with its questions."""
     knows_parents: bool = False
     """Whether each of its questions says which call it belongs to."""
-    ttl: float | None = None
-    """Seconds after which the lists should be read again; None if the server does not say so."""
     is_from_disk: bool = False
     """Whether this is what the server listed in an earlier run, which may have changed."""
 
@@ -156,7 +183,7 @@ async def read_catalog(client: "Client", limits: Limits) -> Catalog:
     )
 
 
-async def read_list(client: "Client", kind: Kind, limits: Limits) -> dict[str, Item]:
+async def read_list(client: "Client", kind: Kind, limits: Limits) -> ItemList:
     """Return all items of a list by name; an empty list if the server does not offer this kind.
 
     Args:
@@ -168,7 +195,7 @@ async def read_list(client: "Client", kind: Kind, limits: Limits) -> dict[str, I
         InvalidRequest: The list is malformed or too long.
     """
     row = LISTS[kind]
-    items: dict[str, Item] = {}
+    items = ItemList()
     cursor: str | None = None
     size = 0
     for _ in range(limits.pages):
@@ -191,7 +218,7 @@ async def read_list(client: "Client", kind: Kind, limits: Limits) -> dict[str, I
     raise InvalidRequest(f"{row.method}: more than {limits.pages} pages (Limits.pages)")
 
 
-def _add_page(items: dict[str, Item], kind: Kind, raw: Raw) -> str | None:
+def _add_page(items: ItemList, kind: Kind, raw: Raw) -> str | None:
     """Add the items of one page, and return the cursor of the next."""
     row = LISTS[kind]
     try:
@@ -199,10 +226,24 @@ def _add_page(items: dict[str, Item], kind: Kind, raw: Raw) -> str | None:
         for one in _decode_items(page.get(row.field, b"[]")):
             if (item := _read_item(kind, one)) is not None:
                 items.setdefault(item.name, item)
+        items.hints = read_hints(page).combined(items.hints)
         cursor = page.get("nextCursor")
         return None if cursor is None or bytes(cursor) == b"null" else _decode_text(cursor)
     except msgspec.MsgspecError as problem:
         raise InvalidRequest(f"The answer to {row.method} is malformed: {problem}") from None
+
+
+def read_hints(page: Mapping[str, Raw]) -> ListHints:
+    """Return the hints of a result. Hints that are missing or malformed count as not cacheable.
+
+    Args:
+        page: The fields of the result.
+    """
+    try:
+        ttl_ms = _decode_ttl(page.get("ttlMs", b"0"))
+    except msgspec.MsgspecError:
+        ttl_ms = 0
+    return ListHints(ttl_ms, bytes(page.get("cacheScope", b"")) == b'"public"')
 
 
 def _read_item(kind: Kind, raw: Raw) -> Item | None:
@@ -220,4 +261,7 @@ def _read_item(kind: Kind, raw: Raw) -> Item | None:
     return item
 
 
-__all__ = ["KINDS", "LISTS", "Catalog", "Item", "ListKind", "read_catalog", "read_list"]
+__all__ = [
+    "KINDS", "LISTS", "Catalog", "Item", "ItemList", "ListHints", "ListKind", "read_catalog",
+    "read_hints", "read_list",
+]  # fmt: skip

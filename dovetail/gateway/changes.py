@@ -88,6 +88,7 @@ class UpstreamSubscriptions:
         await server.start()
 
         def on_update(changed: str) -> None:
+            server.results.drop(changed)
             name = self._upstreams.names.to_caller("resources", server.name, changed)
             if name is not None:
                 self._on_update(name)

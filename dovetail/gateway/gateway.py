@@ -5,8 +5,9 @@ the server side lowers them, so nothing in this folder knows about eras. A relay
 ordinary handler: it reports progress, can be cancelled, and asks its caller when the server asks.
 """
 
+import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from inspect import signature
@@ -163,7 +164,6 @@ class Gateway(RunnableService):
         self._source, self._policy_source = source, policy
         self._watched: tuple[str | Path, ...] | None = None
         found = read_source(source)
-        self._search = ToolSearch(found.options.always) if found.options.search else None
         consent = open_consent(store, self._record)
         self.access = GatewayAccess(
             None if policy is None else read_policy(policy), consent, self._announce_lists
@@ -176,11 +176,18 @@ class Gateway(RunnableService):
             allow_start=self.access.allow_start,
             limits=limits,
             known=KnownCatalogs.beside(consent.store),
-            reserved=SEARCH_TOOLS if self._search is not None else (),
+            reserved=SEARCH_TOOLS if found.options.search else (),
         )
         self._check_credentials(found)
         self.upstreams.on_event(self._on_event)
-        self.lists = MergedLists(self.upstreams, self._is_visible, page_size, self._search)
+        search = ToolSearch.of(found.options)
+        self.lists = MergedLists(
+            self.upstreams,
+            self._is_visible,
+            page_size,
+            search,
+            is_personal=lambda: self.access.depends_on_caller,
+        )
         self.subscriptions = UpstreamSubscriptions(self.upstreams, self.notify_resource_updated)
         self._lifespan = self._run_upstreams
         if lifespan is not None:
@@ -240,11 +247,12 @@ class Gateway(RunnableService):
         policy = None if self._policy_source is None else read_policy(self._policy_source)
         self._check_credentials(source)
         old, new = self.upstreams.options, source.options
+        removed = self.upstreams.replace_all(source, SEARCH_TOOLS if new.search else ())
+        is_changed = policy != self.access.policy
+        self.access.policy = policy  # before a server that was added answers a call
         if (old.search, old.always) != (new.search, new.always):
-            log.warning('"search" and "always" take effect when the gateway is started again')
-        await self.upstreams.reload(source)
-        if policy != self.access.policy:
-            self.access.policy = policy
+            self.lists.search, is_changed = ToolSearch.of(new), True
+        if is_changed:
             is_wrong = [
                 server
                 for server in self.upstreams.servers.values()
@@ -252,6 +260,7 @@ class Gateway(RunnableService):
             ]
             await self.upstreams.restart(is_wrong)
             self._announce_lists()
+        await self.upstreams.drain(removed)
 
     def _check_credentials(self, source: Source) -> None:
         check_forwarding({entry.name: entry.settings for entry in source.entries}, self.guard)
@@ -316,14 +325,18 @@ class Gateway(RunnableService):
                 if self.upstreams.servers.get(server.name) is server:
                     self.access.pins.on_catalog(server)
             finally:
-                self._announce_lists()
+                self._announce(self.lists.update())
                 self.subscriptions.renew()
         elif server.state == "refused":
-            self._announce_lists()
+            self._announce(self.lists.update())
 
     def _announce_lists(self) -> None:
-        self.lists.clear()
-        for change in dict.fromkeys(KIND_OF_LIST.values()):
+        """Announce all lists, because different callers may see different parts of them change."""
+        self.lists.update()
+        self._announce(KIND_OF_LIST)
+
+    def _announce(self, kinds: Iterable[Kind]) -> None:
+        for change in dict.fromkeys(KIND_OF_LIST[kind] for kind in kinds):
             self._notify(f"notifications/{change}/list_changed", ListChangedParams(), local=True)
 
     def _record(self, decision: Decision) -> None:
@@ -382,11 +395,12 @@ class Gateway(RunnableService):
 
     async def _call_tool(self, call: Call) -> Any:
         name, changed = call.params.name, dict[str, Any]()
-        if self._search is not None and name == FIND:
+        search = self.lists.search
+        if search is not None and name == FIND:
             await self.upstreams.wait_for_catalogs()
             visible = self.lists.visible("tools", call.principal)
-            return self._search.find(visible, call.params.arguments)
-        if self._search is not None and name == CALL:
+            return search.find(visible, call.params.arguments)
+        if search is not None and name == CALL:
             wanted = read_arguments(call.params.arguments, CallArguments, CALL)
             name, changed["arguments"] = wanted.name, wanted.arguments
         found = await self._find("tools", name)
@@ -499,8 +513,8 @@ class Gateway(RunnableService):
 
     async def _set_level(self, call: Call) -> Any:
         result = await answer_in_connection(call)
-        for server in self.upstreams.servers.values():
-            server.want_level(call.params.level)
+        servers = self.upstreams.servers.values()
+        await asyncio.gather(*(server.want_level(call.caller) for server in servers))
         return result
 
     def _on_log(self, calls: Sequence[Call], entry: LogEntry) -> None:
@@ -538,6 +552,7 @@ class Gateway(RunnableService):
             middleware=[layer for layer in self._observers if isinstance(layer, Telemetry)],
             on_stderr=partial(stderr_log.info, "%s: %s", server.name),
         )
+        client._connector.log_level = server.log_level
         answers = answer_with_caller(
             calls,
             partial(self._asks_as, server),

@@ -15,7 +15,7 @@ from ..ports import Call, Principal
 from ..protocol.methods import METHODS
 from ..protocol.raw import RawObject
 from ..server.registry import Snapshot, encode_page, select_page
-from .catalog import LISTS, Item
+from .catalog import LISTS, Item, ItemList, ListHints
 from .naming import KINDS, Kind
 from .search import ToolSearch
 from .upstream import UpstreamServer
@@ -48,6 +48,7 @@ class MergedLists:
         is_visible: Returns whether a caller may see an item.
         page_size: The number of items on a page (default: None, one page).
         search: The search that replaces the list of tools (default: None).
+        is_personal: Returns whether callers may see different items (default: they do not).
     """
 
     def __init__(
@@ -56,8 +57,10 @@ class MergedLists:
         is_visible: IsVisible,
         page_size: int | None = None,
         search: ToolSearch | None = None,
+        is_personal: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._search = search
+        self._is_personal = is_personal
+        self.search = search
         self._upstreams, self._is_visible, self._page_size = upstreams, is_visible, page_size
         self._merged: dict[Kind, Snapshot[MergedItem]] = {}
         self._views: dict[tuple[Kind, str | None], Snapshot[MergedItem]] = {}
@@ -67,6 +70,18 @@ class MergedLists:
         self._merged.clear()
         self._views.clear()
 
+    def update(self) -> list[Kind]:
+        """Build the lists again after a change, and return the kinds that callers see changed."""
+        before, self._merged = self._merged, {}
+        self._views.clear()
+        changed: list[Kind] = []
+        for kind in KINDS:
+            old = before[kind].items if kind in before else {}
+            self._merged[kind] = Snapshot(self._merge_all(kind, old))
+            if _shown(old) != _shown(self._merged[kind].items):
+                changed.append(kind)
+        return changed
+
     def merged(self, kind: Kind) -> Mapping[str, MergedItem]:
         """Return all items of a kind by the names that callers use."""
         return self._snapshot(kind).items
@@ -74,15 +89,23 @@ class MergedLists:
     def _snapshot(self, kind: Kind) -> Snapshot[MergedItem]:
         found = self._merged.get(kind)
         if found is None:
-            items: dict[str, MergedItem] = {}
-            for server in self._upstreams.servers.values():
-                rename = self._upstreams.names.renamer(server.name)
-                for item in server.catalog.items(kind).values():
-                    name = self._upstreams.names.to_caller(kind, server.name, item.name)
-                    if name is not None and name not in items:
-                        items[name] = _merge(kind, server, item, name, rename)
-            found = self._merged[kind] = Snapshot(items)
+            found = self._merged[kind] = Snapshot(self._merge_all(kind, {}))
         return found
+
+    def _merge_all(self, kind: Kind, old: Mapping[str, MergedItem]) -> dict[str, MergedItem]:
+        """Return the items of all servers. Those that did not change are taken from an old list."""
+        items: dict[str, MergedItem] = {}
+        for server in self._upstreams.servers.values():
+            rename = self._upstreams.names.renamer(server.name)
+            for item in server.catalog.items(kind).values():
+                name = self._upstreams.names.to_caller(kind, server.name, item.name)
+                if name is None or name in items:
+                    continue
+                before = old.get(name)
+                if before is None or before.item is not item or "_meta" in item.fields:
+                    before = _merge(kind, server, item, name, rename)
+                items[name] = before
+        return items
 
     def visible(self, kind: Kind, principal: Principal | None) -> Snapshot[MergedItem]:
         """Return the items that a caller may see."""
@@ -101,13 +124,31 @@ class MergedLists:
             self._views[key] = view
         return view
 
+    def hints(self, kind: Kind) -> ListHints | None:
+        """Return how long callers may keep a list: the shortest time and the narrowest scope of its
+        parts; None if it has no parts. A list that is not complete yet may not be kept.
+
+        Args:
+            kind: The kind of list.
+        """
+        found: ListHints | None = None
+        for server in self._upstreams.servers.values():
+            items = server.catalog.items(kind)
+            if server.state != "started" or not isinstance(items, ItemList):
+                return ListHints()
+            if items.hints is not None:
+                found = items.hints.combined(found)
+        if found is not None and self._is_personal():
+            return ListHints(found.ttl_ms)
+        return found
+
     async def answer(self, call: Call) -> Any:
         """Answer a request for a list."""
         await self._upstreams.wait_for_catalogs()
         kind = KIND_BY_METHOD[call.name]
         visible: Snapshot[Any] = self.visible(kind, call.principal)
-        if kind == "tools" and self._search is not None:
-            visible = self._search.listed(visible)
+        if kind == "tools" and self.search is not None:
+            visible = self.search.listed(visible)
 
         def make_result() -> RawObject:
             chosen, cursor = select_page(call, visible, self._page_size)
@@ -115,9 +156,17 @@ class MergedLists:
             fields: dict[str, Any] = {LISTS[kind].field: items}
             if cursor is not None:
                 fields["nextCursor"] = cursor
+            fields |= hint_fields(self.hints(kind))
             return RawObject(METHODS[call.name].result, fields)  # type: ignore[arg-type]
 
         return make_result()
+
+
+def hint_fields(hints: ListHints | None) -> dict[str, Any]:
+    """Return the fields of a result with these hints; none if it may not be kept."""
+    if hints is None or not hints.ttl_ms:
+        return {}
+    return {"ttlMs": hints.ttl_ms, "cacheScope": "public" if hints.is_public else "private"}
 
 
 def _merge(kind: Kind, server: UpstreamServer, item: Item, name: str, rename: Rename) -> MergedItem:
@@ -135,6 +184,10 @@ def _merge_meta(meta: Raw, rename: Rename) -> Raw:
     if isinstance(ui, dict) and isinstance(ui.get("resourceUri"), str):
         decoded["ui"] = {**ui, "resourceUri": rename(ui["resourceUri"])}
     return Raw(msgspec.json.encode(decoded))
+
+
+def _shown(items: Mapping[str, MergedItem]) -> list[bytes]:
+    return [bytes(one.raw) for one in items.values()]
 
 
 MAX_VIEWS = 1000

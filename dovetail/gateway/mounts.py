@@ -28,10 +28,10 @@ from ..protocol.raw import RawObject, encode_typed
 from ..protocol.utilities import PromptReference
 from ..server.handlers import Handlers
 from ..server.registry import may_use, require_scopes
-from .catalog import LISTS
+from .catalog import LISTS, ListHints
 from .consent_store import MEMORY
 from .gateway import Gateway
-from .lists import KIND_BY_METHOD, MergedItem
+from .lists import KIND_BY_METHOD, MergedItem, hint_fields
 from .naming import Kind, UpstreamName
 from .upstream import UpstreamServer
 from .upstreams import Source, describe_target
@@ -51,7 +51,11 @@ class Mounts(Gateway):
 
     def __init__(self, server: Handlers) -> None:
         super().__init__(
-            Source(entries=()), name=server.name, store=MEMORY, limits=server.limits, rates=None
+            Source(entries=(), many_plain=True),
+            name=server.name,
+            store=MEMORY,
+            limits=server.limits,
+            rates=None,
         )
         self._server = server
         self._targets: dict[str, Any] = {}
@@ -82,7 +86,9 @@ class Mounts(Gateway):
             )
         if target is self._server or (isinstance(target, Handlers) and _contains(target, self)):
             raise ConfigError("A server cannot be mounted in itself")
-        name = prefix or getattr(target, "name", None) or "server"
+        name = first = prefix or getattr(target, "name", None) or "server"
+        while not prefix and name in self.upstreams.servers:
+            name = f"{first}-{len(self.upstreams.servers) + 1}"
         settings = ServerSettings(prefix=prefix, pin="off", max_tokens=sys.maxsize)
         self.upstreams.add(replace(describe_target(name, target), settings=settings))
         self._targets[name] = target
@@ -92,6 +98,21 @@ class Mounts(Gateway):
         """Run the mounted servers inside a lifespan."""
         async with lifespan as state, self.lifespan():
             yield state
+
+    # what clients and operators are told
+
+    def add_instructions(self, own: str | None) -> str | None:
+        """Return the instructions of the server and of the mounted ones.
+
+        Args:
+            own: Those of the server itself.
+        """
+        mounted = [
+            f"# {server.name}\n\n{server.catalog.instructions}"
+            for server in self.upstreams.servers.values()
+            if server.catalog.instructions
+        ]
+        return "\n\n".join([*([own] if own else ()), *mounted]) or None
 
     # calls
 
@@ -129,7 +150,9 @@ class Mounts(Gateway):
                 page = await own(call)
             except MethodNotFound:  # it has none of this kind itself
                 items: list[Any] = []
+                own_hints = None
             else:
+                own_hints = ListHints(page.ttl_ms or 0, page.cache_scope == "public")
                 if page.next_cursor is not None:
                     return page
                 items = getattr(page, _python_name(field))
@@ -138,10 +161,17 @@ class Mounts(Gateway):
             mounted = self.lists.visible(kind, call.principal).items
             parts = [encode_typed(item) for item in items]
             parts += [bytes(one.raw) for name, one in mounted.items() if name not in taken]
-            fields = {field: Raw(b"[" + b",".join(parts) + b"]")}
+            fields: dict[str, Any] = {field: Raw(b"[" + b",".join(parts) + b"]")}
+            fields |= hint_fields(self._combine_hints(kind, own_hints))
             return RawObject(METHODS[call.name].result, fields)  # type: ignore[arg-type]
 
         return answer
+
+    def _combine_hints(self, kind: Kind, own: ListHints | None) -> ListHints | None:
+        """Return how long callers may keep a list of the server's own items and mounted ones."""
+        mounted = self.lists.hints(kind)
+        hints = own if mounted is None else mounted.combined(own)
+        return ListHints(hints.ttl_ms) if hints is not None and self.scopes else hints
 
     async def _relay(
         self, call: Call, kind: Kind, found: UpstreamName, changed: Mapping[str, Any]

@@ -127,16 +127,34 @@ class NameTable:
             for one server. None leaves all names and URIs unchanged, and is allowed if there is
             only one server.
         reserved: Names that the caller's side uses itself, which no server may offer.
+        many_plain: Whether several servers may have an empty prefix (default: False). A name
+            belongs to the first of them that lists it.
 
     Raises:
         ConfigError: Two prefixes are equal.
     """
 
-    def __init__(self, prefixes: Mapping[str, str | None], reserved: Iterable[str] = ()) -> None:
-        self._reserved = frozenset(reserved)
+    def __init__(
+        self,
+        prefixes: Mapping[str, str | None],
+        reserved: Iterable[str] = (),
+        *,
+        many_plain: bool = False,
+    ) -> None:
+        self._many_plain = many_plain
+        self.reserve(reserved)
         self._templates: BoundedDict[str, UriTemplate | None] = BoundedDict(20 * MAX_TEMPLATES)
         self._listed: dict[str, _Listed] = {}
         self.set_servers(prefixes)
+
+    def reserve(self, names: Iterable[str]) -> None:
+        """Replace the names that no server may offer.
+
+        Args:
+            names: The names.
+        """
+        self._reserved = frozenset(names)
+        self._tables: dict[Kind, _Names] = {}
 
     def set_servers(self, prefixes: Mapping[str, str | None]) -> None:
         """Replace the servers, for example after the file changed. The lists of servers that stay
@@ -145,13 +163,13 @@ class NameTable:
         Args:
             prefixes: The prefix of each server, in the order of the file.
         """
-        _check_prefixes(prefixes)
+        _check_prefixes(prefixes, self._many_plain)
         self._prefixes = {name: prefix or "" for name, prefix in prefixes.items()}
         self._transparent = next((name for name, one in prefixes.items() if one is None), None)
         self._schemes = {_scheme(one): name for name, one in self._prefixes.items() if one}
         self._owners = sorted(self._prefixes, key=lambda name: -len(self._prefixes[name]))
         self._listed = {name: self._listed.get(name, _Listed()) for name in prefixes}
-        self._tables: dict[Kind, _Names] = {}
+        self._tables = {}
 
     def update(self, server: str, kind: Kind, names: Iterable[str]) -> None:
         """Set what a server lists.
@@ -275,7 +293,7 @@ class NameTable:
         owner, holder = self.owner(name), table.from_caller.get(name)
         if name in self._reserved:
             reason = f"the name {name} is reserved"
-        elif owner != upstream.server:
+        elif owner is None or self._prefixes[owner] != self._prefixes[upstream.server]:
             reason = f"the name {name} begins with the prefix of {owner}"
         elif holder is not None:
             reason = f"the name {name} stands for {quote(holder.name)}"
@@ -334,13 +352,13 @@ def _by_change(prefix: str, names: Iterable[str]) -> list[str]:
     return sorted(set(names), key=lambda name: (merged_name(prefix, name) != plain + name, name))
 
 
-def _check_prefixes(prefixes: Mapping[str, str | None]) -> None:
+def _check_prefixes(prefixes: Mapping[str, str | None], many_plain: bool) -> None:
     if None in prefixes.values() and len(prefixes) > 1:
         raise ConfigError("Names can stay unchanged only if there is one server")
     seen: dict[str, str] = {}
     for server, prefix in prefixes.items():
         other = seen.setdefault(_scheme(prefix or ""), server)
-        if other != server:
+        if other != server and (prefix or not many_plain):
             shared = f"the prefix {quote(prefix)}" if prefix else "no prefix"
             raise ConfigError(
                 f"Servers {other!r} and {server!r} both have {shared} (upper and lower case, _ and "

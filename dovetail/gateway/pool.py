@@ -7,11 +7,16 @@ to.
 
 The number of connections is limited. If all are in use, further callers wait, and a connection that
 nobody uses at the moment is closed to make room. Connections that are idle for long are closed.
+
+A server of the stateless era may ask a question that only the process that asked it can continue
+from: its state is sealed with keys of that process. So a connection that has answered with a
+question is kept for the answer, up to `Limits.parked_time`, unless its place is needed.
 """
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import count
 from typing import TYPE_CHECKING, Final, Literal
 
 from msgspec import Struct
@@ -59,6 +64,8 @@ class PooledClient(Struct, eq=False):
     calls: list[Call] = []
     """The calls that use it at the moment."""
     idle_since: float = 0.0
+    number: int = 0
+    """Identifies the connection to its server; 0 for the main one."""
 
 
 OpenClient = Callable[[PoolKey, Call], PooledClient]
@@ -71,7 +78,7 @@ class ConnectionPool:
 
     Args:
         open_client: Returns a new connection.
-        limits: `Limits.upstream_connections` and `Limits.upstream_idle`.
+        limits: `Limits.upstream_connections`, `upstream_idle` and `parked_time`.
         name: The name of the server, for errors.
     """
 
@@ -81,6 +88,9 @@ class ConnectionPool:
         self._all: set[PooledClient] = set()
         self._unused: OrderedDict[PooledClient, None] = OrderedDict()
         """The connections that no call uses, the longest unused first."""
+        self._kept: OrderedDict[PooledClient, None] = OrderedDict()
+        """The connections that no call uses, but which have asked a question."""
+        self._numbers = count(1)
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._closing = TaskSet()
         self._is_closed = False
@@ -89,36 +99,45 @@ class ConnectionPool:
     def __len__(self) -> int:
         return len(self._all)
 
-    async def acquire(self, key: PoolKey, call: Call) -> PooledClient:
+    def __iter__(self) -> Iterator[PooledClient]:
+        return iter(list(self._all))
+
+    async def acquire(self, key: PoolKey, call: Call, number: int = 0) -> PooledClient:
         """Return a connection for a key. Return it with `release`.
 
         Args:
             key: Who may use the connection.
             call: The call that uses it.
+            number: The number of the connection that asked the question which the call answers. If
+                it was closed meanwhile, another one is used (default: 0, any connection).
 
         Raises:
             Overloaded: Too many calls are waiting for a connection.
         """
-        pooled = self._find(key)
+        pooled = self._find(key, number)
         while pooled is None:
             if self._is_closed:
                 raise ConnectionClosed(f"{self._name} is closed", sent=False)
             if len(self._all) < self._limits.upstream_connections or self._close_unused():
                 pooled = self._open_client(key, call)
+                pooled.number = next(self._numbers)
                 self._all.add(pooled)
                 if not key.is_exclusive:
                     self._by_key[key] = pooled
             else:
                 await self._wait()
-                pooled = self._find(key)
+                pooled = self._find(key, number)
         self._unused.pop(pooled, None)
+        self._kept.pop(pooled, None)
         pooled.calls.append(call)
         return pooled
 
-    def _find(self, key: PoolKey) -> PooledClient | None:
+    def _find(self, key: PoolKey, number: int) -> PooledClient | None:
         if not key.is_exclusive:
             return self._by_key.get(key)
-        return next((one for one in reversed(self._unused) if one.key == key), None)
+        free = [one for one in (*self._unused, *self._kept) if one.key == key] if number else ()
+        same = next((one for one in free if one.number == number), None)
+        return same or next((one for one in reversed(self._unused) if one.key == key), None)
 
     async def _wait(self) -> None:
         if len(self._waiting) >= MAX_WAITING:
@@ -138,17 +157,18 @@ class ConnectionPool:
                 self._wake_next()  # it was our turn, but nobody is waiting for it any more
             raise
 
-    def release(self, pooled: PooledClient, call: Call) -> None:
+    def release(self, pooled: PooledClient, call: Call, *, asked: bool = False) -> None:
         """Return a connection.
 
         Args:
             pooled: The connection.
             call: The call that used it.
+            asked: Whether the server has answered with a question.
         """
         pooled.calls.remove(call)
         if not pooled.calls and pooled in self._all:
             pooled.idle_since = asyncio.get_running_loop().time()
-            self._unused[pooled] = None
+            (self._kept if asked else self._unused)[pooled] = None
             self._sweeper.start()
             self._wake_next()
 
@@ -170,6 +190,7 @@ class ConnectionPool:
             return False
         self._all.remove(pooled)
         self._unused.pop(pooled, None)
+        self._kept.pop(pooled, None)
         if not pooled.key.is_exclusive:
             del self._by_key[pooled.key]
         self._closing.start(pooled.client.close())
@@ -187,18 +208,21 @@ class ConnectionPool:
             self.discard(pooled)
 
     def _close_unused(self) -> bool:
-        """Close the connection that was unused for the longest time. Return False if there is
-        none."""
-        if not self._unused:
+        """Close the connection that was unused for the longest time, if possible one without a
+        question. Return False if there is none."""
+        unused = self._unused or self._kept
+        if not unused:
             return False
-        self.discard(next(iter(self._unused)))
+        self.discard(next(iter(unused)))
         return True
 
     def _sweep(self) -> bool:
-        oldest = asyncio.get_running_loop().time() - self._limits.upstream_idle
-        while self._unused and next(iter(self._unused)).idle_since <= oldest:
-            self._close_unused()
-        return bool(self._unused)
+        now = asyncio.get_running_loop().time()
+        times = (self._limits.upstream_idle, self._limits.parked_time)
+        for unused, seconds in zip((self._unused, self._kept), times, strict=True):
+            while unused and next(iter(unused)).idle_since <= now - seconds:
+                self.discard(next(iter(unused)))
+        return bool(self._unused or self._kept)
 
     async def close(self) -> None:
         """Close all connections."""

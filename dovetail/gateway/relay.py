@@ -8,12 +8,13 @@ server, and is never sent twice: if the connection is lost after it was sent, th
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from time import perf_counter
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
+from ..client.caching import CacheKey
 from ..connection.input_requests import relayed_questions
 from ..errors import (
     ConnectFailed,
@@ -31,9 +32,12 @@ from ..protocol.client_features import ElicitParams
 from ..protocol.header_params import HeaderParam
 from ..protocol.lifecycle import InputRequired, ProgressParams
 from ..protocol.raw import RawObject, split_object
+from ..protocol.resources import ReadResourceParams
 from ..protocol.tools import CallToolParams
-from .forwarding import header_params_of
+from .forwarding import forwarded_headers, header_params_of
 from .input_requests import LimitQuestion, askable, name_pages, with_names
+from .log_levels import level_of
+from .pool import PooledClient
 from .reports import RelayTiming, explain_failure
 from .upstream import UpstreamServer
 
@@ -69,17 +73,29 @@ async def relay_call(
     for name in ROUND_FIELDS:
         fields.pop(name, None)
     fields.update(changed)
+    key = _cache_key(upstream, call, fields)
+    if key is not None and (kept := upstream.results.find(key, call.method.result)) is not None:
+        return kept
+    drops = upstream.results.drops
     with upstream.counts.relaying() as timing:
         try:
-            raw = await _send(upstream, call, fields, timing, safe, masked)
+            reply = await _send(upstream, call, fields, timing, safe, masked)
         except UrlRequired as required:
             raise _pages(upstream, call, required, limit, asks_as) from None
     upstream.health.on_success()
-    result = RawObject.parse(call.method.result, raw)  # type: ignore[arg-type]
-    kind = result.fields.get("resultType")
-    if kind is not None and bytes(kind) == b'"input_required"':
-        return _questions(upstream, call, raw, limit, asks_as)
-    return result
+    if reply.asks:
+        return _questions(upstream, call, reply, limit, asks_as)
+    if key is not None and upstream.catalog.is_stateless:
+        upstream.results.keep(key, reply.result, drops, msgspec.json.decode(fields["uri"]))
+    return reply.result
+
+
+def _cache_key(upstream: UpstreamServer, call: Call, fields: Mapping[str, Any]) -> CacheKey | None:
+    """Return the key under which the result of a call may be kept."""
+    if call.method.params is not ReadResourceParams:
+        return None
+    forward = upstream.settings.forward
+    return upstream.results.key(call, fields, forwarded_headers(forward, call) if forward else ())
 
 
 async def _send(
@@ -89,28 +105,22 @@ async def _send(
     timing: RelayTiming,
     safe: bool,
     masked: bool,
-) -> Raw:
+) -> "ServerReply":
+    number, state = _state_of(upstream, call.request_state)
+    asks = False
     with explaining(upstream.name, masked=masked):
-        pooled = await upstream.acquire(call)
-    client, is_stateless = pooled.client, upstream.catalog.is_stateless
+        pooled = await upstream.acquire(call, number)
     sent = perf_counter()
     try:
         if call.request_state is not None:
-            state = _state_of(upstream, call.request_state)
+            if not upstream.catalog.is_stateless:
+                raise _foreign_state()
             fields["inputResponses"] = call.input_responses
             if state:
                 fields["requestState"] = state
-        return await client.relay(
-            call.name,
-            fields,
-            timeout=upstream.settings.timeout,
-            on_progress=_report_progress(call),
-            capabilities=askable(call, upstream.settings, upstream.model),
-            headers=header_params_of(call) if is_stateless else None,
-            header_params=_header_params(upstream, call, fields) if is_stateless else (),
-            safe=safe,
-            parent=call,
-        )
+        reply = await _relay(upstream, pooled, call, fields, safe)
+        asks = reply.asks
+        return reply
     except (ConnectionClosed, ConnectFailed) as problem:
         upstream.on_connection_lost(pooled, problem)
         raise InternalError(explain_failure(upstream.name, problem, masked=masked)) from problem
@@ -124,7 +134,41 @@ async def _send(
     finally:
         timing.server_seconds = perf_counter() - sent
         upstream.questions.end(call)
-        upstream.release(pooled, call)
+        upstream.release(pooled, call, asked=asks)
+
+
+async def _relay(
+    upstream: UpstreamServer, pooled: PooledClient, call: Call, fields: dict[str, Any], safe: bool
+) -> "ServerReply":
+    is_stateless = upstream.catalog.is_stateless
+    raw = await pooled.client.relay(
+        call.name,
+        fields,
+        timeout=upstream.settings.timeout,
+        on_progress=_report_progress(call),
+        capabilities=askable(call, upstream.settings, upstream.model),
+        log_level=level_of(call.caller) if is_stateless else None,
+        headers=header_params_of(call) if is_stateless else None,
+        header_params=_header_params(upstream, call, fields) if is_stateless else (),
+        safe=safe,
+        parent=call,
+    )
+    result = RawObject.parse(call.method.result, raw)  # type: ignore[arg-type]
+    return ServerReply(raw, result, pooled.number)
+
+
+class ServerReply(NamedTuple):
+    """What a server answered."""
+
+    raw: Raw
+    result: RawObject
+    number: int
+    """The number of the connection."""
+
+    @property
+    def asks(self) -> bool:
+        """Whether the answer is a question."""
+        return bytes(self.result.fields.get("resultType", b"")) == b'"input_required"'
 
 
 def _header_params(
@@ -150,15 +194,16 @@ def explaining(name: str, *, masked: bool) -> Iterator[None]:
 
 
 def _questions(
-    upstream: UpstreamServer, call: Call, raw: Raw, limit: LimitQuestion, asks_as: str
+    upstream: UpstreamServer, call: Call, reply: "ServerReply", limit: LimitQuestion, asks_as: str
 ) -> InputRequired:
     """Return the questions of a stateless server."""
-    required = relayed_questions(raw)
+    required = relayed_questions(reply.raw)
     for question in required.requests.values():
         upstream.question_limit.count("input_required")
         limit(call, question)  # type: ignore[arg-type]
     required = with_names(required, asks_as)
-    return replace(required, state=f"{_state_prefix(upstream)}{required.state or ''}")
+    state = f"{_state_prefix(upstream)}{reply.number}\n{required.state or ''}"
+    return replace(required, state=state)
 
 
 def _pages(
@@ -176,16 +221,24 @@ def _state_prefix(upstream: UpstreamServer) -> str:
     return f"{upstream.name}\n{upstream.entry.digest}\n"
 
 
-def _state_of(upstream: UpstreamServer, state: str) -> str:
-    """Return the state that a server sent with its questions.
+def _state_of(upstream: UpstreamServer, state: str | None) -> tuple[int, str]:
+    """Return the number of the connection on which a server asked its questions, and the state that
+    it sent with them. Without a state, any connection will do.
 
     Raises:
         InvalidParams: Another server sent it, or the server or its entry has changed since.
     """
+    if state is None:
+        return 0, ""
     prefix = _state_prefix(upstream)
-    if not upstream.catalog.is_stateless or not state.startswith(prefix):
-        raise InvalidParams("The requestState belongs to another server. Call the tool again.")
-    return state[len(prefix) :]
+    if not state.startswith(prefix):
+        raise _foreign_state()
+    number, _, own = state[len(prefix) :].partition("\n")
+    return int(number), own
+
+
+def _foreign_state() -> InvalidParams:
+    return InvalidParams("The requestState belongs to another server. Call the tool again.")
 
 
 def _report_progress(call: Call) -> Callable[[ProgressParams], Any] | None:

@@ -9,10 +9,11 @@ import re
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import msgspec
 
+from ..config import FileSettings
 from ..errors import InvalidParams
 from ..protocol.content import TextContent
 from ..protocol.tools import Tool, ToolResult
@@ -105,6 +106,11 @@ class ToolSearch:
             name: ListedTool(msgspec.Raw(msgspec.json.encode(tool)))
             for name, tool in SEARCH_TOOLS.items()
         }
+
+    @classmethod
+    def of(cls, options: FileSettings) -> Self | None:
+        """Return the search that the settings of a file describe, or None."""
+        return cls(options.always) if options.search else None
 
     def listed(self, visible: Snapshot[Any]) -> Snapshot[Any]:
         """Return what is listed instead of all tools that a caller may see."""

@@ -25,23 +25,26 @@ from msgspec.structs import replace
 from ..aio import TaskSet
 from ..client.client import Client
 from ..client.question_limit import QuestionLimit
+from ..client.reconnect import SET_LEVEL_SECONDS
 from ..config import ServerSettings
 from ..connection.input_requests import encode_sorted
 from ..errors import ConnectFailed, ConnectionClosed, ConsentDenied, DovetailError
 from ..limits import DEFAULT, Limits
-from ..ports import Call
+from ..ports import Call, Caller
 from ..protocol.header_params import HeaderParam
 from ..protocol.lifecycle import ClientCapabilities
 from ..protocol.tools import CallToolParams
-from ..protocol.utilities import SEVERITY, Level
+from ..protocol.utilities import Level
 from .catalog import Catalog, read_catalog, read_list
 from .forwarding import forwarded_headers
 from .health import Health, State
 from .input_requests import OpenQuestions, answerable
 from .known import KnownCatalogs
+from .log_levels import WantedLevels
 from .naming import Kind
 from .pool import SHARED, ConnectionPool, PooledClient, PoolKey
 from .reports import UpstreamCounts
+from .result_cache import ResultCache
 
 if TYPE_CHECKING:
     from .consent import ConsentRequest
@@ -120,6 +123,7 @@ class UpstreamServer:
             self.health.on_known()
         self.counts = UpstreamCounts()
         self.questions = OpenQuestions()
+        self.results = ResultCache(limits)
         self.question_limit = QuestionLimit(limits.questions)
         self._make_client, self._on_event = make_client, on_event
         self._allow_start, self.model = allow_start, model
@@ -133,7 +137,12 @@ class UpstreamServer:
         self._main: PooledClient | None = None
         self._pool = ConnectionPool(self._open_pooled, limits, entry.name)
         self._is_closed = False
+        self.calls = 0
+        """The number of calls that are under way."""
+        self._drained: asyncio.Future[None] | None = None
+        self._levels = WantedLevels()
         self._level: Level | None = None
+        """The level that all connections have asked for."""
 
     def __repr__(self) -> str:
         return f"<UpstreamServer {self.name} {self.state}>"
@@ -258,6 +267,7 @@ class UpstreamServer:
 
     def _set_catalog(self, catalog: Catalog) -> None:
         self.catalog, self.is_unknown = catalog, False
+        self.results.drop()
         self._on_event(self, "catalog")
         if self._known is not None:
             self._known.save(self.entry, catalog)
@@ -362,6 +372,21 @@ class UpstreamServer:
         await self._close_connections()
         self._on_event(self, "state")
 
+    async def drain(self) -> None:
+        """Close the server when the calls that are under way have ended, but no later than after
+        the time that a call may take."""
+        self._is_closed = True
+        try:
+            if self.calls:
+                self._drained = asyncio.get_running_loop().create_future()
+                await asyncio.wait([self._drained], timeout=self._call_seconds)
+        finally:
+            await self.close()
+
+    @property
+    def _call_seconds(self) -> float:
+        return self.limits.timeout if self.settings.timeout is None else self.settings.timeout
+
     async def close(self) -> None:
         """Close all connections. The server cannot be started again."""
         self._is_closed = True
@@ -384,18 +409,36 @@ class UpstreamServer:
         if background:
             await asyncio.wait(background)
 
-    def want_level(self, level: Level) -> None:
-        """Ask the server for log messages at this level, unless it already sends more. Callers get
-        only the messages that they want.
+    # log levels
+
+    @property
+    def log_level(self) -> Level | None:
+        """The level that a new connection asks for: the lowest that any caller wants; None if the
+        server decides, or if each request has a level of its own."""
+        return None if self.catalog.is_stateless else self._levels.lowest
+
+    async def want_level(self, caller: Caller) -> None:
+        """Ask the server for the log messages that a caller has chosen. A server that does not
+        answer does not delay the caller for long.
 
         Args:
-            level: The lowest level that a caller wants.
+            caller: The caller.
         """
-        if self._level is not None and SEVERITY[self._level] <= SEVERITY[level]:
+        if self._levels.add(caller, is_chosen=True):
+            await self._update_level()
+
+    async def _update_level(self) -> None:
+        level = self.log_level
+        if level is None or level == self._level:
             return
         self._level = level
-        if self._main is not None and not self._main.client.is_stateless:
-            self._background.start(_set_level_quietly(self._main.client, level))
+        main = () if self._main is None else (self._main,)
+        tasks = [
+            self._background.start(_set_level_quietly(one.client, level))
+            for one in (*main, *self._pool)
+        ]
+        if tasks:
+            await asyncio.wait(tasks, timeout=SET_LEVEL_SECONDS)
 
     # connections for calls
 
@@ -412,38 +455,49 @@ class UpstreamServer:
             self._admit()
         return self.client
 
-    async def acquire(self, call: Call) -> PooledClient:
+    async def acquire(self, call: Call, number: int = 0) -> PooledClient:
         """Return the connection for a call, and start the server first if necessary. Return it with
         `release`.
 
         Args:
             call: The call.
+            number: The number of the connection whose question the call answers, if any.
 
         Raises:
             ConnectFailed: The server could not be started.
             Overloaded: Too many calls are waiting for a connection.
         """
         await self.open()
-        assert self._main is not None
+        if not self.catalog.is_stateless and self._levels.add(call.caller):
+            await self._update_level()
+        if self._main is None:
+            raise ConnectionClosed(f"{self.name} was stopped", sent=False)
         key = self.pool_key(call)
         if key is not SHARED:
-            return await self._pool.acquire(key, call)
-        self._main.calls.append(call)
-        return self._main
+            pooled = await self._pool.acquire(key, call, number)
+        else:
+            pooled = self._main
+            pooled.calls.append(call)
+        self.calls += 1
+        return pooled
 
-    def release(self, pooled: PooledClient, call: Call) -> None:
+    def release(self, pooled: PooledClient, call: Call, *, asked: bool = False) -> None:
         """Return a connection.
 
         Args:
             pooled: The connection.
             call: The call that used it.
+            asked: Whether the server has answered with a question.
         """
+        self.calls -= 1
+        if not self.calls and self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
         if pooled.key is SHARED:
             pooled.calls.remove(call)
         elif pooled.key.is_exclusive and self.is_stateful:
             self._pool.discard(pooled)  # the next caller must not find what this one left there
         else:
-            self._pool.release(pooled, call)
+            self._pool.release(pooled, call, asked=asked)
 
     def session_ended(self, id: str) -> None:
         """Close the connections that only a caller's session used.
@@ -452,6 +506,8 @@ class UpstreamServer:
             id: The id of the session.
         """
         self._pool.discard_session(id)
+        if self._levels.remove(id) and not self._is_closed:
+            self._background.start(self._update_level())
 
     def pool_key(self, call: Call) -> PoolKey:
         """Return the key of the connection that a call uses.
@@ -524,6 +580,9 @@ MakeClient = Callable[[UpstreamServer, list[Call], ClientCapabilities, Mapping[s
 
 
 async def _set_level_quietly(client: Client, level: Level) -> None:
+    client._connector.log_level = level  # for the next connection
+    if client.state != "connected" or client.capabilities.logging is None:
+        return
     try:
         await client.set_log_level(level)
     except DovetailError as problem:

@@ -62,6 +62,8 @@ class Source(Struct, frozen=True, eq=False, kw_only=True):
     options: config.FileSettings = config.FileSettings()
     is_transparent: bool = False
     """Whether there is one target and no file, so that names stay as they are."""
+    many_plain: bool = False
+    """Whether several servers may have an empty prefix."""
 
 
 def read_source(source: Any) -> Source:
@@ -210,8 +212,10 @@ class UpstreamSet:
         self._reserved = tuple(reserved)
         self._left_out: set[LeftOut] = set()
         self._is_running = False
+        self._draining = TaskSet()
+        """The servers that were removed and still have calls."""
         self.servers = {entry.name: self._create(entry) for entry in source.entries}
-        self.names = NameTable(self._prefixes(self.servers), reserved)
+        self.names = NameTable(self._prefixes(self.servers), reserved, many_plain=source.many_plain)
         self._add_known_names(self.servers.values())
 
     def _create(self, entry: UpstreamEntry) -> UpstreamServer:
@@ -411,12 +415,16 @@ class UpstreamSet:
         for listener in self._listeners:
             listener(server, "catalog")
 
-    async def reload(self, source: Source) -> None:
+    def replace_all(self, source: Source, reserved: Iterable[str] = ()) -> list[UpstreamServer]:
         """Replace the servers by those of a file that was read again. A server whose entry did not
-        change keeps running; the others are stopped, and new ones are started.
+        change keeps running, and new ones are started.
 
         Args:
             source: The servers.
+            reserved: Names that no server may offer.
+
+        Returns:
+            The servers that were removed. Pass them to `drain`.
 
         Raises:
             ConfigError: Two prefixes are equal. Nothing was changed.
@@ -426,18 +434,31 @@ class UpstreamSet:
             old = self.servers.get(entry.name)
             is_same = old is not None and entry.digest == old.entry.digest
             servers[entry.name] = old if old is not None and is_same else self._create(entry)
-        NameTable(self._prefixes(servers), self._reserved)  # may raise
+        NameTable(self._prefixes(servers))  # may raise
         stopped = [old for name, old in self.servers.items() if servers.get(name) is not old]
         started = [new for name, new in servers.items() if self.servers.get(name) is not new]
         kept = {name: server for name, server in servers.items() if server not in started}
         self.names.set_servers(self._prefixes(kept))  # forget what the others listed
         self.names.set_servers(self._prefixes(servers))
+        self.names.reserve(reserved)
         self.servers, self.options = servers, source.options
         self._add_known_names(started)
         self._start_eager(started)
-        await asyncio.gather(*(server.close() for server in stopped))
-        for server in stopped:
+        return stopped
+
+    async def drain(self, removed: Sequence[UpstreamServer]) -> None:
+        """Stop servers that were removed: at once if they have no calls, and otherwise in the
+        background when their calls have ended.
+
+        Args:
+            removed: The servers.
+        """
+        draining = [self._draining.start(server.drain()) for server in removed]
+        idle = [task for task, server in zip(draining, removed, strict=True) if not server.calls]
+        for server in removed:
             self._announce(server)
+        if idle:
+            await asyncio.wait(idle)
 
     async def restart(self, servers: Iterable[UpstreamServer]) -> None:
         """Stop servers, and start them again in the background.
@@ -468,9 +489,11 @@ class UpstreamSet:
         self._is_running = False
         for task in list(self._background):
             task.cancel()
+        for task in list(self._draining):
+            task.cancel()
         await asyncio.gather(*(server.close() for server in self.servers.values()))
-        if self._background:
-            await asyncio.wait(self._background)
+        if tasks := {*self._background, *self._draining}:
+            await asyncio.wait(tasks)
 
 
 async def _start_quietly(server: UpstreamServer) -> None:

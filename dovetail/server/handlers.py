@@ -4,7 +4,7 @@ The other part, `server.py`, is the interface for users. `service.py` has what a
 services that have no components. No part holds anything that is bound to an event loop.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
@@ -60,6 +60,7 @@ from .service import answer_in_connection
 from .tools import RegisteredTool, call_tool, decode_structured, describe_failure
 
 if TYPE_CHECKING:
+    from ..connection.instrumentation import Attributes
     from ..protocol.header_params import HeaderParam
 
 Component = TypeVar("Component")
@@ -167,6 +168,16 @@ class Handlers(RunnableService):
         was_used = any(registry.was_used for registry in self._registries.get(kind, ()))
         if not (was_used or self._has(kind) or self._capability_choices.get(kind) is not None):
             raise MethodNotFound(f"This server has no {kind}")
+
+    def health(self) -> Mapping[str, Any]:
+        """Return the answer of the health check, with the state of each mounted server."""
+        own = super().health()
+        return own if self._mounts is None else {**own, **self._mounts.health()}
+
+    def series(self) -> "Mapping[str, Mapping[Attributes, float]]":
+        """Return the metrics of each mounted server."""
+        own = super().series()
+        return own if self._mounts is None else {**own, **self._mounts.series()}
 
     def header_params(self, tool: str) -> "tuple[HeaderParam, ...]":
         """Return the tool parameters that HTTP requests repeat in their headers."""

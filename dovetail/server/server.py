@@ -130,8 +130,7 @@ class Server(Handlers):
         ConfigError: A setting is not valid.
     """
 
-    instructions: str | None = None
-    """Instructions for using the server, for a client that connects now."""
+    _instructions: str | None = None
 
     def __init__(
         self,
@@ -209,21 +208,34 @@ class Server(Handlers):
         about = f"{type(self).__name__} {self.name!r} {self.info.version}"
         return f"<{about}: {', '.join(counts) or 'empty'}>"
 
-    def mount(self, other: Any, *, prefix: str) -> None:
+    @property
+    def instructions(self) -> str | None:
+        """Instructions for using the server, for a client that connects now, and those of mounted
+        servers. Assign to it to replace the server's own."""
+        own = self._instructions
+        return own if self._mounts is None else self._mounts.add_instructions(own)
+
+    @instructions.setter
+    def instructions(self, text: str | None) -> None:
+        self._instructions = text
+
+    def mount(self, other: Any, *, prefix: str = "") -> None:
         """Serve another server as a part of this one: its tools, prompts, resources, templates and
         completions.
 
             server.mount(weather, prefix="weather")     # a tool becomes weather__forecast
 
-        Names of this server win over the same names of a mounted one. Mount servers before you run
-        this one.
+        Names of this server win over the same names of a mounted one, and those of a server that
+        was mounted earlier over those of a later one. Components that the other server adds later
+        are served, too. Its instructions, health and metrics become a part of this server's. Mount
+        servers before you run this one.
 
         Args:
             other: A `Server` object, or any other target of a client: a URL, a script, or a command
                 as a list.
-            prefix: What the names of its tools and prompts begin with, followed by `__`. One of the
-                mounted servers may have an empty prefix. A URI stays as it is, unless another
-                server has the same one: then it becomes `prefix+uri`.
+            prefix: What the names of its tools and prompts begin with, followed by `__` (default:
+                names stay as they are). A URI stays as it is, unless another server has the same
+                one: then it becomes `prefix+uri`, or is left out if there is no prefix.
 
         Raises:
             ConfigError: The prefix is in use or not valid, or `other` is not a target.

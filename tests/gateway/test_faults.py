@@ -390,7 +390,7 @@ async def test_a_server_may_ask_only_so_many_questions_of_all_callers_together(
 async def test_an_answer_that_arrives_on_a_new_connection_belongs_to_its_call(
     caller: Upstream, tmp_path: Path
 ) -> None:
-    limits = replace(LIMITS, upstream_idle=0.02)
+    limits = replace(LIMITS, upstream_idle=0.02, parked_time=0.02)
     entry = {"dovetail": {"share": "caller"}, "env": {"DOVETAIL_KEYS": "k" * 43}}
     stage = Stage(Upstream("stdio", STATELESS), tmp_path, limits=limits, entry=entry)
     ada = Person(stage, caller, "ada")
@@ -401,6 +401,22 @@ async def test_an_answer_that_arrives_on_a_new_connection_belongs_to_its_call(
 
     ada.before_answer = until_idle
     async with stage, ada.connected():
+        assert await text_of(ada, "ask_model", text="Who?") == "the model says hello ada"
+    assert len(ada.asked) == 1
+
+
+async def test_an_answer_goes_to_the_process_that_asked(caller: Upstream, tmp_path: Path) -> None:
+    limits = replace(LIMITS, upstream_idle=0.02)
+    entry = {"dovetail": {"share": "caller"}}
+    stage = Stage(Upstream("stdio", STATELESS), tmp_path, limits=limits, entry=entry)
+    ada, bob = (Person(stage, caller, name) for name in ("ada", "bob"))
+
+    async def let_bob_call() -> None:
+        assert await text_of(bob, "add", a=1, b=2) == "3"
+        await asyncio.sleep(0.2)  # much longer than the idle time
+
+    ada.before_answer = let_bob_call
+    async with stage, ada.connected(), bob.connected():
         assert await text_of(ada, "ask_model", text="Who?") == "the model says hello ada"
     assert len(ada.asked) == 1
 

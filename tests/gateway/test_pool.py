@@ -133,3 +133,47 @@ async def test_the_connections_of_a_session_can_be_closed(opened: Opened) -> Non
     opened.pool.discard_session("1")
     assert await opened.pool.acquire(user, a_call()) is kept
     assert await opened.pool.acquire(session, a_call()) is not closed
+
+
+# questions of stateless servers
+
+
+async def test_a_connection_that_asked_is_kept_for_the_answer() -> None:
+    opened, calls = Opened(upstream_idle=0.05, upstream_connections=3), [a_call(), a_call()]
+    asking = await opened.pool.acquire(BORROWED, calls[0])
+    other = await opened.pool.acquire(BORROWED, calls[1])
+    assert asking.number != other.number
+    opened.pool.release(asking, calls[0], asked=True)
+    opened.pool.release(other, calls[1])
+    assert await opened.pool.acquire(BORROWED, calls[1]) is other  # not the one that asked
+    assert await opened.pool.acquire(BORROWED, calls[0], asking.number) is asking
+    opened.pool.release(asking, calls[0], asked=True)
+    opened.pool.release(other, calls[1])
+    async with asyncio.timeout(5):
+        while len(opened.pool) > 1:
+            await asyncio.sleep(0.02)
+    assert await opened.pool.acquire(BORROWED, calls[0], asking.number) is asking
+    await opened.pool.close()
+
+
+async def test_a_connection_that_asked_is_closed_if_its_place_is_needed(opened: Opened) -> None:
+    calls = [a_call(), a_call()]
+    pooled = [await opened.pool.acquire(BORROWED, call) for call in calls]
+    opened.pool.release(pooled[0], calls[0], asked=True)
+    opened.pool.release(pooled[1], calls[1])
+    users = [await opened.pool.acquire(PoolKey("user", "ada"), a_call())]
+    assert await opened.pool.acquire(BORROWED, calls[0], pooled[0].number) is pooled[0]
+    opened.pool.release(pooled[0], calls[0], asked=True)
+    users.append(await opened.pool.acquire(PoolKey("user", "bob"), a_call()))
+    assert {*opened.pool} == {*users}
+
+
+async def test_a_connection_that_asked_is_not_kept_for_ever() -> None:
+    opened, call = Opened(upstream_idle=0.05, parked_time=0.05), a_call()
+    first = await opened.pool.acquire(BORROWED, call)
+    opened.pool.release(first, call, asked=True)
+    async with asyncio.timeout(5):
+        while len(opened.pool):
+            await asyncio.sleep(0.02)
+    assert await opened.pool.acquire(BORROWED, call, first.number) is not first
+    await opened.pool.close()

@@ -3,18 +3,24 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Annotated, Any
 
 import msgspec
 import pytest
 from msgspec import Raw
+from msgspec.structs import replace
 
-from dovetail import Client, Context, Header, Limits, ProtocolError, Server
+from dovetail import Cache, Client, Context, Header, Limits, ProtocolError, Server
 from dovetail.errors import UrlRequired
 from dovetail.gateway.gateway import Gateway
 from dovetail.gateway.input_requests import with_name
+from dovetail.gateway.log_levels import WantedLevels
+from dovetail.ports import Caller
 from dovetail.protocol import RawObject, ToolResult
+from dovetail.protocol.base import LOG_LEVEL
 from dovetail.protocol.client_features import CreateMessageParams
+from dovetail.revisions import BY_NAME
 from dovetail.testing import Tape, pair
 from tests.behaviour.web import on_a_port
 from tests.gateway.serving import ANN, BOB, KEYS, headers_of, recorded, served
@@ -22,6 +28,7 @@ from tests.gateway.stage import OPTIONS
 
 HANDSHAKE, STATELESS = "2025-11-25", "2026-07-28"
 ERAS = [HANDSHAKE, STATELESS]
+STATELESS_REVISION = BY_NAME[STATELESS]
 encode = msgspec.json.encode
 
 
@@ -316,3 +323,344 @@ async def test_a_client_in_this_process_is_closed_after_the_servers(
             up = gateway.upstreams.servers["up"]
         assert up.connections == 0
         assert gateway.upstreams.servers["up"] is not up
+
+
+# changes of lists
+
+
+@pytest.mark.parametrize("revision", ERAS)
+async def test_many_changes_are_read_one_at_a_time_and_none_is_lost(revision: str) -> None:
+    running = reads = most = 0
+    slow = asyncio.Event()
+
+    async def count(call: Any, call_next: Any) -> Any:
+        nonlocal running, reads, most
+        if call.name != "tools/list":
+            return await call_next(call)
+        running, reads = running + 1, reads + 1
+        most = max(most, running)
+        result = await call_next(call)  # as it is now
+        if reads > 1:
+            await slow.wait()
+        running -= 1
+        return result
+
+    server = Server("up", revisions=[revision], middleware=[count])
+    server.tool(lambda: "hello", name="hello")
+    async with behind_gateway(server) as gateway, Client(gateway) as client:
+        await client.list_tools()
+        changed = asyncio.Event()
+        async with client.on_change("tools", lambda _: changed.set()):
+            for number in range(20):
+                server.add_tool(lambda: "more", name=f"more_{number}")
+                await asyncio.sleep(0.01)
+            slow.set()
+            while len(await client.list_tools(fresh=True)) < 21:
+                await changed.wait()
+                changed.clear()
+    assert most == 1
+    assert reads < 10
+
+
+@pytest.mark.parametrize("revision", ERAS)
+async def test_a_change_announces_only_the_list_that_changed(revision: str) -> None:
+    server = Server("up", revisions=[revision])
+    server.tool(lambda: "hello", name="hello")
+    server.prompt(lambda: "hello", name="hello")
+    server.resource("note://one")(lambda: "text")
+    seen: asyncio.Queue[str] = asyncio.Queue()
+    async with behind_gateway(server) as gateway, Client(gateway) as client:
+        await client.list_tools()
+        async with (
+            client.on_change("tools", lambda _: seen.put_nowait("tools")),
+            client.on_change("prompts", lambda _: seen.put_nowait("prompts")),
+            client.on_change("resources", lambda _: seen.put_nowait("resources")),
+        ):
+            await client.ping()
+            server.add_tool(lambda: "more", name="more")
+            assert await seen.get() == "tools"
+            server.prompt(lambda: "more", name="more")
+            assert await seen.get() == "prompts"
+            server.remove_tool("more")
+            assert await seen.get() == "tools"
+    assert seen.empty()
+
+
+# log levels
+
+
+def caller_with(session: str, level: int | None = 0) -> Caller:
+    return Caller(STATELESS_REVISION, session_id=session, log_level=level)
+
+
+def test_a_server_gets_the_lowest_level_that_a_caller_has_chosen() -> None:
+    levels = WantedLevels()
+    assert levels.lowest is None
+    levels.add(caller_with("ann", 4), is_chosen=True)
+    assert levels.lowest == "error"
+    levels.add(caller_with("bob", 1), is_chosen=True)
+    assert levels.lowest == "info"
+    levels.add(caller_with("", None))  # wants none
+    levels.add(caller_with("", 2))
+    assert levels.lowest == "info"
+    levels.remove("bob")
+    assert levels.lowest == "notice"
+    assert not levels.add(caller_with("", 3))
+    levels.add(caller_with("new"))  # has not chosen
+    assert levels.lowest == "debug"
+    levels.add(caller_with("new", 3))  # has chosen in another process
+    assert levels.lowest == "notice"
+    levels.add(caller_with("ann", 0), is_chosen=True)
+    assert levels.lowest == "debug"
+    assert levels.remove("ann")
+    assert not levels.remove("ann")
+
+
+def test_the_server_decides_if_nobody_has_chosen() -> None:
+    levels = WantedLevels()
+    levels.add(caller_with("ann"))
+    assert levels.lowest is None
+
+
+class Logged:
+    """A server that records the level of each request."""
+
+    def __init__(self, revision: str) -> None:
+        self.levels: list[str | None] = []
+        self.server = Server("up", revisions=[revision], middleware=[self._record])
+
+        @self.server.tool
+        async def talk(ctx: Context) -> str:
+            for level in ("debug", "info", "error"):
+                await ctx.log(level, f"a {level}")  # type: ignore[arg-type]
+            return "said"
+
+    async def _record(self, call: Any, call_next: Any) -> Any:
+        if call.name == "logging/setLevel":
+            self.levels.append(call.params.level)
+        elif call.name == "tools/call" and call.caller.revision.stateless:
+            self.levels.append((call.params.meta or {}).get(LOG_LEVEL))
+        return await call_next(call)
+
+
+class Listener:
+    """The options of a caller that keeps its log messages."""
+
+    def __init__(self, revision: str) -> None:
+        self.heard: list[Any] = []
+        self.options: dict[str, Any] = {
+            "revision": revision,
+            "on_log": lambda entry: self.heard.append(entry.data),
+        }
+
+    async def hear(self, *expected: str) -> None:
+        while len(self.heard) < len(expected):
+            await asyncio.sleep(0.01)
+        assert self.heard == list(expected)
+        self.heard.clear()
+
+
+@pytest.mark.parametrize("revision", ERAS)
+async def test_each_request_to_a_stateless_server_has_the_level_of_its_caller(
+    revision: str,
+) -> None:
+    logged, ann = Logged(STATELESS), Listener(revision)
+    async with behind_gateway(logged.server) as gateway:
+        async with Client(gateway, **ann.options) as client, Client(gateway) as silent:
+            await silent.call_tool("up__talk")
+            await client.call_tool("up__talk")
+            await ann.hear("a debug", "a info", "a error")
+            await client.set_log_level("error")
+            await client.call_tool("up__talk")
+            await ann.hear("a error")
+    assert logged.levels == [None, "debug", "error"]
+
+
+@pytest.mark.parametrize("transport", ["http", "websocket"])
+@pytest.mark.parametrize("revision", ERAS)
+async def test_a_connection_that_callers_share_has_the_lowest_level(
+    revision: str, transport: str
+) -> None:
+    logged, ann, bob = Logged(HANDSHAKE), Listener(revision), Listener(HANDSHAKE)
+    async with behind_gateway(logged.server, transport=transport) as gateway:
+        async with Client(gateway, **bob.options) as other:
+            await other.set_log_level("error")
+            async with Client(gateway, **ann.options) as client:
+                await client.call_tool("up__talk")
+                await ann.hear("a debug", "a info", "a error")
+                await other.call_tool("up__talk")
+                await bob.hear("a error")
+                assert logged.levels[-1] == "debug"
+            if revision == HANDSHAKE:  # the session of the caller with the lowest level has ended
+                while logged.levels[-1] != "error":
+                    await asyncio.sleep(0.01)
+    assert ann.heard == []
+
+
+async def test_a_server_is_not_asked_for_logs_that_nobody_wants() -> None:
+    logged = Logged(HANDSHAKE)
+    async with behind_gateway(logged.server) as gateway:
+        async with Client(gateway, revision=HANDSHAKE) as client:
+            await client.call_tool("up__talk")
+    assert logged.levels == []
+
+
+# cache hints
+
+
+def cached(revision: str = STATELESS, **caches: Cache) -> Server:
+    methods = {"tools/list": caches["tools"]} if "tools" in caches else {}
+    server = Server("up", revisions=[revision], cache=methods or None)
+    server.tool(lambda: "hello", name="hello")
+    return server
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        (Cache(60, "public"), Cache(30, "public"), (30_000, "public")),
+        (Cache(60, "public"), Cache(90, "private"), (60_000, "private")),
+        (Cache(60, "public"), None, (None, None)),
+    ],
+)
+async def test_a_merged_list_has_the_shortest_time_and_the_narrowest_scope(
+    first: Cache, second: Cache | None, expected: Any
+) -> None:
+    servers = cached(tools=first), cached(**({} if second is None else {"tools": second}))
+    async with behind_gateway(*servers) as gateway, Client(gateway) as client:
+        found = await client.request("tools/list", fresh=True)
+        assert [tool.name for tool in found.tools] == ["up__hello", "two__hello"]
+        assert (found.ttl_ms or None, found.cache_scope if found.ttl_ms else None) == expected
+
+
+async def test_a_list_of_a_handshake_server_may_not_be_kept() -> None:
+    servers = cached(tools=Cache(60)), cached(HANDSHAKE)
+    async with behind_gateway(*servers) as gateway, Client(gateway) as client:
+        assert not (await client.request("tools/list", fresh=True)).ttl_ms
+
+
+@pytest.mark.parametrize("looks_at_caller", [True, False])
+async def test_a_list_is_private_if_the_policy_looks_at_the_caller(looks_at_caller: bool) -> None:
+    rule = {"effect": "allow", **({"principal": "ann"} if looks_at_caller else {})}
+    policy = {"rule": [rule, {"effect": "allow"}]}
+    server = cached(tools=Cache(60, "public"))
+    async with behind_gateway(server, policy=policy) as gateway, Client(gateway) as client:
+        found = await client.request("tools/list", fresh=True)
+    assert (found.ttl_ms, found.cache_scope) == (60_000, "private" if looks_at_caller else "public")
+
+
+async def test_a_list_of_mounted_servers_is_kept_as_long_as_all_of_its_parts() -> None:
+    outer = cached(tools=Cache(60, "public"))
+    outer.mount(cached(tools=Cache(30, "public")), prefix="inner")
+    async with Client(outer) as client:
+        found = await client.request("tools/list", fresh=True)
+    assert [tool.name for tool in found.tools] == ["hello", "inner__hello"]
+    assert (found.ttl_ms, found.cache_scope) == (30_000, "public")
+
+
+# results that the gateway keeps
+
+
+class Library:
+    """A server that counts the reads of its resources."""
+
+    def __init__(self) -> None:
+        self.reads: list[str] = []
+        self.server = Server("up", revisions=[STATELESS])
+        for name, cache in (
+            ("public", Cache(60, "public")),
+            ("private", Cache(60, "private")),
+            ("fresh", None),
+        ):
+            self.server.resource(f"note://{name}", cache=cache)(partial(self.read, name))
+
+    def read(self, name: str) -> str:
+        self.reads.append(name)
+        return f"{name} {len(self.reads)}"
+
+
+async def read(url: str, uri: str, headers: Any = None, revision: str | None = None) -> str:
+    """Read a resource as a caller that has nothing in its own cache."""
+    async with Client(url, headers=headers or {}, revision=revision) as client:
+        (contents,) = await client.read_resource(uri)
+        return str(contents.text)
+
+
+@pytest.mark.parametrize("revision", ERAS)
+async def test_public_results_are_kept_for_all_and_private_ones_for_each_caller(
+    revision: str,
+) -> None:
+    library = Library()
+    ann, bob = headers_of(ANN), headers_of(BOB)
+    async with recorded(library.server) as (url, _):
+        async with served({"mcpServers": {"up": {"url": url}}}, auth=KEYS) as (_, own):
+            for name, callers in (("public", 1), ("private", 2), ("fresh", 4)):
+                library.reads.clear()
+                for headers in (ann, ann, bob, bob):
+                    text = await read(own, f"note://{name}", headers, revision)
+                    assert text.startswith(name)
+                assert len(library.reads) == callers, name
+
+
+async def test_private_results_are_not_kept_for_callers_without_a_name() -> None:
+    library = Library()
+    async with recorded(library.server) as (url, _):
+        async with served({"mcpServers": {"up": {"url": url}}}) as (_, own):
+            for name in ("private", "private", "public", "public"):
+                await read(own, f"note://{name}")
+    assert library.reads == ["private", "private", "public"]
+
+
+async def test_forwarded_values_are_part_of_the_key_of_a_result() -> None:
+    library = Library()
+    async with recorded(library.server) as (url, _):
+        source = {"mcpServers": {"up": {"url": url, "dovetail": {"forward": ["X-Tenant"]}}}}
+        async with served(source, auth=KEYS) as (_, own):
+            for key, tenant in ((ANN, "blue"), (BOB, "blue"), (ANN, "red"), (ANN, "blue")):
+                await read(own, "note://public", headers_of(key, X_Tenant=tenant))
+    assert library.reads == ["public", "public"]
+
+
+async def test_a_result_that_was_kept_says_how_long_it_may_still_be_kept() -> None:
+    library = Library()
+    async with behind_gateway(library.server) as gateway, gateway.lifespan():
+        found = []
+        for _ in range(2):
+            async with Client(gateway) as client:
+                found.append(await client.request("resources/read", {"uri": "note://public"}))
+    assert library.reads == ["public"]
+    assert found[0].ttl_ms == 60_000
+    assert 0 < found[1].ttl_ms < 60_000
+    assert found[1].contents == found[0].contents
+
+
+async def test_a_result_is_dropped_when_its_resource_changes() -> None:
+    library = Library()
+    seen: asyncio.Queue[str] = asyncio.Queue()
+    async with behind_gateway(library.server) as gateway, Client(gateway) as client:
+        async with await client.subscribe("note://public", seen.put_nowait):
+            await client.read_resource("note://public")
+            library.server.notify_resource_updated("note://public")
+            await seen.get()
+            await client.read_resource("note://public", fresh=True)
+        library.server.resource("note://new")(lambda: "new")
+        while "note://new" not in gateway.upstreams.servers["up"].catalog.resources:
+            await asyncio.sleep(0.01)
+        await client.read_resource("note://public", fresh=True)
+        await client.read_resource("note://public", fresh=True)
+    assert library.reads == ["public"] * 3
+
+
+async def test_hints_of_a_handshake_server_have_no_effect() -> None:
+    async def add_hints(call: Any, call_next: Any) -> Any:
+        result = await call_next(call)
+        return replace(result, ttl_ms=60_000) if call.name == "resources/read" else result
+
+    library = Library()
+    server = Server("up", revisions=[HANDSHAKE], middleware=[add_hints])
+    server.resource("note://public")(partial(library.read, "public"))
+    async with behind_gateway(server) as gateway, gateway.lifespan():
+        for _ in range(2):
+            async with Client(gateway) as client:
+                await client.read_resource("note://public")
+    assert library.reads == ["public", "public"]

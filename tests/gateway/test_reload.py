@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dovetail import Client, Limits
+from dovetail import Client, Limits, ProtocolError, ToolError
 from dovetail.errors import ConfigError
 from dovetail.gateway.gateway import Gateway
 from tests.gateway.programs import entry, write_server
@@ -20,11 +20,12 @@ class ConfigFile:
         self.folder, self.path = folder, folder / "mcp.json"
         self.servers: dict[str, Any] = {}
 
-    def write(self, *names: str, **settings: Any) -> None:
+    def write(self, *names: str, options: Any = None, **settings: Any) -> None:
         servers = {
             name: entry(write_server(self.folder, name), **settings.get(name, {})) for name in names
         }
-        self.path.write_text(json.dumps({"mcpServers": servers}), "utf-8")
+        text = json.dumps({"mcpServers": servers, "dovetail": options or {}})
+        self.path.write_text(text, "utf-8")
 
 
 @pytest.fixture
@@ -169,3 +170,122 @@ async def test_the_servers_run_until_the_last_client_in_this_process_is_closed(
         assert await pid(first, "one") == before
     async with Client(gateway) as third:
         assert await pid(third, "one")
+
+
+async def test_search_can_be_switched_on_and_off(file: ConfigFile) -> None:
+    file.write("one")
+    gateway = Gateway(file.path)
+    changes: asyncio.Queue[str] = asyncio.Queue()
+    async with gateway.lifespan(), Client(gateway) as client:
+        client.on_change("tools", changes.put_nowait)
+
+        async def reload(**options: Any) -> list[str]:
+            file.write("one", options=options)
+            await gateway.reload()
+            await changes.get()
+            return [tool.name for tool in await client.list_tools()]
+
+        before = await pid(client, "one")
+        assert await reload(search=True) == ["find_tools", "call_tool"]
+        assert await reload(search=True, always=["*__echo"]) == [
+            "find_tools",
+            "call_tool",
+            "one__echo",
+        ]
+        called = await client.call_tool("call_tool", {"name": "one__pid"})
+        assert called.text == before  # it was not started again
+        assert "one__pid" in await reload()
+        assert gateway.upstreams.names.left_out() == []
+
+
+async def test_the_names_of_the_search_are_reserved_after_a_reload(file: ConfigFile) -> None:
+    more = "server.add_tool(pid, name='find_tools')"
+    one = entry(write_server(file.folder, "one", more=more), prefix="")
+
+    def write(search: bool) -> None:
+        source = {"mcpServers": {"one": one}, "dovetail": {"search": search}}
+        file.path.write_text(json.dumps(source), "utf-8")
+
+    write(False)
+    gateway = Gateway(file.path)
+    async with gateway.lifespan(), Client(gateway):
+        await gateway.upstreams.servers["one"].start()
+        assert gateway.upstreams.names.left_out() == []
+        for search in (True, False):
+            write(search)
+            await gateway.reload()
+            assert bool(gateway.upstreams.names.left_out()) is search
+
+
+async def test_the_defaults_of_the_file_take_effect(file: ConfigFile) -> None:
+    file.write("one")
+    gateway = Gateway(file.path)
+    async with gateway.lifespan(), Client(gateway) as client:
+        file.write("one", options={"defaults": {"tools": {"allow": ["echo"]}}})
+        await gateway.reload()
+        await gateway.upstreams.servers["one"].start()
+        assert [tool.name for tool in await client.list_tools()] == ["one__echo"]
+
+
+@pytest.mark.parametrize("is_changed", [True, False])
+async def test_a_call_that_is_under_way_ends_before_its_server_is_stopped(
+    file: ConfigFile, is_changed: bool
+) -> None:
+    file.write("one", "two")
+    gateway = Gateway(file.path)
+    async with gateway.lifespan(), Client(gateway) as client:
+        await pid(client, "two")
+        old = gateway.upstreams.servers["two"]
+        waiting = asyncio.ensure_future(client.call_tool("two__slow", {"seconds": 2}))
+        while not old.calls:
+            await asyncio.sleep(0.01)
+        if is_changed:
+            file.write("one", "two", two={"timeout": 30})
+        else:
+            file.write("one")
+        await gateway.reload()
+        assert not waiting.done()
+        assert await names(client) >= {"one"}
+        assert (await waiting).text == "done"
+        while old.connections:
+            await asyncio.sleep(0.01)
+
+
+async def test_a_call_that_does_not_end_keeps_its_server_only_for_some_time(
+    file: ConfigFile,
+) -> None:
+    command = write_server(file.folder, "two", revisions=["2025-11-25"])
+    two = entry(command, timeout=1)
+    file.path.write_text(json.dumps({"mcpServers": {"two": two}}), "utf-8")
+    gateway = Gateway(file.path)
+
+    async def never(request: Any) -> Any:
+        file.write("one")
+        await gateway.reload()
+        await asyncio.Event().wait()
+
+    options: dict[str, Any] = {"revision": "2025-11-25", "on_elicit": never}
+    async with gateway.lifespan(), Client(gateway, **options) as client:
+        await gateway.upstreams.servers["two"].start()
+        old = gateway.upstreams.servers["two"]
+        with pytest.raises((ProtocolError, ToolError)):  # of the gateway, or of the server
+            await client.call_tool("two__ask")
+        while old.connections:
+            await asyncio.sleep(0.01)
+
+
+async def test_a_gateway_that_is_closed_does_not_wait_for_servers_that_were_removed(
+    file: ConfigFile,
+) -> None:
+    file.write("one", "two")
+    gateway = Gateway(file.path)
+    async with gateway.lifespan(), Client(gateway) as client:
+        await pid(client, "two")
+        old = gateway.upstreams.servers["two"]
+        waiting = asyncio.ensure_future(client.call_tool("two__slow", {"seconds": 60}))
+        while not old.calls:
+            await asyncio.sleep(0.01)
+        file.write("one")
+        await gateway.reload()
+        waiting.cancel()
+    assert old.connections == 0

@@ -259,3 +259,53 @@ def test_a_server_cannot_contain_itself() -> None:
     shop.mount(weather, prefix="weather")
     with pytest.raises(ConfigError, match="itself"):
         weather.mount(shop, prefix="shop")
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_servers_are_mounted_without_a_prefix(revision: str) -> None:
+    shop, weather, second = Server("shop"), make_weather(), Server("weather")
+    shop.tool(lambda: "of the shop", name="open")
+    second.tool(lambda: "of the second", name="forecast")
+    second.tool(lambda: "of the second", name="open")
+    second.tool(lambda: "hello", name="hello")
+    shop.mount(weather)
+    shop.mount(second)
+    async with Client(shop, revision=revision) as client:
+        names = [tool.name for tool in await client.list_tools()]
+        assert names == ["open", "forecast", "ask", "steps", "hello"]
+        assert (await client.call_tool("open")).text == "of the shop"
+        assert (await client.call_tool("forecast", {"city": "Oslo"})).text == "sunny in Oslo"
+        assert (await client.call_tool("hello")).text == "hello"
+        changed = asyncio.Event()
+        async with client.on_change("tools", lambda _: changed.set()):
+            await client.list_tools()
+            second.tool(lambda: "later", name="later")
+            await changed.wait()
+        assert "later" in [tool.name for tool in await client.list_tools()]
+        assert (await client.call_tool("later")).text == "later"
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_the_instructions_of_mounted_servers_are_part_of_the_servers(revision: str) -> None:
+    shop = Server("shop", instructions="Buy something.")
+    shop.mount(make_weather(instructions="Ask for one city."), prefix="weather")
+    shop.mount(make_weather(), prefix="silent")
+    async with Client(shop, revision=revision) as client:
+        assert client.instructions == "Buy something.\n\n# weather\n\nAsk for one city."
+    shop.instructions = None
+    async with Client(shop, revision=revision) as client:
+        assert client.instructions == "# weather\n\nAsk for one city."
+
+
+async def test_health_and_metrics_contain_the_mounted_servers(tmp_path: Path) -> None:
+    shop = make_shop()
+    shop.mount(["/no/such/program-hunter2"], prefix="bad")
+    async with hosted(shop, metrics="/metrics") as site:
+        async with Client(f"http://127.0.0.1:{site.port}/mcp") as client:
+            await client.call_tool("weather__forecast", {"city": "Oslo"})
+        health = await (await site.send("GET", {}, path="/health")).json()
+        text = (await (await site.send("GET", {}, path="/metrics")).body()).decode()
+    assert health["status"] == "degraded"
+    assert health["servers"]["weather"]["state"] == "started"
+    assert health["servers"]["bad"]["error"] == "bad: the server is not available"
+    assert 'mcp_upstream_calls_total{mcp_upstream_name="weather"} 1' in text
