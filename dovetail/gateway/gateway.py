@@ -181,20 +181,14 @@ class Gateway(RunnableService):
         self._check_credentials(found)
         self.upstreams.on_event(self._on_event)
         search = ToolSearch.of(found.options)
-        self.lists = MergedLists(
-            self.upstreams,
-            self._is_visible,
-            page_size,
-            search,
-            is_personal=lambda: self.access.depends_on_caller,
-        )
+        self.lists = MergedLists(self.upstreams, self._is_visible, page_size, search)
         self.subscriptions = UpstreamSubscriptions(self.upstreams, self.notify_resource_updated)
         self._lifespan = self._run_upstreams
         if lifespan is not None:
             self._lifespan = partial(self._run_inside, lifespan)
         self.add_handlers(
             {
-                **dict.fromkeys(KIND_BY_METHOD, self.lists.answer),
+                **dict.fromkeys(KIND_BY_METHOD, self._list),
                 "tools/call": self._call_tool,
                 "prompts/get": self._get_prompt,
                 "resources/read": self._read_resource,
@@ -392,6 +386,10 @@ class Gateway(RunnableService):
                 await server.start()  # what it lists now decides
         await self.access.require(call, kind, server, found.name)
         return server
+
+    async def _list(self, call: Call) -> RawObject:
+        result = await self.lists.answer(call)
+        return as_private(result) if self.access.depends_on_caller else result
 
     async def _call_tool(self, call: Call) -> Any:
         name, changed = call.params.name, dict[str, Any]()

@@ -48,7 +48,6 @@ class MergedLists:
         is_visible: Returns whether a caller may see an item.
         page_size: The number of items on a page (default: None, one page).
         search: The search that replaces the list of tools (default: None).
-        is_personal: Returns whether callers may see different items (default: they do not).
     """
 
     def __init__(
@@ -57,9 +56,7 @@ class MergedLists:
         is_visible: IsVisible,
         page_size: int | None = None,
         search: ToolSearch | None = None,
-        is_personal: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._is_personal = is_personal
         self.search = search
         self._upstreams, self._is_visible, self._page_size = upstreams, is_visible, page_size
         self._merged: dict[Kind, Snapshot[MergedItem]] = {}
@@ -138,11 +135,9 @@ class MergedLists:
                 return ListHints()
             if items.hints is not None:
                 found = items.hints.combined(found)
-        if found is not None and self._is_personal():
-            return ListHints(found.ttl_ms)
         return found
 
-    async def answer(self, call: Call) -> Any:
+    async def answer(self, call: Call) -> RawObject:
         """Answer a request for a list."""
         await self._upstreams.wait_for_catalogs()
         kind = KIND_BY_METHOD[call.name]
