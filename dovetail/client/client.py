@@ -17,8 +17,9 @@ from msgspec import Raw
 from msgspec.structs import asdict
 
 from .. import __version__
-from ..connection.client_session import ClientSession, choose_revisions
+from ..connection.client_session import ClientSession
 from ..connection.connection import OnProgress
+from ..connection.era_detection import choose_revisions
 from ..connection.extension import Extension, Extensions
 from ..connection.middleware import Middleware, Observer
 from ..connection.notifications import run_callback

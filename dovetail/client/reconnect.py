@@ -26,9 +26,10 @@ from msgspec.structs import replace
 
 from .. import aio
 from ..aio import BoundedDict, TaskSet
-from ..connection.client_session import ClientSession, OnNotification, ProbeFailed
+from ..connection.client_session import ClientSession, OnNotification
 from ..connection.connection import Connection, choose_ping_interval, send_heartbeats
 from ..connection.encode import MessageEncoder
+from ..connection.era_detection import ProbeFailed
 from ..connection.extension import Extensions
 from ..errors import (
     ConnectFailed,

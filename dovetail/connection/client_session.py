@@ -1,15 +1,6 @@
 """The client's side of a session: opening it, typed requests, and messages from the server.
 
-Opening a session determines the server's era. The probe is `server/discover`. A result or a version
-error means that the server is stateless; *any* other error, regardless of its code, means that the
-server expects `initialize`.
-
-**Silence** proves nothing, because the server may still be starting. After `probe_timeout`, the
-client sends `initialize` on the same channel and waits for both answers. The probe's result wins if
-it arrives before the answer to `initialize` or shortly after it, because a server that reads both
-requests together may answer them in any order. If the server dies, the caller restarts it and sends
-only `initialize`.
-https://modelcontextprotocol.io/specification/2026-07-28/basic/transports/stdio#backward-compatibility
+`era_detection.py` finds out which revision the server speaks.
 """
 
 import asyncio
@@ -25,20 +16,12 @@ from msgspec.structs import replace
 
 from ..errors import (
     ConnectionClosed,
-    DovetailError,
-    HeaderMismatch,
     InvalidParams,
     InvalidRequest,
     MethodNotFound,
-    MissingCapability,
-    NoCommonRevision,
-    Overloaded,
-    ProtocolError,
-    TimedOut,
-    UnsupportedVersion,
 )
 from ..jsonrpc.messages import Id, Notification, Request, encode
-from ..ports import HTTP, Call, Caller, CallHandler
+from ..ports import Call, Caller, CallHandler
 from ..protocol.base import (
     CLIENT_CAPABILITIES,
     LOG_LEVEL,
@@ -60,10 +43,7 @@ from ..protocol.methods import METHODS, Method
 from ..protocol.raw import RawObject, split_meta, with_meta
 from ..protocol.tasks import related_task_meta
 from ..revisions import (
-    BY_NAME,
     DRAFT_DIALECT,
-    HANDSHAKE,
-    STATELESS,
     Revision,
     decode,
     error_from_wire,
@@ -71,6 +51,7 @@ from ..revisions import (
 from . import handshake, stateless
 from .answer import answer, check_id, start_task
 from .connection import Connection, OnProgress, PeerError, PendingRequest, Reply
+from .era_detection import EraDetection
 from .extension import Extensions
 from .notifications import NotificationRunner, ProgressThrottle, read_progress_token
 
@@ -84,29 +65,9 @@ IMPLIED = {
 }
 """The capabilities that a server may have after each notification, even if it did not declare them
 because it had no components of that kind when the connection opened."""
-MODERN = {HeaderMismatch.code, MissingCapability.code, UnsupportedVersion.code, Overloaded.code}
-"""The errors that only a stateless server sends, or that say nothing about the era."""
-PROBE_GRACE_SECONDS = 0.8
-"""How long to wait for the probe's result after the answer to `initialize`."""
-Discovery = tuple[Revision, DiscoverResult]
-"""The revision agreed on through discovery, and the server's answer."""
 OnNotification = Callable[[str, Any, Any], None]
 """A function that receives the method name and the params of a notification, and the `parent` of
 the request to which it belongs."""
-
-
-class ProbeFailed(DovetailError):
-    """The era probe got no answer, and `initialize` needs a new connection.
-
-    Args:
-        message: What happened.
-        died: Whether the server exited because of the probe, which shows that it uses the
-            handshake.
-    """
-
-    def __init__(self, message: str, *, died: bool) -> None:
-        super().__init__(message)
-        self.died = died
 
 
 class ClientSession:
@@ -138,8 +99,6 @@ class ClientSession:
         self.era_is_known = True
         """Whether the server's answers determined its era. If the server did not answer, the next
         connection has to probe again."""
-        self._accepts_dialect = False
-        """Whether to use the draft dialect if the server turns out to speak it."""
         self._info = info
         self._capabilities = capabilities
         self._answers = answers
@@ -168,168 +127,29 @@ class ClientSession:
     ) -> None:
         """Agree with the server on one of the wanted revisions. Raise ProbeFailed if a new
         connection is required."""
-        old = tuple(revision for revision in wanted if not revision.stateless)
-        self._accepts_dialect = len(old) > 1  # otherwise the user has chosen a revision
-        if not old:
-            self._use_revision(wanted[-1])
-            answer: Discovery | InitializeResult | None = await self._discover(wanted, timeout)
-        elif probe and wanted[-1].stateless:
-            self._use_revision(wanted[-1])
-            detect = (
-                self._detect_era_over_http
-                if getattr(self.connection.channel, "network", None) is HTTP
-                else self._detect_era
-            )
-            answer = await detect(wanted, old[-1], min(probe_timeout, timeout / 2), timeout)
-        else:
-            answer = await self._initialize(old[-1], timeout)
-        if answer is None:
-            names = ", ".join(revision.version for revision in wanted)
-            raise NoCommonRevision(f"The server does not support {names}")
+        detection = EraDetection(self, wanted)
+        answer = await detection.run(probe=probe, probe_timeout=probe_timeout, timeout=timeout)
+        self.era_is_known = detection.is_certain
         if isinstance(answer, InitializeResult):
-            self._accept_greeting(answer, old)
+            self._accept_greeting(answer, detection.handshake_revisions)
         else:
             self._accept_discovery(*answer)
 
-    async def _detect_era(
-        self, wanted: tuple[Revision, ...], old: Revision, probe_timeout: float, timeout: float
-    ) -> "Discovery | InitializeResult":
-        """Return the server's answer to the probe or, if the server belongs to the handshake era,
-        its answer to `initialize`."""
-        deadline = asyncio.get_running_loop().time() + timeout
-        discovery = asyncio.create_task(self._discover(wanted, timeout))
-        greeting: asyncio.Task[InitializeResult] | None = None
-        try:
-            await asyncio.wait([discovery], timeout=probe_timeout)
-            if not discovery.done():
-                log.info(
-                    "%s has not answered server/discover within %g s; also sending initialize",
-                    self.connection.peer,
-                    probe_timeout,
-                )
-                greeting = asyncio.create_task(self._initialize(old, timeout - probe_timeout))
-                await asyncio.wait([discovery, greeting], return_when=asyncio.FIRST_COMPLETED)
-                await asyncio.wait([discovery], timeout=PROBE_GRACE_SECONDS)
-            if discovery.done():
-                return await discovery or await (greeting or self._initialize(old, timeout))
-            assert greeting is not None
-            try:
-                result = await greeting
-            except (NoCommonRevision, UnsupportedVersion):  # it is stateless after all
-                left = deadline - asyncio.get_running_loop().time()
-                found = await self._discover(wanted, left)
-                if found is None:
-                    raise
-                return found
-            self.era_is_known = False
-            log.warning(
-                "%s answered initialize, but not server/discover. If it never answers "
-                'server/discover, set revision="handshake" to avoid the delay.',
-                self.connection.peer,
-            )
-            return result
-        except ConnectionClosed as problem:
-            if discovery.done() and discovery.exception() is None:
-                raise  # it died after its answer to the probe, so not because of the probe
-            raise ProbeFailed(str(problem), died=True) from None
-        finally:
-            for task in (discovery, greeting):
-                if task is not None and not task.cancel() and not task.cancelled():
-                    task.exception()  # mark it as retrieved
-
-    async def _detect_era_over_http(
-        self, wanted: tuple[Revision, ...], old: Revision, probe_timeout: float, timeout: float
-    ) -> "Discovery | InitializeResult":
-        """Detect the era over HTTP, where a session and a request without a session do not share a
-        channel."""
-        try:
-            found = await self._discover(wanted, probe_timeout)
-        except (TimedOut, ConnectionClosed) as problem:
-            raise ProbeFailed(str(problem), died=False) from None
-        return found or await self._initialize(old, timeout)
-
-    async def _discover(self, wanted: tuple[Revision, ...], timeout: float) -> "Discovery | None":
-        """Return the stateless revision agreed on through discovery and the server's answer, or
-        None if the server belongs to the handshake era."""
-        method, newest = METHODS["server/discover"], wanted[-1]
-        revision = newest
-        for _ in range(2):
-            params = Params(meta=self._describe(revision))
-            try:
-                raw = await self.connection.request(
-                    revision, method, params, timeout=timeout, cancellable=False
-                )
-                found: DiscoverResult = decode(raw, DiscoverResult)
-            except PeerError as refusal:
-                supported = _supported(refusal)
-                if supported is None:
-                    if refusal.code in MODERN:
-                        raise _refused(refusal, newest) from None
-                    return None
-                if not supported:
-                    return None  # it speaks no published revision, but perhaps the draft dialect
-                revision = self._common(supported, wanted)
-                if not revision.stateless:
-                    return None
-                continue
-            except Overloaded:
-                raise  # this error says nothing about the era
-            except (msgspec.MsgspecError, ProtocolError):
-                return None
-            revision = self._common(found.supported_versions, wanted)
-            return (revision, found) if revision.stateless else None
-        raise NoCommonRevision(
-            f"The server rejected revision {newest.version}, although it claims to support it"
-        )
-
     def _accept_discovery(self, revision: Revision, found: DiscoverResult) -> None:
-        self._use_revision(revision)
+        self.use_revision(revision)
         self.server_info = stateless.server_info(found.meta)
         self.server_capabilities = found.capabilities
         self.instructions = found.instructions
 
-    def _common(self, supported: list[str], wanted: tuple[Revision, ...]) -> Revision:
-        for revision in reversed(wanted):
-            if revision.version in supported:
-                return revision
-        raise NoCommonRevision(
-            f"The server supports {', '.join(supported)}; this client supports "
-            f"{', '.join(one.version for one in wanted)}"
-        )
-
-    async def _initialize(self, newest: Revision, timeout: float) -> InitializeResult:
-        """Return the answer to `initialize`. If the server seems to speak the draft dialect, send
-        `initialize` again in that dialect."""
-        try:
-            return await self._greet(newest, timeout)
-        except PeerError as refusal:
-            if self._accepts_dialect and handshake.may_speak_dialect(refusal.code, refusal.message):
-                try:
-                    return await self._greet(DRAFT_DIALECT, timeout)
-                except (PeerError, TimedOut, msgspec.MsgspecError) as problem:
-                    log.debug("The server does not support the draft dialect either: %s", problem)
-            raise _refused(refusal, newest) from None
-        except msgspec.MsgspecError as problem:
-            raise InvalidRequest(
-                f"The server's answer to initialize is malformed: {problem}"
-            ) from None
-
-    async def _greet(self, revision: Revision, timeout: float) -> InitializeResult:
+    def begin_handshake(self, revision: Revision) -> InitializeParams:
+        """Return the params of `initialize` in this revision, which is used from now on."""
         self.revision = revision
         self._set_meta({})
-        params = InitializeParams(
+        return InitializeParams(
             protocol_version=revision.version,
             capabilities=self._declared_capabilities(revision),
             client_info=self._info,
         )
-        method = METHODS["initialize"]
-        raw = await self.connection.request(
-            revision, method, params, timeout=timeout, cancellable=False
-        )
-        if self._accepts_dialect and handshake.is_dialect_answer(raw):
-            self.revision = revision = DRAFT_DIALECT
-        result: InitializeResult = revision.lift_result(method, raw)
-        return result
 
     def _accept_greeting(self, greeting: InitializeResult, old: tuple[Revision, ...]) -> None:
         if self.revision is not DRAFT_DIALECT:
@@ -340,15 +160,16 @@ class ClientSession:
         self.instructions = greeting.instructions
         self.connection.notify(self.revision, METHODS["notifications/initialized"], None)
 
-    def _use_revision(self, revision: Revision) -> None:
+    def use_revision(self, revision: Revision) -> None:
+        """Send requests in this revision from now on."""
         self.revision = revision
-        self._set_meta(self._describe(revision))
+        self._set_meta(self.describe(revision))
 
     def _set_meta(self, meta: dict[str, Any]) -> None:
         """Set the `_meta` that each request carries."""
         self._meta, self._encoded_meta = meta, Raw(encode(meta))
 
-    def _describe(self, revision: Revision) -> dict[str, Any]:
+    def describe(self, revision: Revision) -> dict[str, Any]:
         """Return the `_meta` that each request carries in this revision, encoded once."""
         meta = stateless.request_meta(
             revision, self._info, self._declared_capabilities(revision), self.log_level
@@ -365,7 +186,7 @@ class ClientSession:
         """Set the log level that later requests carry."""
         self.log_level = level
         if self.revision is not None and self.revision.stateless:
-            self._set_meta(self._describe(self.revision))
+            self._set_meta(self.describe(self.revision))
 
     # requests to the server
 
@@ -670,42 +491,6 @@ class ClientSession:
     def on_close(self, reason: Exception | None) -> None:
         """End the session."""
         self._on_close(self, reason)
-
-
-def choose_revisions(choice: str | None) -> tuple[Revision, ...]:
-    """Return the revisions that a `revision=` argument selects, oldest first."""
-    groups = {None: HANDSHAKE + STATELESS, "handshake": HANDSHAKE, "stateless": STATELESS}
-    if choice in groups:
-        return groups[choice]
-    revision = BY_NAME.get(choice or "")
-    if revision is None:
-        known = ", ".join(BY_NAME)
-        raise NoCommonRevision(
-            f"Unknown revision {choice!r}; use {known}, 'handshake' or 'stateless'"
-        )
-    return (revision,)
-
-
-def _supported(refusal: PeerError) -> list[str] | None:
-    """Return the versions that a stateless server offers instead of the requested one, or None if
-    it rejected the request for another reason."""
-    if refusal.code != UnsupportedVersion.code or not isinstance(refusal.data, dict):
-        return None
-    supported = refusal.data.get("supported")
-    return [str(version) for version in supported] if isinstance(supported, list) else None
-
-
-def _refused(refusal: PeerError, requested: Revision) -> DovetailError:
-    supported = _supported(refusal)
-    if supported is not None:
-        names = ", ".join(supported) or "no published revision"
-        return NoCommonRevision(
-            f"The server supports {names}; this client requested {requested.version}"
-        )
-    opening = "server/discover" if requested.stateless else "initialize"
-    return error_from_wire(
-        opening, refusal.code, f"The server rejected {opening}: {refusal.message}", refusal.data
-    )
 
 
 def _kind_of(raw: Any) -> str | None:
