@@ -1,7 +1,8 @@
 """Run a dialog on a terminal: show its text and read the answers without blocking the event loop.
 
 A dialog is a generator: it yields the text to show, receives the line that was typed (None at the
-end of input), and returns its result. Ctrl-C ends the open dialog only.
+end of input), and returns its result. Ctrl-C ends the open dialog only. If the question is
+cancelled, for example because the server no longer waits for the answer, the dialog says so.
 
 `open_terminal` opens the terminal of the process itself, even if stdin and stdout lead elsewhere,
 as they do in a program that speaks MCP on them.
@@ -101,6 +102,9 @@ async def run_dialog(talk: Generator[str, str | None, T], source: TextIO, screen
         return end.value  # type: ignore[no-any-return]
     except Interrupted:
         write(screen, "\n")
+        raise
+    except asyncio.CancelledError:
+        write(screen, "\nThis question was withdrawn.\n")
         raise
     finally:
         talk.close()

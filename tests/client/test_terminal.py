@@ -14,7 +14,9 @@ from typing import Any
 
 import pytest
 
+from dovetail import Client, Context, Server
 from dovetail.client.callbacks import ElicitRequest
+from dovetail.errors import TimedOut
 from dovetail.net import why_not_openable
 from dovetail.protocol.base import Implementation
 from dovetail.protocol.client_features import ElicitResult
@@ -585,7 +587,9 @@ async def test_questions_asked_at_once_are_put_one_after_the_other() -> None:
 PROGRAM = """
 import asyncio, fcntl, json, sys, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+from dovetail import Client, Context, Server
 from dovetail.client.callbacks import ElicitRequest
+from dovetail.errors import TimedOut
 from dovetail.terminal.elicit import terminal_elicit
 
 async def main():
@@ -653,3 +657,38 @@ async def test_a_real_terminal_answers_declines_and_cancels() -> None:
         process.kill()
         process.wait()
         os.close(ours)
+
+
+class Silent(Screen):
+    """A terminal at which nobody types anything."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ended = threading.Event()
+
+    def readline(self, size: int | None = -1, /) -> str:
+        self.ended.wait()
+        return ""
+
+
+@pytest.mark.parametrize("revision", ["2025-06-18", "2025-11-25"])
+async def test_the_terminal_shows_that_a_server_cancelled_its_question(revision: str) -> None:
+    server = Server("asking")
+
+    @server.tool
+    async def ask(ctx: Context) -> str:
+        try:
+            await ctx.elicit("Which size?", str, timeout=1)
+        except TimedOut:
+            return "without an answer"
+        return "answered"
+
+    source, screen = Silent(), Screen()
+    elicit = terminal_elicit(source, screen)
+    async with Client(server, revision=revision, on_elicit=elicit) as client:
+        assert (await client.call_tool("ask")).text == "without an answer"
+        async with asyncio.timeout(30):
+            while not screen.getvalue().endswith("\nThis question was withdrawn.\n"):
+                await asyncio.sleep(0.01)
+    assert "Which size?" in screen.getvalue()
+    source.ended.set()

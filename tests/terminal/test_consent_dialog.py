@@ -347,12 +347,13 @@ class Slow(Screen):
 
 
 async def test_the_answer_to_a_question_that_was_cancelled_does_not_answer_the_next() -> None:
-    source = Slow()
-    confirm = terminal_confirm(source, Screen())
+    source, screen = Slow(), Screen()
+    confirm = terminal_confirm(source, screen)
     asking = asyncio.create_task(confirm(request_call()))
     await asyncio.to_thread(source.asked.acquire)
     asking.cancel()
     await asyncio.wait([asking])
+    assert screen.getvalue().endswith("\nThis question was withdrawn.\n")
     source.lines.put("y\n")
     assert _readers[source].result(5) == "y\n"
     asking = asyncio.create_task(confirm(request_call(name="delete_all")))
