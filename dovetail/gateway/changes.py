@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 
 from ..aio import TaskSet, run_on_loop
 from ..client.subscriptions import Subscription
-from ..errors import DovetailError, NotFound
+from ..errors import DovetailError
 from .upstream import UpstreamServer
 from .upstreams import UpstreamSet
 
@@ -79,10 +79,7 @@ class UpstreamSubscriptions:
             await asyncio.shield(task)
 
     async def _subscribe(self, uri: str) -> Subscription:
-        await self._upstreams.wait_for_catalogs()
-        found = self._upstreams.names.from_caller("resources", uri)
-        if found is None:
-            raise NotFound(f"Resource {uri} not found", data={"uri": uri})
+        found = await self._upstreams.resolve("resources", uri)
         server = self._upstreams.servers[found.server]
         self._servers[uri] = server
         await server.start()

@@ -24,8 +24,6 @@ from ..connection.extension import Extension
 from ..connection.middleware import Middleware
 from ..errors import (
     ConfigError,
-    InvalidParams,
-    NotFound,
     ProtocolError,
 )
 from ..extensions.telemetry import Telemetry
@@ -372,9 +370,13 @@ class Gateway(RunnableService):
 
     # calls
 
-    async def _find(self, kind: Kind, name: str) -> UpstreamName | None:
-        with explaining(self.upstreams.names.owner(name) or "", masked=self._is_masked):
-            return await self.upstreams.resolve(kind, name)
+    async def _find(self, kind: Kind, name: str) -> UpstreamName:
+        names = self.upstreams.names
+        found = names.from_caller(kind, name)
+        if found is None:
+            with explaining(names.owner(name) or "", masked=self._is_masked):
+                found = await self.upstreams.resolve(kind, name)
+        return found
 
     async def _require(self, call: Call, kind: Kind, found: UpstreamName) -> UpstreamServer:
         """Return the server that a call goes to, unless the call is not allowed."""
@@ -402,33 +404,22 @@ class Gateway(RunnableService):
             wanted = read_arguments(call.params.arguments, CallArguments, CALL)
             name, changed["arguments"] = wanted.name, wanted.arguments
         found = await self._find("tools", name)
-        if found is None:
-            raise InvalidParams(f"Unknown tool: {name}", parameter="name")
         changed["name"] = encode_text(found.name)
         return await self._relay(call, "tools", found, changed)
 
     async def _get_prompt(self, call: Call) -> RawObject | InputRequired:
         found = await self._find("prompts", call.params.name)
-        if found is None:
-            raise InvalidParams(f"Unknown prompt: {call.params.name}", parameter="name")
         return await self._relay(call, "prompts", found, {"name": encode_text(found.name)})
 
     async def _read_resource(self, call: Call) -> RawObject | InputRequired:
         found = await self._find("resources", call.params.uri)
-        if found is None:
-            raise NotFound(f"Resource {call.params.uri} not found", data={"uri": call.params.uri})
         return await self._relay(call, "resources", found, {"uri": encode_text(found.name)})
 
     async def _complete(self, call: Call) -> RawObject | InputRequired:
         fields = split_object(split_object(call.raw_params)["ref"])
         key = next(name for name in ("uri", "name") if name in fields)
         kind: Kind = "prompts" if key == "name" else "templates"
-        named = getattr(call.params.ref, key)
-        found = await self._find(kind, named)
-        if found is None and kind == "templates":
-            found = await self._find("resources", named)
-        if found is None:
-            raise InvalidParams(f"Unknown reference: {named}", parameter="ref")
+        found = await self._find(kind, getattr(call.params.ref, key))
         ref = {**fields, key: encode_text(found.name)}
         return await self._relay(call, kind, found, {"ref": ref})
 
@@ -502,10 +493,7 @@ class Gateway(RunnableService):
         return True
 
     async def _check_subscription(self, call: Call, uri: str) -> None:
-        found = await self._find("resources", uri)
-        if found is None:
-            raise NotFound(f"Resource {uri} not found", data={"uri": uri})
-        await self._require(call, "resources", found)
+        await self._require(call, "resources", await self._find("resources", uri))
 
     # logs
 

@@ -32,7 +32,6 @@ from ..errors import (
     DovetailError,
     InvalidOutput,
     InvalidParams,
-    NotFound,
     ToolError,
 )
 from ..limits import DEFAULT, Limits
@@ -44,7 +43,7 @@ from ..protocol.prompts import GetPromptResult, Prompt
 from ..protocol.resources import Resource, ResourceTemplate
 from ..protocol.tools import Tool, ToolResult
 from ..protocol.utilities import SEVERITY, Completion, Level
-from ..text import closest_name, quote
+from ..text import closest_name, escape_unsafe, quote
 from .access import find_tool
 from .consent import Consent, Decision, OnConsent
 from .consent_store import ConsentGrant, ConsentStore
@@ -546,8 +545,7 @@ class Host:
 
         Raises:
             ConsentDenied: The policy does not allow the prompt or resource.
-            InvalidParams: There is no such prompt.
-            NotFound: There is no such resource.
+            InvalidParams: There is no such prompt or template.
         """
         if (prompt is None) == (resource is None):
             raise ConfigError("complete() requires either prompt= or resource=")
@@ -587,7 +585,7 @@ class Host:
         client = await server.open()
 
         def on_update(changed: str) -> None:
-            run_callback(callback, self._merged_uri(server, changed))
+            run_callback(callback, self._upstreams.names.renamer(server.name)(changed))
 
         return await client.subscribe(own, on_update)
 
@@ -602,19 +600,13 @@ class Host:
     async def _find(self, kind: Kind, name: str) -> tuple[UpstreamServer, str]:
         """Return the server that a name or URI belongs to, and its own name for it. Start the
         server first if its lists are not known."""
-        found = await self._upstreams.resolve(kind, name)
-        if found is None and kind == "templates":
-            found = self._upstreams.names.from_caller("resources", name)
-        if found is None:
-            raise self._unknown(kind, name)
+        try:
+            found = await self._upstreams.resolve(kind, name)
+        except InvalidParams as problem:
+            close = closest_name(name, self._lists.merged(kind))
+            advice = f". Did you mean {escape_unsafe(close)}?" if close else ""
+            raise InvalidParams(f"{problem}{advice}", parameter="name") from None
         return self.servers[found.server], found.name
-
-    def _unknown(self, kind: Kind, name: str) -> DovetailError:
-        if kind in ("resources", "templates"):
-            return NotFound(f"Resource {name} not found", data={"uri": name})
-        close = closest_name(name, self._lists.merged(kind))
-        advice = f". Did you mean {close}?" if close else ""
-        return InvalidParams(f"Unknown {kind[:-1]}: {quote(name)}{advice}", parameter="name")
 
     async def _send(self, server: UpstreamServer, send: Callable[[], Any]) -> Any:
         """Send a request, and record whether the server could be reached."""
@@ -628,9 +620,6 @@ class Host:
             raise
         server.health.on_success()
         return result
-
-    def _merged_uri(self, server: UpstreamServer, uri: str) -> str:
-        return self._upstreams.names.to_caller("resources", server.name, uri) or uri
 
     # roots and logs
 

@@ -21,9 +21,9 @@ from msgspec import Struct
 
 from .. import config
 from ..aio import TaskSet
-from ..errors import ConfigError, ConnectFailed, DovetailError
+from ..errors import ConfigError, ConnectFailed, DovetailError, InvalidParams, NotFound
 from ..limits import DEFAULT, Limits
-from ..text import closest_name, quote
+from ..text import closest_name, escape_unsafe, quote
 from .consent import ConsentRequest, describe_server
 from .known import KnownCatalogs
 from .naming import KINDS, Kind, LeftOut, NameTable, UpstreamName, default_prefix
@@ -350,21 +350,31 @@ class UpstreamSet:
         if tasks and left > 0:
             await asyncio.wait(tasks, timeout=left)
 
-    async def resolve(self, kind: Kind, name: str) -> UpstreamName | None:
-        """Return what a name or URI from a caller stands for, or None if nobody owns it. Start the
-        server first if its lists were not read yet.
+    async def resolve(self, kind: Kind, name: str) -> UpstreamName:
+        """Return what a name or URI from a caller stands for. Start the server first if its lists
+        were not read yet.
 
         Args:
-            kind: The kind of name.
+            kind: The kind of name. A template may also be the URI of a resource.
             name: The name or URI that the caller sent.
 
         Raises:
+            InvalidParams: There is no such tool, prompt or template.
+            NotFound: There is no such resource.
             ConsentDenied: The server may not be started.
             ConnectFailed: The server could not be started.
         """
-        found = self.names.from_caller(kind, name)
+        found = self.names.from_caller(kind, name) or await self._resolve_unknown(kind, name)
+        if found is None and kind == "templates":
+            found = self.names.from_caller("resources", name)
         if found is not None:
             return found
+        if kind == "resources":
+            raise NotFound(f"Resource {name} not found", data={"uri": name})
+        what = "template" if kind == "templates" else kind.removesuffix("s")
+        raise InvalidParams(f"Unknown {what}: {escape_unsafe(name)}", parameter="name")
+
+    async def _resolve_unknown(self, kind: Kind, name: str) -> UpstreamName | None:
         if kind in ("tools", "prompts"):
             owner = self.names.owner(name)
             if owner is not None and self.servers[owner].is_unread:
