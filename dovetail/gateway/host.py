@@ -32,6 +32,7 @@ from ..errors import (
     DovetailError,
     InvalidOutput,
     InvalidParams,
+    NotFound,
     ToolError,
 )
 from ..limits import DEFAULT, Limits
@@ -602,6 +603,8 @@ class Host:
         server first if its lists are not known."""
         try:
             found = await self._upstreams.resolve(kind, name)
+        except NotFound:
+            raise
         except InvalidParams as problem:
             close = closest_name(name, self._lists.merged(kind))
             advice = f". Did you mean {escape_unsafe(close)}?" if close else ""
