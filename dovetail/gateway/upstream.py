@@ -116,7 +116,7 @@ class UpstreamServer:
         self.entry, self.settings, self.limits = entry, entry.settings, limits
         self.health, self._known = Health(), known
         catalog = None if known is None else known.load(entry)
-        self.catalog = Catalog() if catalog is None else catalog
+        self.catalog = self._saved = Catalog() if catalog is None else catalog
         self.is_unknown = catalog is None
         """Whether the lists of the server are not known yet, but may be later."""
         if catalog is not None:
@@ -235,7 +235,8 @@ class UpstreamServer:
             self.health.on_started(monotonic())
         except ConsentDenied as refusal:
             self.health.on_refused(str(refusal))
-            self.catalog, self.is_unknown = Catalog(), False
+            self.catalog = self._saved = Catalog()
+            self.is_unknown = False
             raise
         except DovetailError as problem:
             self.on_failure(problem)
@@ -264,13 +265,19 @@ class UpstreamServer:
 
     async def _read_catalog(self, client: Client) -> None:
         self._set_catalog(await read_catalog(client, self.limits))
+        self._save_catalog()
 
     def _set_catalog(self, catalog: Catalog) -> None:
         self.catalog, self.is_unknown = catalog, False
         self.results.drop()
         self._on_event(self, "catalog")
-        if self._known is not None:
-            self._known.save(self.entry, catalog)
+
+    def _save_catalog(self) -> None:
+        """Keep what the server lists for later runs. A server may announce any number of changes,
+        so this is done only when the lists were read as a whole, and at the end."""
+        if self._known is not None and self.catalog is not self._saved:
+            self._saved = self.catalog
+            self._known.save(self.entry, self.catalog)
 
     def _on_list_change(self, kind: str) -> None:
         if kind not in self._changed:
@@ -393,6 +400,7 @@ class UpstreamServer:
         await self._close_connections()
 
     async def _close_connections(self) -> None:
+        self._save_catalog()
         # Detach everything before the first await, so that the server can be started again at once.
         main, self._main = self._main, None
         tasks = (self._starting, self._retrying)

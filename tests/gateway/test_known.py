@@ -284,6 +284,18 @@ async def test_what_changed_meanwhile_is_known_after_the_start(
         assert "one__later" in await opened.tools()
 
 
+async def test_a_list_that_changed_while_the_server_ran_is_known(servers: Servers) -> None:
+    servers.write("one", start="lazy", pin="off")
+    async with servers.open() as opened:
+        await opened.user.call_tool("one__grow", {"name": "later"})
+        async with asyncio.timeout(60):
+            while "later" not in opened.servers["one"].catalog.tools:
+                await asyncio.sleep(0.05)
+    async with servers.open() as opened:
+        assert "one__later" in await opened.tools()
+        assert servers.starts("one") == 1
+
+
 @pytest.mark.parametrize("start", ["eager", "lazy"])
 async def test_a_known_tool_that_changed_is_not_called(servers: Servers, start: str) -> None:
     policy = {"rule": [{"effect": "deny", "kind": "pin"}, {"effect": "allow"}]}
