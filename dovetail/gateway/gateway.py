@@ -42,12 +42,13 @@ from .consent import Decision
 from .consent_store import ConsentStore
 from .forwarding import check_forwarding, check_login
 from .gateway_access import ANONYMOUS, GatewayAccess, open_consent
-from .input_requests import answer_with_caller, sole_call
+from .input_requests import answer_with_caller
 from .known import KnownCatalogs
 from .lists import KIND_BY_METHOD, MergedItem, MergedLists
 from .naming import Kind, UpstreamName
 from .own_model import SAMPLE, OwnModel
 from .policy import PolicyFile, read_policy
+from .pool import ActiveCalls
 from .relay import as_private, encode_text, explaining, relay_call
 from .reloading import SIGHUP, Reloader
 from .reports import describe_servers, measure_servers
@@ -503,9 +504,9 @@ class Gateway(RunnableService):
         await asyncio.gather(*(server.want_level(call.caller) for server in servers))
         return result
 
-    def _on_log(self, calls: Sequence[Call], entry: LogEntry) -> None:
+    def _on_log(self, calls: ActiveCalls, entry: LogEntry) -> None:
         """Pass on a log message to the caller whose call it belongs to."""
-        call = entry.parent or sole_call(calls)
+        call = entry.parent or calls.sole()
         level = None if call is None else call.caller.log_level
         if call is not None and level is not None and SEVERITY[entry.level] >= level:
             params = LogParams(level=entry.level, data=entry.data, logger=entry.logger)
@@ -523,7 +524,7 @@ class Gateway(RunnableService):
     def _make_client(
         self,
         server: UpstreamServer,
-        calls: list[Call],
+        calls: ActiveCalls,
         declared: ClientCapabilities,
         headers: Mapping[str, str],
     ) -> Client:

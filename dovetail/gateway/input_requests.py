@@ -11,7 +11,7 @@ the call that it belongs to.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -26,6 +26,7 @@ from ..protocol.client_features import CreateMessageParams, ElicitParams
 from ..protocol.lifecycle import ClientCapabilities, InputRequired
 from ..protocol.raw import RawObject, split_object
 from ..text import escape_unsafe
+from .pool import ActiveCalls
 
 KINDS: Final = ("elicitation", "sampling", "roots")
 """The capabilities of a client that let a server ask questions."""
@@ -179,7 +180,7 @@ class OpenQuestions:
 
 
 def answer_with_caller(
-    calls: Sequence[Call],
+    calls: ActiveCalls,
     name: Callable[[], str],
     questions: OpenQuestions,
     limit: LimitQuestion,
@@ -195,7 +196,7 @@ def answer_with_caller(
     """
 
     async def answer(question: Call) -> Any:
-        parent = question.parent or sole_call(calls)
+        parent = question.parent or calls.sole()
         if parent is None:
             raise MethodNotFound(
                 f"{question.name}: the call that this question belongs to is not known"
@@ -206,9 +207,3 @@ def answer_with_caller(
             return await ask(parent, question.name, with_name(params, name()))
 
     return dict.fromkeys(QUESTIONS, answer)
-
-
-def sole_call(calls: Sequence[Call]) -> Call | None:
-    """Return the newest of the calls if all of them are from the same caller."""
-    callers = {id(call.caller) for call in calls}
-    return calls[-1] if len(callers) == 1 else None

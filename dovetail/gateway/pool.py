@@ -24,7 +24,7 @@ from msgspec import Struct
 from ..aio import Sweeper, TaskSet
 from ..errors import ConnectionClosed, Overloaded
 from ..limits import Limits
-from ..ports import Call
+from ..ports import Call, Caller
 
 if TYPE_CHECKING:
     from ..client.client import Client
@@ -54,6 +54,34 @@ class PoolKey(Struct, frozen=True):
 
 SHARED: Final = PoolKey("shared")
 """The key of the main connection."""
+
+
+class ActiveCalls(list[Call]):
+    """The calls that use a connection at the moment.
+
+    Args:
+        key: Who may use the connection.
+    """
+
+    def __init__(self, key: PoolKey) -> None:
+        super().__init__()
+        self._is_shared, self._is_mixed = key.kind == "shared", False
+        self._caller: Caller | None = None
+
+    def append(self, call: Call) -> None:
+        """Add a call."""
+        self._is_mixed |= self._caller is not None and self._caller is not call.caller
+        self._caller = call.caller
+        super().append(call)
+
+    def sole(self) -> Call | None:
+        """Return the call that a message belongs to which does not name its call: the newest one,
+        if all are from the same caller. On a connection that several callers have used, the message
+        may be about an earlier call, so nobody gets it."""
+        if self._is_shared and self._is_mixed:
+            return None
+        callers = {id(call.caller) for call in self}
+        return self[-1] if len(callers) == 1 else None
 
 
 class PooledClient(Struct, eq=False):

@@ -45,6 +45,14 @@ ROUND_FIELDS: Final = ("inputResponses", "requestState")
 """The fields with which a caller answers questions. They are part of the gateway's own state."""
 
 
+KNOWN: Final = {
+    name.casefold(): name
+    for name in ("_meta", "name", "arguments", "uri", "ref", "argument", "context", *ROUND_FIELDS)
+}
+"""The fields that are checked here. Some servers ignore upper and lower case, so a field that only
+differs in case from one of these is not passed on: nobody has checked it."""
+
+
 async def relay_call(
     upstream: UpstreamServer,
     call: Call,
@@ -72,6 +80,8 @@ async def relay_call(
     fields: dict[str, Any] = split_object(call.raw_params) if call.raw_params else {}
     for name in ROUND_FIELDS:
         fields.pop(name, None)
+    for name in [name for name in fields if KNOWN.get(name.casefold(), name) != name]:
+        del fields[name]
     fields.update(changed)
     key = _cache_key(upstream, call, fields)
     if key is not None and (kept := upstream.results.find(key, call.method.result)) is not None:
@@ -110,7 +120,7 @@ async def _send(
     asks = False
     with explaining(upstream.name, masked=masked):
         pooled = await upstream.acquire(call, number)
-    sent = perf_counter()
+    sent, is_answered = perf_counter(), False
     try:
         if call.request_state is not None:
             if not upstream.catalog.is_stateless:
@@ -119,7 +129,7 @@ async def _send(
             if state:
                 fields["requestState"] = state
         reply = await _relay(upstream, pooled, call, fields, safe)
-        asks = reply.asks
+        asks, is_answered = reply.asks, True
         return reply
     except (ConnectionClosed, ConnectFailed) as problem:
         upstream.on_connection_lost(pooled, problem)
@@ -127,14 +137,16 @@ async def _send(
     except TimedOut as problem:
         raise InternalError(explain_failure(upstream.name, problem, masked=masked)) from problem
     except ProtocolError:
-        upstream.health.on_success()  # it answered
+        is_answered = True
+        upstream.health.on_success()
         raise
     except ToolError as problem:  # an error that some servers send for a failed tool
+        is_answered = True
         raise ProtocolError(-32002, str(problem)) from problem
     finally:
         timing.server_seconds = perf_counter() - sent
         upstream.questions.end(call)
-        upstream.release(pooled, call, asked=asks)
+        upstream.release(pooled, call, asked=asks, answered=is_answered)
 
 
 async def _relay(

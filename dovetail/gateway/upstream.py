@@ -42,7 +42,7 @@ from .input_requests import OpenQuestions, answerable
 from .known import KnownCatalogs
 from .log_levels import WantedLevels
 from .naming import Kind
-from .pool import SHARED, ConnectionPool, PooledClient, PoolKey
+from .pool import SHARED, ActiveCalls, ConnectionPool, PooledClient, PoolKey
 from .reports import UpstreamCounts
 from .result_cache import ResultCache
 
@@ -257,7 +257,7 @@ class UpstreamServer:
 
     def _open_main(self) -> PooledClient:
         declared = ClientCapabilities.lift({one: {} for one in self.settings.capabilities})
-        calls: list[Call] = []
+        calls = ActiveCalls(SHARED)
         self._is_listening = False
         self._main = PooledClient(self._make_client(self, calls, declared, {}), SHARED, calls)
         self._main.client.on_change("state", self._on_client_state)
@@ -489,21 +489,24 @@ class UpstreamServer:
         self.calls += 1
         return pooled
 
-    def release(self, pooled: PooledClient, call: Call, *, asked: bool = False) -> None:
+    def release(
+        self, pooled: PooledClient, call: Call, *, asked: bool = False, answered: bool = True
+    ) -> None:
         """Return a connection.
 
         Args:
             pooled: The connection.
             call: The call that used it.
             asked: Whether the server has answered with a question.
+            answered: Whether the server has answered the call. If not, it may still ask something.
         """
         self.calls -= 1
         if not self.calls and self._drained is not None and not self._drained.done():
             self._drained.set_result(None)
         if pooled.key is SHARED:
             pooled.calls.remove(call)
-        elif pooled.key.is_exclusive and self.is_stateful:
-            self._pool.discard(pooled)  # the next caller must not find what this one left there
+        elif pooled.key.is_exclusive and (self.is_stateful or not answered):
+            self._pool.discard(pooled)  # the next caller must not get what belongs to this one
         else:
             self._pool.release(pooled, call, asked=asked)
 
@@ -578,13 +581,13 @@ class UpstreamServer:
         return bool(not self.catalog.is_stateless and resources and resources.get("subscribe"))
 
     def _open_pooled(self, key: PoolKey, call: Call) -> PooledClient:
-        calls: list[Call] = []
+        calls = ActiveCalls(key)
         declared = answerable(call, self.settings, self.model)
         client = self._make_client(self, calls, declared, dict(key.headers))
         return PooledClient(client, key, calls)
 
 
-MakeClient = Callable[[UpstreamServer, list[Call], ClientCapabilities, Mapping[str, str]], Client]
+MakeClient = Callable[[UpstreamServer, ActiveCalls, ClientCapabilities, Mapping[str, str]], Client]
 
 
 async def _set_level_quietly(client: Client, level: Level) -> None:

@@ -4,7 +4,7 @@
 
 FILE is a JSON object with the raw JSON of `tools`, `templates` and the `content` of each result,
 and the number of announced changes before each result (`flood`). The methods of all requests are
-written to a file with the same name and the suffix `.log`.
+written to a file with the same name and the suffix `.log`, and the last call to one with `.call`.
 """
 
 import json
@@ -46,6 +46,7 @@ def main(path: Path) -> None:
         with path.with_suffix(".log").open("a") as log:
             log.write(f"{method}\n")
         if method == "tools/call":
+            path.with_suffix(".call").write_text(line)
             change = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
             sys.stdout.write(f"{json.dumps(change)}\n" * int(given.get("flood", "0")))
         if method not in LISTS and method not in ("initialize", "tools/call"):

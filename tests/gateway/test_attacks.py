@@ -406,3 +406,121 @@ async def test_a_state_is_not_a_consent_to_call_a_server_that_has_no_states() ->
             _, reply = await asyncio.to_thread(post, url, "tools/call", own, headers_of(ANN))
             assert "another server" in reply["error"]["message"]
             assert len(recorder.requests) == before
+
+
+# messages that do not name their call
+
+LATE = """
+import json, sys, threading, time
+
+def send(**message):
+    sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\\n")
+    sys.stdout.flush()
+
+def reply(message, **result):
+    send(id=message["id"], result=result)
+
+started = None
+for line in sys.stdin:
+    message = json.loads(line)
+    method = message.get("method")
+    if method == "initialize":
+        reply(message, protocolVersion="2025-11-25", capabilities={"tools": {}, "logging": {}},
+              serverInfo={"name": "late", "version": "1"})
+    elif method == "tools/list":
+        names = ("order", "wait")
+        reply(message, tools=[{"name": name, "inputSchema": {"type": "object"}} for name in names])
+    elif method == "tools/call" and message["params"]["name"] == "order":
+        open(sys.argv[1], "w").close()  # it is never answered, and asks when somebody else calls
+        started = True
+    elif method == "tools/call":
+        if started:
+            send(method="notifications/message", params={"level": "error", "data": "for Ann"})
+            schema = {"type": "object", "properties": {}}
+            send(id="question", method="elicitation/create",
+                 params={"message": "for Ann", "requestedSchema": schema})
+        timer = threading.Timer(0.5, reply, [message], {"content": []})
+        timer.start()
+    elif method and "id" in message:
+        reply(message)
+"""
+
+
+@pytest.mark.parametrize(
+    ("revision", "settings"),
+    [
+        ("2026-07-28", {}),
+        ("2025-11-25", {"capabilities": ["elicitation"]}),
+        ("2025-11-25", {"share": "all"}),
+    ],
+)
+async def test_a_late_message_about_a_call_does_not_reach_another_caller(
+    tmp_path: Path, revision: str, settings: dict[str, Any]
+) -> None:
+    script, begun = tmp_path / "late.py", tmp_path / "begun"
+    script.write_text(LATE)
+    entry = {"command": sys.executable, "args": [str(script), str(begun)], "dovetail": settings}
+    seen: list[Any] = []
+
+    def answer(request: Any) -> dict[str, Any]:
+        seen.append(request.message)
+        return {}
+
+    options: dict[str, Any] = {"on_elicit": answer, "on_log": seen.append, "revision": revision}
+    async with served({"mcpServers": {"up": entry}}, limits=SLOW) as (gateway, url):
+        async with Client(url, **options) as ann, Client(url, **options) as bob:
+            call = asyncio.create_task(ann.call_tool("up__order"))
+            async with asyncio.timeout(60):
+                while not begun.exists():
+                    await asyncio.sleep(0.02)
+            call.cancel()
+            await asyncio.wait([call])
+            up = gateway.upstreams.servers["up"]
+            assert up._main is not None
+            async with asyncio.timeout(60):
+                while up._main.calls or any(one.calls for one in up._pool._all):
+                    await asyncio.sleep(0.02)
+            await bob.call_tool("up__wait")
+    assert seen == []
+
+
+async def test_fields_in_another_case_do_not_evade_the_policy(tmp_path: Path) -> None:
+    entry, file = listing(tmp_path, tools=a_tool())
+    policy = {"rule": [{"effect": "deny", "name": "delete"}, {"effect": "allow"}]}
+    gateway = Gateway({"mcpServers": {"up": entry}}, policy=policy, limits=SLOW)
+    params = {"name": "up__tool", "NAME": "delete", "Arguments": {}, "requeststate": "x", "new": 1}
+    async with gateway.lifespan(), Client(gateway) as client:
+        await client.relay("tools/call", params)
+    sent = json.loads(file.with_suffix(".call").read_text())["params"]
+    assert (sent["name"], sent["new"]) == ("tool", 1)
+    assert not {"NAME", "Arguments", "requeststate"} & set(sent)
+
+
+async def test_a_new_policy_holds_for_servers_that_are_added_with_it(tmp_path: Path) -> None:
+    entry, _ = listing(tmp_path, tools=a_tool())
+    source: dict[str, Any] = {"mcpServers": {"old": entry}}
+    policy: dict[str, Any] = {"rule": [{"effect": "allow"}]}
+    gateway = Gateway(source, policy=policy, limits=SLOW)
+    async with gateway.lifespan(), Client(gateway) as client:
+        await client.call_tool("old__tool")
+        old = gateway.upstreams.servers["old"]
+        closing, close = asyncio.Event(), old.close
+
+        async def close_later() -> None:
+            await closing.wait()
+            await close()
+
+        old.close = close_later  # type: ignore[method-assign]
+        source["mcpServers"] = {"new": listing(tmp_path, tools=a_tool())[0]}
+        policy["rule"] = [{"effect": "deny", "name": "tool"}, {"effect": "allow"}]
+        reloading = asyncio.create_task(gateway.reload())
+        try:
+            async with asyncio.timeout(60):
+                while "new" not in gateway.upstreams.servers:
+                    await asyncio.sleep(0.02)
+            await gateway.upstreams.servers["new"].start()
+            with pytest.raises(ProtocolError, match=r"not allowed|Unknown"):
+                await client.call_tool("new__tool")
+        finally:
+            closing.set()
+            await reloading
