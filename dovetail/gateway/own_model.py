@@ -6,7 +6,6 @@ limits hold for both: `"sampling"` and `maxTokens` of the entry, `Limits.questio
 """
 
 import sys
-from collections.abc import Sequence
 from typing import Any, Final
 
 from msgspec import Raw
@@ -18,7 +17,8 @@ from ..limits import Limits
 from ..ports import Call, Caller, CallHandler
 from ..protocol.lifecycle import InputRequired
 from ..protocol.raw import RawObject, encode_typed
-from .input_requests import LimitQuestion, sole_call
+from .input_requests import LimitQuestion
+from .pool import ActiveCalls
 from .upstream import UpstreamServer
 
 SAMPLE: Final = SampleRequest.method
@@ -88,7 +88,7 @@ class OwnModel:
     def handler(
         self,
         server: UpstreamServer,
-        calls: Sequence[Call],
+        calls: ActiveCalls,
         limit: LimitQuestion,
         pass_on: CallHandler,
     ) -> CallHandler:
@@ -102,7 +102,7 @@ class OwnModel:
         """
 
         async def answer(question: Call) -> Any:
-            parent = question.parent or sole_call(calls)
+            parent = question.parent or calls.sole()
             if parent is None or not self.is_used_for(parent):
                 return await pass_on(question)
             params = parse_question(question.method, question.raw_params)
