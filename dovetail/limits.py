@@ -180,7 +180,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     are in use, further calls wait."""
     upstream_idle: float = 300.0
     """Time that a gateway keeps a connection to a server that no call uses, in seconds (default:
-    300). After that, the connection is closed."""
+    300). After that, the connection is closed. A connection on which a server of the stateless era
+    asked a question is kept for `parked_time`."""
     restarts: int = 5
     """How many times in a row a client tries to reopen a lost connection or restart a stdio server
     (default: 5). After that, the client gives up. While a request waits for a server at a URL to

@@ -497,12 +497,14 @@ async def test_a_connection_that_callers_share_has_the_lowest_level(
     assert ann.heard == []
 
 
-async def test_a_server_is_not_asked_for_logs_that_nobody_wants() -> None:
-    logged = Logged(HANDSHAKE)
+@pytest.mark.parametrize("listens", [True, False])
+async def test_a_server_is_asked_for_logs_only_if_a_caller_wants_them(listens: bool) -> None:
+    logged, ann = Logged(HANDSHAKE), Listener(HANDSHAKE)
+    options = ann.options if listens else {"revision": HANDSHAKE}
     async with behind_gateway(logged.server) as gateway:
-        async with Client(gateway, revision=HANDSHAKE) as client:
+        async with Client(gateway, **options) as client:
             await client.call_tool("up__talk")
-    assert logged.levels == []
+    assert logged.levels == (["debug"] if listens else [])
 
 
 # cache hints
