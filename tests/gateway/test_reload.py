@@ -237,7 +237,8 @@ async def test_a_call_that_is_under_way_ends_before_its_server_is_stopped(
     async with gateway.lifespan(), Client(gateway) as client:
         await pid(client, "two")
         old = gateway.upstreams.servers["two"]
-        waiting = asyncio.ensure_future(client.call_tool("two__slow", {"seconds": 2}))
+        seconds = 3 * gateway.limits.shutdown  # longer than a server that is stopped has
+        waiting = asyncio.ensure_future(client.call_tool("two__slow", {"seconds": seconds}))
         while not old.calls:
             await asyncio.sleep(0.01)
         if is_changed:
