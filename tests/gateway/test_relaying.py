@@ -1,6 +1,7 @@
 """The details of relaying: questions, headers, names, errors and log levels."""
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -9,7 +10,6 @@ from typing import Annotated, Any
 import msgspec
 import pytest
 from msgspec import Raw
-from msgspec.structs import replace
 
 from dovetail import Cache, Client, Context, Header, Limits, ProtocolError, Server
 from dovetail.errors import UrlRequired
@@ -653,16 +653,36 @@ async def test_a_result_is_dropped_when_its_resource_changes() -> None:
     assert library.reads == ["public"] * 3
 
 
-async def test_hints_of_a_handshake_server_have_no_effect() -> None:
-    async def add_hints(call: Any, call_next: Any) -> Any:
-        result = await call_next(call)
-        return replace(result, ttl_ms=60_000) if call.name == "resources/read" else result
+HINTING = """
+import json, sys
 
-    library = Library()
-    server = Server("up", revisions=[HANDSHAKE], middleware=[add_hints])
-    server.resource("note://public")(partial(library.read, "public"))
-    async with behind_gateway(server) as gateway, gateway.lifespan():
-        for _ in range(2):
-            async with Client(gateway) as client:
-                await client.read_resource("note://public")
-    assert library.reads == ["public", "public"]
+reads = 0
+for line in sys.stdin:
+    message = json.loads(line)
+    method, error = message["method"], None
+    if "id" not in message:
+        continue
+    if method == "initialize":
+        info = {"name": "raw", "version": "1"}
+        result = {"protocolVersion": "2025-11-25", "capabilities": {"resources": {}}}
+        result["serverInfo"] = info
+    elif method == "resources/list":
+        result = {"resources": [{"uri": "note://one", "name": "one"}]}
+    elif method == "resources/read":
+        reads += 1
+        result = {"contents": [{"uri": "note://one", "text": str(reads)}]}
+        result |= {"ttlMs": 60000, "cacheScope": "public"}
+    else:
+        error = {"code": -32601, "message": "unknown"}
+    answer = {"result": result} if error is None else {"error": error}
+    print(json.dumps({"jsonrpc": "2.0", "id": message["id"], **answer}), flush=True)
+"""
+
+
+async def test_hints_of_a_handshake_server_have_no_effect() -> None:
+    source = {"mcpServers": {"up": {"command": sys.executable, "args": ["-c", HINTING]}}}
+    gateway = Gateway(source, **OPTIONS)
+    async with gateway.lifespan(), Client(gateway) as client:
+        for expected in ("1", "2"):
+            (contents,) = await client.read_resource("note://one", fresh=True)
+            assert contents.text == expected
