@@ -124,10 +124,9 @@ class HostAccess(Access):
             await self.pins.require(server, item)
         for _ in range(MAX_QUESTIONS):
             request = (await self._decide(server, describe, call.name)).require()
-            is_current = request.pin == self.pins.pin(server, item)
-            if is_current and self.pins.is_approved(server, item):
+            await self.pins.require(server, item)  # it may have changed while the user was asked
+            if request.pin == self.pins.pin(server, item):
                 return replace(call, arguments=request.arguments or {})
-            await self.pins.require(server, item)  # it changed while the user was asked
         raise ConsentDenied(
             f"Refused to call {quote(call.name)} of {quote(server.name)}: it changed "
             f"{MAX_QUESTIONS} times while the user was asked."
