@@ -302,6 +302,17 @@ class Service(Protocol):
         """Return the server's health for the health check. Anyone may read `status`. Only callers
         that `metrics_auth` admits may read other keys. This method must not block."""
 
+    async def respond(
+        self, request: "HttpRequest", public_url: "PublicUrl"
+    ) -> "HttpResponse | None":
+        """Return one of the service's own pages for browsers, or None if it has no page at this
+        path. A service has pages only if it has a guard.
+
+        Args:
+            request: The request. Its path is relative to the origin.
+            public_url: The server's public URL.
+        """
+
     @property
     def reload_signals(self) -> tuple[int, ...]:
         """The signals that the parent process passes on to workers, which reload their
@@ -546,11 +557,13 @@ class Guard(Protocol):
     """An object that decides who may call a server. `dovetail.auth` provides several guards, and
     `Server(auth=…)` accepts any.
 
-    A guard may have three optional members. `recheck(request, public_url)` is called instead of
+    A guard may have four optional members. `recheck(request, public_url)` is called instead of
     `admit` for a request that was admitted before and is still being answered, because some proofs
     can be used only once. `check_base_url(base)` may raise an error before the first request if the
     guard cannot work at the server's URL. `secrets` names the headers that are hidden from
-    handlers.
+    handlers. `await sign_in(request, public_url, purpose)` returns the id of the user of a browser
+    (the same as `Principal.id`), or the page on which they sign in; a gateway whose users connect
+    their own accounts needs it.
     """
 
     async def admit(self, request: HttpRequest, public_url: PublicUrl) -> Principal | HttpResponse:

@@ -101,7 +101,8 @@ class Connector:
         self._background = TaskSet()
         self._heartbeat: asyncio.Task[None] | None = None
         self._login: asyncio.Task[None] | None = None
-        self._logins = 0
+        self.logins = 0
+        """How many times a user has logged in."""
         self._losses = 0
         self._was_connected = False
         self._opening_channel: Channel | None = None
@@ -163,17 +164,18 @@ class Connector:
     async def with_login(self, attempt: Callable[[], Awaitable[T]]) -> T:
         """Run `attempt`, and run it again after each login that it needs."""
         for _ in range(MAX_LOGINS_PER_CALL):
-            logins = self._logins
+            logins = self.logins
             try:
                 return await attempt()
             except Unauthorized as problem:
                 if not problem.curable or self.state == "closed":
                     raise
-            if logins == self._logins:  # otherwise another call has logged in meanwhile
-                await self._log_in()
+            if logins == self.logins:  # otherwise another call has logged in meanwhile
+                await self.log_in()
         return await attempt()
 
-    async def _log_in(self) -> None:
+    async def log_in(self) -> None:
+        """Have the user log in."""
         if self._login is None:
             self._login = asyncio.create_task(self._authorize())
             self._login.add_done_callback(self._login_done)
@@ -182,7 +184,7 @@ class Connector:
     async def _authorize(self) -> None:
         assert self.target.credentials is not None
         await self.target.credentials.authorize()
-        self._logins += 1
+        self.logins += 1
         if self.session is not None:
             self._restore(self.session)  # reopen the streams that were refused
 

@@ -65,6 +65,8 @@ class ServerConfig(
     def needs_login(self) -> bool:
         """Whether a user has to log in, because neither a token nor credentials of this program are
         in the entry."""
+        if any(name.lower() == "authorization" for name in self.headers):
+            return False  # this header takes precedence
         if isinstance(self.auth, AuthConfig):
             return not self.auth.is_for_program
         return self.auth == "oauth"

@@ -18,20 +18,6 @@ from ..text import quote
 PARAM: Final = "mcp-param-"
 
 
-def check_login(names: Iterable[str]) -> None:
-    """Raise ConfigError if there are servers to which a user has to log in. All callers of a
-    gateway would use the login of one of them.
-
-    Args:
-        names: The names of these servers.
-    """
-    for name in names:
-        raise ConfigError(
-            f'server {name!r}: "auth" requires a user to log in, but the callers of a gateway '
-            'are different users. Use "headers", or "auth" with "grantType": "client_credentials".'
-        )
-
-
 def check_forwarding(settings: Mapping[str, ServerSettings], guard: Guard | None) -> None:
     """Raise ConfigError if a server would get a header in which callers send their credentials for
     the gateway.

@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from inspect import signature
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
@@ -24,11 +24,22 @@ from ..connection.extension import Extension
 from ..connection.middleware import Middleware
 from ..errors import (
     ConfigError,
+    InvalidParams,
     ProtocolError,
 )
 from ..extensions.telemetry import Telemetry
 from ..limits import DEFAULT, Limits
-from ..ports import Call, Caller, Guard, Network, Principal, Redact
+from ..ports import (
+    Call,
+    Caller,
+    Guard,
+    HttpRequest,
+    HttpResponse,
+    Network,
+    Principal,
+    PublicUrl,
+    Redact,
+)
 from ..protocol.base import Icon, Implementation, ListChangedParams
 from ..protocol.header_params import HeaderParam
 from ..protocol.lifecycle import ClientCapabilities, InputRequired, ServerCapabilities
@@ -40,7 +51,7 @@ from ..server.service import answer_in_connection
 from .changes import UpstreamSubscriptions
 from .consent import Decision
 from .consent_store import ConsentStore
-from .forwarding import check_forwarding, check_login
+from .forwarding import check_forwarding
 from .gateway_access import ANONYMOUS, GatewayAccess, open_consent
 from .input_requests import answer_with_caller
 from .known import KnownCatalogs
@@ -48,14 +59,17 @@ from .lists import KIND_BY_METHOD, MergedItem, MergedLists
 from .naming import Kind, UpstreamName
 from .own_model import SAMPLE, OwnModel
 from .policy import PolicyFile, read_policy
-from .pool import ActiveCalls
+from .pool import SHARED, ActiveCalls
 from .relay import as_private, encode_text, explaining, relay_call
 from .reloading import SIGHUP, Reloader
 from .reports import describe_servers, measure_servers
 from .search import CALL, FIND, SEARCH_TOOLS, CallArguments, ToolSearch, read_arguments
-from .upstream import EventKind, UpstreamServer
+from .upstream import EventKind, UpstreamEntry, UpstreamServer
 from .upstreams import KIND_OF_LIST, Source, UpstreamSet, read_source
 from .uris import rename_uris
+
+if TYPE_CHECKING:
+    from .user_connections import UserConnections
 
 log = logging.getLogger("dovetail.gateway")
 stderr_log = logging.getLogger("dovetail.gateway.stderr")
@@ -93,7 +107,9 @@ class Gateway(RunnableService):
         policy: Who may do what: the path of a policy file, its decoded contents, or "allow",
             "ask" or "deny" (default: everything is allowed).
         store: Where the answers of callers and the digests of approved tools are stored: a file
-            (default: `$XDG_STATE_HOME/dovetail/consent.db`) or a `ConsentStore`.
+            (default: `$XDG_STATE_HOME/dovetail/consent.db`) or a `ConsentStore`. If users log in to
+            servers, their tokens are stored in a file next to it (`consent.tokens.db`), sealed with
+            the keys of the gateway.
         on_sample: The model for servers that ask for a completion during a call of a caller that
             has no model itself, as for `Client`. Its `request.target` is the name of the server in
             the configuration (default: these requests are refused).
@@ -158,11 +174,12 @@ class Gateway(RunnableService):
             extensions=extensions,
             revisions=revisions,
         )
-        self._instructions, self._mask_errors = instructions, mask_errors
+        self._instructions, self._mask_errors, self._store = instructions, mask_errors, store
         self._experimental = {} if experimental is None else {"experimental": experimental}
         self._source, self._policy_source = source, policy
         self._watched: tuple[str | Path, ...] | None = None
-        found = read_source(source)
+        self._connections: UserConnections | None = None
+        found = self._read_source()
         consent = open_consent(store, self._record)
         self.access = GatewayAccess(
             None if policy is None else read_policy(policy), consent, self._announce_lists
@@ -177,7 +194,6 @@ class Gateway(RunnableService):
             known=KnownCatalogs.beside(consent.store),
             reserved=SEARCH_TOOLS if found.options.search else (),
         )
-        self._check_credentials(found)
         self.upstreams.on_event(self._on_event)
         search = ToolSearch.of(found.options)
         self.lists = MergedLists(self.upstreams, self._is_visible, page_size, search)
@@ -200,8 +216,9 @@ class Gateway(RunnableService):
 
     @asynccontextmanager
     async def _run_upstreams(self) -> AsyncIterator[None]:
-        access = self.access.run(lambda: self.upstreams.servers)
-        async with access, self.upstreams.run(), self.subscriptions.run():
+        self._check_sign_in(one.entry for one in self.upstreams.servers.values())
+        access = self.access.run(self.upstreams.all)
+        async with access, self._run_logins(), self.upstreams.run(), self.subscriptions.run():
             if self._watched is None:
                 yield
                 return
@@ -236,9 +253,9 @@ class Gateway(RunnableService):
         """
         if self.upstreams.is_transparent:
             raise ConfigError("This gateway has a single server and no file that could change")
-        source = read_source(self._source)
+        source = self._read_source()
+        self._check_sign_in(source.entries)
         policy = None if self._policy_source is None else read_policy(self._policy_source)
-        self._check_credentials(source)
         old, new = self.upstreams.options, source.options
         removed = self.upstreams.replace_all(source, SEARCH_TOOLS if new.search else ())
         is_changed = policy != self.access.policy
@@ -255,9 +272,77 @@ class Gateway(RunnableService):
             self._announce_lists()
         await self.upstreams.drain(removed)
 
-    def _check_credentials(self, source: Source) -> None:
+    def _read_source(self) -> Source:
+        """Read the configuration. Raises ConfigError if credentials would not be safe."""
+        source = read_source(self._source)
         check_forwarding({entry.name: entry.settings for entry in source.entries}, self.guard)
-        check_login(entry.name for entry in source.entries if entry.needs_login)
+        if not any(entry.needs_login for entry in source.entries):
+            return source
+        from .user_connections import UserConnections, check_guard
+
+        check_guard(source, self.guard)
+        if self._connections is None:
+            self._connections = UserConnections(self, self._store)
+        return self._connections.prepare(source)
+
+    # users who log in to servers
+
+    def _prepare_for_network(
+        self, options: Mapping[str, Any], *, single_process: bool = True
+    ) -> None:
+        super()._prepare_for_network(options, single_process=single_process)
+        if self._connections is not None:
+            self._connections.check_options(options)
+
+    def check_base_url(self, base: str) -> None:
+        """Remember the public URL, which the pages are below on which users connect.
+
+        Args:
+            base: The public URL below which the gateway is reachable.
+        """
+        if self._connections is not None:
+            self._connections.pages.base = base
+
+    def _check_sign_in(self, entries: Iterable[UpstreamEntry]) -> None:
+        if self._connections is not None and any(one.tokens is not None for one in entries):
+            self._connections.check_base()
+
+    @asynccontextmanager
+    async def _run_logins(self) -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            if self._connections is not None:
+                await self._connections.close()
+
+    async def respond(self, request: HttpRequest, public_url: PublicUrl) -> HttpResponse | None:
+        """Return a page on which a user connects an account at a server.
+
+        Args:
+            request: The request.
+            public_url: The public URL of the gateway.
+        """
+        if self._connections is None:
+            return None
+        return await self._connections.pages.respond(request, public_url)
+
+    def make_login_client(self, server: UpstreamServer, credentials: Any) -> Client:
+        """Return a client with which a user logs in to a server.
+
+        Args:
+            server: The server.
+            credentials: The credentials of the user.
+        """
+        return self._make_client(server, ActiveCalls(SHARED), ClientCapabilities(), {}, credentials)
+
+    def user_connected(self, id: str) -> None:
+        """Notify callers that a user has connected.
+
+        Args:
+            id: The id of the elicitation that sent the user to a page.
+        """
+        self.elicitation_complete(id)
+        self._notify("notifications/tools/list_changed", ListChangedParams())
 
     # what callers are told
 
@@ -315,10 +400,15 @@ class Gateway(RunnableService):
     def _on_event(self, server: UpstreamServer, kind: EventKind) -> None:
         if kind == "catalog":
             try:
-                if self.upstreams.servers.get(server.name) is server:
+                owner = self.upstreams.servers.get(server.name)
+                is_current = owner is not None and owner.holds(server)
+                if is_current and server.entry.tokens is None:
                     self.access.pins.on_catalog(server)
             finally:
-                self._announce(self.lists.update())
+                # What a user sees may have changed without a change for all.
+                is_personal = bool(server.entry.user) or server.entry.tokens is not None
+                changed = self.lists.update()
+                self._announce(KIND_OF_LIST if is_personal else changed)
                 self.subscriptions.renew()
         elif server.state == "refused":
             self._announce(self.lists.update())
@@ -367,67 +457,83 @@ class Gateway(RunnableService):
 
     def _is_visible(self, principal: Principal | None, kind: Kind, one: MergedItem) -> bool:
         caller = None if principal is None else principal.id
+        if one.server.entry.tokens is not None:  # the tool with which a user connects
+            return self.access.may_connect(one.server, caller)
         return self.access.is_visible(one.server, kind, one.item.name, caller)
 
     # calls
 
-    async def _find(self, kind: Kind, name: str) -> UpstreamName:
+    async def _find(self, call: Call, kind: Kind, name: str) -> UpstreamName:
         names = self.upstreams.names
         found = names.from_caller(kind, name)
         if found is None:
             with explaining(names.owner(name) or "", masked=self._is_masked):
-                found = await self.upstreams.resolve(kind, name)
+                found = await self.upstreams.resolve(kind, name, call.principal)
         return found
 
-    async def _require(self, call: Call, kind: Kind, found: UpstreamName) -> UpstreamServer:
-        """Return the server that a call goes to, unless the call is not allowed."""
-        server = self.upstreams.servers[found.server]
-        if server.catalog.is_from_disk and not self.access.is_denied(
-            call, kind, server, found.name
-        ):
+    async def _require(self, call: Call, kind: Kind, server: UpstreamServer, name: str) -> None:
+        """Raise an error unless a call to a server is allowed."""
+        if server.catalog.is_from_disk and not self.access.is_denied(call, kind, server, name):
             with explaining(server.name, masked=self._is_masked):
                 await server.start()  # what it lists now decides
-        await self.access.require(call, kind, server, found.name)
-        return server
+        await self.access.require(call, kind, server, name)
 
     async def _list(self, call: Call) -> RawObject:
         result = await self.lists.answer(call)
-        return as_private(result) if self.access.depends_on_caller else result
+        is_personal = self.access.depends_on_caller or self.upstreams.has_users
+        return as_private(result) if is_personal else result
 
     async def _call_tool(self, call: Call) -> Any:
         name, changed = call.params.name, dict[str, Any]()
         search = self.lists.search
         if search is not None and name == FIND:
-            await self.upstreams.wait_for_catalogs()
+            await self.upstreams.wait_for_catalogs(call.principal)
             visible = self.lists.visible("tools", call.principal)
             return search.find(visible, call.params.arguments)
         if search is not None and name == CALL:
             wanted = read_arguments(call.params.arguments, CallArguments, CALL)
             name, changed["arguments"] = wanted.name, wanted.arguments
-        found = await self._find("tools", name)
+        found = await self._find(call, "tools", name)
         changed["name"] = encode_text(found.name)
         return await self._relay(call, "tools", found, changed)
 
     async def _get_prompt(self, call: Call) -> RawObject | InputRequired:
-        found = await self._find("prompts", call.params.name)
+        found = await self._find(call, "prompts", call.params.name)
         return await self._relay(call, "prompts", found, {"name": encode_text(found.name)})
 
     async def _read_resource(self, call: Call) -> RawObject | InputRequired:
-        found = await self._find("resources", call.params.uri)
+        found = await self._find(call, "resources", call.params.uri)
         return await self._relay(call, "resources", found, {"uri": encode_text(found.name)})
 
     async def _complete(self, call: Call) -> RawObject | InputRequired:
         fields = split_object(split_object(call.raw_params)["ref"])
         key = next(name for name in ("uri", "name") if name in fields)
         kind: Kind = "prompts" if key == "name" else "templates"
-        found = await self._find(kind, getattr(call.params.ref, key))
+        found = await self._find(call, kind, getattr(call.params.ref, key))
         ref = {**fields, key: encode_text(found.name)}
         return await self._relay(call, kind, found, {"ref": ref})
 
     async def _relay(
         self, call: Call, kind: Kind, found: UpstreamName, changed: Mapping[str, Any]
     ) -> RawObject | InputRequired:
-        server = await self._require(call, kind, found)
+        server = self.upstreams.servers[found.server]
+        if server.entry.tokens is not None and self._connections is not None:
+            relay = partial(self._relay_to, call, kind, found, changed)
+            result: RawObject | InputRequired = await self._connections.relay(
+                call, kind, server, found.name, relay
+            )
+            return result
+        return await self._relay_to(call, kind, found, changed, server)
+
+    async def _relay_to(
+        self,
+        call: Call,
+        kind: Kind,
+        found: UpstreamName,
+        changed: Mapping[str, Any],
+        server: UpstreamServer,
+    ) -> RawObject | InputRequired:
+        await self._require(call, kind, server, found.name)
         send = partial(
             relay_call,
             server,
@@ -448,7 +554,8 @@ class Gateway(RunnableService):
                     break
                 call.input_responses, call.request_state = answers, result.state
                 result = await send()
-        if type(result) is RawObject and self.access.depends_on_caller:
+        is_personal = self.access.depends_on_caller or bool(server.entry.user)
+        if type(result) is RawObject and is_personal:
             result = as_private(result)
         if type(result) is RawObject and not self.upstreams.is_transparent:
             return rename_uris(result, self.upstreams.names.renamer(server.name))
@@ -494,7 +601,11 @@ class Gateway(RunnableService):
         return True
 
     async def _check_subscription(self, call: Call, uri: str) -> None:
-        await self._require(call, "resources", await self._find("resources", uri))
+        found = await self._find(call, "resources", uri)
+        server = self.upstreams.servers[found.server]
+        if server.entry.tokens is not None:
+            raise InvalidParams(f"{server.name} does not support subscriptions through a gateway")
+        await self._require(call, "resources", server, found.name)
 
     # logs
 
@@ -527,6 +638,7 @@ class Gateway(RunnableService):
         calls: ActiveCalls,
         declared: ClientCapabilities,
         headers: Mapping[str, str],
+        auth: Any = None,
     ) -> Client:
         client = Client(
             server.entry.find_target(),
@@ -535,6 +647,7 @@ class Gateway(RunnableService):
             timeout=server.settings.timeout,
             validate="off",
             headers=headers,
+            auth=auth or server.entry.auth,
             on_log=partial(self._on_log, calls),
             middleware=[layer for layer in self._observers if isinstance(layer, Telemetry)],
             on_stderr=partial(stderr_log.info, "%s: %s", server.name),

@@ -35,7 +35,7 @@ from .consent import Consent, ConsentRequest, Decision, share_scope
 from .consent_store import MEMORY
 from .naming import Kind
 from .pin_checks import PinChecks, item_of
-from .policy import ConsentKind, PolicyDecision, PolicyFile
+from .policy import ConsentKind, PolicyDecision, PolicyFile, PolicyRequest, decide
 from .upstream import UpstreamServer
 
 log = logging.getLogger("dovetail.gateway")
@@ -149,6 +149,20 @@ class GatewayAccess(Access):
         """
         found = self.check(server, use_of(kind), name, _principal_id(call))
         return found.effect == "deny" and not found.nobody_to_ask
+
+    def may_connect(self, server: UpstreamServer, principal: str | None) -> bool:
+        """Return whether a user may connect an account at a server. The policy may deny the tool
+        `connect`; that the entry does not offer all tools of the server does not matter.
+
+        Args:
+            server: The server.
+            principal: The id of the user.
+        """
+        request = PolicyRequest(
+            server=server.name, kind="call", name="connect", principal=principal
+        )
+        is_denied = decide(request, self.policy, is_gateway=True).effect == "deny"
+        return not is_denied and self.may_start(server)
 
     async def require(self, call: Call, kind: Kind, server: UpstreamServer, name: str) -> None:
         """Raise an error unless a call is allowed. Ask the caller if a rule says so.

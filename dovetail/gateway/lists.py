@@ -59,7 +59,7 @@ class MergedLists:
     ) -> None:
         self.search = search
         self._upstreams, self._is_visible, self._page_size = upstreams, is_visible, page_size
-        self._merged: dict[Kind, Snapshot[MergedItem]] = {}
+        self._merged: dict[tuple[Kind, str], Snapshot[MergedItem]] = {}
         self._views: dict[tuple[Kind, str | None], Snapshot[MergedItem]] = {}
 
     def clear(self) -> None:
@@ -73,26 +73,32 @@ class MergedLists:
         self._views.clear()
         changed: list[Kind] = []
         for kind in KINDS:
-            old = before[kind].items if kind in before else {}
-            self._merged[kind] = Snapshot(self._merge_all(kind, old))
-            if _shown(old) != _shown(self._merged[kind].items):
+            shared = before.get((kind, ""))
+            old = {} if shared is None else shared.items
+            new = self._merged[kind, ""] = Snapshot(self._merge_all(kind, "", old))
+            if _shown(old) != _shown(new.items):
                 changed.append(kind)
         return changed
 
     def merged(self, kind: Kind) -> Mapping[str, MergedItem]:
         """Return all items of a kind by the names that callers use."""
-        return self._snapshot(kind).items
+        return self._snapshot(kind, "").items
 
-    def _snapshot(self, kind: Kind) -> Snapshot[MergedItem]:
-        found = self._merged.get(kind)
+    def _snapshot(self, kind: Kind, user: str) -> Snapshot[MergedItem]:
+        found = self._merged.get((kind, user))
         if found is None:
-            found = self._merged[kind] = Snapshot(self._merge_all(kind, {}))
+            if len(self._merged) >= MAX_VIEWS:
+                self._merged.clear()
+            found = self._merged[kind, user] = Snapshot(self._merge_all(kind, user, {}))
         return found
 
-    def _merge_all(self, kind: Kind, old: Mapping[str, MergedItem]) -> dict[str, MergedItem]:
-        """Return the items of all servers. Those that did not change are taken from an old list."""
+    def _merge_all(
+        self, kind: Kind, user: str, old: Mapping[str, MergedItem]
+    ) -> dict[str, MergedItem]:
+        """Return the items of all servers as a user sees them. Those that did not change are taken
+        from an old list."""
         items: dict[str, MergedItem] = {}
-        for server in self._upstreams.servers.values():
+        for server in self._upstreams.seen_by(user):
             rename = self._upstreams.names.renamer(server.name)
             for item in server.catalog.items(kind).values():
                 name = self._upstreams.names.to_caller(kind, server.name, item.name)
@@ -109,7 +115,8 @@ class MergedLists:
         key = (kind, None if principal is None else principal.id)
         view = self._views.get(key)
         if view is None:
-            merged = self._snapshot(kind)
+            user = key[1] if self._upstreams.has_users else None
+            merged = self._snapshot(kind, user or "")
             items = {
                 name: one
                 for name, one in merged.items.items()
@@ -139,7 +146,7 @@ class MergedLists:
 
     async def answer(self, call: Call) -> RawObject:
         """Answer a request for a list."""
-        await self._upstreams.wait_for_catalogs()
+        await self._upstreams.wait_for_catalogs(call.principal)
         kind = KIND_BY_METHOD[call.name]
         visible: Snapshot[Any] = self.visible(kind, call.principal)
         if kind == "tools" and self.search is not None:

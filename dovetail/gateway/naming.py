@@ -145,6 +145,7 @@ class NameTable:
         self.reserve(reserved)
         self._templates: BoundedDict[str, UriTemplate | None] = BoundedDict(20 * MAX_TEMPLATES)
         self._listed: dict[str, _Listed] = {}
+        self._qualified: set[str] = set()
         self.set_servers(prefixes)
 
     def reserve(self, names: Iterable[str]) -> None:
@@ -170,6 +171,16 @@ class NameTable:
         self._owners = sorted(self._prefixes, key=lambda name: -len(self._prefixes[name]))
         self._listed = {name: self._listed.get(name, _Listed()) for name in prefixes}
         self._tables = {}
+
+    def qualify(self, server: str, always: bool) -> None:
+        """Set whether all URIs of a server get its prefix, so that its lists change the URIs of no
+        other server.
+
+        Args:
+            server: The name of the server in the file.
+            always: Whether they do.
+        """
+        (self._qualified.add if always else self._qualified.discard)(server)
 
     def update(self, server: str, kind: Kind, names: Iterable[str]) -> None:
         """Set what a server lists.
@@ -311,13 +322,14 @@ class NameTable:
     def _plain_owner(self, kind: Kind, name: str, match: bool = True) -> str | None:
         """Return the server that a URI or template belongs to if it has no prefix, or None if it
         belongs to nobody or this is not known yet."""
-        for server, listed in self._listed.items():
+        plain = [one for one in self._listed.items() if one[0] not in self._qualified]
+        for server, listed in plain:
             known = listed.templates if kind == "templates" else listed.resources
             if known is None:
                 return None
             if name in known:
                 return server
-        for server, listed in self._listed.items() if kind == "resources" and match else ():
+        for server, listed in plain if kind == "resources" and match else ():
             if listed.templates is None:
                 return None
             if self._matches(listed.templates, name):

@@ -15,7 +15,7 @@ Without authentication, `user` means `caller`.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -48,6 +48,7 @@ from .result_cache import ResultCache
 
 if TYPE_CHECKING:
     from .consent import ConsentRequest
+    from .user_tokens import UserTokens
 
 log = logging.getLogger("dovetail.gateway")
 
@@ -82,6 +83,14 @@ class UpstreamEntry(Struct, frozen=True, eq=False, kw_only=True):
     read_values: Callable[[], str] | None = None
     """Returns a text that changes with the values of the entry's variables; None if the entry has
     no variables."""
+    tokens: "UserTokens | None" = None
+    """Where the tokens of users are stored, if each user of a gateway logs in to the server."""
+    client_name: str = ""
+    """The name that users see at the authorization server."""
+    user: str = ""
+    """The id of the user, if the server is used on behalf of one."""
+    auth: Any = None
+    """The credentials of that user."""
     describe: "Callable[[], ConsentRequest] | None" = None
     """Returns the question whether the server may be started or reached; None if it runs in this
     process, so that nobody has to be asked."""
@@ -153,6 +162,11 @@ class UpstreamServer:
         return self.entry.name
 
     @property
+    def is_idle(self) -> bool:
+        """Whether no call uses the server."""
+        return not len(self._pool) and (self._main is None or not self._main.calls)
+
+    @property
     def state(self) -> State:
         """The state: configured, known, started, failed or refused."""
         return self.health.state
@@ -193,6 +207,33 @@ class UpstreamServer:
     def connections(self) -> int:
         """The number of open connections."""
         return len(self._pool) + (self._main is not None)
+
+    def names(self, kind: Kind) -> Iterable[str]:
+        """Return the names of all that the server offers of a kind.
+
+        Args:
+            kind: The kind of list.
+        """
+        names: Iterable[str] = self.catalog.items(kind)
+        if kind == "tools":
+            names = [name for name in names if self.settings.tools.why_refused(name) is None]
+        return names
+
+    def known_for(self, user: str) -> "UpstreamServer":
+        """Return the server as a user sees it.
+
+        Args:
+            user: The id of the user; empty for none.
+        """
+        return self
+
+    def holds(self, server: "UpstreamServer") -> bool:
+        """Return whether another server is this one or a part of it.
+
+        Args:
+            server: The other server.
+        """
+        return server is self
 
     # starting and stopping
 

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from time import monotonic
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import Struct
@@ -23,12 +23,16 @@ from .. import config
 from ..aio import TaskSet
 from ..errors import ConfigError, ConnectFailed, DovetailError, InvalidParams, NotFound
 from ..limits import DEFAULT, Limits
+from ..ports import Principal
 from ..text import closest_name, escape_unsafe, quote
 from .consent import ConsentRequest, describe_server
 from .known import KnownCatalogs
-from .naming import KINDS, Kind, LeftOut, NameTable, UpstreamName, default_prefix
+from .naming import KINDS, SEPARATOR, Kind, LeftOut, NameTable, UpstreamName, default_prefix
 from .pins import digest
 from .upstream import EventKind, MakeClient, UpstreamEntry, UpstreamServer
+
+if TYPE_CHECKING:
+    from .user_servers import PerUserServer
 
 log = logging.getLogger("dovetail.gateway")
 
@@ -219,15 +223,25 @@ class UpstreamSet:
         self._add_known_names(self.servers.values())
 
     def _create(self, entry: UpstreamEntry) -> UpstreamServer:
-        return UpstreamServer(
+        kind: type[UpstreamServer] = UpstreamServer
+        if entry.tokens is not None:
+            from .user_servers import PerUserServer
+
+            kind = PerUserServer
+        return kind(
             entry,
             make_client=self._make_client,
             on_event=self._on_event,
             limits=self.limits,
             allow_start=self._allow_start,
-            known=self._known,
+            known=None if entry.tokens is not None else self._known,
             model=self._model,
         )
+
+    @property
+    def _per_user(self) -> "list[PerUserServer]":
+        found: list[Any] = [one for one in self.servers.values() if one.entry.tokens is not None]
+        return found
 
     def _prefixes(self, servers: Mapping[str, UpstreamServer]) -> dict[str, str | None]:
         if self.is_transparent:
@@ -245,11 +259,12 @@ class UpstreamSet:
         self._listeners.append(listener)
 
     def _on_event(self, server: UpstreamServer, kind: EventKind) -> None:
-        if self.servers.get(server.name) is not server:
+        owner = self.servers.get(server.name)
+        if owner is None or not owner.holds(server):
             return  # it was removed
         if kind == "catalog":
-            self._update_names(server)
-        elif server.state == "refused":
+            self._update_names(owner)
+        elif server.state == "refused" and owner is server:
             for one in KINDS:
                 self.names.update(server.name, one, ())
         for listener in self._listeners:
@@ -257,11 +272,7 @@ class UpstreamSet:
 
     def _update_names(self, server: UpstreamServer) -> None:
         for kind in KINDS:
-            names: Iterable[str] = server.catalog.items(kind)
-            if kind == "tools":
-                offered = server.settings.tools
-                names = [name for name in names if offered.why_refused(name) is None]
-            self.names.update(server.name, kind, names)
+            self.names.update(server.name, kind, server.names(kind))
         self._log_left_out()
 
     def _log_left_out(self) -> None:
@@ -274,7 +285,9 @@ class UpstreamSet:
 
     def _add_known_names(self, servers: Iterable[UpstreamServer]) -> None:
         for server in servers:
-            if server.state == "known":
+            is_per_user = server.entry.tokens is not None
+            self.names.qualify(server.name, is_per_user)
+            if is_per_user or server.state == "known":
                 self._update_names(server)
 
     # lifecycle
@@ -313,6 +326,36 @@ class UpstreamSet:
         self._is_running = True
         self._start_eager(self.servers.values())
 
+    @property
+    def has_users(self) -> bool:
+        """Whether there are servers that each user sees differently."""
+        return bool(self._per_user)
+
+    def seen_by(self, user: str) -> list[UpstreamServer]:
+        """Return the servers as a user sees them.
+
+        Args:
+            user: The id of the user; empty for none.
+        """
+        return [server.known_for(user) for server in self.servers.values()]
+
+    def all(self) -> dict[str, UpstreamServer]:
+        """Return all servers, and those of each user, by unique names."""
+        found = dict(self.servers)
+        for server in self._per_user:
+            found |= {f"{server.name}\n{one.entry.user}": one for one in server.all_users()}
+        return found
+
+    async def _start_for(self, user: str) -> None:
+        """Start the servers to which a user is connected, and wait for their lists."""
+        starting = []
+        for server in self._per_user:
+            one = await server.seen_by(user)
+            if one is not server and one.is_unknown:
+                starting.append(self._background.start(server.start_for(user)))
+        if starting:
+            await asyncio.wait(starting, timeout=self.limits.catalog_wait)
+
     def _start_eager(self, servers: Iterable[UpstreamServer]) -> None:
         self._start(server for server in servers if server.settings.start == "eager")
 
@@ -329,9 +372,13 @@ class UpstreamSet:
     def _unknown(self) -> list[UpstreamServer]:
         return [server for server in self.servers.values() if server.is_unknown]
 
-    async def wait_for_catalogs(self) -> None:
+    async def wait_for_catalogs(self, principal: Principal | None = None) -> None:
         """Wait until the lists of all servers are known, but no longer than `Limits.catalog_wait`
-        after the start. Lazy servers whose lists are not known are started for that."""
+        after the start. Lazy servers whose lists are not known are started for that.
+
+        Args:
+            principal: The caller. Servers to which this user is connected are started, too.
+        """
         unknown = self._unknown()
         lazy = [
             server
@@ -343,6 +390,8 @@ class UpstreamSet:
         if lazy and self._is_running:
             self._start(lazy)
         await self._wait_until_started(unknown)
+        if self.has_users and principal is not None:
+            await self._start_for(principal.id)
 
     async def _wait_until_started(self, servers: Iterable[UpstreamServer]) -> None:
         tasks = [self._starting[server] for server in servers if server in self._starting]
@@ -350,13 +399,16 @@ class UpstreamSet:
         if tasks and left > 0:
             await asyncio.wait(tasks, timeout=left)
 
-    async def resolve(self, kind: Kind, name: str) -> UpstreamName:
+    async def resolve(
+        self, kind: Kind, name: str, principal: Principal | None = None
+    ) -> UpstreamName:
         """Return what a name or URI from a caller stands for. Start the server first if its lists
         were not read yet.
 
         Args:
             kind: The kind of name. A template may also be the URI of a resource.
             name: The name or URI that the caller sent.
+            principal: The caller.
 
         Raises:
             InvalidParams: There is no such tool, prompt or template.
@@ -364,7 +416,8 @@ class UpstreamSet:
             ConsentDenied: The server may not be started.
             ConnectFailed: The server could not be started.
         """
-        found = self.names.from_caller(kind, name) or await self._resolve_unknown(kind, name)
+        found = self.names.from_caller(kind, name)
+        found = found or await self._resolve_unknown(kind, name, principal)
         if found is None and kind == "templates":
             found = self.names.from_caller("resources", name)
         if found is not None:
@@ -374,15 +427,32 @@ class UpstreamSet:
         what = "template" if kind == "templates" else kind.removesuffix("s")
         raise InvalidParams(f"Unknown {what}: {escape_unsafe(name)}", parameter="name")
 
-    async def _resolve_unknown(self, kind: Kind, name: str) -> UpstreamName | None:
+    async def _resolve_unknown(
+        self, kind: Kind, name: str, principal: Principal | None
+    ) -> UpstreamName | None:
         if kind in ("tools", "prompts"):
             owner = self.names.owner(name)
+            if owner is not None and self.servers[owner].entry.tokens is not None:
+                return await self._resolve_for(owner, kind, name, principal)
             if owner is not None and self.servers[owner].is_unread:
                 await self.servers[owner].start()
         elif self.names.unknown(kind) or self._starting:
-            await self.wait_for_catalogs()
+            await self.wait_for_catalogs(principal)
             await self._wait_until_started(self._starting)
         return self.names.from_caller(kind, name)
+
+    async def _resolve_for(
+        self, owner: str, kind: Kind, name: str, principal: Principal | None
+    ) -> UpstreamName | None:
+        """Return what a name stands for at a server to which users log in. If the user is not
+        connected yet, it is what the name looks like."""
+        if principal is None:
+            return None
+        await self._start_for(principal.id)
+        found, server = self.names.from_caller(kind, name), self.servers[owner]
+        if found is not None or server.known_for(principal.id) is not server:
+            return found
+        return UpstreamName(owner, name.removeprefix(f"{prefix_of(server)}{SEPARATOR}"))
 
     def add(self, entry: UpstreamEntry) -> UpstreamServer:
         """Add a server at the end. If the servers have been started, start it unless it is lazy.

@@ -64,9 +64,10 @@ class AuthGate:
         self.secrets = frozenset(
             name.lower().encode() for name in (*SECRET_HEADERS, *getattr(guard, "secrets", ()))
         )
-        check_base_url = getattr(guard, "check_base_url", None)
-        if self._configured is not None and check_base_url is not None:
-            check_base_url(self._configured[0])
+        for one in (guard, service):
+            check_base_url = getattr(one, "check_base_url", None)
+            if self._configured is not None and check_base_url is not None:
+                check_base_url(self._configured[0])
 
     async def admit(
         self, scope: Scope, path: str, headers: Mapping[bytes, bytes]
@@ -114,7 +115,7 @@ class AuthGate:
     async def respond(
         self, scope: Scope, path: str, headers: Mapping[bytes, bytes], body: bytes
     ) -> HttpResponse | None:
-        """Return the guard's page at this path, or None if the guard has no such page."""
+        """Return the page of the guard or of the service at this path, or None if there is none."""
         guarded = next((known for known in self._paths if known and path.endswith(known)), path)
         public_url = self._public_url(scope, guarded, headers)
         public_url = replace(public_url, scopes=self._service.scopes)
@@ -122,9 +123,10 @@ class AuthGate:
         request.body = body
         request.path = urlsplit(public_url.base).path + path
         try:
-            return await self._guard.respond(request, public_url)
+            answer = await self._guard.respond(request, public_url)
+            return answer or await self._service.respond(request, public_url)
         except Exception:
-            log.exception("The guard failed to answer the request to %s", path)
+            log.exception("The request for the page %s failed", path)
             return GUARD_FAILED
 
     def challenge(self, identity: RequestIdentity, scopes: tuple[str, ...]) -> Headers:

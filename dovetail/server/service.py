@@ -16,7 +16,19 @@ from ..connection.extension import Extension, Extensions
 from ..connection.middleware import Middleware, Observer, compose
 from ..errors import ConfigError, MethodNotFound, ProtocolError
 from ..limits import DEFAULT, Limits
-from ..ports import Call, Caller, CallHandler, ChangeListener, Guard, Network, Principal, Redact
+from ..ports import (
+    Call,
+    Caller,
+    CallHandler,
+    ChangeListener,
+    Guard,
+    HttpRequest,
+    HttpResponse,
+    Network,
+    Principal,
+    PublicUrl,
+    Redact,
+)
 from ..protocol.base import Implementation, Params
 from ..protocol.client_features import ElicitationCompleteParams
 from ..protocol.lifecycle import ServerCapabilities
@@ -133,6 +145,15 @@ class BaseService:
         """The capabilities that the service declares to a client that connects now (default: only
         its extensions)."""
         return ServerCapabilities(extensions=self.extensions.declared)
+
+    async def respond(self, request: HttpRequest, public_url: PublicUrl) -> HttpResponse | None:
+        """Return one of the service's own pages for browsers. By default, there are none.
+
+        Args:
+            request: The request. Its path is relative to the origin.
+            public_url: The server's public URL.
+        """
+        return None
 
     def health(self) -> Mapping[str, Any]:
         """Return the answer of the health check (default: `{"status": "ok"}`). Override this method

@@ -12,10 +12,10 @@ import pytest
 
 from dovetail.auth import KnownClient, Provider, SqliteStorage, jose
 from dovetail.auth.provider import (
-    authorization_endpoint as authorize,
     clients,
     clients as redirects,
     login,
+    sessions,
 )
 from dovetail.errors import ConfigError
 from dovetail.ports import HttpRequest, HttpResponse
@@ -534,7 +534,7 @@ async def test_an_unknown_user_costs_the_same_and_reads_the_same(
     assert text(known) == text(unknown)
 
 
-@pytest.mark.parametrize("place", [authorize, clients, login])
+@pytest.mark.parametrize("place", [sessions, clients, login])
 async def test_secrets_are_compared_in_constant_time(
     place: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

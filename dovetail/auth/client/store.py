@@ -261,7 +261,7 @@ class MemoryStore:
         """
         with self._guard:
             lock = self._locks.setdefault(key, Lock())
-        await _poll(lambda: bool(lock.acquire(blocking=False)), key)
+        await poll_lock(lambda: bool(lock.acquire(blocking=False)), key)
         try:
             yield
         finally:
@@ -343,7 +343,7 @@ class FileStore:
         name = blake2b(key.encode(), digest_size=16).hexdigest()
         file = self._open_lock(name)
         try:
-            await _poll(lambda: _lock(file), key)
+            await poll_lock(lambda: _lock(file), key)
             yield
         finally:
             os.close(file)
@@ -587,7 +587,7 @@ def _replace(new: Path, path: Path) -> None:
             time.sleep(LOCK_RETRY_SECONDS[0])
 
 
-async def _poll(attempt: Callable[[], bool], key: str) -> None:
+async def poll_lock(attempt: Callable[[], bool], key: str) -> None:
     """Keep trying to acquire a lock. The task can be cancelled between attempts."""
     deadline = time.monotonic() + LOCK_TIMEOUT_SECONDS
     for number in count():

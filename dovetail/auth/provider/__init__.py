@@ -2,6 +2,7 @@
 
     provider.py                 the `Provider` guard, with its routes and metadata
     authorization_endpoint.py   login and consent in a browser, and the redirect to the client
+    sessions.py                 browsers that are logged in, and their cookies
     pages.py                    the HTML of the login, consent and error pages
     token_endpoint.py           the token and revocation endpoints, which clients call
     grants.py                   codes, access tokens, refresh tokens, and revocation

@@ -1,6 +1,8 @@
 """The endpoints for browsers: the authorization endpoint, and the callback from an upstream
 provider.
 
+`sign_in` serves pages of this server that need no client, such as those of a gateway.
+
 The client's request is not stored. The request stays in the URL's query, and is parsed and checked
 again at each step. Only the login is stored, and a random cookie identifies its session.
 
@@ -18,7 +20,6 @@ https://www.rfc-editor.org/rfc/rfc9700#section-4.11.2
 
 import secrets
 from collections.abc import Callable, Mapping
-from hashlib import blake2b, sha256
 from hmac import compare_digest
 from urllib.parse import urlsplit
 
@@ -36,13 +37,32 @@ from .clients import (
     redirect_host,
 )
 from .grants import Grant, GrantStore
-from .login import Login, LoginEnded, Upstream, UpstreamUnreachable, UserDirectory
-from .pages import ConsentDetails, consent_page, error_page, login_page
+from .login import Login, LoginEnded, Upstream, UpstreamUnreachable
+from .pages import (
+    ConsentDetails,
+    PageDetails,
+    consent_page,
+    error_page,
+    login_page,
+    sign_in_page,
+)
+from .sessions import (
+    LoginProblem,
+    LoginSessions,
+    check_csrf_token,
+    csrf_token,
+    read_cookie,
+    redirect,
+    with_cookie,
+)
 from .storage import Storage, digest_of, row_key
 from .token_endpoint import requested_resource
-from .web import NO_STORE, OAuthError, ProviderRequest, parse_fields, parse_form, with_query
+from .web import OAuthError, ProviderRequest, parse_fields, parse_form, with_query
 
-SESSION_SECONDS, CONSENT_SECONDS, UPSTREAM_LOGIN_SECONDS = 8 * 3600.0, 30 * 86400.0, 600.0
+CONSENT_SECONDS, UPSTREAM_LOGIN_SECONDS = 30 * 86400.0, 600.0
+UPSTREAM_SESSION_SECONDS = 3600.0
+"""How long a browser stays signed in after a login at the upstream provider, which may have ended
+the login in the meantime."""
 OFFLINE_ACCESS = "offline_access"
 PROMPTS = {"consent", "login", "select_account"}
 """The values of `prompt` that require asking the user every time."""
@@ -80,12 +100,6 @@ class AuthorizationRequest(Struct, frozen=True):
         return with_query(self.redirect_uri, {**parameters, **state, "iss": self.issuer})
 
 
-class LoginSession(Struct, frozen=True):
-    """The user who is logged in with a browser."""
-
-    user: str
-
-
 class PendingUpstreamLogin(Struct, frozen=True):
     """A user who was sent to the upstream provider."""
 
@@ -93,6 +107,8 @@ class PendingUpstreamLogin(Struct, frozen=True):
     browser: str
     nonce: str
     verifier: str
+    back: str = ""
+    """The page of this server that the user signs in to see. Empty if a client sent the user."""
 
 
 class AuthorizationEndpoint(Struct, frozen=True, eq=False, kw_only=True):
@@ -101,7 +117,7 @@ class AuthorizationEndpoint(Struct, frozen=True, eq=False, kw_only=True):
     clients: ClientRegistry
     grants: GrantStore
     storage: Storage
-    users: UserDirectory | None
+    sessions: LoginSessions
     upstream: Upstream | None
     default_scopes: tuple[str, ...]
     """The scopes to use for a request that names none. If empty, all scopes are used."""
@@ -133,23 +149,36 @@ class AuthorizationEndpoint(Struct, frozen=True, eq=False, kw_only=True):
         answer, _ = parse_fields(urlsplit(request.url).query)
         row = await self.storage.take(row_key("visit", issuer, answer.get("state", "")))
         pending = None if row is None else msgspec.json.decode(row, type=PendingUpstreamLogin)
-        if pending is None or not compare_digest(pending.browser, digest_of(_read_cookie(request))):
+        if pending is None or not compare_digest(
+            pending.browser, digest_of(read_cookie(request, issuer))
+        ):
             raise OAuthError(
                 "invalid_request",
                 "this login was started in another browser or took too long; start again",
             )
+        if pending.back:
+            return await self._finish_sign_in(request, pending, answer)
         auth_request = _check(await self._identify(request, pending.query), self.default_scopes)
-        assert self.upstream is not None
         try:
-            login = await self.upstream.exchange(
-                answer, f"{issuer}/callback", pending.nonce, pending.verifier, request.public_url
-            )
+            login = await self._exchange(request, pending, answer)
         except LoginEnded as error:
             return _return_error(auth_request, "access_denied", f"the login was refused: {error}")
-        except UpstreamUnreachable:
-            text = f"{self.upstream.host} cannot be reached"
-            return _return_error(auth_request, "server_error", text)
+        except UpstreamUnreachable as error:
+            return _return_error(auth_request, "server_error", str(error))
         return await self._grant(auth_request, login)
+
+    async def _exchange(
+        self, request: ProviderRequest, pending: PendingUpstreamLogin, answer: Mapping[str, str]
+    ) -> Login:
+        """Exchange the upstream provider's response for a login."""
+        assert self.upstream is not None
+        callback = f"{request.issuer}/callback"
+        try:
+            return await self.upstream.exchange(
+                answer, callback, pending.nonce, pending.verifier, request.public_url
+            )
+        except UpstreamUnreachable:
+            raise UpstreamUnreachable(f"{self.upstream.host} cannot be reached") from None
 
     async def _identify(self, request: ProviderRequest, query: str) -> AuthorizationRequest:
         """Identify the client that sent a request, and check its redirect URI. No error is sent to
@@ -157,7 +186,7 @@ class AuthorizationEndpoint(Struct, frozen=True, eq=False, kw_only=True):
         fields, resources = parse_fields(query)
         client = await self.clients.find(fields.get("client_id"), request)
         uri = client.choose_redirect(fields.get("redirect_uri"))
-        cookie = _read_cookie(request)
+        cookie = read_cookie(request, request.issuer)
         return AuthorizationRequest(request, query, cookie, fields, resources, client, uri)
 
     # pages
@@ -166,7 +195,7 @@ class AuthorizationEndpoint(Struct, frozen=True, eq=False, kw_only=True):
         """Return the next page or redirect for this browser."""
         cookie = auth_request.cookie or secrets.token_urlsafe(32)
         user = await self._find_user(auth_request)
-        details, csrf = self._details(auth_request), _csrf(cookie, auth_request.query)
+        details, csrf = self._details(auth_request), csrf_token(cookie, auth_request.query)
         if self.upstream is not None:
             page = consent_page(details, csrf, None)
         elif user is None:
@@ -175,12 +204,12 @@ class AuthorizationEndpoint(Struct, frozen=True, eq=False, kw_only=True):
             return await self._grant(auth_request, Login(user))
         else:
             page = consent_page(details, csrf, user)
-        return page if auth_request.cookie else _with_cookie(page, auth_request.issuer, cookie)
+        return page if auth_request.cookie else with_cookie(page, auth_request.issuer, cookie)
 
     def _login_page(
         self, auth_request: AuthorizationRequest, problem: str, name: str = "", status: int = 200
     ) -> HttpResponse:
-        csrf = _csrf(auth_request.cookie, auth_request.query)
+        csrf = csrf_token(auth_request.cookie, auth_request.query)
         return login_page(self._details(auth_request), csrf, problem, name, status)
 
     def _details(self, auth_request: AuthorizationRequest) -> ConsentDetails:
@@ -223,15 +252,7 @@ class AuthorizationEndpoint(Struct, frozen=True, eq=False, kw_only=True):
 
     async def _act(self, auth_request: AuthorizationRequest) -> HttpResponse:
         posted, _ = parse_form(auth_request.http)
-        cookie = auth_request.cookie
-        if not cookie or not compare_digest(
-            posted.get("csrf", "").encode(), _csrf(cookie, auth_request.query).encode()
-        ):
-            raise OAuthError(
-                "invalid_request",
-                "this form was not shown in this browser; start again",
-                403,
-            )
+        check_csrf_token(posted, auth_request.cookie, auth_request.query)
         match posted.get("action"):
             case "login":
                 return await self._login(auth_request, posted)
@@ -240,33 +261,20 @@ class AuthorizationEndpoint(Struct, frozen=True, eq=False, kw_only=True):
             case "deny":
                 return _return_error(auth_request, "access_denied", "the user denied the request")
             case "switch":
-                await self.storage.delete(row_key("session", auth_request.issuer, cookie))
-                return _redirect(auth_request.url)
+                await self.sessions.end(auth_request.issuer, auth_request.cookie)
+                return redirect(auth_request.url)
             case _:
                 raise OAuthError("invalid_request", "the form has an unknown action")
 
     async def _login(
         self, auth_request: AuthorizationRequest, posted: Mapping[str, str]
     ) -> HttpResponse:
-        if self.users is None:
-            raise OAuthError("invalid_request", "this server does not support password login")
-        name = posted.get("username", "")[:200]
-        password, address = posted.get("password", ""), auth_request.http.address
-        wait = await self.users.check(name, password, address)
-        if wait:
-            seconds = int(wait) + 1
-            problem = f"Too many attempts. Try again in {seconds} seconds."
-            page = self._login_page(auth_request, problem, name, 429)
-            return replace(page, headers={**page.headers, "retry-after": str(seconds)})
-        if wait is not None:
-            problem = "The user name or password is incorrect."
-            return self._login_page(auth_request, problem, name, 403)
-        # Use a new cookie, because someone else may know the cookie from before the login.
-        cookie = secrets.token_urlsafe(32)
-        row = msgspec.json.encode(LoginSession(name))
-        key = row_key("session", auth_request.issuer, cookie)
-        await self.storage.add(key, row, self.now() + SESSION_SECONDS)
-        return _with_cookie(_redirect(auth_request.url), auth_request.issuer, cookie)
+        user = await self.sessions.check_password(posted, auth_request.http.address)
+        if isinstance(user, LoginProblem):
+            page = self._login_page(auth_request, user.text, user.name, user.status)
+            return replace(page, headers={**page.headers, **user.headers})
+        cookie = await self.sessions.start(auth_request.issuer, user)
+        return with_cookie(redirect(auth_request.url), auth_request.issuer, cookie)
 
     async def _approve(self, auth_request: AuthorizationRequest) -> HttpResponse:
         if self.upstream is not None:
@@ -280,32 +288,104 @@ class AuthorizationEndpoint(Struct, frozen=True, eq=False, kw_only=True):
     async def _send_upstream(
         self, upstream: Upstream, auth_request: AuthorizationRequest
     ) -> HttpResponse:
-        state, nonce = secrets.token_urlsafe(32), secrets.token_urlsafe(16)
-        verifier, callback = secrets.token_urlsafe(32), f"{auth_request.issuer}/callback"
+        pending = PendingUpstreamLogin(
+            auth_request.query,
+            digest_of(auth_request.cookie),
+            secrets.token_urlsafe(16),
+            secrets.token_urlsafe(32),
+        )
+        try:
+            return await self._visit_upstream(upstream, auth_request.http, pending)
+        except UpstreamUnreachable as error:
+            return _return_error(auth_request, "temporarily_unavailable", str(error))
+
+    async def _visit_upstream(
+        self, upstream: Upstream, request: ProviderRequest, pending: PendingUpstreamLogin
+    ) -> HttpResponse:
+        """Return the redirect to the upstream provider's login page."""
+        state, callback = secrets.token_urlsafe(32), f"{request.issuer}/callback"
         try:
             url = await upstream.login_url(
-                callback, state, nonce, verifier, auth_request.http.public_url
+                callback, state, pending.nonce, pending.verifier, request.public_url
             )
         except UpstreamUnreachable:
-            text = f"{upstream.host} cannot be reached"
-            return _return_error(auth_request, "temporarily_unavailable", text)
-        browser = digest_of(auth_request.cookie)
-        pending = PendingUpstreamLogin(auth_request.query, browser, nonce, verifier)
-        key = row_key("visit", auth_request.issuer, state)
+            raise UpstreamUnreachable(f"{upstream.host} cannot be reached") from None
+        key = row_key("visit", request.issuer, state)
         expires = self.now() + UPSTREAM_LOGIN_SECONDS
         await self.storage.add(key, msgspec.json.encode(pending), expires)
-        return _redirect(url)
+        return redirect(url)
+
+    # pages of this server for users who are signed in
+
+    async def sign_in(self, request: ProviderRequest, purpose: str) -> str | HttpResponse:
+        """Return the user who is signed in with this browser, or the page on which they sign in to
+        see the page that they requested."""
+        cookie = read_cookie(request, request.issuer)
+        posted = parse_form(request)[0] if request.method == "POST" else {}
+        problem = LoginProblem("", "", 200)
+        if posted.get("action") in ("login", "switch"):
+            check_csrf_token(posted, cookie, request.url)
+        if posted.get("action") == "switch":
+            await self.sessions.end(request.issuer, cookie)
+            return redirect(request.url)
+        if posted.get("action") == "login":
+            found = await self.sessions.check_password(posted, request.address)
+            if isinstance(found, str):
+                new = await self.sessions.start(request.issuer, found)
+                return with_cookie(redirect(request.url), request.issuer, new)
+            problem = found
+        user = await self.sessions.find_user(request.issuer, cookie)
+        if user is not None:
+            return user
+        cookie = cookie or secrets.token_urlsafe(32)
+        if self.upstream is not None:
+            page = await self._sign_in_upstream(self.upstream, request, cookie)
+        else:
+            server = self._server_name(request.public_url)
+            details = PageDetails(server, purpose, csrf_token(cookie, request.url))
+            page = sign_in_page(details, problem.text, problem.name, problem.status)
+            page = replace(page, headers={**page.headers, **problem.headers})
+        return with_cookie(page, request.issuer, cookie)
+
+    async def _sign_in_upstream(
+        self, upstream: Upstream, request: ProviderRequest, cookie: str
+    ) -> HttpResponse:
+        pending = PendingUpstreamLogin(
+            "",
+            digest_of(cookie),
+            secrets.token_urlsafe(16),
+            secrets.token_urlsafe(32),
+            back=request.url,
+        )
+        try:
+            return await self._visit_upstream(upstream, request, pending)
+        except UpstreamUnreachable as error:
+            raise OAuthError("temporarily_unavailable", str(error), 503) from None
+
+    async def _finish_sign_in(
+        self, request: ProviderRequest, pending: PendingUpstreamLogin, answer: Mapping[str, str]
+    ) -> HttpResponse:
+        try:
+            login = await self._exchange(request, pending, answer)
+        except LoginEnded as error:
+            raise OAuthError("access_denied", f"the login was refused: {error}", 403) from None
+        except UpstreamUnreachable as error:
+            raise OAuthError("server_error", str(error), 503) from None
+        if self.clients.is_known(login.user):
+            raise OAuthError("access_denied", "this user name is already used as a client id", 403)
+        seconds = UPSTREAM_SESSION_SECONDS
+        if login.ends is not None:
+            seconds = min(seconds, login.ends - self.now())
+        cookie = await self.sessions.start(request.issuer, login.user, seconds)
+        return with_cookie(redirect(pending.back), request.issuer, cookie)
 
     # sessions and consents
 
     async def _find_user(self, auth_request: AuthorizationRequest) -> str | None:
         """Return the user who is logged in with this browser."""
-        if self.users is None or not auth_request.cookie:
+        if self.upstream is not None:
             return None
-        key = row_key("session", auth_request.issuer, auth_request.cookie)
-        row = await self.storage.get(key)
-        user = None if row is None else msgspec.json.decode(row, type=LoginSession).user
-        return user if user is not None and self.users.knows(user) else None
+        return await self.sessions.find_user(auth_request.issuer, auth_request.cookie)
 
     async def _has_consented(self, auth_request: AuthorizationRequest, user: str) -> bool:
         asks = not PROMPTS.isdisjoint(auth_request.fields.get("prompt", "").split())
@@ -349,7 +429,7 @@ class AuthorizationEndpoint(Struct, frozen=True, eq=False, kw_only=True):
         )
         code = await self.grants.begin(auth_request.issuer, grant, login.refresh_token or "")
         await self.clients.extend(client, auth_request.issuer)
-        return _redirect(auth_request.answer(code=code))
+        return redirect(auth_request.answer(code=code))
 
 
 def _check(
@@ -387,7 +467,7 @@ def _check(
 
 
 def _return_error(auth_request: AuthorizationRequest, error: str, description: str) -> HttpResponse:
-    return _redirect(auth_request.answer(error=error, error_description=description))
+    return redirect(auth_request.answer(error=error, error_description=description))
 
 
 def _warning(client: OAuthClient, uri: str) -> str:
@@ -400,13 +480,6 @@ def _warning(client: OAuthClient, uri: str) -> str:
     return f"{problem} Allow this client only if you have just started it yourself."
 
 
-def _redirect(url: str) -> HttpResponse:
-    # 303, so that the browser does not send the posted form to the new URL.
-    return HttpResponse(
-        status=303, headers={**NO_STORE, "location": url, "referrer-policy": "no-referrer"}
-    )
-
-
 def _consent_key(auth_request: AuthorizationRequest, user: str) -> str:
     host = redirect_host(auth_request.redirect_uri)
     return row_key("consent", auth_request.issuer, user, auth_request.client.id, host)
@@ -414,39 +487,3 @@ def _consent_key(auth_request: AuthorizationRequest, user: str) -> str:
 
 def _decode_scopes(row: bytes) -> set[str]:
     return msgspec.json.decode(row, type=set[str])
-
-
-def _csrf(cookie: str, query: str) -> str:
-    """Return a token that proves that a form was shown in this browser for this request. Only this
-    browser knows the cookie."""
-    return blake2b(
-        query.encode(),
-        digest_size=24,
-        key=sha256(cookie.encode()).digest(),
-        person=b"dovetail form",
-    ).hexdigest()
-
-
-def _cookie_name(issuer: str) -> str:
-    # Cookies ignore ports, and `__Host-` cookies ignore paths. The digest keeps the servers of one
-    # host apart.
-    name = f"dovetail-{sha256(issuer.encode()).hexdigest()[:12]}"
-    return f"__Host-{name}" if issuer.startswith("https:") else name
-
-
-def _read_cookie(request: ProviderRequest) -> str:
-    wanted = _cookie_name(request.issuer)
-    for part in request.headers.get("cookie", "").split(";"):
-        name, _, value = part.strip().partition("=")
-        if name == wanted and 20 <= len(value) <= 100:
-            return value
-    return ""
-
-
-def _with_cookie(answer: HttpResponse, issuer: str, value: str) -> HttpResponse:
-    secure = "; Secure" if issuer.startswith("https:") else ""
-    cookie = (
-        f"{_cookie_name(issuer)}={value}; Path=/; HttpOnly; SameSite=Lax; "
-        f"Max-Age={int(SESSION_SECONDS)}{secure}"
-    )
-    return replace(answer, headers={**answer.headers, "set-cookie": cookie})

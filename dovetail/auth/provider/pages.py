@@ -108,11 +108,34 @@ def login_page(
 ) -> HttpResponse:
     """Return the page with the login form."""
     client, server = escape(details.client), escape(details.server)
+    about = f"to continue to <strong>{client}</strong>, which wants to use {server}"
+    body = _login_form(about, csrf, problem, name)
+    return render_page("Log in", details.server, body, details.form, status)
+
+
+class PageDetails(Struct, frozen=True):
+    """A page of this server that only a user who is signed in may see."""
+
+    server: str
+    purpose: str
+    """What the user signs in for, to complete "Log in"."""
+    csrf: str
+
+
+def sign_in_page(
+    details: PageDetails, problem: str = "", name: str = "", status: int = 200
+) -> HttpResponse:
+    """Return the page with the login form for another page of this server."""
+    body = _login_form(escape(details.purpose), details.csrf, problem, name)
+    return render_page("Log in", details.server, body, ("'self'",), status)
+
+
+def _login_form(about: str, csrf: str, problem: str, name: str) -> str:
     alert = f'<p class="bad" role="alert">{escape(problem)}</p>' if problem else ""
     focus_name, focus_password = ("", " autofocus") if name else (" autofocus", "")
-    body = f"""<h1>Log in</h1>
-<p class="soft">to continue to <strong>{client}</strong>, which wants to use {server}</p>{alert}
-<form method="post">{_csrf_field(csrf)}
+    return f"""<h1>Log in</h1>
+<p class="soft">{about}</p>{alert}
+<form method="post">{csrf_field(csrf)}
 <label for="username">User name</label>
 <input id="username" name="username" value="{escape(name)}" autocomplete="username"
  autocapitalize="none" spellcheck="false" maxlength="200" required{focus_name}>
@@ -121,7 +144,6 @@ def login_page(
  maxlength="1000" required{focus_password}>
 <div class="row"><button class="main" name="action" value="login">Log in</button></div>
 </form>"""
-    return render_page("Log in", details.server, body, details.form, status)
 
 
 def consent_page(details: ConsentDetails, csrf: str, user: str | None) -> HttpResponse:
@@ -154,7 +176,7 @@ def consent_page(details: ConsentDetails, csrf: str, user: str | None) -> HttpRe
             f"{requested}.</p>"
         )
     body = f"""<h1>Allow {client} to use {server}?</h1>
-<form method="post">{_csrf_field(csrf)}
+<form method="post">{csrf_field(csrf)}
 <h2>It will be able to</h2><ul>{listed}</ul>
 <dl>{facts}</dl>{warning}{after}
 <div class="row"><button name="action" value="deny">Deny</button>
@@ -194,5 +216,6 @@ def render_page(
     return HttpResponse(status=status, headers=headers, body=html.encode("utf-8", "replace"))
 
 
-def _csrf_field(csrf: str) -> str:
+def csrf_field(csrf: str) -> str:
+    """Return the hidden field of a form that proves that it was shown in this browser."""
     return f'<input type="hidden" name="csrf" value="{escape(csrf)}">'

@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 from urllib.parse import urlsplit
 
-from msgspec.structs import asdict, replace
+from msgspec.structs import asdict
 
 from ...errors import ConfigError, ConnectFailed, Overloaded
 from ...net import network_of
@@ -40,6 +40,7 @@ from .authorization_endpoint import OFFLINE_ACCESS, AuthorizationEndpoint
 from .clients import CLIENT_AUTH_METHODS, ClientRegistry, KnownClient
 from .grants import GrantStore
 from .login import CheckPassword, Upstream, UserDirectory
+from .sessions import LoginSessions
 from .storage import SqliteStorage, Storage
 from .token_endpoint import TokenEndpoint
 from .web import (
@@ -173,24 +174,24 @@ class Provider(Bearer):
             clients=registry,
             grants=self._grants,
             storage=storage,
-            users=self._users,
+            sessions=LoginSessions(storage, self._users, now),
             upstream=upstream,
             default_scopes=self.scopes,
             name=name,
             now=now,
         )
-        calls, visits = AttemptLimiter(300, 0.2, now), AttemptLimiter(300, 0.2, now)
+        calls, self._visits = AttemptLimiter(300, 0.2, now), AttemptLimiter(300, 0.2, now)
         self._routes: dict[str, Route] = {
             "/token": (("POST",), tokens.token, calls),
             "/revoke": (("POST",), tokens.revoke, calls),
         }
         if self._interactive:
-            self._routes["/authorize"] = (("GET", "POST"), self._pages.authorize, visits)
+            self._routes["/authorize"] = (("GET", "POST"), self._pages.authorize, self._visits)
         if self._interactive and register:
             registrations = AttemptLimiter(100, 6.0, now)
             self._routes["/register"] = (("POST",), registry.register, registrations)
         if upstream is not None:
-            self._routes["/callback"] = (("GET",), self._pages.callback, visits)
+            self._routes["/callback"] = (("GET",), self._pages.callback, self._visits)
 
     def check_base_url(self, base: str) -> None:
         """Check the server's public URL at startup rather than at the first login.
@@ -235,30 +236,53 @@ class Provider(Bearer):
         if request.method not in methods:
             return HttpResponse(status=405, headers={"allow": ", ".join(methods)})
         try:
-            if not is_confidential(issuer):
-                raise OAuthError("invalid_request", NEEDS_HTTPS)
-            request = replace(request, address=network_of(request.address or ""))
-            if limiter is not None:
-                limiter.require(request.address)
-            return await endpoint(
-                ProviderRequest(
-                    **asdict(request),
-                    issuer=issuer,
-                    public_url=public_url,
-                    scopes=self._list_scopes(public_url),
-                )
-            )
-        except OAuthError as problem:
-            error = problem
-        except Overloaded as problem:
-            log.warning("Refused a request because the server is overloaded: %s", problem)
-            error = OAuthError(
-                "temporarily_unavailable",
-                "this server is too busy; try again later",
-                503,
-                {"retry-after": "60"},
-            )
+            return await endpoint(self._prepare(request, public_url, limiter))
+        except (OAuthError, Overloaded) as problem:
+            error = _to_oauth_error(problem)
         return self._pages.show_error(error, public_url) if is_page else error_response(error)
+
+    @property
+    def can_sign_in(self) -> bool:
+        """Whether users can sign in with a browser: with a password, or at an upstream provider."""
+        return self._interactive
+
+    async def sign_in(
+        self, request: HttpRequest, public_url: PublicUrl, purpose: str
+    ) -> str | HttpResponse:
+        """Identify the user of a browser, for a page of the server that only a user who is signed
+        in may see.
+
+        Args:
+            request: The request for the page.
+            public_url: The public URL of the server that received the request.
+            purpose: What the user signs in for, to complete the sentence "Log in".
+
+        Returns:
+            The id of the user, or the page on which they sign in before they return to this page.
+        """
+        try:
+            return await self._pages.sign_in(
+                self._prepare(request, public_url, self._visits), purpose
+            )
+        except (OAuthError, Overloaded) as problem:
+            return self._pages.show_error(_to_oauth_error(problem), public_url)
+
+    def _prepare(
+        self, request: HttpRequest, public_url: PublicUrl, limiter: AttemptLimiter | None
+    ) -> ProviderRequest:
+        """Return a request with what its endpoint needs. Raises OAuthError if it is refused."""
+        issuer = self._issuer(public_url)
+        if not is_confidential(issuer):
+            raise OAuthError("invalid_request", NEEDS_HTTPS)
+        address = network_of(request.address or "")
+        if limiter is not None:
+            limiter.require(address)
+        return ProviderRequest(
+            **{**asdict(request), "address": address},
+            issuer=issuer,
+            public_url=public_url,
+            scopes=self._list_scopes(public_url),
+        )
 
     async def _server_metadata(self, request: ProviderRequest) -> HttpResponse:
         """Return the metadata: https://www.rfc-editor.org/rfc/rfc8414#section-2"""
@@ -315,6 +339,18 @@ class Provider(Bearer):
 
     def _issuer(self, public_url: PublicUrl) -> str:
         return self.issuer or public_url.base
+
+
+def _to_oauth_error(problem: OAuthError | Overloaded) -> OAuthError:
+    if isinstance(problem, OAuthError):
+        return problem
+    log.warning("Refused a request because the server is overloaded: %s", problem)
+    return OAuthError(
+        "temporarily_unavailable",
+        "this server is too busy; try again later",
+        503,
+        {"retry-after": "60"},
+    )
 
 
 def _check_settings(
