@@ -4,6 +4,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from dovetail import Limits
+
+PATIENT = Limits(catalog_wait=30)
+"""Limits with which lists are complete even if the machine is slow."""
 ROOT = Path(__file__).parents[2]
 SERVER = '''
 import asyncio, os, sys

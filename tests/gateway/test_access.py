@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from dovetail import Cache, Client, Limits, Server
+from dovetail import Cache, Client, Server
 from dovetail.errors import InvalidParams, ProtocolError
 from dovetail.gateway.consent import Consent
 from dovetail.gateway.gateway import Gateway
 from dovetail.server.audit import AuditRecord, audit
 
-from .programs import entry, write_server
+from .programs import PATIENT, entry, write_server
 from .serving import ANN, BOB, KEYS, headers_of, post, recorded, served
 
 CALLERS = ["2025-06-18", "2025-11-25", "2026-07-28"]
@@ -96,7 +96,7 @@ async def connected(
     revision: str = "2026-07-28",
     **options: Any,
 ) -> AsyncIterator[Client]:
-    options.setdefault("limits", Limits(catalog_wait=30))  # the machine may be slow
+    options.setdefault("limits", PATIENT)
     gateway = Gateway(source, **options)
     async with gateway.lifespan(), Client(gateway, on_elicit=on_elicit, revision=revision) as one:
         yield one
@@ -358,7 +358,7 @@ async def test_a_running_gateway_notices_an_approval_and_a_revocation(
 async def test_a_server_that_restarts_after_a_revocation_is_not_approved_again(
     files: Files,
 ) -> None:
-    gateway = Gateway(files.source(pin="ask"))
+    gateway = Gateway(files.source(pin="ask"), limits=PATIENT)
     async with gateway.lifespan(), Client(gateway) as client:
         await client.call_tool("up__read", {"path": "x"})
         other = Consent(terminal=False)
@@ -394,7 +394,7 @@ def change() -> None:
                     await asyncio.sleep(0.01)
         return {"answer": "once"}
 
-    gateway = Gateway(source, policy=policy)
+    gateway = Gateway(source, policy=policy, limits=PATIENT)
     async with gateway.lifespan(), Client(gateway, on_elicit=answer) as client:
         with pytest.raises(InvalidParams, match="dovetail consent approve up echo"):
             await client.call_tool("up__echo", {"text": "x"})

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from dovetail import AuditRecord, ConsentRequest, Host, HostEvent, Limits, Server, audit
+from dovetail import AuditRecord, ConsentRequest, Host, HostEvent, Server, audit
 from dovetail.errors import (
     ConfigError,
     ConnectFailed,
@@ -24,10 +24,10 @@ from dovetail.errors import (
     NotFound,
 )
 from dovetail.gateway.consent_store import SqliteConsentStore
+from tests.gateway.programs import PATIENT
 
 SERVER = Path(__file__).with_name("host_server.py")
 ROOT = SERVER.parents[2]
-PATIENT = Limits(catalog_wait=30)
 
 
 class User:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 from msgspec import Raw
 
-from dovetail import Client, Host, Limits
+from dovetail import Client, Host
 from dovetail.config import ServerSettings
 from dovetail.errors import ConfigError, DovetailError
 from dovetail.gateway import known
@@ -23,9 +23,8 @@ from dovetail.gateway.upstream import UpstreamEntry, UpstreamServer
 from dovetail.gateway.upstreams import describe_target, read_source
 from dovetail.protocol.base import Implementation
 from dovetail.protocol.lifecycle import ServerCapabilities
-from tests.gateway.programs import entry, write_server
+from tests.gateway.programs import PATIENT, entry, write_server
 
-PATIENT = Limits(catalog_wait=60)
 BIG = Raw(b"9007199254740993")
 CATALOG = Catalog(
     info=Implementation(name="weather", version="1"),
@@ -223,7 +222,7 @@ class Servers:
             async with Host(source, **{"policy": "allow", **options}) as host:
                 yield Opened(host, host.servers)
         else:
-            gateway = Gateway(source, **options)
+            gateway = Gateway(source, **options, limits=PATIENT)
             async with gateway.lifespan(), Client(gateway) as client:
                 yield Opened(client, gateway.upstreams.servers)
 
@@ -413,7 +412,9 @@ async def test_a_host_asks_before_it_starts_a_known_server(tmp_path: Path) -> No
 
 def test_a_variable_that_is_not_set_is_an_error_only_at_the_start(tmp_path: Path) -> None:
     server = {"command": "x", "env": {"A": "${KNOWN_TEST_MISSING}"}}
-    gateway = Gateway({"mcpServers": {"one": server}}, store=tmp_path / "consent.db")
+    gateway = Gateway(
+        {"mcpServers": {"one": server}}, store=tmp_path / "consent.db", limits=PATIENT
+    )
     found = gateway.upstreams.servers["one"]
     assert (found.state, found.settings) == ("configured", ServerSettings())
     with pytest.raises(ConfigError):

@@ -11,7 +11,7 @@ from dovetail import Client, Context, Server
 from dovetail.errors import InvalidParams, ProtocolError, ToolError, UrlRequired
 from dovetail.gateway.gateway import Gateway
 from dovetail.server.audit import AuditRecord, audit
-from tests.gateway.programs import entry, write_server
+from tests.gateway.programs import PATIENT, entry, write_server
 
 from .serving import ANN, BOB, KEYS, headers_of, recorded, served
 
@@ -225,7 +225,9 @@ async def test_roots_that_change_are_never_those_that_a_server_remembers(tmp_pat
 async def test_a_rule_denies_to_start_a_server(tmp_path: Path) -> None:
     servers = {name: entry(write_server(tmp_path, name)) for name in ("one", "two")}
     rule = {"effect": "deny", "kind": "start", "server": "two"}
-    gateway = Gateway({"mcpServers": servers}, policy={"rule": [ALLOW, rule]}, store=":memory:")
+    gateway = Gateway(
+        {"mcpServers": servers}, policy={"rule": [ALLOW, rule]}, store=":memory:", limits=PATIENT
+    )
     async with gateway.lifespan(), Client(gateway) as client:
         await gateway.upstreams.servers["one"].start()
         assert {tool.name[:5] for tool in await client.list_tools()} == {"one__"}
@@ -247,7 +249,7 @@ async def test_a_rule_denies_to_reach_a_server() -> None:
 async def test_a_policy_that_is_read_again_stops_and_starts_servers(tmp_path: Path) -> None:
     source = {"mcpServers": {"one": entry(write_server(tmp_path, "one"))}}
     policy: dict[str, Any] = {"rule": [ALLOW]}
-    gateway = Gateway(source, policy=policy, store=":memory:")
+    gateway = Gateway(source, policy=policy, store=":memory:", limits=PATIENT)
     async with gateway.lifespan(), Client(gateway) as client:
         one = gateway.upstreams.servers["one"]
         await one.start()

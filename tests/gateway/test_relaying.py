@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from dovetail import Cache, Client, Context, Header, Limits, ProtocolError, Server
+from dovetail import Cache, Client, Context, Header, ProtocolError, Server
 from dovetail.errors import UrlRequired
 from dovetail.gateway.gateway import Gateway
 from dovetail.gateway.input_requests import with_name
@@ -23,6 +23,7 @@ from dovetail.protocol.client_features import CreateMessageParams
 from dovetail.revisions import BY_NAME
 from dovetail.testing import Tape, pair
 from tests.behaviour.web import on_a_port
+from tests.gateway.programs import PATIENT
 from tests.gateway.serving import ANN, BOB, KEYS, headers_of, recorded, served
 from tests.gateway.stage import OPTIONS
 
@@ -299,7 +300,7 @@ async def test_a_server_that_does_not_answer_in_time_is_named_with_the_time(mask
 
     async with recorded(server) as (url, _):
         source = {"mcpServers": {"up": {"url": url, "dovetail": {"timeout": 1}}}}
-        async with served(source, mask_errors=masked, limits=Limits(catalog_wait=30)) as (_, own):
+        async with served(source, mask_errors=masked, limits=PATIENT) as (_, own):
             async with Client(own) as client:
                 with pytest.raises(ProtocolError) as failed:
                     await client.call_tool("up__wait")

@@ -10,7 +10,7 @@ import pytest
 from dovetail import Client, Limits, ProtocolError, ToolError
 from dovetail.errors import ConfigError
 from dovetail.gateway.gateway import Gateway
-from tests.gateway.programs import entry, write_server
+from tests.gateway.programs import PATIENT, entry, write_server
 
 
 class ConfigFile:
@@ -43,7 +43,7 @@ async def names(client: Client) -> set[str]:
 
 async def test_only_what_changed_is_restarted(file: ConfigFile) -> None:
     file.write("same", "changed", "removed")
-    gateway = Gateway(file.path)
+    gateway = Gateway(file.path, limits=PATIENT)
     async with gateway.lifespan(), Client(gateway) as client:
         before = {name: await pid(client, name) for name in ("same", "changed", "removed")}
         old = dict(gateway.upstreams.servers)
@@ -71,7 +71,7 @@ async def test_callers_are_notified_of_a_server_that_was_added_or_removed(
     file: ConfigFile, revision: str
 ) -> None:
     file.write("one", "two")
-    gateway = Gateway(file.path)
+    gateway = Gateway(file.path, limits=PATIENT)
     changes: asyncio.Queue[str] = asyncio.Queue()
     async with gateway.lifespan(), Client(gateway, revision=revision) as client:
         client.on_change("tools", changes.put_nowait)
@@ -98,7 +98,7 @@ async def test_callers_are_notified_of_a_server_that_was_added_or_removed(
 )
 async def test_a_file_that_is_not_valid_changes_nothing(file: ConfigFile, text: str) -> None:
     file.write("one")
-    gateway = Gateway(file.path)
+    gateway = Gateway(file.path, limits=PATIENT)
     async with gateway.lifespan(), Client(gateway) as client:
         before = await pid(client, "one")
         file.path.write_text(text, "utf-8")
@@ -112,7 +112,7 @@ async def test_a_policy_that_is_not_valid_changes_nothing(file: ConfigFile) -> N
     file.write("one")
     policy = file.folder / "policy.toml"
     policy.write_text('[[rule]]\neffect = "allow"\nname = "pid"\n', "utf-8")
-    gateway = Gateway(file.path, policy=policy)
+    gateway = Gateway(file.path, policy=policy, limits=PATIENT)
     async with gateway.lifespan(), Client(gateway) as client:
         await gateway.upstreams.servers["one"].start()
         assert [tool.name for tool in await client.list_tools()] == ["one__pid"]
@@ -129,7 +129,7 @@ async def test_a_policy_that_is_not_valid_changes_nothing(file: ConfigFile) -> N
 
 async def test_the_order_of_the_file_holds_after_a_reload(file: ConfigFile) -> None:
     file.write("b")
-    gateway = Gateway(file.path)
+    gateway = Gateway(file.path, limits=PATIENT)
     async with gateway.lifespan(), Client(gateway):
         file.write("a", "b")
         await gateway.reload()
@@ -141,7 +141,7 @@ async def test_a_subscription_goes_on_at_a_server_that_was_restarted(
     file: ConfigFile, revision: str
 ) -> None:
     file.write("one")
-    gateway = Gateway(file.path)
+    gateway = Gateway(file.path, limits=PATIENT)
     updates: asyncio.Queue[str] = asyncio.Queue()
     async with gateway.lifespan(), Client(gateway, revision=revision) as client:
         await gateway.upstreams.servers["one"].start()
@@ -155,7 +155,7 @@ async def test_a_subscription_goes_on_at_a_server_that_was_restarted(
 
 
 async def test_a_gateway_without_a_file_has_nothing_to_reload(tmp_path: Path) -> None:
-    gateway = Gateway(write_server(tmp_path, "one"))
+    gateway = Gateway(write_server(tmp_path, "one"), limits=PATIENT)
     with pytest.raises(ConfigError, match="no file"):
         await gateway.reload()
 
@@ -164,7 +164,7 @@ async def test_the_servers_run_until_the_last_client_in_this_process_is_closed(
     file: ConfigFile,
 ) -> None:
     file.write("one")
-    gateway = Gateway(file.path)
+    gateway = Gateway(file.path, limits=PATIENT)
     async with Client(gateway) as first:
         async with Client(gateway) as second:
             before = await pid(second, "one")
@@ -175,7 +175,7 @@ async def test_the_servers_run_until_the_last_client_in_this_process_is_closed(
 
 async def test_search_can_be_switched_on_and_off(file: ConfigFile) -> None:
     file.write("one")
-    gateway = Gateway(file.path)
+    gateway = Gateway(file.path, limits=PATIENT)
     changes: asyncio.Queue[str] = asyncio.Queue()
     async with gateway.lifespan(), Client(gateway) as client:
         client.on_change("tools", changes.put_nowait)
@@ -208,7 +208,7 @@ async def test_the_names_of_the_search_are_reserved_after_a_reload(file: ConfigF
         file.path.write_text(json.dumps(source), "utf-8")
 
     write(False)
-    gateway = Gateway(file.path)
+    gateway = Gateway(file.path, limits=PATIENT)
     async with gateway.lifespan(), Client(gateway):
         await gateway.upstreams.servers["one"].start()
         assert gateway.upstreams.names.left_out() == []
@@ -220,7 +220,7 @@ async def test_the_names_of_the_search_are_reserved_after_a_reload(file: ConfigF
 
 async def test_the_defaults_of_the_file_take_effect(file: ConfigFile) -> None:
     file.write("one")
-    gateway = Gateway(file.path)
+    gateway = Gateway(file.path, limits=PATIENT)
     async with gateway.lifespan(), Client(gateway) as client:
         file.write("one", options={"defaults": {"tools": {"allow": ["echo"]}}})
         await gateway.reload()
@@ -233,7 +233,7 @@ async def test_a_call_that_is_under_way_ends_before_its_server_is_stopped(
     file: ConfigFile, is_changed: bool
 ) -> None:
     file.write("one", "two")
-    gateway = Gateway(file.path)
+    gateway = Gateway(file.path, limits=PATIENT)
     async with gateway.lifespan(), Client(gateway) as client:
         await pid(client, "two")
         old = gateway.upstreams.servers["two"]
@@ -259,7 +259,7 @@ async def test_a_call_that_does_not_end_keeps_its_server_only_for_some_time(
     command = write_server(file.folder, "two", revisions=["2025-11-25"])
     two = entry(command, timeout=1)
     file.path.write_text(json.dumps({"mcpServers": {"two": two}}), "utf-8")
-    gateway = Gateway(file.path)
+    gateway = Gateway(file.path, limits=PATIENT)
 
     async def never(request: Any) -> Any:
         file.write("one")
@@ -280,7 +280,7 @@ async def test_a_gateway_that_is_closed_does_not_wait_for_servers_that_were_remo
     file: ConfigFile,
 ) -> None:
     file.write("one", "two")
-    gateway = Gateway(file.path)
+    gateway = Gateway(file.path, limits=PATIENT)
     async with gateway.lifespan(), Client(gateway) as client:
         await pid(client, "two")
         old = gateway.upstreams.servers["two"]

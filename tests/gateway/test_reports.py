@@ -11,7 +11,7 @@ from dovetail.auth import ApiKeys
 from dovetail.gateway.gateway import Gateway
 from dovetail.gateway.reports import explain_failure
 from dovetail.ports import Principal
-from tests.gateway.programs import entry, write_server
+from tests.gateway.programs import PATIENT, entry, write_server
 from tests.transports.http.raw import hosted
 
 KEYS = {
@@ -26,7 +26,7 @@ def make_gateway(folder: Path, **options: Any) -> Gateway:
         "good": entry(write_server(folder, "good")),
         "bad": {"command": "/no/such/program-hunter2"},
     }
-    return Gateway({"mcpServers": servers}, **options)
+    return Gateway({"mcpServers": servers}, **options, limits=PATIENT)
 
 
 async def send_json(site: Any, path: str, headers: Any = ()) -> Any:
@@ -53,7 +53,7 @@ async def test_health_and_the_log_say_which_names_were_left_out(
     plain = entry(write_server(tmp_path, "plain", more="server.add_tool(pid, name='b__x')"))
     plain["dovetail"] = {"prefix": ""}
     servers = {"a": plain, "b": entry(write_server(tmp_path, "b"))}
-    gateway = Gateway({"mcpServers": servers})
+    gateway = Gateway({"mcpServers": servers}, limits=PATIENT)
     async with gateway.lifespan(), Client(gateway) as client:
         await gateway.upstreams.servers["a"].start()
         assert "b__x" not in [tool.name for tool in await client.list_tools()]
@@ -70,7 +70,7 @@ async def test_a_server_cannot_fill_the_log_with_names_that_are_left_out(
     more = "for n in range(100): server.add_tool(pid, name=f'b__{n}')"
     plain = entry(write_server(tmp_path, "plain", more=more), prefix="")
     servers = {"a": plain, "b": entry(write_server(tmp_path, "b"))}
-    gateway = Gateway({"mcpServers": servers})
+    gateway = Gateway({"mcpServers": servers}, limits=PATIENT)
     async with gateway.lifespan():
         await gateway.upstreams.servers["a"].start()
         assert len(gateway.health()["servers"]["a"]["leftOut"]) == 100
@@ -113,7 +113,7 @@ async def test_metrics_count_the_calls_of_each_server(tmp_path: Path) -> None:
 
 async def test_an_open_question_is_counted(tmp_path: Path) -> None:
     command = write_server(tmp_path, "up", revisions=["2025-11-25"])
-    gateway = Gateway({"mcpServers": {"up": entry(command)}})
+    gateway = Gateway({"mcpServers": {"up": entry(command)}}, limits=PATIENT)
     seen: list[float] = []
 
     def answer(request: Any) -> Any:
@@ -139,7 +139,7 @@ async def test_callers_over_http_see_the_exit_status_but_not_stderr(
     tmp_path: Path, mask: bool
 ) -> None:
     servers = {"up": entry(write_server(tmp_path, "up"))}
-    gateway = Gateway({"mcpServers": servers}, mask_errors=mask)
+    gateway = Gateway({"mcpServers": servers}, mask_errors=mask, limits=PATIENT)
     async with hosted(gateway) as site, Client(f"http://127.0.0.1:{site.port}/mcp") as client:
         text = await crash(client)
     assert text.startswith("up: ")
@@ -149,7 +149,7 @@ async def test_callers_over_http_see_the_exit_status_but_not_stderr(
 
 async def test_a_caller_on_stdio_sees_the_last_lines_of_stderr(tmp_path: Path) -> None:
     servers = {"up": entry(write_server(tmp_path, "up"))}
-    gateway = Gateway({"mcpServers": servers})
+    gateway = Gateway({"mcpServers": servers}, limits=PATIENT)
     async with gateway.lifespan(), Client(gateway) as client:
         text = await crash(client)
     assert "exited with code 7" in text
@@ -188,7 +188,9 @@ async def test_each_hop_has_a_span_and_the_trace_goes_on(tmp_path: Path) -> None
         "    return str(ctx.meta.get('traceparent'))\n"
     )
     servers = {"up": entry(write_server(tmp_path, "up", more=more))}
-    gateway = Gateway({"mcpServers": servers}, middleware=[telemetry(tracer_provider=provider)])
+    gateway = Gateway(
+        {"mcpServers": servers}, middleware=[telemetry(tracer_provider=provider)], limits=PATIENT
+    )
     parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     async with gateway.lifespan(), Client(gateway) as client:
         await asyncio.sleep(0)

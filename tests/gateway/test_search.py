@@ -18,6 +18,7 @@ from dovetail.gateway.search import (
 )
 from dovetail.protocol.tools import Tool
 from dovetail.testing import pair
+from tests.gateway.programs import PATIENT
 
 
 def tool(description: str = "", title: str | None = None) -> Tool:
@@ -127,7 +128,7 @@ async def test_a_gateway_with_search_lists_few_tools_and_calls_all_that_are_allo
         "mcpServers": {"cal": {**entry, "dovetail": deny}, "other": entry},
         "dovetail": {"search": True, "always": ["other__w*"]},
     }
-    async with pair(Gateway(source), revision=revision) as client:
+    async with pair(Gateway(source, limits=PATIENT), revision=revision) as client:
         assert [tool.name for tool in await client.list_tools()] == [
             "find_tools",
             "call_tool",
