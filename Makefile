@@ -84,5 +84,5 @@ $(VENV)/.tools: $(VENV)/.package requirements-dev.txt
 	@touch $@
 
 clean:
-	rm -rf .venv .venv-* .conformance .interop .node dist build .pytest_cache .mypy_cache \
+	rm -rf .venv .venv-* .bench .conformance .interop .node dist build .pytest_cache .mypy_cache \
 		.ruff_cache .hypothesis .fuzz .coverage

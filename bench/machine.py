@@ -18,17 +18,26 @@ _TELL = (
 
 def described() -> dict[str, str]:
     """Lines for the page."""
-    from dovetail import __version__
-
     command = [str(PEERS / "bin" / "python"), "-c", _TELL, *THEIRS]
     theirs = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+    return {**here(OURS), "peers": theirs}
+
+
+def described_gateways() -> dict[str, str]:
+    """Lines for the page about gateways, which names the versions of the others itself."""
+    return here(["msgspec", "uvicorn", "uvloop", "httptools"])
+
+
+def here(ours: list[str]) -> dict[str, str]:
+    """The machine, and what Dovetail uses."""
+    from dovetail import __version__
+
     return {
         "processor": f"{processor()}, {os.cpu_count()} cores",
         "system": f"{platform.system()}, {platform.python_implementation()} "
         f"{platform.python_version()}",
         "Dovetail": f"dovetail {__version__}, "
-        + ", ".join(f"{one} {version(one)}" for one in OURS),
-        "peers": theirs,
+        + ", ".join(f"{one} {version(one)}" for one in ours),
     }
 
 

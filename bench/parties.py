@@ -103,21 +103,31 @@ def started(command: list[str], stdio: bool = False) -> Iterator[Process]:
                 popen.kill()
 
 
+def free_port() -> int:
+    """A port on which nobody listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_until_open(process: Process, port: int, name: str) -> None:
+    """Wait until a server listens."""
+    for _ in range(1200):
+        try:
+            socket.create_connection(("127.0.0.1", port)).close()
+            return
+        except OSError:
+            if process.popen.poll() is not None:
+                raise SystemExit(
+                    f"the server of {name} ended with {process.popen.returncode}"
+                ) from None
+            time.sleep(0.05)
+
+
 @contextmanager
 def listening(party: Party, tools: int = 1, more: str = "") -> Iterator[tuple[Process, int]]:
     """Its server on HTTP, once it listens, and the port."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
+    port = free_port()
     with started(party.command("http", port, tools, more)) as process:
-        for _ in range(1200):
-            try:
-                socket.create_connection(("127.0.0.1", port)).close()
-                break
-            except OSError:
-                if process.popen.poll() is not None:
-                    raise SystemExit(
-                        f"the server of {party.name} ended with {process.popen.returncode}"
-                    ) from None
-                time.sleep(0.05)
+        wait_until_open(process, port, party.name)
         yield process, port

@@ -7,6 +7,7 @@ its figures.
 import json
 import re
 from itertools import groupby
+from pathlib import Path
 from textwrap import TextWrapper
 from typing import Any
 
@@ -154,9 +155,9 @@ def readme(found: dict[str, Figures]) -> str:
     )
 
 
-def keep(kept: dict[str, Any]) -> None:
+def keep(kept: dict[str, Any], path: Path = KEPT) -> None:
     """Leave the figures of a full run."""
-    KEPT.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def figures(kept: dict[str, Any]) -> dict[str, Figures]:

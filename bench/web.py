@@ -28,7 +28,6 @@ META = {
     "io.modelcontextprotocol/clientCapabilities": {},
     "io.modelcontextprotocol/clientInfo": {"name": "bench", "version": "0"},
 }
-ADD: dict[str, Any] = {"name": "add", "arguments": {"a": 40, "b": 2}}
 SESSIONS = 10_000
 ID = 7_777_777  # stands where the id goes
 
@@ -36,8 +35,9 @@ ID = 7_777_777  # stands where the id goes
 class Site:
     """A server that listens, its sessions, and how many requests were sent."""
 
-    def __init__(self, process: Process, port: int) -> None:
+    def __init__(self, process: Process, port: int, tool: str = "add") -> None:
         self.process, self.port, self.sent = process, port, 1_000_000
+        self.add: dict[str, Any] = {"name": tool, "arguments": {"a": 40, "b": 2}}
         self.sessions: list[str] = []
 
     def post(self, message: dict[str, Any], **headers: str) -> bytes:
@@ -78,6 +78,13 @@ class Site:
                 )
                 self.sessions.append(session)
 
+    def count_tools(self) -> int:
+        """The number of tools that are listed in the newest session."""
+        message = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
+        session = {"MCP_Protocol_Version": "2025-06-18", "Mcp_Session_Id": self.sessions[-1]}
+        with socket.create_connection(("127.0.0.1", self.port)) as connection:
+            return exchange(connection, self.post(message, **session)).count(b'"inputSchema"')
+
 
 def exchange(connection: socket.socket, request: bytes) -> bytes:
     """The whole answer to one request."""
@@ -109,12 +116,16 @@ def opened(party: Party, tools: int = 1, more: str = "") -> Iterator[Site]:
         site = Site(process, port)
         site.greet(1)
         for session in (None, site.sessions[0]):
-            with socket.create_connection(("127.0.0.1", port)) as connection:
-                answer = exchange(connection, site.request(session, ADD))
-                assert answer.startswith(b"HTTP/1.1 200") and b'"result":42' in answer.replace(
-                    b" ", b""
-                ), answer
+            check_call(site, session)
         yield site
+
+
+def check_call(site: Site, session: str | None) -> None:
+    """Call the tool once, in a session or without, and look at the answer."""
+    with socket.create_connection(("127.0.0.1", site.port)) as connection:
+        answer = exchange(connection, site.request(session, site.add))
+    found = b'"result":42' in answer.replace(b" ", b"")
+    assert answer.startswith(b"HTTP/1.1 200") and found, answer
 
 
 def drive(
@@ -174,13 +185,13 @@ def drive(
 
 def stateless(connections: int) -> Callable[[Site, float], Figure]:
     """Calls in the stateless era."""
-    return lambda site, seconds: drive(site, [site.request(None, ADD)], connections, seconds)
+    return lambda site, seconds: drive(site, [site.request(None, site.add)], connections, seconds)
 
 
 def handshake(connections: int) -> Callable[[Site, float], Figure]:
     """Calls in one session of the handshake era."""
     return lambda site, seconds: drive(
-        site, [site.request(site.sessions[0], ADD)], connections, seconds
+        site, [site.request(site.sessions[0], site.add)], connections, seconds
     )
 
 
@@ -195,7 +206,7 @@ def session_memory(site: Site, seconds: float) -> Figure:
 def many_sessions(site: Site, seconds: float) -> Figure:
     """Calls over 32 connections, each in another of 10,000 sessions."""
     site.greet(max(SESSIONS - len(site.sessions), 0))
-    return drive(site, [site.request(session, ADD) for session in site.sessions], 32, seconds)
+    return drive(site, [site.request(session, site.add) for session in site.sessions], 32, seconds)
 
 
 def echo(site: Site, seconds: float) -> Figure:

@@ -519,7 +519,7 @@ def _passing_on(
 def _split_params(method: str, params: Raw | Mapping[str, Any] | None) -> dict[str, Raw]:
     if params is None:
         return {}
-    if isinstance(params, Mapping):
+    if type(params) is dict or isinstance(params, Mapping):
         return {
             name: value if type(value) is Raw else Raw(ANY.encode(value))
             for name, value in params.items()

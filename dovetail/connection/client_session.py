@@ -27,6 +27,7 @@ from ..protocol.base import (
     LOG_LEVEL,
     OWN_META,
     Implementation,
+    Meta,
     Params,
     Result,
 )
@@ -40,7 +41,7 @@ from ..protocol.lifecycle import (
     ServerCapabilities,
 )
 from ..protocol.methods import METHODS, Method
-from ..protocol.raw import RawObject, split_meta, with_meta
+from ..protocol.raw import RawObject, keep_meta, with_meta
 from ..protocol.tasks import related_task_meta
 from ..revisions import (
     DRAFT_DIALECT,
@@ -65,6 +66,7 @@ IMPLIED = {
 }
 """The capabilities that a server may have after each notification, even if it did not declare them
 because it had no components of that kind when the connection opened."""
+OPENING_BRACE = ord("{")
 OnNotification = Callable[[str, Any, Any], None]
 """A function that receives the method name and the params of a notification, and the `parent` of
 the request to which it belongs."""
@@ -91,6 +93,8 @@ class ClientSession:
         self.server_capabilities = ServerCapabilities()
         self._announced: frozenset[str] = frozenset()
         """The capabilities implied by changes to the server's lists."""
+        self._usable: dict[Method, ServerCapabilities] = {}
+        """The methods that may be sent, with the server's capabilities at the time of the check."""
         self.instructions: str | None = None
         self.log_level: str | None = None
         """The log level sent with each request in the stateless era."""
@@ -168,6 +172,7 @@ class ClientSession:
     def _set_meta(self, meta: dict[str, Any]) -> None:
         """Set the `_meta` that each request carries."""
         self._meta, self._encoded_meta = meta, Raw(encode(meta))
+        self._declared: tuple[ClientCapabilities, Meta, Raw] | None = None
 
     def describe(self, revision: Revision) -> dict[str, Any]:
         """Return the `_meta` that each request carries in this revision, encoded once."""
@@ -210,9 +215,12 @@ class ClientSession:
         """
         revision = self.revision
         assert revision is not None
-        self._check(method, revision)
-        if not self.offers(method):
-            timeout = await self._require_offer(method, timeout)
+        if self._usable.get(method) is not self.server_capabilities:
+            self._check(method, revision)
+            if self.offers(method):
+                self._usable[method] = self.server_capabilities
+            else:
+                timeout = await self._require_offer(method, timeout)
         lift = self._lift
         if type(params) is RawObject:
             params, lift = self._with_own_meta(params, capabilities, log_level), self._lift_raw
@@ -242,24 +250,31 @@ class ClientSession:
         fields, own = params.fields, self._meta
         encoded: Raw | None = self._encoded_meta
         if capabilities is not None and own:
-            declared = self.agreed_revision.lower(capabilities)
-            own, encoded = own | {CLIENT_CAPABILITIES: Raw(encode(declared))}, None
+            own, encoded = self._declare(capabilities)
         if log_level is not None and own:
             own = {key: value for key, value in own.items() if key != LOG_LEVEL}
             own, encoded = own if log_level == "off" else own | {LOG_LEVEL: log_level}, None
         if "_meta" in fields:
             try:
-                received = split_meta(fields)
+                kept = keep_meta(fields["_meta"], OWN_META)
             except msgspec.MsgspecError as problem:
                 raise InvalidParams(f"_meta: {problem}", parameter="_meta") from None
-            kept = {key: value for key, value in received.items() if key not in OWN_META}
             if kept:
-                own, encoded = kept | own, None
+                own, encoded = {**kept, **own}, None
         if own:
             fields = {**fields, "_meta": encoded or Raw(encode(own))}
         elif "_meta" in fields:
             fields = {key: value for key, value in fields.items() if key != "_meta"}
         return RawObject(params.type, fields)
+
+    def _declare(self, capabilities: ClientCapabilities) -> tuple[Meta, Raw]:
+        """Return the `_meta` that declares these capabilities, and the same encoded. Calls often
+        declare the same as the one before."""
+        if self._declared is None or self._declared[0] is not capabilities:
+            lowered = self.agreed_revision.lower(capabilities)
+            meta = self._meta | {CLIENT_CAPABILITIES: Raw(encode(lowered))}
+            self._declared = capabilities, meta, Raw(encode(meta))
+        return self._declared[1:]
 
     def _with_meta(self, params: Any) -> Any:
         """Return params with the `_meta` that describes this client."""
@@ -269,8 +284,8 @@ class ClientSession:
     def _lift_raw(self, revision: Revision, method: Method, raw: Raw) -> Raw:
         problem = "it is not an object"
         try:
-            lifted = revision.lift_raw_result(method, raw)
-            if bytes(memoryview(lifted)[:1]) == b"{":
+            lifted = revision.lift_raw_result(method, raw) if revision.dialects else raw
+            if memoryview(lifted)[0] == OPENING_BRACE:
                 return lifted
         except msgspec.MsgspecError as error:
             problem = str(error)

@@ -74,6 +74,8 @@ CANCELLED = METHODS["notifications/cancelled"]
 CALL_BYTES = 512
 """The number of bytes counted for a queued call in addition to its message. Without them, a queue
 of small messages would use many times more memory than its limit."""
+CLOCK_SECONDS = 0.001
+"""The precision of timers: one may be due a little before its time."""
 RETRY_SECONDS = 1
 """How long a peer is told to wait if the queue is full."""
 
@@ -117,8 +119,9 @@ class PendingRequest(Struct, eq=False):
     method: Method
     future: "asyncio.Future[Any]"
     on_progress: OnProgress | None
-    timer: asyncio.TimerHandle | None = None
-    timeout: float = 0.0
+    timeout: float | None = None
+    deadline: float = float("inf")
+    """The time at which the request times out; infinity while its deadline is paused."""
     latest_end: float = 0.0
     """The time at which the request times out, even if it keeps reporting progress."""
     pauses: int = 0
@@ -175,6 +178,7 @@ class Connection:
         self._loop = asyncio.get_running_loop()
         self._idle: asyncio.Event | None = None
         self._pauses = 0
+        self._deadline_timer: asyncio.TimerHandle | None = None
         self._warned: set[str] = set()
         self._handler: MessageHandler
 
@@ -199,7 +203,9 @@ class Connection:
         except Malformed as malformed:
             self._reject_malformed(malformed, data.head if isinstance(data, TooLong) else data)
             return
-        if type(message) is Request:
+        if type(message) is Response:
+            self._resolve(message)
+        elif type(message) is Request:
             self._on_request(message, self._reply, len(data))
         elif isinstance(message, Batch):
             self._on_batch(message, bytes(data))
@@ -218,7 +224,7 @@ class Connection:
                 self._warn("ignored a malformed %s: %s", message.method, error)
             except Exception:
                 log.exception("Could not handle %s", message.method)
-        elif isinstance(message, Response | ErrorResponse):
+        elif isinstance(message, (Response, ErrorResponse)):
             self._resolve(message)
 
     def _on_request(self, request: Request, reply: Reply, size: int) -> None:
@@ -373,9 +379,10 @@ class Connection:
                 params = with_progress_token(params, id)
             self.channel.send(self.encoder.encode_request(id, revision, method, params))
             if timeout is not None:
+                now, longest = loop.time(), self.limits.timeout_max
                 pending.timeout = timeout
-                pending.latest_end = loop.time() + max(timeout, self.limits.timeout_max)
-                pending.timer = loop.call_later(timeout, self._timed_out, pending)
+                pending.latest_end = now + (timeout if timeout > longest else longest)
+                self._set_deadline(pending, now + timeout)
             # No drain is needed: the caller waits for this one message anyway.
             return await pending.future
         except (asyncio.CancelledError, TimedOut) as error:
@@ -385,8 +392,6 @@ class Connection:
             raise
         finally:
             self._pending.pop(id, None)
-            if pending.timer is not None:
-                pending.timer.cancel()
 
     @property
     def current_request(self) -> PendingRequest | None:
@@ -428,7 +433,31 @@ class Connection:
         if pending is not None and not pending.future.done():
             pending.future.set_exception(error)
 
-    def _timed_out(self, pending: PendingRequest) -> None:
+    def _set_deadline(self, pending: PendingRequest, deadline: float) -> None:
+        """Set the deadline of a request. One timer serves all requests: it runs until the first
+        deadline, so that a request that is answered in time costs no timer of its own."""
+        pending.deadline = deadline
+        timer = self._deadline_timer
+        if timer is not None and deadline < timer.when():
+            timer.cancel()
+            timer = None
+        if timer is None:
+            self._deadline_timer = self._loop.call_at(deadline, self._check_deadlines)
+
+    def _check_deadlines(self) -> None:
+        """Fail the requests whose time is over, and wait for the next deadline."""
+        self._deadline_timer = None
+        now = self._loop.time() + CLOCK_SECONDS
+        left = [one for one in self._pending.values() if not one.future.done()]
+        for pending in left:
+            if pending.deadline <= now:
+                self._time_out(pending)
+        first = min((one.deadline for one in left if one.deadline > now), default=float("inf"))
+        if first < float("inf"):
+            self._deadline_timer = self._loop.call_at(first, self._check_deadlines)
+
+    def _time_out(self, pending: PendingRequest) -> None:
+        assert pending.timeout is not None
         allowed = (
             pending.timeout
             if self._loop.time() < pending.latest_end
@@ -454,15 +483,15 @@ class Connection:
     def _pause_deadline(self, pending: PendingRequest, paused: bool) -> None:
         before = pending.pauses
         pending.pauses += 1 if paused else -1
-        if bool(before) == bool(pending.pauses) or pending.timer is None or pending.future.done():
+        if bool(before) == bool(pending.pauses) or pending.timeout is None or pending.future.done():
             return
         now = self._loop.time()
         if paused:
-            pending.seconds_left, pending.paused_at = max(0.0, pending.timer.when() - now), now
-            pending.timer.cancel()
+            pending.seconds_left, pending.paused_at = max(0.0, pending.deadline - now), now
+            pending.deadline = float("inf")
         else:
             pending.latest_end += now - pending.paused_at
-            pending.timer = self._loop.call_later(pending.seconds_left, self._timed_out, pending)
+            self._set_deadline(pending, now + pending.seconds_left)
 
     def on_progress(self, update: ProgressParams) -> bool:
         """Pass on the progress of a request and extend its deadline. Return False if no such
@@ -470,10 +499,9 @@ class Connection:
         pending = self._pending.get(update.progress_token)
         if pending is None or pending.future.done():
             return False
-        if pending.timer is not None and not pending.pauses:
-            pending.timer.cancel()
-            left = max(0.0, min(pending.timeout, pending.latest_end - self._loop.time()))
-            pending.timer = self._loop.call_later(left, self._timed_out, pending)
+        if pending.timeout is not None and not pending.pauses:
+            end = min(self._loop.time() + pending.timeout, pending.latest_end)
+            self._set_deadline(pending, end)
         if pending.on_progress is not None and update.progress > pending.progress:
             pending.progress = update.progress
             run_callback(pending.on_progress, update)
@@ -501,6 +529,8 @@ class Connection:
         if self.closed.done():
             return
         self.closed.set_result(reason)
+        if self._deadline_timer is not None:
+            self._deadline_timer.cancel()
         for pending in self._pending.values():
             self._fail(pending, _closed(reason))
         if reason is not None:  # after a regular end, the peer may still read replies

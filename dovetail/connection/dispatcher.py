@@ -309,15 +309,15 @@ class Dispatcher:
                 result = await handle(call)
             except UrlRequired as error:
                 result = error
-            if isinstance(result, InputRequired | UrlRequired):
+            if isinstance(result, (InputRequired, UrlRequired)):
                 result = await self.round_trips.answer_explicit(call, handle, result, request_key)
-        if isinstance(result, InputRequiredResult) and result.request_state is not None:
-            self.service.expect_round(call, result.request_state)
+        if type(result) is RawObject:
+            return stateless.sign_raw_result(result, self._signature(call.caller.revision))
         if isinstance(result, Result):
+            if isinstance(result, InputRequiredResult) and result.request_state is not None:
+                self.service.expect_round(call, result.request_state)
             if call.caller.revision.stateless:
                 return stateless.sign_result(result, self.service.info, call.caller.revision)
-        elif type(result) is RawObject:
-            return stateless.sign_raw_result(result, self._signature(call.caller.revision))
         return result
 
     def _signature(self, revision: Revision) -> Raw | None:

@@ -5,6 +5,7 @@ uses that description.
 https://modelcontextprotocol.io/specification/2026-07-28/basic#meta
 """
 
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -26,7 +27,7 @@ from ..protocol.base import (
     Meta,
 )
 from ..protocol.lifecycle import ClientCapabilities
-from ..protocol.raw import RawObject, split_meta
+from ..protocol.raw import RawObject, split_object
 from ..protocol.utilities import SEVERITY
 from ..revisions import Revision
 from .handshake import version_names
@@ -108,22 +109,30 @@ def sign_raw_result(result: RawObject, signature: Raw | None) -> RawObject:
     """Return a relayed result without the `_meta` keys that describe another server. In the
     stateless era, add the signature, which is this server's info."""
     fields = result.fields
-    kept: dict[str, Raw] = {}
-    if signature is None and "_meta" not in fields:
+    meta = bytes(fields.get("_meta", b""))
+    if signature is None and not meta:
         return result
-    if "_meta" in fields:
-        try:
-            received = split_meta(fields)
-        except msgspec.MsgspecError:
-            received = {}  # it is not an object
-        kept = {key: value for key, value in received.items() if key not in HOP_META}
-        if signature is None and len(kept) == len(received):
-            return result
-    if signature is not None:
-        kept[SERVER_INFO] = signature
-    if kept:
-        return RawObject(result.type, {**fields, "_meta": Raw(encode(kept))})
+    sign = _sign_meta if len(meta) <= MAX_KEY_BYTES else _sign_meta.__wrapped__
+    signed = sign(meta, b"" if signature is None else bytes(signature))
+    if signed is not None:
+        return RawObject(result.type, {**fields, "_meta": signed})
     return RawObject(result.type, {key: raw for key, raw in fields.items() if key != "_meta"})
+
+
+@lru_cache(MAX_CLIENTS)
+def _sign_meta(meta: bytes, signature: bytes) -> Raw | None:
+    """Return the `_meta` of a relayed result, or None if nothing is left of it. A server sends the
+    same `_meta` with most results."""
+    try:
+        received = split_object(meta) if meta not in (b"", b"null") else {}
+    except msgspec.MsgspecError:
+        received = {}  # it is not an object
+    kept = {key: value for key, value in received.items() if key not in HOP_META}
+    if not signature and len(kept) == len(received):
+        return Raw(meta)
+    if signature:
+        kept[SERVER_INFO] = Raw(signature)
+    return Raw(encode(kept)) if kept else None
 
 
 def request_meta(

@@ -7,15 +7,12 @@ arguments, by the schema of the tool, and those that the schema does not mention
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Final
 
 from ..config import ServerSettings
 from ..config.forward import check_forward, is_safe_value
 from ..errors import ConfigError, InvalidParams
 from ..ports import Call, Guard
 from ..text import quote
-
-PARAM: Final = "mcp-param-"
 
 
 def check_forwarding(settings: Mapping[str, ServerSettings], guard: Guard | None) -> None:
@@ -61,11 +58,8 @@ def header_params_of(call: Call) -> dict[str, str]:
     Raises:
         InvalidParams: A value would end the header early.
     """
-    return {
-        name: _check_value(name, value)
-        for name, value in call.connection.headers.items()
-        if name.startswith(PARAM)
-    }
+    found: Mapping[str, str] = getattr(call.connection, "header_params", {})
+    return {name: _check_value(name, value) for name, value in found.items()}
 
 
 def _check_value(name: str, value: str) -> str:

@@ -5,8 +5,8 @@ field stays as it was received.
 """
 
 from collections.abc import Collection, Mapping
-from functools import cache
-from typing import Any, Self, TypeAlias
+from functools import cache, lru_cache
+from typing import Any, Final, Self, TypeAlias
 
 import msgspec
 from msgspec import NODEFAULT, Raw, Struct
@@ -129,6 +129,28 @@ def split_meta(fields: Mapping[str, Raw]) -> dict[str, Any]:
     """Return the `_meta` of a raw object, with raw values."""
     meta = fields.get("_meta", NULL)
     return {} if meta == NULL else split_object(meta)
+
+
+MAX_CACHED_META_BYTES: Final = 1024
+
+
+def keep_meta(meta: Raw, dropped: frozenset[str]) -> Mapping[str, Raw]:
+    """Return the items of a raw `_meta` object, without these keys. Do not change the result: most
+    clients send the same `_meta` with each message, so it is cached.
+
+    Raises:
+        msgspec.DecodeError: The `_meta` is not an object.
+    """
+    data = bytes(meta)
+    keep = _keep_meta if len(data) <= MAX_CACHED_META_BYTES else _keep_meta.__wrapped__
+    return keep(data, dropped)
+
+
+@lru_cache(256)
+def _keep_meta(meta: bytes, dropped: frozenset[str]) -> Mapping[str, Raw]:
+    items = {} if meta == b"null" else split_object(meta)
+    # Copies, so that the cache does not keep whole messages.
+    return {key: Raw(bytes(value)) for key, value in items.items() if key not in dropped}
 
 
 def without_meta(value: RawObject, keys: Collection[str]) -> RawObject:

@@ -101,7 +101,10 @@ class UvicornProtocol(HttpToolsProtocol):
     """The body received so far for a request that is held back."""
     begun: EarlyRequest | None = None
     answer_timer: asyncio.TimerHandle | None = None
-    """The timer that hands over a request whose call takes long."""
+    """The timer that hands over a request whose call takes long. A call that is answered in time
+    does not stop the timer, so that most calls do not need one of their own."""
+    handover_time = 0.0
+    """When the request that is waiting for its call is handed over."""
 
     def connection_made(self, transport: Any) -> None:
         """Start the head timeout for a new connection, or refuse the connection."""
@@ -309,26 +312,33 @@ class UvicornProtocol(HttpToolsProtocol):
         if answer is None:
             if not begun.is_running:
                 self._hand_over()
-            elif self.answer_timer is None:
+            elif begun.post.on_change is None:
                 begun.post.on_change = partial(self._write_answer, begun)
-                self.answer_timer = self.loop.call_later(FAST_PATH_SECONDS, self._hand_over)
+                self.handover_time = self.loop.time() + FAST_PATH_SECONDS
+                if self.answer_timer is None:
+                    self.answer_timer = self.loop.call_later(FAST_PATH_SECONDS, self._end_wait)
             return
-        self._stop_waiting(begun)
-        self.begun = None
+        self.begun = begun.post.on_change = None
         self.transport.write(answer)
         self.served.count_success()
         self.on_response_complete()
 
-    def _stop_waiting(self, begun: EarlyRequest) -> None:
-        if self.answer_timer is not None:
-            self.answer_timer.cancel()
-            self.answer_timer = begun.post.on_change = None
+    def _end_wait(self) -> None:
+        """Hand over the request that is waiting for its call, if it has waited long enough."""
+        self.answer_timer = None
+        if self.begun is None or self.begun.post.on_change is None:
+            return
+        left = self.handover_time - self.loop.time()
+        if left > 0:
+            self.answer_timer = self.loop.call_later(left, self._end_wait)
+        else:
+            self._hand_over()
 
     def _hand_over(self) -> None:
         """Hand the held-back request over to uvicorn."""
         body, begun, self.held, self.begun = self.held, self.begun, None, None
         if begun is not None:
-            self._stop_waiting(begun)
+            begun.post.on_change = None
             cast(dict[str, Any], self.scope)[EARLY_REQUEST] = begun
         parser, self.parser = self.parser, cast(Any, _HeldRequestParser)
         try:
@@ -411,7 +421,13 @@ class UvicornProtocol(HttpToolsProtocol):
     def connection_lost(self, error: Exception | None) -> None:
         """Stop the timers, and notify every request on this connection."""
         # uvicorn does not cancel its timer after an error, and notifies only the last request.
-        for timer in (self.head_timer, self.write_timer, self.timeout_keep_alive_task):
+        timers = (
+            self.head_timer,
+            self.write_timer,
+            self.answer_timer,
+            self.timeout_keep_alive_task,
+        )
+        for timer in timers:
             if timer is not None:
                 timer.cancel()
         if self.begun is not None:

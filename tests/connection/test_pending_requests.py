@@ -5,9 +5,11 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+import pytest
 
 from dovetail.connection.connection import Connection
 from dovetail.connection.encode import MessageEncoder
+from dovetail.errors import TimedOut
 from dovetail.limits import DEFAULT
 from dovetail.ports import Incoming
 from dovetail.protocol.methods import METHODS
@@ -39,6 +41,8 @@ class Silent:
 class Handler:
     reports_malformed = answers_requests = True
     revision = HANDSHAKE[-1]
+
+    def on_close(self, reason: Exception | None) -> None: ...
 
 
 async def asking(count: int) -> tuple[Silent, list["asyncio.Task[Any]"]]:
@@ -98,3 +102,60 @@ async def test_the_two_directions_do_not_share_their_ids() -> None:
     assert not task.done()
     channel.deliver({"id": id, "result": {}})
     assert bytes(await task) == b"{}"
+
+
+# deadlines
+
+
+def scheduled(connection: Connection) -> list[Any]:
+    """The timers of a connection that are running."""
+    timers: list[Any] = asyncio.get_running_loop()._scheduled  # type: ignore[attr-defined]
+    own = connection._check_deadlines
+    return [timer for timer in timers if timer._callback == own and not timer.cancelled()]
+
+
+def open_connection() -> tuple[Silent, Connection]:
+    channel = Silent()
+    connection = Connection(channel, DEFAULT, MessageEncoder(DEFAULT.outgoing))
+    connection.start(Handler())  # type: ignore[arg-type]
+    return channel, connection
+
+
+async def test_one_timer_serves_all_requests() -> None:
+    channel, connection = open_connection()
+    for number in range(1, 51):
+        task = asyncio.create_task(
+            connection.request(Handler.revision, PING, None, timeout=60 + number)
+        )
+        await asyncio.sleep(0)
+        channel.deliver({"id": number, "result": {}})
+        await task
+        assert len(scheduled(connection)) == 1
+    await connection.close()
+    assert scheduled(connection) == []
+
+
+async def test_a_deadline_counts_although_an_earlier_request_has_a_later_one() -> None:
+    channel, connection = open_connection()
+    patient = asyncio.create_task(connection.request(Handler.revision, PING, None, timeout=60))
+    await asyncio.sleep(0)
+    for _ in range(2):
+        with pytest.raises(TimedOut, match=r"within 0\.05 s"):
+            await connection.request(Handler.revision, PING, None, timeout=0.05)
+    assert not patient.done()
+    channel.deliver({"id": 1, "result": {}})
+    await patient
+    await connection.close()
+
+
+async def test_a_paused_deadline_continues_with_the_time_that_was_left() -> None:
+    _, connection = open_connection()
+    request = asyncio.create_task(connection.request(Handler.revision, PING, None, timeout=0.1))
+    await asyncio.sleep(0)
+    connection.pause_deadlines(True)
+    await asyncio.sleep(0.3)
+    assert not request.done()
+    connection.pause_deadlines(False)
+    with pytest.raises(TimedOut):
+        await request
+    await connection.close()

@@ -249,6 +249,29 @@ async def test_a_call_that_waits_is_begun_once_and_handed_over_only_if_it_takes_
         assert text(await (await site.call("slow")).whole()) == "2"
 
 
+@pytest.mark.parametrize(("limit", "before", "handed_over"), [(2.0, 1.5, 0), (0.5, 0.0, 1)])
+async def test_the_time_until_a_call_is_handed_over_begins_with_that_call(
+    monkeypatch: pytest.MonkeyPatch, limit: float, before: float, handed_over: int
+) -> None:
+    """The timer of an earlier call is still running when it begins."""
+    monkeypatch.setattr(uvicorn_server, "FAST_PATH_SECONDS", limit)
+    stage = Stage()
+
+    @stage.server.tool
+    async def pause(seconds: float) -> str:
+        await asyncio.sleep(seconds)
+        return "done"
+
+    async with watched(stage) as (site, scopes):
+        reader, writer = await site.connect()
+        writer.write(posted("pause", {"seconds": 0.01}, 1))
+        assert await sums(reader, writer, 1) == [(1, "done")]
+        await asyncio.sleep(before)
+        writer.write(posted("pause", {"seconds": 1.0}, 2))
+        assert await sums(reader, writer, 1) == [(2, "done")]
+        assert scopes.count == handed_over
+
+
 async def test_a_call_that_waits_ends_if_its_client_leaves() -> None:
     stage = Stage()
     ended = asyncio.Event()

@@ -73,6 +73,11 @@ def known_params() -> tuple[HeaderParam, ...]:
     return _known_params.get()
 
 
+def passes_on_headers() -> bool:
+    """Return whether this code runs in a block of `pass_on_headers`."""
+    return bool(_passed_on.get() or _known_params.get())
+
+
 def with_passed_on(headers: dict[str, str]) -> dict[str, str]:
     """Return the headers of a tool call with those that are passed on and that it does not have."""
     more = _passed_on.get()

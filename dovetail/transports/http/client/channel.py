@@ -24,7 +24,7 @@ JSON-RPC error is passed on, unless the status shows that the server did not exa
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ....aio import TaskSet, backoff
 from ....errors import (
@@ -40,7 +40,7 @@ from ....errors import (
     Unauthorized,
     UnsupportedVersion,
 )
-from ....jsonrpc.framing import TooLong
+from ....jsonrpc.framing import HEAD_BYTES, TooLong
 from ....jsonrpc.messages import Error, ErrorResponse, Id, encode
 from ....limits import Limits
 from ....ports import HTTP, Channel, LostReply, OnClose, Receive
@@ -48,7 +48,13 @@ from ....protocol.methods import Method
 from ....protocol.tools import Tool
 from ....revisions import ALL
 from ..event_stream import Event
-from .http_transport import HttpReply, HttpTransport, error_for_status
+from .direct_post import DirectPost, DirectPoster, Slots
+from .http_transport import (
+    METHOD_KEEPING_REDIRECTS,
+    HttpReply,
+    HttpTransport,
+    error_for_status,
+)
 from .messages import (
     DECODE_ERRORS,
     EVENT_STREAM,
@@ -64,11 +70,15 @@ from .messages import (
     split_batch,
 )
 
+if TYPE_CHECKING:
+    from .http1_connection import Http1Response
+
 log = logging.getLogger("dovetail.transports")
 
 DISCOVER = "server/discover"
 INITIALIZED = {revision.wire_name("notifications/initialized") for revision in ALL}
 CANCELLED = {revision.wire_name("notifications/cancelled") for revision in ALL}
+OPENING = (DISCOVER, INITIALIZE)
 HANDSHAKE = {INITIALIZE} | INITIALIZED
 """The messages that must have arrived before the next message is sent."""
 STATELESS_ERROR_CODES = {
@@ -118,9 +128,12 @@ class HttpChannel:
         self._receive: Receive
         self._on_end: OnClose | None = None
         self._tasks = TaskSet()
-        self._waiting: dict[Id, asyncio.Task[None]] = {}
-        """The tasks for requests that have no response yet."""
-        self._slots = asyncio.Semaphore(limits.in_flight)
+        self._waiting: dict[Id, asyncio.Future[None]] = {}
+        """The requests that have no response yet: their tasks, or direct posts."""
+        self._slots = Slots(limits.in_flight)
+        self._direct = DirectPoster(
+            transport, self._headers, self._slots, self._on_body, self._on_other
+        )
         self._handshake: asyncio.Task[None] | None = None
         """The task that sends the latest handshake message. All other messages wait for this
         task."""
@@ -168,6 +181,11 @@ class HttpChannel:
         if self._refused_initialized is not None and message.method not in HANDSHAKE:
             initialized, self._refused_initialized = self._refused_initialized, None
             self.send(initialized)
+        if request_id is not None and self._can_post_directly(message):
+            post = self._direct.post(message, data)
+            if post is not None:
+                self._waiting[request_id] = post
+                return
         task = self._tasks.start(self._deliver(message, data, self._handshake))
         if request_id is not None:
             self._waiting[request_id] = task
@@ -214,48 +232,92 @@ class HttpChannel:
         await self._transport.close()
         self._end(None)
 
+    # one message, without a task
+
+    def _can_post_directly(self, message: OutgoingMessage) -> bool:
+        is_open = self._opened and (self._handshake is None or self._handshake.done())
+        return is_open and not self._listener_needs_login and message.method not in OPENING
+
+    def _on_body(self, message: OutgoingMessage, body: bytes) -> None:
+        """Handle the body of a direct post's response."""
+        whole = body if len(body) <= self._limits.incoming else TooLong(body[:HEAD_BYTES])
+        try:
+            self._receive_body(message, self._transport.shown, whole)
+        except Exception as problem:
+            self._waiting.pop(message.request_id, None)  # type: ignore[arg-type]
+            self._fail(message, problem)
+
+    def _on_other(self, post: DirectPost) -> None:
+        """Handle any other response to a direct post."""
+        message = post.message
+        task = self._tasks.start(self._deliver(message, post.data, None, post.response))
+        if message.request_id in self._waiting:
+            self._waiting[message.request_id] = task
+
     # one message
 
     async def _deliver(
-        self, message: OutgoingMessage, data: bytes, handshake: "asyncio.Task[None] | None"
+        self,
+        message: OutgoingMessage,
+        data: bytes,
+        handshake: "asyncio.Task[None] | None",
+        response: "Http1Response | None" = None,
     ) -> None:
         """Post a message after the handshake, and make sure that a request receives a response or
-        an error."""
+        an error. `response` has begun if the message was already sent, and has a slot."""
         request_id = message.request_id
         try:
             if handshake is not None and not handshake.done():
                 await asyncio.wait([handshake])
-            if request_id is None:
-                await self._post(message, data)
+            if request_id is None or response is not None:
+                await self._post(message, data, response)
             else:
                 async with self._slots:
                     await self._post(message, data)
-        except DovetailError as problem:
+        except Exception as problem:
             can_log_in = isinstance(problem, Unauthorized) and problem.curable
             if message.method in INITIALIZED and can_log_in:
                 self._refused_initialized = data
-            self._lost(message, problem)
-        except Exception as problem:
-            log.exception("Could not send %s", message.method or "a response")
-            self._lost(message, InternalError(f"Could not send {message.method}: {problem}"))
+            self._fail(message, problem)
         finally:
+            if response is not None:
+                self._slots.release()
             if request_id is not None and self._waiting.get(request_id) is asyncio.current_task():
                 del self._waiting[request_id]
             if message.method in CANCELLED:
                 self._cancel(message.get_param("requestId"))
 
-    async def _post(self, message: OutgoingMessage, data: bytes) -> None:
+    def _fail(self, message: OutgoingMessage, problem: Exception) -> None:
+        if isinstance(problem, DovetailError):
+            self._lost(message, problem)
+        else:
+            log.error("Could not send %s", message.method or "a response", exc_info=problem)
+            self._lost(message, InternalError(f"Could not send {message.method}: {problem}"))
+
+    async def _post(
+        self, message: OutgoingMessage, data: bytes, response: "Http1Response | None" = None
+    ) -> None:
         """Send a message. If the server is busy, a notification or response is sent again later. A
         request fails instead, and the client repeats it within its timeout."""
         attempts = MAX_ATTEMPTS if message.request_id is None else 1
         for attempt in range(attempts):
-            headers = self._headers.for_message(message)
-            async with await self._transport.request("POST", headers, data) as reply:
+            async with await self._get_reply(message, data, response) as reply:
                 pause = reply.retry_after if attempt + 1 < attempts else None
                 if pause is None:
                     await self._handle_reply(message, data, reply)
                     return
             await asyncio.sleep(min(pause, self._limits.timeout_max))
+
+    async def _get_reply(
+        self, message: OutgoingMessage, data: bytes, response: "Http1Response | None"
+    ) -> HttpReply:
+        if response is not None:
+            response.raise_failure()
+            reply = self._transport.read_reply(response)
+            if reply.status not in METHOD_KEEPING_REDIRECTS:
+                return reply
+            reply.close()
+        return await self._transport.request("POST", self._headers.for_message(message), data)
 
     # responses
 
@@ -290,7 +352,9 @@ class HttpChannel:
 
     async def _handle_body(self, message: OutgoingMessage, reply: HttpReply) -> None:
         self._opened = True
-        body = await reply.body()
+        self._receive_body(message, reply.url, await reply.body())
+
+    def _receive_body(self, message: OutgoingMessage, url: str, body: bytes | TooLong) -> None:
         if isinstance(body, TooLong):
             raise TooLarge(
                 f"The response to {message.method} is larger than {self._limits.incoming} bytes "
@@ -299,7 +363,7 @@ class HttpChannel:
         self._receive_message(body, message.request_id)
         if message.request_id in self._waiting:
             raise InvalidRequest(
-                f"{reply.url}: the body does not contain the response to {message.method}"
+                f"{url}: the body does not contain the response to {message.method}"
             )
 
     def _receive_message(self, data: bytes | TooLong, request_id: Id | None) -> None:
@@ -308,7 +372,7 @@ class HttpChannel:
         for response in responses_in(data) if isinstance(data, bytes) else ():
             assert response.id is not None
             task = self._waiting.pop(response.id, None)
-            if task is not None and task is not asyncio.current_task():
+            if task is not None and not task.done() and task is not asyncio.current_task():
                 task.cancel()
             if self._headers.version is None:  # this is the response to `initialize`
                 self._headers.version = agreed_version(response)
@@ -413,7 +477,7 @@ class HttpChannel:
             self._receive(encode(ErrorResponse(message.request_id, body)))
 
     def _is_opening(self, message: OutgoingMessage) -> bool:
-        return not self._opened and message.method in (DISCOVER, INITIALIZE)
+        return not self._opened and message.method in OPENING
 
     def _lost(self, message: OutgoingMessage, problem: DovetailError) -> None:
         """Report a message that was not delivered or not answered."""
@@ -525,7 +589,9 @@ class HttpChannel:
         else:
             self._end(reason)
 
-    async def _end_after(self, others: "set[asyncio.Task[None]]", reason: ConnectionClosed) -> None:
+    async def _end_after(
+        self, others: "set[asyncio.Future[None]]", reason: ConnectionClosed
+    ) -> None:
         await asyncio.wait(others, timeout=GRACE_SECONDS)
         self._end(reason)
 

@@ -99,26 +99,27 @@ class ResponseParser:
     """A response that arrives in pieces. HEAD and CONNECT are not supported, because their
     responses have other rules."""
 
+    status = 0
+    """The HTTP status. It is 0 until all headers have arrived."""
+    reason = ""
+    complete = False
+    """Whether the whole response has arrived."""
+    can_keep_alive = False
+    """Whether the server keeps the connection open after this response."""
+    failure = ""
+    """Why nothing more can be read, if so."""
+    buffered_bytes = 0
+    """How much of the body is waiting to be taken."""
+    has_received = False
+    _ends_with_connection = False
+    _header_count = 0
+    _overhead_bytes = 0
+    """The number of bytes since the headers or since the last part of the body."""
+
     def __init__(self) -> None:
-        self.status = 0
-        """The HTTP status. It is 0 until all headers have arrived."""
-        self.reason = ""
         self.headers: dict[str, str] = {}
         """The headers, with names in lower case. Repeated headers are joined."""
-        self.complete = False
-        """Whether the whole response has arrived."""
-        self.can_keep_alive = False
-        """Whether the server keeps the connection open after this response."""
-        self.failure = ""
-        """Why nothing more can be read, if so."""
-        self.buffered_bytes = 0
-        """How much of the body is waiting to be taken."""
-        self.has_received = False
         self._parts: list[bytes] = []
-        self._ends_with_connection = False
-        self._header_count = 0
-        self._overhead_bytes = 0
-        """The number of bytes since the headers or since the last part of the body."""
         self._parser = httptools.HttpResponseParser(self)
         # Some servers end a line with LF only, or pad the size of a chunk with spaces.
         self._parser.set_dangerous_leniencies(

@@ -18,19 +18,28 @@ request. RFC 9110 (section 9.2.2) then allows another attempt only for idempoten
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ....aio import Sweeper
 from ....errors import ConnectionClosed
 from .connect import OpenSocket, SocketConnector
 from .http1 import NO_RESPONSE, Origin, ParsedUrl, encode_head, parse_url
-from .http1_connection import Http1Connection, Http1Response
+from .http1_connection import Http1Connection, Http1Response, OnChange
 
 MAX_IDLE_CONNECTIONS: Final = 128
 SWEEP_SECONDS: Final = 1.0
 CLOSE_SECONDS: Final = 1.0
 """How long closing the connections may take."""
 IDEMPOTENT_METHODS: Final = frozenset({"GET", "DELETE"})
+
+
+class PreparedPost(NamedTuple):
+    """The part of a POST that does not depend on its body."""
+
+    origin: Origin
+    head: bytes
+    """The head without the length of the body and the empty line."""
+    shown: str
 
 
 class Http1Client:
@@ -55,9 +64,7 @@ class Http1Client:
             ConnectFailed: The host is unknown, or TLS failed.
             ConnectionClosed: There is no valid response.
         """
-        if self._last_url is None or self._last_url[0] != url:
-            self._last_url = url, parse_url(url, shown)
-        parsed = self._last_url[1]
+        parsed = self._parse(url, shown)
         head = encode_head(method, parsed, headers, body, shown)
         connection = self._take(parsed.origin)
         if connection is not None:
@@ -68,6 +75,30 @@ class Http1Client:
                     raise
         connection = await self._connect(parsed.origin, shown)
         return await connection.exchange(head, body or b"", shown)
+
+    def prepare(self, url: str, headers: Mapping[str, str], shown: str) -> PreparedPost:
+        """Return the part of a POST that does not depend on its body, for `begin`.
+
+        Raises:
+            ConfigError: The URL or a header cannot be sent.
+        """
+        parsed = self._parse(url, shown)
+        head = encode_head("POST", parsed, headers, None, shown)
+        return PreparedPost(parsed.origin, head[:-2], shown)
+
+    def begin(self, post: PreparedPost, body: bytes, on_change: OnChange) -> Http1Response | None:
+        """Send a small POST on an idle connection, without waiting. Return None if there is no idle
+        connection. `on_change` is called as in `Http1Connection.begin`."""
+        connection = self._take(post.origin)
+        if connection is None:
+            return None
+        request = b"%bcontent-length: %d\r\n\r\n%b" % (post.head, len(body), body)
+        return connection.begin(request, post.shown, on_change)
+
+    def _parse(self, url: str, shown: str) -> ParsedUrl:
+        if self._last_url is None or self._last_url[0] != url:
+            self._last_url = url, parse_url(url, shown)
+        return self._last_url[1]
 
     async def close(self) -> None:
         """Close all connections."""

@@ -67,6 +67,11 @@ class Http1Response(ResponseParser):
         if self.failure:
             raise ConnectionClosed(f"{self._shown}: {self.failure}")
 
+    def stop_calling(self) -> None:
+        """Await the rest of a response that was begun with `on_change`."""
+        if self._connection is not None:
+            self._connection.stop_calling()
+
     def release(self) -> None:
         """Release the connection when the rest of the response has arrived. Close it if that takes
         long."""
@@ -79,6 +84,9 @@ class Http1Response(ResponseParser):
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.finish(self)
+
+
+OnChange = Callable[[Http1Response], None]
 
 
 class Http1Connection(asyncio.BufferedProtocol):
@@ -96,6 +104,7 @@ class Http1Connection(asyncio.BufferedProtocol):
         self._has_input: Callable[[], bool]
         self._response: Http1Response | None = None
         self._waiter: asyncio.Future[None] | None = None
+        self._on_change: OnChange | None = None
         self._buffer = bytearray(MIN_BUFFER_BYTES)
         self._unsent = memoryview(b"")
         self._is_reading_paused = self._is_writing_paused = False
@@ -130,6 +139,18 @@ class Http1Connection(asyncio.BufferedProtocol):
             raise
         return response
 
+    def begin(self, request: bytes, shown: str, on_change: OnChange) -> Http1Response:
+        """Send a small request without waiting. `on_change` is called whenever a part of the
+        response has arrived, and when nothing more can arrive, until `stop_calling`."""
+        self._response = response = Http1Response(self, shown)
+        self._on_change = on_change
+        self._transport.write(request)
+        return response
+
+    def stop_calling(self) -> None:
+        """Do not call `on_change` any more, so that the response can be awaited."""
+        self._on_change = None
+
     async def wait(self, response: Http1Response) -> None:
         """Wait until something happens on the connection, or raise the response's failure."""
         response.raise_failure()
@@ -151,10 +172,11 @@ class Http1Connection(asyncio.BufferedProtocol):
 
     def finish(self, response: Http1Response) -> None:
         """End the exchange. Keep the connection if another one can follow."""
-        self._response = None
+        self._response = self._on_change = None
         seconds = IDLE_SECONDS
-        if hint := _KEEP_ALIVE_SECONDS.search(response.headers.get("keep-alive", "")):
-            seconds = min(seconds, int(hint[1]) - 1)
+        hint = response.headers.get("keep-alive")
+        if hint is not None and (found := _KEEP_ALIVE_SECONDS.search(hint)):
+            seconds = min(seconds, int(found[1]) - 1)
         can_keep = response.can_keep_alive and seconds > 0 and not self._unsent
         if self.is_closed or not can_keep:
             self.abort()
@@ -199,7 +221,9 @@ class Http1Connection(asyncio.BufferedProtocol):
             self._linger_timer = None
 
     def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
+        if self._on_change is not None and self._response is not None:
+            self._on_change(self._response)
+        elif self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
     def _end(self, is_orderly: bool) -> None:

@@ -17,7 +17,7 @@ import re
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from email.utils import parsedate_to_datetime
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 from urllib.parse import urljoin, urlsplit
 
 from ....errors import (
@@ -44,6 +44,9 @@ from ...send_with_auth import (
 from ..event_stream import Event, EventStreamParser
 from ..headers import check_headers
 from .connect import OpenSocket
+
+if TYPE_CHECKING:
+    from .http1_client import Http1Client
 
 PIECE_BYTES = 256 * 1024
 """How much of a compressed body is decompressed at a time."""
@@ -193,16 +196,34 @@ class HttpTransport:
         it is a redirect."""
 
         async def send(auth_headers: Mapping[str, str]) -> HttpReply:
-            sent = dict(DEFAULT_HEADERS)
-            for source in (auth_headers, self.headers, headers):
-                for name, value in source.items():
-                    sent[name.lower()] = value
+            sent = self.merge_headers(headers, auth_headers)
             response = await self._client.request(method, url, sent, body, self.shown)
-            return HttpReply(response, self.shown, self._limits.incoming)
+            return self.read_reply(response)
 
         return await send_with_auth(
             self.auth, method, url, send, HttpReply.get_head, HttpReply.close, pause
         )
+
+    def read_reply(self, response: ResponseStream) -> "HttpReply":
+        """Return the reply to a request whose response has begun."""
+        return HttpReply(response, self.shown, self._limits.incoming)
+
+    @property
+    def direct_client(self) -> "Http1Client | None":
+        """The client for requests that are sent without waiting. None if they need credentials,
+        whose headers may have to be fetched first, or a proxy."""
+        is_direct = self.auth is None and hasattr(self._client, "begin")
+        return cast("Http1Client", self._client) if is_direct else None
+
+    def merge_headers(
+        self, headers: Mapping[str, str], auth_headers: Mapping[str, str] = {}
+    ) -> dict[str, str]:
+        """Return all headers of a request, with names in lower case."""
+        merged = dict(DEFAULT_HEADERS)
+        for source in (auth_headers, self.headers, headers):
+            for name, value in source.items():
+                merged[name.lower()] = value
+        return merged
 
     async def close(self) -> None:
         """Close all connections."""

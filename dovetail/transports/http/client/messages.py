@@ -22,7 +22,13 @@ from ....protocol.base import PROTOCOL_VERSION, camel
 from ....protocol.header_params import HeaderParam, find_header_params
 from ....protocol.methods import METHODS, Method
 from ....protocol.tools import Tool
-from ..headers import encode_params, encode_value, known_params, with_passed_on
+from ..headers import (
+    encode_params,
+    encode_value,
+    known_params,
+    passes_on_headers,
+    with_passed_on,
+)
 from .http_transport import HttpReply
 
 log = logging.getLogger("dovetail.transports")
@@ -73,7 +79,10 @@ class _InitializeResult(Struct):
 
 
 _outgoing = msgspec.json.Decoder(OutgoingMessage).decode
+_NAMED = {name: camel(method.named) for name, method in METHODS.items() if method.named}
+"""The parameter of each method that is repeated in the header `Mcp-Name`."""
 _incoming = msgspec.json.Decoder(IncomingMessage).decode
+_text = msgspec.json.Decoder(str).decode
 _batch = msgspec.json.Decoder(list[IncomingMessage]).decode
 _initialize_result = msgspec.json.Decoder(_InitializeResult).decode
 split_batch = msgspec.json.Decoder(list[Raw]).decode
@@ -160,6 +169,22 @@ class RequestHeaders:
         except ValueError as problem:
             raise InvalidParams(f"{method}: {problem}") from None
         return headers
+
+    def key_for(self, message: OutgoingMessage) -> tuple[Any, ...] | None:
+        """Return what the headers of a request depend on. Return None if they depend on more than
+        its method and name."""
+        if not self.is_stateless:
+            return self.version, self.session
+        named = _NAMED.get(message.method or "")
+        if named is None or passes_on_headers():
+            return None
+        try:
+            name = _text(message.params[named])
+        except (KeyError, *DECODE_ERRORS):
+            return None
+        if message.method == "tools/call" and self._params.get(name):
+            return None  # some of its arguments are sent in headers
+        return self.version, message.method, name
 
     def learn_tool(self, tool: Tool) -> bool:
         """Remember which parameters of a tool are sent in headers. Return whether the tool can be

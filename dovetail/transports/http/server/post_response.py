@@ -20,6 +20,7 @@ from ....ports import HTTP, Call, Caller, Redact, RequestIdentity
 from ....protocol.lifecycle import CancelledParams, ProgressParams, with_progress_token
 from ....protocol.methods import Method
 from ....protocol.tasks import related_task_meta
+from ..headers import PARAM
 from .asgi import RequestRefused
 from .event_store import EventStore, EventStream
 from .message_checks import check_message
@@ -176,6 +177,16 @@ class PostResponse:
         secret = self._endpoint.secret_headers
         seen = ((name, value) for name, value in self.head.headers.items() if name not in secret)
         return {name.decode("latin-1"): value.decode("latin-1") for name, value in seen}
+
+    @property
+    def header_params(self) -> Mapping[str, str]:
+        """The `Mcp-Param-*` headers of the request, without its credentials."""
+        names = [name for name in self.head.headers if name.startswith(PARAM)]
+        if not names:
+            return {}
+        headers = self.headers
+        shown = [name.decode("latin-1") for name in names]
+        return {name: headers[name] for name in shown if name in headers}
 
     @property
     def resumable(self) -> bool:
