@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=worksteal
 
 .PHONY: demo test test-all test-lowest coverage setup system check count conformance interop fuzz \
-	bench bench-check soak clean
+	bench bench-gateway bench-check soak clean
 
 demo: $(VENV)/.package
 	@$(BIN)/python examples/demo.py
@@ -66,6 +66,10 @@ fuzz: $(VENV)/.package
 
 bench: $(VENV)/.package
 	$(BIN)/python -m bench.run
+
+# Dovetail's gateway beside others, which need npm.
+bench-gateway: $(VENV)/.package
+	$(BIN)/python -m bench.gateway
 
 bench-check: $(VENV)/.package
 	$(BIN)/python -m bench.check

@@ -6,4 +6,7 @@ and `programs.py` measure, `servers/` and `clients.py` are what is measured. `ru
 the table, `words.py`, `report.py`, `chart.py` and `notes.py` say what came out, `check.py` is the
 short form for CI, `profiled.py` shows where the time goes, `tasks.py` is about tasks alone, and
 `gateway_start.py` about the start of a gateway.
+
+`make bench-gateway` compares gateways: `gateways.py` says who takes part, `gateway.py` what is
+measured, and `gateway_page.py` what came out.
 """

@@ -114,9 +114,15 @@ GOALS = [
     *(
         GatewayGoal(title.format(era=era), _ratio(f"{era}_{n}", part, ours, DIRECT), bound)
         for title, n, part, ours, bound in (
-            ("CPU time of a call, {era} era: times a direct call", 32, "cpu", DOVETAIL, 2),
-            ("the same with an HTTP server behind it", 32, "cpu", DOVETAIL_HTTP, 2.5),
-            ("median of one call at a time: times a direct call", 1, "p50", DOVETAIL, 2.5),
+            ("CPU time, {era} era, times a direct call", 32, "cpu", DOVETAIL, 2),
+            (
+                "CPU time, {era} era, HTTP server, times a direct call",
+                32,
+                "cpu",
+                DOVETAIL_HTTP,
+                2.5,
+            ),
+            ("median, {era} era, times a direct call", 1, "p50", DOVETAIL, 2.5),
         )
         for era in (HANDSHAKE, STATELESS)
     ),
@@ -124,8 +130,8 @@ GOALS = [
         GatewayGoal(title.format(peer=peer.name), _ratio(BUSY, part, *pair), bound, True)
         for peer in (FASTMCP, MCP_PROXY)
         for title, part, pair, bound in (
-            ("CPU time of a call: {peer} takes so many times", "cpu", (peer, DOVETAIL), 20),
-            ("calls per second: times {peer}", "value", (DOVETAIL, peer), 15),
+            ("CPU time, times less than {peer}", "cpu", (peer, DOVETAIL), 20),
+            ("calls per second, times {peer}", "value", (DOVETAIL, peer), 15),
         )
     ),
     GatewayGoal("memory (MiB)", _value("memory", DOVETAIL), 45),

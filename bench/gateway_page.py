@@ -24,7 +24,8 @@ bytes, so that no client affects the result.
 
 CPU time is that of a gateway and its helper processes, without the server behind it and without the load. Each figure
 is the best of several rounds, because interference can only make a measurement worse. Only the ratios apply to other
-machines.
+machines. If the machine is busy (see below), medians and start times mean little, and ratios of CPU time are the ones to
+look at.
 
 ## Goals
 

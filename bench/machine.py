@@ -25,7 +25,8 @@ def described() -> dict[str, str]:
 
 def described_gateways() -> dict[str, str]:
     """Lines for the page about gateways, which names the versions of the others itself."""
-    return here(["msgspec", "uvicorn", "uvloop", "httptools"])
+    load = f"{os.getloadavg()[2]:.1f} (load average of the last 15 minutes)"
+    return {**here(["msgspec", "uvicorn", "uvloop", "httptools"]), "load": load}
 
 
 def here(ours: list[str]) -> dict[str, str]:
