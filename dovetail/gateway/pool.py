@@ -65,23 +65,28 @@ class ActiveCalls(list[Call]):
 
     def __init__(self, key: PoolKey) -> None:
         super().__init__()
-        self._is_shared, self._is_mixed = key.kind == "shared", False
-        self._caller: Caller | None = None
+        self._is_shared = key.kind == "shared"
+        self._abandoned: list[Caller] = []
+        """Whose calls ended without an answer: up to two callers."""
 
-    def append(self, call: Call) -> None:
-        """Add a call."""
-        self._is_mixed |= self._caller is not None and self._caller is not call.caller
-        self._caller = call.caller
-        super().append(call)
+    def abandon(self, call: Call) -> None:
+        """Remember that a call ends without an answer. The server may still ask or say something
+        about it.
+
+        Args:
+            call: The call.
+        """
+        if len(self._abandoned) < 2 and call.caller not in self._abandoned:
+            self._abandoned.append(call.caller)
 
     def sole(self) -> Call | None:
         """Return the call that a message belongs to which does not name its call: the newest one,
-        if all are from the same caller. On a connection that several callers have used, the message
-        may be about an earlier call, so nobody gets it."""
-        if self._is_shared and self._is_mixed:
-            return None
+        if all are from the same caller. If callers share the connection and one of them abandoned a
+        call, the message may be about that call, so nobody else gets it."""
         callers = {id(call.caller) for call in self}
-        return self[-1] if len(callers) == 1 else None
+        if self._is_shared:
+            callers.update(map(id, self._abandoned))
+        return self[-1] if self and len(callers) == 1 else None
 
 
 class PooledClient(Struct, eq=False):
@@ -89,7 +94,7 @@ class PooledClient(Struct, eq=False):
 
     client: "Client"
     key: PoolKey
-    calls: list[Call] = []
+    calls: ActiveCalls
     """The calls that use it at the moment."""
     idle_since: float = 0.0
     number: int = 0

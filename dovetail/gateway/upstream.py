@@ -544,6 +544,8 @@ class UpstreamServer:
         self.calls -= 1
         if not self.calls and self._drained is not None and not self._drained.done():
             self._drained.set_result(None)
+        if not answered:
+            pooled.calls.abandon(call)
         if pooled.key is SHARED:
             pooled.calls.remove(call)
         elif pooled.key.is_exclusive and (self.is_stateful or not answered):

@@ -7,7 +7,7 @@ import pytest
 from dovetail import Client, Limits, Server
 from dovetail.errors import Overloaded
 from dovetail.gateway import pool as pools
-from dovetail.gateway.pool import SHARED, ConnectionPool, PooledClient, PoolKey
+from dovetail.gateway.pool import SHARED, ActiveCalls, ConnectionPool, PooledClient, PoolKey
 from dovetail.ports import Call, Caller
 from dovetail.protocol.methods import METHODS
 from dovetail.protocol.tools import CallToolParams
@@ -29,7 +29,7 @@ class Opened:
 
     def _open(self, key: PoolKey, call: Call) -> PooledClient:
         self.clients.append(Client(Server("s")))
-        return PooledClient(self.clients[-1], key)
+        return PooledClient(self.clients[-1], key, ActiveCalls(key))
 
 
 @pytest.fixture
