@@ -394,6 +394,9 @@ class Callbacks:
         """Do nothing: an application learns from the server's result that its user has finished on
         a page."""
 
+    def on_task_notification(self, params: Any) -> None:
+        """Do nothing: a `TaskHandle` receives the notifications about its task."""
+
     async def answer_all(
         self, questions: Questions, session: ClientSession, parent: Any = None
     ) -> dict[str, msgspec.Raw]:

@@ -38,7 +38,7 @@ from ..protocol.client_features import Root
 from ..protocol.content import ResourceContents
 from ..protocol.prompts import GetPromptParams, GetPromptResult, Prompt
 from ..protocol.resources import ReadResourceParams, Resource, ResourceTemplate, UriParams
-from ..protocol.tasks import EXTENSION
+from ..protocol.tasks import EXTENSION, TaskForm
 from ..protocol.tools import CallToolParams, Tool, ToolResult
 from ..protocol.utilities import (
     SEVERITY,
@@ -447,6 +447,17 @@ class Client(Requester):
                 If False, the callbacks answer the questions.
         """
         return self._tasks.handle(id, manual)
+
+    @property
+    def task_form(self) -> TaskForm:
+        """The form in which the server runs calls as tasks: "core" (2025-11-25), "extension"
+        (2026-07-28), or empty if it does not, or the client is not connected."""
+        return self._tasks.form
+
+    @property
+    def remote_tasks(self) -> RemoteTasks:
+        """The tasks of the server in either form, for programs that relay them."""
+        return self._tasks
 
     async def _prepare_call(
         self, name: str, arguments: Any, meta: dict[str, Any] | None

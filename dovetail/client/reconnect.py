@@ -18,6 +18,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
+from secrets import token_hex
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -93,6 +94,8 @@ class Connector:
         """Seconds to wait for the connection to open."""
         self.state = "new"
         self.session: ClientSession | None = None
+        self.connection_id = ""
+        """Identifies the session that was opened last."""
         self.log_level: str | None = None
         """The log level to request on a new connection."""
         self._revisions, self._info = revisions, info
@@ -266,6 +269,7 @@ class Connector:
                     raise
                 pause = max(backoff(self._losses - 1), _retry_after(problem) or 0.0)
         self.session, self._was_connected, self._failure = session, True, None
+        self.connection_id = token_hex(8)
         self._set_state("connected")
         await self._on_open(session)
         if hasattr(session.connection.channel, "on_stream_reopened"):

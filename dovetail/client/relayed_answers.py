@@ -33,6 +33,7 @@ def relay_answers(
     capabilities: ClientCapabilities,
     limit: QuestionLimit | None = None,
     on_complete: Callable[[str], None] | None = None,
+    on_task: Callable[[Any], None] | None = None,
 ) -> None:
     """Let these handlers answer the questions that a server asks a client, instead of callbacks.
     Call this before the client connects.
@@ -48,10 +49,11 @@ def relay_answers(
             (default: `Limits.questions` for this client alone).
         on_complete: Called with the id of a URL elicitation when the server says that its user has
             finished on the page.
+        on_task: Called with the params of each notification about a task or its progress.
     """
     connector = client._connector
     connector.callbacks = RelayedAnswers(
-        handlers, capabilities, connector.limits, limit, on_complete
+        handlers, capabilities, connector.limits, limit, on_complete, on_task
     )
 
 
@@ -65,10 +67,11 @@ class RelayedAnswers(Callbacks):
         limits: Limits,
         question_limit: QuestionLimit | None = None,
         on_complete: Callable[[str], None] | None = None,
+        on_task: Callable[[Any], None] | None = None,
     ) -> None:
         super().__init__(None, None, None, None, tasks=False, limits=limits)
         self.question_limit = question_limit or self.question_limit
-        self._on_complete = on_complete
+        self._on_complete, self._on_task = on_complete, on_task
         self.capabilities = capabilities
         self.answers = {name: partial(self._relay, handler) for name, handler in handlers.items()}
         self.client_tasks = ClientTasks(self.answers, limits, enabled=False)
@@ -81,6 +84,11 @@ class RelayedAnswers(Callbacks):
         """Pass on that a user has finished on a page."""
         if self._on_complete is not None:
             self._on_complete(id)
+
+    def on_task_notification(self, params: Any) -> None:
+        """Pass on a change of a task, or its progress."""
+        if self._on_task is not None:
+            self._on_task(params)
 
     async def _relay(self, handler: CallHandler, call: Call) -> Any:
         self.question_limit.count(call.name)

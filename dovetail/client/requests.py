@@ -90,6 +90,12 @@ class Requester:
         return session.agreed_revision.name
 
     @property
+    def connection_id(self) -> str:
+        """Identifies the open connection. A connection that is opened again has another id. Empty
+        if the client is not connected."""
+        return self._connector.connection_id if self._connector.session is not None else ""
+
+    @property
     def is_stateless(self) -> bool:
         """Whether the connection is stateless: there is no session, and the server answers with its
         questions instead of sending them. False if the client is not connected."""

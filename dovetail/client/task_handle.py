@@ -105,6 +105,8 @@ class TaskHandle:
         """The last known state."""
         self.manual = manual
         """Whether questions are answered by `answer` rather than by the callbacks."""
+        self.parent: Any = None
+        """The `parent` of the questions that the task asks."""
         self._tasks = tasks
         self._result = result
         self._state: DetailedTask | None = None
@@ -362,7 +364,8 @@ class TaskHandle:
             try:
                 with deadline.paused():
                     session = await connector.get_session()
-                    self._unsent_answers |= await connector.callbacks.answer_all(new, session)
+                    answers = await connector.callbacks.answer_all(new, session, self.parent)
+                    self._unsent_answers |= answers
             except BaseException:
                 for key in new:
                     self._handled_questions.pop(key, None)

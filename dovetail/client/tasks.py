@@ -30,7 +30,7 @@ from msgspec.structs import replace
 
 from ..aio import TaskSet
 from ..connection.connection import OnProgress
-from ..connection.extension import Extension, ResultKind
+from ..connection.extension import Extension, ResultKind, settings_of
 from ..connection.notifications import run_callback
 from ..errors import (
     ConnectFailed,
@@ -54,6 +54,7 @@ from ..protocol.tasks import (
     CoreTask,
     CreateTaskResult,
     DetailedTask,
+    TaskForm,
     TaskParams,
     UpdateTaskParams,
 )
@@ -125,6 +126,16 @@ class RemoteTasks:
         meta = {**(params.meta or {}), PROGRESS_TOKEN: token}
         return replace(params, task=task, meta=meta), token
 
+    @property
+    def form(self) -> TaskForm:
+        """The form of tasks that the server offers; empty if it offers none."""
+        session = self.connector.session
+        if self.supports_core:
+            return "core"
+        if session is None or not session.agreed_revision.stateless or not self._enabled:
+            return ""
+        return "" if settings_of(EXTENSION, session.server_capabilities) is None else "extension"
+
     def started(
         self, result: ToolResult | CreateTaskResult, token: str = "", manual: bool = False
     ) -> TaskHandle | None:
@@ -134,7 +145,7 @@ class RemoteTasks:
             return None
         handle = self.handle(task.task_id, manual)
         if task.status not in TERMINAL:  # otherwise a poll is needed to get its outcome
-            handle._on_state(_as_detailed(task))
+            handle._on_state(as_detailed(task))
         if token:
             self._handles[token] = handle
         return handle
@@ -199,7 +210,7 @@ class RemoteTasks:
             ) from None
         if task.task_id != id:
             raise InvalidRequest(f"The server returned task {task.task_id} instead of {id}")
-        return _as_detailed(task)
+        return as_detailed(task)
 
     async def send_answers(self, id: str, answers: dict[str, Raw]) -> None:
         """Send answers with `tasks/update`; raise an error if the server does not accept them."""
@@ -219,7 +230,7 @@ class RemoteTasks:
                 handle._wake()
 
         is_core = not (await self.connector.get_session()).agreed_revision.stateless
-        work = self._fetch_result(handle.id) if is_core else self._listen(handle)
+        work = self.fetch_result(handle.id, handle.parent) if is_core else self._listen(handle)
         task: asyncio.Task[Any] = asyncio.create_task(work)
         task.add_done_callback(on_done)
         try:
@@ -227,10 +238,15 @@ class RemoteTasks:
         finally:
             task.cancel()
 
-    async def _fetch_result(self, id: str) -> ToolResult:
-        """Send `tasks/result`, whose answer may arrive only when the task ends."""
+    async def fetch_result(self, id: str, parent: Any = None) -> ToolResult:
+        """Send `tasks/result`, whose answer may arrive only when the task ends. The questions that
+        arrive in the meantime carry this `parent`."""
         request = partial(
-            self._request, "tasks/result", TaskParams(task_id=id), timeout=self.limits.timeout_max
+            self._request,
+            "tasks/result",
+            TaskParams(task_id=id),
+            timeout=self.limits.timeout_max,
+            parent=parent,
         )
         for failures in range(self.limits.restarts):
             try:
@@ -244,17 +260,22 @@ class RemoteTasks:
     async def _listen(self, handle: TaskHandle) -> None:
         """Subscribe to a task as soon as a subscription would save polls. If the server does not
         support it, polling is enough."""
-        params = ListenParams(notifications=SubscriptionFilter(task_ids=[handle.id]))
         for _ in range(self.limits.restarts):
             while handle._poll_seconds < LISTEN_SECONDS:  # noqa: ASYNC110  (not worth an event)
                 await asyncio.sleep(LISTEN_SECONDS)
             try:
-                session = await self.connector.get_session()
-                await session.request(METHODS["subscriptions/listen"], params, timeout=None)
+                await self.listen([handle.id])
             except DovetailError as problem:
                 if not self.is_transient(problem):
                     return
             await asyncio.sleep(LISTEN_SECONDS)
+
+    async def listen(self, ids: list[str]) -> None:
+        """Subscribe to the changes of tasks in the extension form, until the server ends the
+        subscription."""
+        params = ListenParams(notifications=SubscriptionFilter(task_ids=ids))
+        session = await self.connector.get_session()
+        await session.request(METHODS["subscriptions/listen"], params, timeout=None)
 
     async def fetch_outcome(self, state: DetailedTask | None) -> ToolResult:
         """Return the result of a task that is over; raise an error if it failed or was
@@ -263,7 +284,7 @@ class RemoteTasks:
         if state.status == "cancelled":
             raise TaskCancelled(f"Task {state.task_id} was cancelled{_status_message(state)}")
         if not (await self.connector.get_session()).agreed_revision.stateless:
-            return await self._fetch_result(state.task_id)
+            return await self.fetch_result(state.task_id)
         if state.status == "failed":
             raise _failure(state)
         try:
@@ -308,12 +329,13 @@ class RemoteTasks:
 
     def on_notification(self, method: str, params: Any) -> None:
         """Handle a notification about a task or its progress."""
+        self.connector.callbacks.on_task_notification(params)
         if isinstance(params, ProgressParams):
             handle = self._handles.get(params.progress_token)
             if handle is not None:
                 handle._on_progress(params)
         elif (handle := self._handles.get(params.task_id)) is not None:
-            state = _as_detailed(params)
+            state = as_detailed(params)
             if method != "notifications/tasks" or _is_complete(state):
                 handle._on_state(state)
             handle._wake()  # if the notification is incomplete, poll
@@ -337,7 +359,7 @@ _EXTENSION_NAMES = {"ttl": "ttl_ms", "poll_interval": "poll_interval_ms"}
 """The fields that have a different name in the core form."""
 
 
-def _as_detailed(task: Any) -> DetailedTask:
+def as_detailed(task: Any) -> DetailedTask:
     """Convert a task of either form to the extension form."""
     if isinstance(task, DetailedTask):
         return task

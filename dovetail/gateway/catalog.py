@@ -21,6 +21,7 @@ from ..protocol.header_params import HeaderParam, find_header_params
 from ..protocol.lifecycle import ServerCapabilities
 from ..protocol.prompts import Prompt
 from ..protocol.resources import Resource, ResourceTemplate
+from ..protocol.tasks import TaskForm
 from ..protocol.tools import Tool
 from ..text import quote
 from .naming import KINDS, Kind
@@ -148,6 +149,8 @@ class Catalog(Struct, frozen=True, eq=False, kw_only=True):
     """Whether the server has no sessions, and answers with its questions."""
     knows_parents: bool = False
     """Whether each of its questions says which call it belongs to."""
+    tasks: TaskForm = ""
+    """The form in which the server runs calls as tasks; empty if it does not."""
     is_from_disk: bool = False
     """Whether this is what the server listed in an earlier run, which may have changed."""
 
@@ -179,6 +182,7 @@ async def read_catalog(client: "Client", limits: Limits) -> Catalog:
         capabilities=capabilities,
         is_stateless=client.is_stateless,
         knows_parents=client.knows_parents,
+        tasks=client.task_form,
         **lists,
     )
 

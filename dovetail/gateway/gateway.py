@@ -44,10 +44,12 @@ from ..protocol.base import Icon, Implementation, ListChangedParams
 from ..protocol.header_params import HeaderParam
 from ..protocol.lifecycle import ClientCapabilities, InputRequired, ServerCapabilities
 from ..protocol.raw import RawObject, split_object
+from ..protocol.tasks import EXTENSION
 from ..protocol.utilities import SEVERITY, LogParams
 from ..server.rates import NETWORK, Rates
 from ..server.runnable import RunnableService
 from ..server.service import answer_in_connection
+from ..text import quote
 from .changes import UpstreamSubscriptions
 from .consent import Decision
 from .consent_store import ConsentStore
@@ -55,6 +57,7 @@ from .forwarding import check_forwarding
 from .gateway_access import ANONYMOUS, GatewayAccess, open_consent
 from .input_requests import answer_with_caller
 from .known import KnownCatalogs
+from .known_tasks import KnownTasks
 from .lists import KIND_BY_METHOD, MergedItem, MergedLists
 from .naming import Kind, UpstreamName
 from .own_model import SAMPLE, OwnModel
@@ -64,6 +67,8 @@ from .relay import as_private, encode_text, explaining, relay_call
 from .reloading import SIGHUP, Reloader
 from .reports import describe_servers, measure_servers
 from .search import CALL, FIND, SEARCH_TOOLS, CallArguments, ToolSearch, read_arguments
+from .task_context import TaskContext
+from .tasks import CORE_CAPABILITY, GatewayTasks
 from .upstream import EventKind, UpstreamEntry, UpstreamServer
 from .upstreams import KIND_OF_LIST, Source, UpstreamSet, read_source
 from .uris import rename_uris
@@ -81,6 +86,7 @@ EVERYTHING: Final = {
     "resources": {"listChanged": True, "subscribe": True},
     "completions": {},
     "logging": {},
+    "tasks": CORE_CAPABILITY,
 }
 """The capabilities of a gateway that does not know all of its servers yet."""
 
@@ -198,12 +204,14 @@ class Gateway(RunnableService):
         search = ToolSearch.of(found.options)
         self.lists = MergedLists(self.upstreams, self._is_visible, page_size, search)
         self.subscriptions = UpstreamSubscriptions(self.upstreams, self.notify_resource_updated)
+        self.tasks = self._make_tasks()
         self._lifespan = self._run_upstreams
         if lifespan is not None:
             self._lifespan = partial(self._run_inside, lifespan)
         self.add_handlers(
             {
                 **dict.fromkeys(KIND_BY_METHOD, self._list),
+                **self.tasks.core_handlers,
                 "tools/call": self._call_tool,
                 "prompts/get": self._get_prompt,
                 "resources/read": self._read_resource,
@@ -214,11 +222,30 @@ class Gateway(RunnableService):
             }
         )
 
+    def _make_tasks(self) -> GatewayTasks:
+        tasks = GatewayTasks(
+            TaskContext(
+                upstreams=self.upstreams,
+                limits=self.limits,
+                known=KnownTasks(self.limits),
+                ring=lambda: self.ring,
+                notify=lambda method, params: self._notify(method, params, local=True),
+                is_masked=lambda: self._is_masked,
+                asks_as=self._asks_as,
+                limit=self._limit_question,
+                rename=self._rename_uris,
+                check=self._check_task,
+            )
+        )
+        self.add_extension(tasks.extension)
+        return tasks
+
     @asynccontextmanager
     async def _run_upstreams(self) -> AsyncIterator[None]:
         self._check_sign_in(one.entry for one in self.upstreams.servers.values())
         access = self.access.run(self.upstreams.all)
-        async with access, self._run_logins(), self.upstreams.run(), self.subscriptions.run():
+        logins, subscriptions = self._run_logins(), self.subscriptions.run()
+        async with access, logins, self.upstreams.run(), subscriptions, self.tasks.run():
             if self._watched is None:
                 yield
                 return
@@ -350,11 +377,13 @@ class Gateway(RunnableService):
     def capabilities(self) -> ServerCapabilities:
         """What at least one server offers. A server that is still starting may offer anything."""
         servers = self.upstreams.servers.values()
+        own = super().capabilities
+        if not self.tasks.is_offered and own.extensions is not None:
+            others = {id: own.extensions[id] for id in own.extensions if id != EXTENSION}
+            own.extensions = others or None
         if any(server.is_unknown for server in servers):
-            return ServerCapabilities.of(
-                {**EVERYTHING, **super().capabilities, **self._experimental}
-            )
-        found: dict[str, Any] = {}
+            return ServerCapabilities.of({**EVERYTHING, **own, **self._experimental})
+        found: dict[str, Any] = {"tasks": CORE_CAPABILITY} if self.tasks.is_offered else {}
         for server in servers:
             for kind in ("tools", "prompts", "resources", "completions", "logging"):
                 declared = server.catalog.capabilities.get(kind)
@@ -363,7 +392,7 @@ class Gateway(RunnableService):
         for kind in ("tools", "prompts", "resources"):
             if kind in found:
                 found[kind] = {**found[kind], "listChanged": True}
-        return ServerCapabilities.of({**found, **super().capabilities, **self._experimental})
+        return ServerCapabilities.of({**found, **own, **self._experimental})
 
     @property
     def instructions(self) -> str | None:
@@ -438,7 +467,7 @@ class Gateway(RunnableService):
         """
         self.access.end_session(caller.session_id)
         for server in self.upstreams.servers.values():
-            server.session_ended(caller.session_id)
+            server.session_ended(caller.session_id, keep_tasks=caller.principal is not None)
         super().session_ended(caller, network, seconds)
 
     def header_params(self, tool: str) -> tuple[HeaderParam, ...]:
@@ -534,16 +563,20 @@ class Gateway(RunnableService):
         server: UpstreamServer,
     ) -> RawObject | InputRequired:
         await self._require(call, kind, server, found.name)
-        send = partial(
-            relay_call,
-            server,
-            call,
-            changed,
-            limit=partial(self._limit_question, server),
-            asks_as=self._asks_as(server),
-            safe=server.is_repeatable(call, found.name),
-            masked=self._is_masked,
-        )
+        safe = server.is_repeatable(call, found.name)
+        if kind == "tools":
+            send = partial(self.tasks.calls.call_tool, server, call, found.name, changed, safe)
+        else:
+            send = partial(
+                relay_call,
+                server,
+                call,
+                changed,
+                limit=partial(self._limit_question, server),
+                asks_as=self._asks_as(server),
+                safe=safe,
+                masked=self._is_masked,
+            )
         result = await send()
         if self._model is not None and self._model.is_used_for(call):
             for _ in range(self.limits.rounds):
@@ -557,9 +590,17 @@ class Gateway(RunnableService):
         is_personal = self.access.depends_on_caller or bool(server.entry.user)
         if type(result) is RawObject and is_personal:
             result = as_private(result)
-        if type(result) is RawObject and not self.upstreams.is_transparent:
-            return rename_uris(result, self.upstreams.names.renamer(server.name))
-        return result
+        return self._rename_uris(server, result) if type(result) is RawObject else result
+
+    def _check_task(self, call: Call, server: UpstreamServer, tool: str) -> None:
+        """Raise an error if a caller may not use the tool of its task any more."""
+        if self.access.is_denied(call, "tools", server, tool):
+            raise InvalidParams(f"{quote(tool)} of {server.name} is not allowed by the policy")
+
+    def _rename_uris(self, server: UpstreamServer, result: RawObject) -> RawObject:
+        if self.upstreams.is_transparent:
+            return result
+        return rename_uris(result, self.upstreams.names.renamer(server.name))
 
     # subscriptions
 
@@ -583,15 +624,15 @@ class Gateway(RunnableService):
             self.count_subscriptions((), [uri])
 
     async def _listen(self, call: Call) -> Any:
-        """Remove the resources that nobody can subscribe to from a request to listen."""
+        """Remove the resources and tasks that nobody can subscribe to from a request to listen."""
         wanted = call.params.notifications
         uris = wanted.resource_subscriptions or ()
-        if not 0 < len(uris) <= self.limits.subscriptions:  # more are refused
+        if 0 < len(uris) <= self.limits.subscriptions:  # more are refused
+            kept = [uri for uri in uris if await self._can_subscribe(call, uri)]
+            wanted = replace(wanted, resource_subscriptions=kept or None)
+            call.params = replace(call.params, notifications=wanted)
+        async with self.tasks.notifications.listening(call):
             return await answer_in_connection(call)
-        kept = [uri for uri in uris if await self._can_subscribe(call, uri)]
-        wanted = replace(wanted, resource_subscriptions=kept or None)
-        call.params = replace(call.params, notifications=wanted)
-        return await answer_in_connection(call)
 
     async def _can_subscribe(self, call: Call, uri: str) -> bool:
         try:
@@ -658,11 +699,17 @@ class Gateway(RunnableService):
             partial(self._asks_as, server),
             server.questions,
             partial(self._limit_question, server),
+            partial(self.tasks.find_asker, server),
         )
         if self._model is not None:
             limit = partial(self._limit_question, server)
             answers[SAMPLE] = self._model.handler(server, calls, limit, answers[SAMPLE])
         relay_answers(
-            client, answers, declared, server.question_limit, on_complete=self.elicitation_complete
+            client,
+            answers,
+            declared,
+            server.question_limit,
+            on_complete=self.elicitation_complete,
+            on_task=partial(self.tasks.notifications.on_notification, server),
         )
         return client

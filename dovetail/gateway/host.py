@@ -58,6 +58,7 @@ from .upstreams import HostEvent, Source, UpstreamSet, read_entry, read_source
 from .uris import rename_contents, rename_links
 
 if TYPE_CHECKING:
+    from ..client.task_handle import TaskHandle
     from ..client.tool_results import TypedToolResult
 
 log = logging.getLogger("dovetail.gateway")
@@ -471,6 +472,63 @@ class Host:
         result = await self._send(server, call)
         content = rename_links(result.content, self._upstreams.names.renamer(server.name))
         return replace(result, content=content)  # type: ignore[no-any-return]
+
+    async def start_tool(
+        self,
+        name: str,
+        arguments: Any = None,
+        *,
+        ttl: float | None = None,
+        timeout: float | None = None,
+        manual: bool = False,
+        meta: dict[str, Any] | None = None,
+    ) -> "TaskHandle":
+        """Call a tool without waiting for its result, if its server runs the call as a task. The
+        user has to allow it, as for `call_tool`.
+
+        Args:
+            name: The name of the tool, as listed.
+            arguments: The arguments: a mapping, or any object that encodes as a JSON object.
+            ttl: How long the server should keep the task, in seconds.
+            timeout: Seconds to wait for the server's first answer (default: that of the server's
+                settings).
+            manual: Whether you answer the task's questions yourself, with `handle.answer`.
+            meta: Extra `_meta` for the request.
+
+        Returns:
+            The task, or a handle that is already done if the server answered directly. URIs in its
+            result are those of the server.
+
+        Raises:
+            ConsentDenied: The user or the policy refused the call.
+            InvalidParams: There is no such tool, or the arguments do not match its schema.
+            ConnectFailed: The server could not be started.
+        """
+        server, own = await self._find("tools", name)
+        start = partial(
+            (await server.open()).start_tool,
+            own,
+            arguments,
+            ttl=ttl,
+            timeout=timeout,
+            manual=manual,
+            meta=meta,
+        )
+        return await self._send(server, start)  # type: ignore[no-any-return]
+
+    def task(self, id: str, server: str, *, manual: bool = False) -> "TaskHandle":
+        """Return a handle for a task that was started earlier.
+
+        Args:
+            id: The id of the task (`TaskHandle.id`).
+            server: The name of the server that runs it.
+            manual: Whether you answer the task's questions yourself, with `handle.answer`.
+
+        Raises:
+            ConfigError: There is no such server.
+            ConnectionClosed: The server was not started.
+        """
+        return self._upstreams.find(server).client.task(id, manual=manual)
 
     async def get_prompt(
         self, name: str, arguments: Mapping[str, Any] | None = None, *, timeout: float | None = None

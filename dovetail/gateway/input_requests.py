@@ -13,18 +13,20 @@ the call that it belongs to.
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 from msgspec import Raw
 
 from ..config import ServerSettings
 from ..connection.input_requests import QUESTIONS, ask, parse_question
-from ..errors import MethodNotFound, Page, UrlRequired
+from ..connection.subscriptions import related_task_id
+from ..errors import InvalidRequest, MethodNotFound, Page, UrlRequired
 from ..ports import Call, CallHandler
 from ..protocol.client_features import CreateMessageParams, ElicitParams
 from ..protocol.lifecycle import ClientCapabilities, InputRequired
-from ..protocol.raw import RawObject, split_object
+from ..protocol.raw import RawObject, split_object, with_meta, without_meta
+from ..protocol.tasks import RELATED_TASK
 from ..text import escape_unsafe
 from .pool import ActiveCalls
 
@@ -179,11 +181,58 @@ class OpenQuestions:
                     task.cancel()
 
 
+class TaskAsker(Protocol):
+    """Who is asked the questions of a task, if not a call that waits for it."""
+
+    call: Call
+    """A call of the caller that started the task."""
+    request: Call
+    """The request to the server during which it asks."""
+
+    async def ask(self, method: str, params: RawObject) -> Raw:
+        """Return the answer to a question."""
+
+
+FindAsker = Callable[[str], "Call | TaskAsker | None"]
+"""Returns who is asked the questions of a task, by the server's own id of it."""
+
+
+def prepare_requests(raw: Raw, call: Call, name: str, limit: LimitQuestion) -> Raw:
+    """Limit the questions of a task in the extension form, and put the name of the server before
+    their text.
+
+    Args:
+        raw: The questions by key, as the server sent them.
+        call: The call that asked for the state of the task.
+        name: The name; empty for none.
+        limit: Limits each question.
+
+    Raises:
+        InvalidRequest: The questions are malformed.
+        ConsentDenied: A question is not allowed.
+    """
+    try:
+        requests = _decode_requests(raw)
+        for request in requests.values():
+            row = QUESTIONS[msgspec.json.decode(request["method"], type=str)]
+            params = parse_question(row, request.get("params", Raw(b"{}")))
+            limit(call, params)
+            if "params" in request:
+                request["params"] = Raw(_encode(with_name(params, name).fields))
+    except (msgspec.MsgspecError, KeyError) as problem:
+        raise InvalidRequest(f"The questions of the task are malformed: {problem}") from None
+    return Raw(_encode(requests))
+
+
+_decode_requests = msgspec.json.Decoder(dict[str, dict[str, Raw]]).decode
+
+
 def answer_with_caller(
     calls: ActiveCalls,
     name: Callable[[], str],
     questions: OpenQuestions,
     limit: LimitQuestion,
+    find_asker: FindAsker = lambda _: None,
 ) -> dict[str, CallHandler]:
     """Return the handlers with which a client answers the questions of a handshake-era server: it
     asks the caller whose call the question belongs to.
@@ -193,17 +242,37 @@ def answer_with_caller(
         name: Returns the name to put before the text.
         questions: The open questions of the server.
         limit: Limits each question.
+        find_asker: Returns who is asked the questions of a task (default: nobody).
     """
 
     async def answer(question: Call) -> Any:
-        parent = question.parent or calls.sole()
+        task = related_task_id(question.params)
+        parent = question.parent or (task and find_asker(task)) or calls.sole()
         if parent is None:
             raise MethodNotFound(
                 f"{question.name}: the call that this question belongs to is not known"
             )
         params = parse_question(question.method, question.raw_params)
+        if not isinstance(parent, Call):
+            limit(parent.call, params)
+            params = without_meta(with_name(params, name()), (RELATED_TASK,))
+            with questions.waiting([parent.request]):
+                return await parent.ask(question.name, params)
         limit(parent, params)
-        with questions.waiting(calls if question.parent is None else [parent]):
-            return await ask(parent, question.name, with_name(params, name()))
+        params = with_name(params, name())
+        if task or parent.name == "tasks/result":
+            params = _with_task_of(parent, params)
+        is_known = question.parent is not None or task is not None
+        with questions.waiting([parent] if is_known else calls):
+            return await ask(parent, question.name, params)
 
     return dict.fromkeys(QUESTIONS, answer)
+
+
+def _with_task_of(call: Call, params: RawObject) -> RawObject:
+    """Return the params of a question that name the caller's id of the task to which a call
+    belongs, and not the server's."""
+    if call.name != "tasks/result":
+        return without_meta(params, (RELATED_TASK,))
+    named: RawObject = with_meta(params, {RELATED_TASK: {"taskId": call.params.task_id}})
+    return named

@@ -22,6 +22,7 @@ from msgspec import Raw, Struct
 from ..errors import ConfigError
 from ..protocol.base import Implementation
 from ..protocol.lifecycle import ServerCapabilities
+from ..protocol.tasks import TaskForm
 from .catalog import LISTS, Catalog, Item
 from .consent_store import MEMORY
 from .naming import KINDS
@@ -44,6 +45,7 @@ class _Saved(Struct, kw_only=True):
     info: Implementation | None = None
     instructions: str | None = None
     capabilities: Raw = Raw(b"{}")
+    tasks: TaskForm = ""
     tools: list[dict[str, Raw]] = []
     prompts: list[dict[str, Raw]] = []
     resources: list[dict[str, Raw]] = []
@@ -94,6 +96,7 @@ class KnownCatalogs:
                 info=saved.info,
                 instructions=saved.instructions,
                 capabilities=ServerCapabilities.lift(capabilities),
+                tasks=saved.tasks,
                 is_from_disk=True,
                 **lists,
             )
@@ -118,6 +121,7 @@ class KnownCatalogs:
             info=catalog.info,
             instructions=catalog.instructions,
             capabilities=Raw(msgspec.json.encode(catalog.capabilities)),
+            tasks=catalog.tasks,
             **{kind: [one.fields for one in catalog.items(kind).values()] for kind in KINDS},
         )
         try:

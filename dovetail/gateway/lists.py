@@ -58,6 +58,8 @@ class MergedLists:
         search: ToolSearch | None = None,
     ) -> None:
         self.search = search
+        self.has_tasks = True
+        """Whether callers get tasks."""
         self._upstreams, self._is_visible, self._page_size = upstreams, is_visible, page_size
         self._merged: dict[tuple[Kind, str], Snapshot[MergedItem]] = {}
         self._views: dict[tuple[Kind, str | None], Snapshot[MergedItem]] = {}
@@ -106,9 +108,23 @@ class MergedLists:
                     continue
                 before = old.get(name)
                 if before is None or before.item is not item or "_meta" in item.fields:
-                    before = _merge(kind, server, item, name, rename)
+                    before = self._merge(kind, server, item, name, rename)
                 items[name] = before
         return items
+
+    def _merge(
+        self, kind: Kind, server: UpstreamServer, item: Item, name: str, rename: Rename
+    ) -> MergedItem:
+        fields = {**item.fields, LISTS[kind].key: Raw(msgspec.json.encode(name))}
+        if kind == "tools" and not self.has_tasks:
+            fields.pop("execution", None)
+        elif kind == "tools" and server.catalog.tasks == "extension":
+            # With the extension, every call may become a task. Only the core form has this field.
+            fields.setdefault("execution", Raw(b'{"taskSupport":"optional"}'))
+        meta = fields.get("_meta")
+        if meta is not None and b"resourceUri" in bytes(meta):
+            fields["_meta"] = _merge_meta(meta, rename)
+        return MergedItem(name, server, item, Raw(msgspec.json.encode(fields)))
 
     def visible(self, kind: Kind, principal: Principal | None) -> Snapshot[MergedItem]:
         """Return the items that a caller may see."""
@@ -169,14 +185,6 @@ def hint_fields(hints: ListHints | None) -> dict[str, Any]:
     if hints is None or not hints.ttl_ms:
         return {}
     return {"ttlMs": hints.ttl_ms, "cacheScope": "public" if hints.is_public else "private"}
-
-
-def _merge(kind: Kind, server: UpstreamServer, item: Item, name: str, rename: Rename) -> MergedItem:
-    fields = {**item.fields, LISTS[kind].key: Raw(msgspec.json.encode(name))}
-    meta = fields.get("_meta")
-    if meta is not None and b"resourceUri" in bytes(meta):
-        fields["_meta"] = _merge_meta(meta, rename)
-    return MergedItem(name, server, item, Raw(msgspec.json.encode(fields)))
 
 
 def _merge_meta(meta: Raw, rename: Rename) -> Raw:

@@ -58,6 +58,8 @@ class Mounts(Gateway):
             rates=None,
         )
         self._server = server
+        # The server's own tasks would not know the ids.
+        self.tasks.calls.is_enabled = self.lists.has_tasks = False
         self._targets: dict[str, Any] = {}
         inner = server._inner_handlers
         handlers: dict[str, CallHandler] = {

@@ -102,12 +102,14 @@ class OwnModel:
         """
 
         async def answer(question: Call) -> Any:
-            parent = question.parent or calls.sole()
-            if parent is None or not self.is_used_for(parent):
+            parent = request = question.parent or calls.sole()
+            if parent is not None and not isinstance(parent, Call):  # of a task
+                parent, request = parent.call, parent.request
+            if parent is None or request is None or not self.is_used_for(parent):
                 return await pass_on(question)
             params = parse_question(question.method, question.raw_params)
             limit(parent, params)
-            with server.questions.waiting([parent]):
+            with server.questions.waiting([request]):
                 return await self.answer(server, parent, params)
 
         return answer

@@ -7,6 +7,7 @@ to.
 
 The number of connections is limited. If all are in use, further callers wait, and a connection that
 nobody uses at the moment is closed to make room. Connections that are idle for long are closed.
+A connection with open tasks is neither closed nor given to another caller before they expire.
 
 A server of the stateless era may ask a question that only the process that asked it can continue
 from: its state is sealed with keys of that process. So a connection that has answered with a
@@ -99,6 +100,31 @@ class PooledClient(Struct, eq=False):
     idle_since: float = 0.0
     number: int = 0
     """Identifies the connection to its server; 0 for the main one."""
+    tasks: dict[str, float] = {}
+    """The open tasks that were started on it, and when they expire, by the clock of the loop."""
+    ran_tasks: bool = False
+    """Whether a task was ever started on it. If so, no other caller borrows it."""
+
+    @property
+    def has_tasks(self) -> bool:
+        """Whether a task that was started on the connection is still open."""
+        if not self.tasks:
+            return False
+        now = asyncio.get_running_loop().time()
+        self.tasks = {id: expires for id, expires in self.tasks.items() if expires > now}
+        return bool(self.tasks)
+
+    def end_task(self, id: str, seconds: float) -> None:
+        """Keep the connection no longer for a task that is over, except that its caller may ask
+        for it again.
+
+        Args:
+            id: The server's own id of the task.
+            seconds: How long the caller may take.
+        """
+        if id in self.tasks:
+            latest = asyncio.get_running_loop().time() + seconds
+            self.tasks[id] = min(self.tasks[id], latest)
 
 
 OpenClient = Callable[[PoolKey, Call], PooledClient]
@@ -160,6 +186,15 @@ class ConnectionPool:
             else:
                 await self._wait()
                 pooled = self._find(key, number)
+        return self.use(pooled, call)
+
+    def use(self, pooled: PooledClient, call: Call) -> PooledClient:
+        """Use a connection of this pool for another call. Return it with `release`.
+
+        Args:
+            pooled: The connection.
+            call: The call that uses it.
+        """
         self._unused.pop(pooled, None)
         self._kept.pop(pooled, None)
         pooled.calls.append(call)
@@ -168,9 +203,10 @@ class ConnectionPool:
     def _find(self, key: PoolKey, number: int) -> PooledClient | None:
         if not key.is_exclusive:
             return self._by_key.get(key)
-        free = [one for one in (*self._unused, *self._kept) if one.key == key] if number else ()
+        lendable = [one for one in self._unused if one.key == key and not one.ran_tasks]
+        free = [*lendable, *(one for one in self._kept if one.key == key)] if number else ()
         same = next((one for one in free if one.number == number), None)
-        return same or next((one for one in reversed(self._unused) if one.key == key), None)
+        return same or next(reversed(lendable), None)
 
     async def _wait(self) -> None:
         if len(self._waiting) >= MAX_WAITING:
@@ -230,31 +266,32 @@ class ConnectionPool:
         self._wake_next()
         return True
 
-    def discard_session(self, id: str) -> None:
+    def discard_session(self, id: str, keep_tasks: bool = False) -> None:
         """Close the connections of a caller's session.
 
         Args:
             id: The id of the session.
+            keep_tasks: Whether to leave connections with open tasks until those expire.
         """
         owned = [one for one in self._all if (one.key.kind, one.key.owner) == ("session", id)]
         for pooled in owned:
-            self.discard(pooled)
+            if not (keep_tasks and pooled.has_tasks):
+                self.discard(pooled)
 
     def _close_unused(self) -> bool:
         """Close the connection that was unused for the longest time, if possible one without a
         question. Return False if there is none."""
-        unused = self._unused or self._kept
-        if not unused:
-            return False
-        self.discard(next(iter(unused)))
-        return True
+        unused = (one for one in (*self._unused, *self._kept) if not one.has_tasks)
+        oldest = next(unused, None)
+        return oldest is not None and self.discard(oldest)
 
     def _sweep(self) -> bool:
         now = asyncio.get_running_loop().time()
         times = (self._limits.upstream_idle, self._limits.parked_time)
         for unused, seconds in zip((self._unused, self._kept), times, strict=True):
-            while unused and next(iter(unused)).idle_since <= now - seconds:
-                self.discard(next(iter(unused)))
+            for pooled in list(unused):
+                if pooled.idle_since <= now - seconds and not pooled.has_tasks:
+                    self.discard(pooled)
         return bool(self._unused or self._kept)
 
     async def close(self) -> None:

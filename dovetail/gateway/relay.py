@@ -5,7 +5,7 @@ what belongs to one connection; everything else leaves as it came. A call costs 
 server, and is never sent twice: if the connection is lost after it was sent, the call fails.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from time import perf_counter
 from typing import Any, Final, NamedTuple
@@ -23,6 +23,7 @@ from ..errors import (
     InternalError,
     InvalidParams,
     ProtocolError,
+    TaskCancelled,
     TimedOut,
     ToolError,
     UrlRequired,
@@ -30,7 +31,7 @@ from ..errors import (
 from ..ports import Call
 from ..protocol.client_features import ElicitParams
 from ..protocol.header_params import HeaderParam
-from ..protocol.lifecycle import InputRequired, ProgressParams
+from ..protocol.lifecycle import ClientCapabilities, InputRequired, ProgressParams
 from ..protocol.raw import RawObject, split_object
 from ..protocol.resources import ReadResourceParams
 from ..protocol.tools import CallToolParams
@@ -41,13 +42,14 @@ from .pool import PooledClient
 from .reports import RelayTiming, explain_failure
 from .upstream import UpstreamServer
 
-ROUND_FIELDS: Final = ("inputResponses", "requestState")
-"""The fields with which a caller answers questions. They are part of the gateway's own state."""
+OWN_FIELDS: Final = ("inputResponses", "requestState", "task")
+"""The fields that are never passed on as they are: they belong to the questions and tasks of the
+gateway itself."""
 
 
 KNOWN: Final = {
     name.casefold(): name
-    for name in ("_meta", "name", "arguments", "uri", "ref", "argument", "context", *ROUND_FIELDS)
+    for name in ("_meta", "name", "arguments", "uri", "ref", "argument", "context", *OWN_FIELDS)
 }
 """The fields that are checked here. Some servers ignore upper and lower case, so a field that only
 differs in case from one of these is not passed on: nobody has checked it."""
@@ -62,7 +64,8 @@ async def relay_call(
     asks_as: str = "",
     safe: bool = False,
     masked: bool = False,
-) -> RawObject | InputRequired:
+    **options: Any,
+) -> Any:
     """Send a call to a server, and return its result or its questions.
 
     Args:
@@ -73,12 +76,16 @@ async def relay_call(
         asks_as: The name to put before the server's questions; empty for none.
         safe: Whether to send the call again if the connection was lost after it was sent.
         masked: Whether the caller may see only how the process of the server ended.
+        options: Those of `send_call`.
+
+    Returns:
+        The result as a `RawObject`, the questions as `InputRequired`, or what `finish` returned.
 
     Raises:
         ProtocolError: The server answered with an error, or could not be reached.
     """
     fields: dict[str, Any] = split_object(call.raw_params) if call.raw_params else {}
-    for name in ROUND_FIELDS:
+    for name in OWN_FIELDS:
         fields.pop(name, None)
     for name in [name for name in fields if KNOWN.get(name.casefold(), name) != name]:
         del fields[name]
@@ -89,10 +96,14 @@ async def relay_call(
     drops = upstream.results.drops
     with upstream.counts.relaying() as timing:
         try:
-            reply = await _send(upstream, call, fields, timing, safe, masked)
+            reply = await send_call(
+                upstream, call, fields, timing, safe=safe, masked=masked, **options
+            )
         except UrlRequired as required:
             raise _pages(upstream, call, required, limit, asks_as) from None
     upstream.health.on_success()
+    if type(reply) is not ServerReply:
+        return reply
     if reply.asks:
         return _questions(upstream, call, reply, limit, asks_as)
     if key is not None and upstream.catalog.is_stateless:
@@ -108,57 +119,128 @@ def _cache_key(upstream: UpstreamServer, call: Call, fields: Mapping[str, Any]) 
     return upstream.results.key(call, fields, forwarded_headers(forward, call) if forward else ())
 
 
-async def _send(
+async def send_call(
     upstream: UpstreamServer,
     call: Call,
     fields: dict[str, Any],
     timing: RelayTiming,
+    *,
     safe: bool,
     masked: bool,
-) -> "ServerReply":
+    capabilities: ClientCapabilities | None = None,
+    timeout: float | None = None,
+    connection_id: str = "",
+    finish: Callable[[PooledClient, Raw], Awaitable[Any]] | None = None,
+) -> Any:
+    """Send a call on the connection that it uses, and return the raw result.
+
+    Args:
+        upstream: The server.
+        call: The call of the caller.
+        fields: The params.
+        timing: Where to store how long the server took.
+        safe: Whether to send the call again if the connection was lost after it was sent.
+        masked: Whether the caller may see only how the process of the server ended.
+        capabilities: What to declare in the stateless era (default: what the server may ask).
+        timeout: Seconds to wait for the result (default: that of the server's settings).
+        connection_id: The connection on which the task of the call was started.
+        finish: Called with the connection and the result before the connection is returned. What it
+            returns replaces the result.
+
+    Raises:
+        ProtocolError: The server answered with an error, or could not be reached.
+    """
     number, state = _state_of(upstream, call.request_state)
-    asks = False
-    with explaining(upstream.name, masked=masked):
-        pooled = await upstream.acquire(call, number)
-    sent, is_answered = perf_counter(), False
-    try:
+    sent = perf_counter()
+
+    async def send(pooled: PooledClient) -> Any:
+        nonlocal sent
+        sent = perf_counter()
         if call.request_state is not None:
             if not upstream.catalog.is_stateless:
                 raise _foreign_state()
             fields["inputResponses"] = call.input_responses
             if state:
                 fields["requestState"] = state
-        reply = await _relay(upstream, pooled, call, fields, safe)
-        asks, is_answered = reply.asks, True
-        return reply
+        reply = await _relay(upstream, pooled, call, fields, safe, capabilities, timeout)
+        if finish is None:
+            return reply
+        finished = await finish(pooled, reply.raw)
+        return reply if finished is reply.raw else finished
+
+    try:
+        return await with_connection(upstream, call, send, masked, connection_id, number)
+    finally:
+        timing.server_seconds = perf_counter() - sent
+
+
+async def with_connection(
+    upstream: UpstreamServer,
+    call: Call,
+    work: Callable[[PooledClient], Awaitable[Any]],
+    masked: bool,
+    connection_id: str = "",
+    number: int = 0,
+) -> Any:
+    """Do something with the connection that a call uses, and return its result.
+
+    Args:
+        upstream: The server.
+        call: The call of the caller.
+        work: What to do.
+        masked: Whether the caller may see only how the process of the server ended.
+        connection_id: The connection on which the task of the call was started.
+        number: The number of the connection whose question the call answers, if any.
+
+    Raises:
+        ProtocolError: The server answered with an error, or could not be reached.
+        TaskLost: The process that ran the task has ended.
+    """
+    with explaining(upstream.name, masked=masked):
+        pooled = await upstream.acquire(call, number, connection_id)
+    asks = is_answered = False
+    try:
+        result = await work(pooled)
+        asks, is_answered = type(result) is ServerReply and result.asks, True
+        upstream.check_task(connection_id)  # another process may have answered
+        return result
     except (ConnectionClosed, ConnectFailed) as problem:
         upstream.on_connection_lost(pooled, problem)
+        upstream.check_task(connection_id)
         raise InternalError(explain_failure(upstream.name, problem, masked=masked)) from problem
     except TimedOut as problem:
         raise InternalError(explain_failure(upstream.name, problem, masked=masked)) from problem
     except ProtocolError:
         is_answered = True
         upstream.health.on_success()
+        upstream.check_task(connection_id)
         raise
     except ToolError as problem:  # an error that some servers send for a failed tool
         is_answered = True
         raise ProtocolError(-32002, str(problem)) from problem
+    except TaskCancelled as problem:
+        raise InternalError(f"{upstream.name}: {problem}") from None
     finally:
-        timing.server_seconds = perf_counter() - sent
         upstream.questions.end(call)
         upstream.release(pooled, call, asked=asks, answered=is_answered)
 
 
 async def _relay(
-    upstream: UpstreamServer, pooled: PooledClient, call: Call, fields: dict[str, Any], safe: bool
+    upstream: UpstreamServer,
+    pooled: PooledClient,
+    call: Call,
+    fields: dict[str, Any],
+    safe: bool,
+    capabilities: ClientCapabilities | None,
+    timeout: float | None,
 ) -> "ServerReply":
     is_stateless = upstream.catalog.is_stateless
     raw = await pooled.client.relay(
         call.name,
         fields,
-        timeout=upstream.settings.timeout,
-        on_progress=_report_progress(call),
-        capabilities=askable(call, upstream.settings, upstream.model),
+        timeout=upstream.settings.timeout if timeout is None else timeout,
+        on_progress=report_progress(call),
+        capabilities=capabilities or askable(call, upstream.settings, upstream.model),
         log_level=level_of(call.caller) if is_stateless else None,
         headers=header_params_of(call) if is_stateless else None,
         header_params=_header_params(upstream, call, fields) if is_stateless else (),
@@ -253,7 +335,8 @@ def _foreign_state() -> InvalidParams:
     return InvalidParams("The requestState belongs to another server. Call the tool again.")
 
 
-def _report_progress(call: Call) -> Callable[[ProgressParams], Any] | None:
+def report_progress(call: Call) -> Callable[[ProgressParams], Any] | None:
+    """Return a function that passes on the progress of a call; None if nobody wants it."""
     if call.progress is None:
         return None
 

@@ -28,7 +28,13 @@ from ..client.question_limit import QuestionLimit
 from ..client.reconnect import SET_LEVEL_SECONDS
 from ..config import ServerSettings
 from ..connection.input_requests import encode_sorted
-from ..errors import ConnectFailed, ConnectionClosed, ConsentDenied, DovetailError
+from ..errors import (
+    ConnectFailed,
+    ConnectionClosed,
+    ConsentDenied,
+    DovetailError,
+    InternalError,
+)
 from ..limits import DEFAULT, Limits
 from ..ports import Call, Caller
 from ..protocol.header_params import HeaderParam
@@ -61,6 +67,10 @@ CHANGES: Final[Mapping[str, tuple[Kind, ...]]] = {
 REFRESH_PAUSE_SECONDS: Final = 0.1
 """How long lists are not read again after they were read because of a change."""
 EventKind = Literal["state", "catalog"]
+
+
+class TaskLost(InternalError):
+    """The process that ran a task has ended, so the task has failed."""
 
 
 class UpstreamEntry(Struct, frozen=True, eq=False, kw_only=True):
@@ -504,18 +514,29 @@ class UpstreamServer:
             self._admit()
         return self.client
 
-    async def acquire(self, call: Call, number: int = 0) -> PooledClient:
+    async def acquire(self, call: Call, number: int = 0, connection_id: str = "") -> PooledClient:
         """Return the connection for a call, and start the server first if necessary. Return it with
         `release`.
 
         Args:
             call: The call.
             number: The number of the connection whose question the call answers, if any.
+            connection_id: The id of the connection on which the task of the call was started
+                (default: none). If it was closed and the server is a process, the task is lost.
 
         Raises:
             ConnectFailed: The server could not be started.
             Overloaded: Too many calls are waiting for a connection.
+            TaskLost: The process that ran the task has ended.
         """
+        if connection_id:
+            if (found := self.find_connection(connection_id)) is not None:
+                self.calls += 1
+                if found.key is not SHARED:
+                    return self._pool.use(found, call)
+                found.calls.append(call)
+                return found
+            self.check_task(connection_id)
         await self.open()
         if not self.catalog.is_stateless and self._levels.add(call.caller):
             await self._update_level()
@@ -548,18 +569,39 @@ class UpstreamServer:
             pooled.calls.abandon(call)
         if pooled.key is SHARED:
             pooled.calls.remove(call)
-        elif pooled.key.is_exclusive and (self.is_stateful or not answered):
+        elif (
+            pooled.key.is_exclusive and (self.is_stateful or not answered) and not pooled.has_tasks
+        ):
             self._pool.discard(pooled)  # the next caller must not get what belongs to this one
         else:
             self._pool.release(pooled, call, asked=asked)
 
-    def session_ended(self, id: str) -> None:
+    def check_task(self, connection_id: str) -> None:
+        """Raise TaskLost if a task was started on a connection to a process that has ended.
+
+        Args:
+            connection_id: The id of the connection; empty for a call that is not about a task.
+        """
+        if connection_id and self.is_process and self.find_connection(connection_id) is None:
+            raise TaskLost(f"{self.name} was restarted while this task was running")
+
+    def find_connection(self, id: str) -> PooledClient | None:
+        """Return the open connection with this id, or None.
+
+        Args:
+            id: The id (`Client.connection_id`).
+        """
+        connections = [*self._pool] if self._main is None else [self._main, *self._pool]
+        return next((one for one in connections if one.client.connection_id == id), None)
+
+    def session_ended(self, id: str, keep_tasks: bool = False) -> None:
         """Close the connections that only a caller's session used.
 
         Args:
             id: The id of the session.
+            keep_tasks: Whether to leave connections with open tasks until those expire.
         """
-        self._pool.discard_session(id)
+        self._pool.discard_session(id, keep_tasks)
         if self._levels.remove(id) and not self._is_closed:
             self._background.start(self._update_level())
 
@@ -573,7 +615,8 @@ class UpstreamServer:
         declares, can = b"", answerable(call, self.settings, self.model)
         if can and not self.catalog.is_stateless and not self.settings.capabilities:
             declares = encode_sorted(can)
-        can_ask = bool(declares) and call.method.asks
+        # requests about a task use the same connection as the call that started it
+        can_ask = bool(declares) and (call.method.asks or call.name.startswith("tasks/"))
         share = self.settings.share or self._default_share(can_ask)
         if share == "all":
             return PoolKey("shared", "", declares) if can_ask else SHARED
@@ -613,6 +656,11 @@ class UpstreamServer:
         """
         item = self.catalog.tools.get(tool)
         return () if item is None else item.header_params
+
+    @property
+    def is_process(self) -> bool:
+        """Whether each connection to the server is a process of its own."""
+        return self.entry.written is not None and not self.entry.is_remote
 
     @property
     def is_stateful(self) -> bool:

@@ -256,14 +256,15 @@ class PerUserServer(UpstreamServer):
         self._users.clear()
         await super().close()
 
-    def session_ended(self, id: str) -> None:
+    def session_ended(self, id: str, keep_tasks: bool = False) -> None:
         """Close the connections that only a caller's session used.
 
         Args:
             id: The id of the session.
+            keep_tasks: Whether to leave connections with open tasks until those expire.
         """
         for server in self._users.values():
-            server.session_ended(id)
+            server.session_ended(id, keep_tasks)
 
     async def want_level(self, caller: Caller) -> None:
         """Ask for the log messages that a caller has chosen, if they are connected.

@@ -20,6 +20,8 @@ EXTENSION = "io.modelcontextprotocol/tasks"
 """The identifier of the extension."""
 RELATED_TASK = "io.modelcontextprotocol/related-task"
 """The `_meta` key that, in the core form, names the task to which a message belongs."""
+TaskForm = Literal["", "core", "extension"]
+"""A form of tasks; empty for none."""
 Status = Literal["working", "input_required", "completed", "failed", "cancelled"]
 TERMINAL: frozenset[Status] = frozenset(("completed", "failed", "cancelled"))
 """The final statuses of a task."""

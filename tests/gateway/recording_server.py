@@ -217,6 +217,26 @@ def build(revision: str, recorder: Recorder) -> Server:
     async def show_roots(ctx: Context) -> str:
         return " ".join(root.uri for root in await ctx.list_roots())
 
+    @server.tool(task="optional")
+    async def work(ctx: Context, text: str = "worked", fail: bool = False) -> str:
+        recorder.write(event="working")
+        await ctx.progress(1, 2, "half of it")
+        if fail:
+            raise ToolError(text)
+        return text
+
+    @server.tool(task="optional")
+    async def work_long() -> str:
+        return await wait()
+
+    @server.tool(task="optional")
+    async def work_asking(ctx: Context) -> str:
+        return f"the model says {(await ctx.sample('Who?', max_tokens=10)).text}"
+
+    @server.tool(task="required")
+    async def work_alone(ctx: Context) -> str:
+        return f"alone: {(await ctx.sample('Who?', max_tokens=10)).text}"
+
     @server.tool
     async def die(status: int) -> str:
         recorder.write(event="dying")

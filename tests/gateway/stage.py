@@ -261,6 +261,10 @@ class Pair:
     def __exit__(self, *error: object) -> None:
         self.stage.run(self._stack.aclose())
 
+    @property
+    def has_tasks(self) -> bool:
+        return self.both_have("2025-11-25")
+
     def both_have(self, revision: str) -> bool:
         return self.upstream.has(revision) and self.caller.has(revision)
 

@@ -13,10 +13,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from dovetail.client.task_handle import TaskHandle
 from dovetail.errors import InvalidParams, NotFound, ProtocolError
 from tests.behaviour.conftest import REVISIONS
 from tests.gateway.recording_server import NEW
-from tests.gateway.stage import SECRETS, Pair, Stage, Upstream, for_each_pair
+from tests.gateway.stage import SECRETS, Pair, Person, Stage, Upstream, for_each_pair
 
 UPSTREAMS = [
     Upstream("stdio", "2024-11-05"),
@@ -283,10 +284,61 @@ async def test_no_header_of_a_caller_reaches_the_server(pair: Pair) -> None:
         assert not {"authorization", "cookie", "x-api-key", "x-tenant"} & set(one)
 
 
-@pytest.mark.xfail(run=False, reason="not written yet: tasks of upstream servers")
-@pytest.mark.parametrize("behaviour", ["result", "status", "cancellation", "question"])
-def test_a_task_passes(pair: Pair, behaviour: str) -> None:
-    raise NotImplementedError
+@for_each_pair
+async def test_a_task_returns_the_result_of_its_tool(pair: Pair) -> None:
+    task = await start_task(pair, "work", text="done")
+    assert (await task.result()).text == "done"
+    assert task.update.status == "completed"
+    failed = await start_task(pair, "work", text="broken", fail=True)
+    result = await failed.result(raise_on_error=False)
+    assert (result.is_error, result.text) == (True, "broken")
+    assert len(pair.records.messages("tools/call")) == 2
+
+
+@for_each_pair
+async def test_a_task_that_is_cancelled_is_cancelled_at_the_server(pair: Pair) -> None:
+    if not pair.has_tasks:
+        call = asyncio.ensure_future(pair.ada.client.start_tool("up__work_long"))
+        await pair.records.event("waiting")
+        call.cancel()
+        await pair.records.event("cancelled")
+        return
+    task = await start_task(pair, "work_long")
+    await pair.records.event("waiting")
+    assert (await task.status()).status == "working"
+    await task.cancel()
+    await pair.records.event("cancelled")
+    assert (await task.status()).status == "cancelled"
+
+
+@for_each_pair
+async def test_a_task_asks_the_caller_who_started_it(pair: Pair) -> None:
+    tasks = [await start_task(pair, "work_asking", person) for person in (pair.ada, pair.bob)]
+    results = await asyncio.gather(*(task.result() for task in tasks))
+    assert [one.text for one in results] == [
+        "the model says hello ada",
+        "the model says hello bob",
+    ]
+    assert [len(pair.ada.asked), len(pair.bob.asked)] == [1, 1]
+
+
+@for_each_pair
+async def test_a_tool_that_runs_only_as_a_task_can_be_called_by_everyone(pair: Pair) -> None:
+    if not pair.upstream.has("2025-11-25"):  # the server itself has no tasks
+        assert "runs only as a task" in await outcome(pair, "work_alone")
+        return
+    assert (await pair.ada.call("work_alone")).text == "alone: hello ada"
+    assert len(pair.ada.asked) == 1
+
+
+async def start_task(
+    pair: Pair, tool: str, person: Person | None = None, **arguments: Any
+) -> TaskHandle:
+    """Start a task. Its id is a handle, not the id that the server chose."""
+    task = await (person or pair.ada).client.start_tool(f"up__{tool}", arguments)
+    assert bool(task.id) == pair.has_tasks
+    assert task.id == "" or task.id not in str(pair.records.messages())
+    return task
 
 
 async def outcome(pair: Pair, tool: str, **arguments: Any) -> str:

@@ -177,3 +177,37 @@ async def test_a_connection_that_asked_is_not_kept_for_ever() -> None:
             await asyncio.sleep(0.02)
     assert await opened.pool.acquire(BORROWED, call, first.number) is not first
     await opened.pool.close()
+
+
+async def test_a_connection_with_open_tasks_is_neither_lent_nor_closed_before_they_expire() -> None:
+    opened = Opened(upstream_connections=2, upstream_idle=0.1)
+    now = asyncio.get_running_loop().time()
+    call = a_call()
+    held = await opened.pool.acquire(BORROWED, call)
+    held.tasks["1"], held.ran_tasks = now + 3600, True
+    opened.pool.release(held, call)
+    other = await opened.pool.acquire(BORROWED, call)
+    assert other is not held
+    opened.pool.release(other, call)
+    third = await opened.pool.acquire(PoolKey("user", "ada"), call)  # in the place of the other one
+    assert set(opened.pool) == {held, third}
+    opened.pool.release(third, call)
+    while third in set(opened.pool):
+        await asyncio.sleep(0.05)
+    assert set(opened.pool) == {held}
+    held.tasks["1"] = now
+    while set(opened.pool):
+        await asyncio.sleep(0.05)
+
+
+async def test_a_session_that_ends_keeps_its_connections_with_tasks_only_if_told_so(
+    opened: Opened,
+) -> None:
+    call, key = a_call(), PoolKey("session", "1")
+    held = await opened.pool.acquire(key, call)
+    held.tasks["1"] = asyncio.get_running_loop().time() + 3600
+    opened.pool.release(held, call)
+    opened.pool.discard_session("1", keep_tasks=True)
+    assert set(opened.pool) == {held}
+    opened.pool.discard_session("1")
+    assert not set(opened.pool)
