@@ -362,11 +362,12 @@ class UpstreamServer:
             if self.state == "failed":
                 self.health.on_started()
                 self._on_event(self, "state")
-            self._background.start(self._read_again())  # it may be another version now
+            self._background.start(self.read_again())  # it may be another version now
         elif state == "disconnected" and self.state == "started":
             self.on_failure(ConnectionClosed("the connection was lost"))
 
-    async def _read_again(self) -> None:
+    async def read_again(self) -> None:
+        """Read all lists again. If that fails, the old ones stay."""
         try:
             await self._read_catalog(self.client)
         except DovetailError as problem:

@@ -51,7 +51,7 @@ REUSE_SECONDS: Final = 300.0
 """How long the same link is given to further calls."""
 WAIT_SECONDS: Final = 45.0
 """How long a call waits for a user who agreed to connect."""
-RESTART_SECONDS: Final = 10.0
+START_SECONDS: Final = 10.0
 """How long to wait for the lists of a server after a user has connected."""
 MAX_LINKS: Final = 10_000
 REQUIREMENTS: Final = (
@@ -306,11 +306,15 @@ class UserConnections:
         await poll(is_done, WAIT_SECONDS)
 
     async def _on_connected(self, server: PerUserServer, link: Link) -> None:
-        """Use new tokens of a user."""
+        """Use new tokens of a user. Connections find them by themselves, so calls go on."""
         one = server.for_user(link.user)
         try:
-            async with asyncio.timeout(RESTART_SECONDS):
-                await one.restart()
+            async with asyncio.timeout(START_SECONDS):
+                if one.state == "started":
+                    await one.read_again()  # it may list more now
+                else:
+                    one.health.reset()
+                    await one.start()
         except (DovetailError, TimeoutError) as problem:
             log.warning("%s: its lists could not be read: %s", server.name, problem)
         self._gateway.user_connected(link.id)

@@ -260,14 +260,16 @@ class BoundCredentials:
                 f"{scopes}{required.reason}",
                 scopes=required.scopes,
             )
-        if self._grant is None:
-            raise Unauthorized(
-                f"{self._options.url} requires you to log in with more scopes: {scopes}",
-                curable=True,
-                scopes=required.scopes,
-            )
         async with self._store.lock(self._key):
             record = await self._load()
+            if record.tokens is not None and record.tokens.access_token != self._refused:
+                return True  # another program has replaced them
+            if self._grant is None:
+                raise Unauthorized(
+                    f"{self._options.url} requires you to log in with more scopes: {scopes}",
+                    curable=True,
+                    scopes=required.scopes,
+                )
             if generation == self._generation:
                 await self._acquire_unattended(record, required)
         return True
