@@ -108,7 +108,8 @@ class Requester:
         belongs. False if the transport cannot tell, or the client is not connected."""
         session = self._connector.session
         return session is not None and (
-            session.agreed_revision.stateless or hasattr(session.connection.channel, "request_id")
+            session.agreed_revision.stateless
+            or getattr(session.connection.channel, "knows_requests", False)
         )
 
     def offers(self, method: str) -> bool:

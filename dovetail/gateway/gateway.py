@@ -658,7 +658,7 @@ class Gateway(RunnableService):
 
     def _on_log(self, calls: ActiveCalls, entry: LogEntry) -> None:
         """Pass on a log message to the caller whose call it belongs to."""
-        call = entry.parent or calls.sole()
+        call = entry.parent or calls.likely()
         level = None if call is None else call.caller.log_level
         if call is not None and level is not None and SEVERITY[entry.level] >= level:
             params = LogParams(level=entry.level, data=entry.data, logger=entry.logger)

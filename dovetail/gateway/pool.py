@@ -16,7 +16,7 @@ question is kept for the answer, up to `Limits.parked_time`, unless its place is
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -69,24 +69,42 @@ class ActiveCalls(list[Call]):
         self._is_shared = key.kind == "shared"
         self._abandoned: list[Caller] = []
         """Whose calls ended without an answer: up to two callers."""
+        self._before: tuple[Call, ...] | None = None
+        """The calls that were sent before the last one was abandoned; None if the server has
+        answered another call since."""
 
-    def abandon(self, call: Call) -> None:
-        """Remember that a call ends without an answer. The server may still ask or say something
-        about it.
+    def end(self, call: Call, *, answered: bool) -> None:
+        """A call does not use the connection any more. If it ends without an answer, the server may
+        still ask or say something about it.
 
         Args:
             call: The call.
+            answered: Whether the server has answered it.
         """
-        if len(self._abandoned) < 2 and call.caller not in self._abandoned:
-            self._abandoned.append(call.caller)
+        self.remove(call)
+        if not answered:
+            self._before = tuple(self)
+            if len(self._abandoned) < 2 and call.caller not in self._abandoned:
+                self._abandoned.append(call.caller)
+        elif self._before is not None and call not in self._before:
+            self._before = None
 
     def sole(self) -> Call | None:
-        """Return the call that a message belongs to which does not name its call: the newest one,
+        """Return the call that a question belongs to which does not name its call: the newest one,
         if all are from the same caller. If callers share the connection and one of them abandoned a
-        call, the message may be about that call, so nobody else gets it."""
+        call, the question may be about that call, so nobody else gets it."""
+        return self._newest(self._abandoned)
+
+    def likely(self) -> Call | None:
+        """Return the call that a log message probably belongs to. This is as for a question, except
+        that abandoned calls count only until a later call was answered: by then, the server knows
+        that nobody waits for them."""
+        return self._newest(self._abandoned if self._before is not None else ())
+
+    def _newest(self, others: Sequence[Caller]) -> Call | None:
         callers = {id(call.caller) for call in self}
         if self._is_shared:
-            callers.update(map(id, self._abandoned))
+            callers.update(map(id, others))
         return self[-1] if self and len(callers) == 1 else None
 
 
@@ -226,15 +244,18 @@ class ConnectionPool:
                 self._wake_next()  # it was our turn, but nobody is waiting for it any more
             raise
 
-    def release(self, pooled: PooledClient, call: Call, *, asked: bool = False) -> None:
+    def release(
+        self, pooled: PooledClient, call: Call, *, asked: bool = False, answered: bool = True
+    ) -> None:
         """Return a connection.
 
         Args:
             pooled: The connection.
             call: The call that used it.
             asked: Whether the server has answered with a question.
+            answered: Whether the server has answered the call.
         """
-        pooled.calls.remove(call)
+        pooled.calls.end(call, answered=answered)
         if not pooled.calls and pooled in self._all:
             pooled.idle_since = asyncio.get_running_loop().time()
             (self._kept if asked else self._unused)[pooled] = None

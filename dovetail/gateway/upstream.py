@@ -566,16 +566,14 @@ class UpstreamServer:
         self.calls -= 1
         if not self.calls and self._drained is not None and not self._drained.done():
             self._drained.set_result(None)
-        if not answered:
-            pooled.calls.abandon(call)
         if pooled.key is SHARED:
-            pooled.calls.remove(call)
+            pooled.calls.end(call, answered=answered)
         elif (
             pooled.key.is_exclusive and (self.is_stateful or not answered) and not pooled.has_tasks
         ):
             self._pool.discard(pooled)  # the next caller must not get what belongs to this one
         else:
-            self._pool.release(pooled, call, asked=asked)
+            self._pool.release(pooled, call, asked=asked, answered=answered)
 
     def check_task(self, connection_id: str) -> None:
         """Raise TaskLost if a task was started on a connection to a process that has ended.

@@ -222,7 +222,7 @@ class Servers:
             async with Host(source, **{"policy": "allow", **options}) as host:
                 yield Opened(host, host.servers)
         else:
-            gateway = Gateway(source, **options, limits=PATIENT)
+            gateway = Gateway(source, **options)
             async with gateway.lifespan(), Client(gateway) as client:
                 yield Opened(client, gateway.upstreams.servers)
 

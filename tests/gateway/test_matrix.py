@@ -50,7 +50,10 @@ def stages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Upstr
         if current and current[0].upstream != upstream:
             current.pop().__exit__()
         if not current:
-            current.append(Stage(upstream, tmp_path_factory.mktemp("stage")).__enter__())
+            # Callers of the stateless era share connections, so that requests can be counted.
+            entry = {"dovetail": {"stateful": False}}
+            folder = tmp_path_factory.mktemp("stage")
+            current.append(Stage(upstream, folder, entry=entry).__enter__())
         return current[0]
 
     yield choose

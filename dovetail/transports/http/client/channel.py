@@ -164,6 +164,12 @@ class HttpChannel:
         """Start delivering messages."""
         self._receive, self._on_end = receive, ended
 
+    @property
+    def knows_requests(self) -> bool:
+        """Whether `request_id` is set for messages that belong to a request. An HTTP+SSE server
+        sends everything on one stream."""
+        return self._sse is None
+
     def send(self, data: bytes) -> None:
         """Post one message."""
         if self._sse is not None:
