@@ -13,7 +13,7 @@ from msgspec import Raw, Struct
 
 from ..ports import Call, Principal
 from ..protocol.methods import METHODS
-from ..protocol.raw import RawObject
+from ..protocol.raw import RawObject, split_object
 from ..server.registry import Snapshot, encode_page, select_page
 from .catalog import LISTS, Item, ItemList, ListHints
 from .naming import KINDS, Kind
@@ -21,8 +21,6 @@ from .search import ToolSearch
 from .upstream import UpstreamServer
 from .upstreams import UpstreamSet
 from .uris import Rename
-
-_decode_meta = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class MergedItem(Struct, frozen=True, eq=False):
@@ -62,7 +60,8 @@ class MergedLists:
         """Whether callers get tasks."""
         self._upstreams, self._is_visible, self._page_size = upstreams, is_visible, page_size
         self._merged: dict[tuple[Kind, str], Snapshot[MergedItem]] = {}
-        self._views: dict[tuple[Kind, str | None], Snapshot[MergedItem]] = {}
+        self._views: dict[tuple[Kind, str | None, tuple[str, ...]], Snapshot[MergedItem]] = {}
+        """The lists as callers see them, by their id and scopes."""
 
     def clear(self) -> None:
         """Forget the lists, because a server's list or the policy has changed."""
@@ -128,7 +127,7 @@ class MergedLists:
 
     def visible(self, kind: Kind, principal: Principal | None) -> Snapshot[MergedItem]:
         """Return the items that a caller may see."""
-        key = (kind, None if principal is None else principal.id)
+        key = (kind, None, ()) if principal is None else (kind, principal.id, principal.scopes)
         view = self._views.get(key)
         if view is None:
             user = key[1] if self._upstreams.has_users else None
@@ -168,16 +167,13 @@ class MergedLists:
         if kind == "tools" and self.search is not None:
             visible = self.search.listed(visible)
 
-        def make_result() -> RawObject:
-            chosen, cursor = select_page(call, visible, self._page_size)
-            items = Raw(b"[" + b",".join(bytes(one.raw) for one in chosen) + b"]")
-            fields: dict[str, Any] = {LISTS[kind].field: items}
-            if cursor is not None:
-                fields["nextCursor"] = cursor
-            fields |= hint_fields(self.hints(kind))
-            return RawObject(METHODS[call.name].result, fields)  # type: ignore[arg-type]
-
-        return make_result()
+        chosen, cursor = select_page(call, visible, self._page_size)
+        items = Raw(b"[" + b",".join(bytes(one.raw) for one in chosen) + b"]")
+        fields: dict[str, Any] = {LISTS[kind].field: items}
+        if cursor is not None:
+            fields["nextCursor"] = cursor
+        fields |= hint_fields(self.hints(kind))
+        return RawObject(METHODS[call.name].result, fields)  # type: ignore[arg-type]
 
 
 def hint_fields(hints: ListHints | None) -> dict[str, Any]:
@@ -189,11 +185,13 @@ def hint_fields(hints: ListHints | None) -> dict[str, Any]:
 
 def _merge_meta(meta: Raw, rename: Rename) -> Raw:
     """Return the `_meta` of a tool with the URI of its view as callers see it."""
-    decoded = _decode_meta(meta)
-    ui = decoded.get("ui")
-    if isinstance(ui, dict) and isinstance(ui.get("resourceUri"), str):
-        decoded["ui"] = {**ui, "resourceUri": rename(ui["resourceUri"])}
-    return Raw(msgspec.json.encode(decoded))
+    try:
+        fields = split_object(meta)
+        ui = split_object(fields["ui"])
+        uri = msgspec.json.decode(ui["resourceUri"], type=str)
+    except (KeyError, msgspec.MsgspecError):
+        return meta
+    return Raw(msgspec.json.encode({**fields, "ui": {**ui, "resourceUri": rename(uri)}}))
 
 
 def _shown(items: Mapping[str, MergedItem]) -> list[bytes]:

@@ -16,6 +16,7 @@ from tests.transports.http.raw import hosted
 REVISIONS = ["2024-11-05", "2025-11-25", "2026-07-28"]
 KEYS = {
     "ada-key-0123456789": Principal("ada", scopes=("notes",)),
+    "ada-key-without-scopes": Principal("ada"),
     "bob-key-0123456789": Principal("bob"),
 }
 
@@ -183,6 +184,8 @@ async def test_the_scopes_of_a_mounted_server_hold() -> None:
         async with Client(url, headers={"X-Api-Key": "ada-key-0123456789"}) as ada:
             assert [tool.name for tool in await ada.list_tools()] == ["middle__notes__secret"]
             assert (await ada.call_tool("middle__notes__secret")).text == "secret"
+        async with Client(url, headers={"X-Api-Key": "ada-key-without-scopes"}) as ada:
+            assert await ada.list_tools() == []
         async with Client(url, headers={"X-Api-Key": "bob-key-0123456789"}) as bob:
             assert await bob.list_tools() == []
             assert await bob.list_resources() == []
