@@ -252,12 +252,28 @@ def share_scope(uri: str) -> str:
     return f"{scheme}:{path[: path.index('/', 2) + 1].lower()}"
 
 
+def name_shared(kind: Literal["prompt", "resource", "root"], name: str) -> tuple[str, str]:
+    """Return the name in a question about sharing, and the URI prefix that an answer covers; empty
+    if it covers only this. A resource is named by its URI, unless that could be taken for the name
+    of a prompt or root.
+
+    Args:
+        kind: What is shared.
+        name: The name of the prompt, or the URI.
+    """
+    found = _SCHEME.match(name)
+    is_clear = found is not None and found[1].lower() not in ("prompt", "resource", "root")
+    if kind == "resource" and is_clear:
+        return name, share_scope(name)
+    return f"{kind}:{name}", ""
+
+
 def _covers(scope: str, name: str) -> bool:
     """Return whether a grant for a URI or URI prefix covers a URI."""
     if scope == name:
         return True
-    found = _SCHEME.match(name)
-    if found is None or not scope.endswith(("/", ":")) or _DETOUR.search(name):
+    found, is_prefix = _SCHEME.match(name), share_scope(f"{scope}x") == scope
+    if found is None or not is_prefix or _DETOUR.search(name):
         return False
     return f"{found[0].lower()}{name[found.end() :]}".startswith(scope)
 

@@ -31,7 +31,7 @@ from ..protocol.client_features import CreateMessageParams, ElicitParams
 from ..protocol.raw import RawObject, split_object
 from ..text import escape_json, quote
 from .access import Access, use_of
-from .consent import Consent, ConsentRequest, Decision, share_scope
+from .consent import Consent, ConsentRequest, Decision, name_shared
 from .consent_store import MEMORY
 from .naming import Kind
 from .pin_checks import PinChecks, item_of
@@ -209,11 +209,14 @@ class GatewayAccess(Access):
         """Return what a caller wants to do, as it is now."""
         item = server.catalog.items(kind).get(name)
         is_pinned = item is not None and kind in ("tools", "prompts")
+        shown, scope = name, ""
+        if kind != "tools":
+            shown, scope = name_shared("prompt" if kind == "prompts" else "resource", name)
         return self.describe(
             server,
             use_of(kind),
-            name=name,
-            scope=share_scope(name) if kind in ("resources", "templates") else "",
+            name=shown,
+            scope=scope,
             pin=item.pin if item is not None and is_pinned else "",
             arguments=_decode_arguments(call),
             text=_show_arguments(call),

@@ -13,7 +13,7 @@ A refusal raises ConsentDenied, or leaves out what was refused.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from msgspec.structs import replace
 
@@ -25,7 +25,7 @@ from ..protocol.base import Result
 from ..protocol.client_features import CreateMessageResult, ListRootsResult
 from ..text import quote
 from .access import Access, find_tool
-from .consent import GRANTED, MAX_QUESTIONS, Consent, ConsentRequest, Decision, share_scope
+from .consent import GRANTED, MAX_QUESTIONS, Consent, ConsentRequest, Decision, name_shared
 from .pin_checks import PinChecks
 from .policy import PolicyFile
 from .sampling_review import (
@@ -148,8 +148,8 @@ class HostAccess(Access):
         Raises:
             ConsentDenied: It may not.
         """
-        shown = f"prompt:{name}" if is_prompt else name
-        scope = share_scope(name) if not is_prompt and not with_ else ""
+        kind: Literal["prompt", "resource", "root"] = "root" if with_ else "resource"
+        shown, scope = name_shared("prompt" if is_prompt else kind, name)
         if is_prompt:
             await self.pins.require(server, shown)
         request = self.describe(server, "share", name=shown, scope=scope, text=with_)

@@ -16,6 +16,7 @@ from dovetail.gateway.consent import (
     ConsentRequest,
     Decision,
     describe_server,
+    name_shared,
     share_scope,
 )
 from dovetail.gateway.consent_store import ConsentGrant, ConsentStore
@@ -576,11 +577,32 @@ async def test_a_shared_uri_covers_what_is_below_it(
     assert (consent.find_grant(asked) is not None) == covered
 
 
-async def test_a_root_covers_no_other_root(tmp_path: Path) -> None:
+def shared(kind: Any, name: str) -> ConsentRequest:
+    shown, scope = name_shared(kind, name)
+    return make_request("share", name=shown, scope=scope)
+
+
+@pytest.mark.parametrize(
+    ("granted", "asked"),
+    [
+        (("root", "file:///home/me/project/"), ("root", "file:///home/me/project/sub")),
+        (("resource", "file:///home/me/a/b.txt"), ("root", "file:///home/me/a/")),
+        (("root", "file:///home/me/a/"), ("resource", "file:///home/me/a/b.txt")),
+        (("resource", "file:///"), ("resource", "file:///etc/passwd")),
+        (("resource", "prompt:x"), ("prompt", "x")),
+        (("resource", "PROMPT:x"), ("prompt", "y")),
+        (("resource", "root:x"), ("root", "file:///home/me/")),
+        (("resource", "hello:x"), ("prompt", "hello:y")),
+        (("prompt", "a/"), ("prompt", "a/b")),
+    ],
+)
+async def test_an_answer_covers_nothing_of_another_kind(
+    granted: tuple[str, str], asked: tuple[str, str], tmp_path: Path
+) -> None:
     consent, _ = open_store(tmp_path, "always")
-    await consent.decide(make_request("share", name="file:///home/me/project", scope=""))
-    other = make_request("share", name="file:///home/me/other", scope="")
-    assert consent.find_grant(other) is None
+    await consent.decide(shared(*granted))
+    assert consent.find_grant(shared(*granted)) is not None
+    assert consent.find_grant(shared(*asked)) is None
 
 
 # pins

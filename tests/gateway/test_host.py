@@ -670,8 +670,8 @@ async def test_roots_are_resolved_shared_per_server_and_replaced(
         assert (await host.call_tool("music__roots")).data == []
         shared = [one for one in user.asked if one.kind == "share"]
         assert {(one.server, one.name, one.text) for one in shared} == {
-            ("weather", real.as_uri(), "the server weather"),
-            ("music", real.as_uri(), "the server music"),
+            ("weather", f"root:{real.as_uri()}", "the server weather"),
+            ("music", f"root:{real.as_uri()}", "the server music"),
         }
         await host.set_roots([other], server="weather")
         assert (await host.call_tool("weather__roots")).data == [other.as_uri()]
