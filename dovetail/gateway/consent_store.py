@@ -66,6 +66,14 @@ GRANT_KEY = ("server", "digest", "kind", "principal", "name", "pin", "session")
 ITEM_KEY = ("server", "digest", "item", "pin")
 _SAME_ITEM = "server = :server AND digest = :digest AND item = :item"
 DROP_SEEN = f"DELETE FROM items WHERE {_SAME_ITEM} AND pin != :pin AND approved IS NULL"
+MAX_UNAPPROVED = 1_000
+"""The number of versions of one server that are kept although they are not approved."""
+DROP_UNAPPROVED = """
+DELETE FROM items WHERE number IN (
+    SELECT number FROM items WHERE server = ? AND digest = ? AND approved IS NULL
+    ORDER BY seen DESC, number DESC LIMIT -1 OFFSET ?
+)
+"""
 DROP_OLDEST = f"""
 DELETE FROM items WHERE number IN (
     SELECT number FROM items WHERE {_SAME_ITEM} AND approved IS NOT NULL
@@ -323,7 +331,7 @@ class SqliteConsentStore:
 
     def record_items(self, items: Iterable[SeenItem]) -> None:
         """Remember what a server listed. Of each item, only the approved versions and the latest
-        one are kept.
+        one are kept, and of items that are not listed any more, up to `MAX_UNAPPROVED`.
 
         Args:
             items: What the server listed.
@@ -339,6 +347,9 @@ class SqliteConsentStore:
             with self._writing() as connection:
                 for one in news:
                     self._put(connection, one, approved=None)
+                for server, digest in {(one.server, one.digest) for one in news}:
+                    kept = max(MAX_UNAPPROVED, len(listed))
+                    connection.execute(DROP_UNAPPROVED, (server, digest, kept))
 
     def approve_items(self, items: Iterable[SeenItem], *, only: bool = False) -> None:
         """Approve versions of items. The oldest of more than `pins.MAX_DIGESTS` is dropped.

@@ -17,6 +17,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from itertools import islice
 from typing import Final, Literal, TypeAlias
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -43,6 +44,9 @@ the request as it is now, and the name that the policy sees."""
 ItemVersion: TypeAlias = tuple[UpstreamServer, str, str]
 """A server, an item and its pin."""
 INSTRUCTIONS: Final = "instructions"
+MAX_REVIEWS: Final = 20
+"""How many changes of one list the user is asked about, or that are logged. The user is asked about
+the others when they are used."""
 _PREFIXES: Final[Mapping[Kind, str]] = {"tools": "tool:", "prompts": "prompt:"}
 
 
@@ -127,11 +131,14 @@ class PinChecks:
                 raise
             log.warning("%s: changes of its tools are not noticed: %s", server.name, problem)
             return
-        for item, pin in unapproved.items():
+        for item, pin in islice(unapproved.items(), MAX_REVIEWS):
             if mode == "ask" and self._decide is not None:
                 self._background.start(self._review_quietly(server, item, pin))
             else:
                 self._log(server, item, pin)
+        if len(unapproved) > MAX_REVIEWS:
+            more = len(unapproved) - MAX_REVIEWS
+            log.warning("%s: %d more items are new or have changed", server.name, more)
 
     def _record(self, server: UpstreamServer) -> None:
         entry = (server.name, server.entry.digest)

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from dovetail import Client, Context, Limits, Server
-from dovetail.errors import ProtocolError, ToolError, UrlRequired
+from dovetail import Client, ConsentRequest, Context, Host, Limits, Server
+from dovetail.errors import ConsentDenied, ProtocolError, ToolError, UrlRequired
 from dovetail.gateway.consent import Consent
 from dovetail.gateway.gateway import Gateway
 
@@ -524,3 +524,25 @@ async def test_a_new_policy_holds_for_servers_that_are_added_with_it(tmp_path: P
         finally:
             closing.set()
             await reloading
+
+
+async def test_many_new_tools_do_not_flood_the_user_with_questions(tmp_path: Path) -> None:
+    entry, file = listing(tmp_path, tools=a_tool())
+    source = {"mcpServers": {"up": entry}}
+    store = tmp_path / "consent.db"
+    async with Host(source, policy="allow", store=store, limits=PATIENT) as host:
+        await host.list_tools()  # approved as it is now
+    many = [{"name": f"tool{each}", "inputSchema": {"type": "object"}} for each in range(100)]
+    file.write_text(json.dumps({"tools": json.dumps(many)}))
+    asked: list[str] = []
+
+    def deny(request: ConsentRequest) -> str:
+        asked.append(request.name)
+        return "once" if request.kind in ("start", "call") else "deny"
+
+    async with Host(source, on_consent=deny, store=store, limits=PATIENT) as host:
+        assert await host.list_tools(fresh=True) == []
+        with pytest.raises(ConsentDenied, match="approve up tool99"):
+            await host.call_tool("up__tool99")
+    assert asked.count("tool:tool99") == 1
+    assert len(asked) <= 25

@@ -45,6 +45,23 @@ def test_the_default_file_is_in_the_state_folder(
 
 
 @pytest.mark.skipif(os.name != "posix", reason="permissions of POSIX")
+def test_versions_that_nobody_approves_do_not_fill_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consent_store, "MAX_UNAPPROVED", 10)
+    store = SqliteConsentStore(tmp_path / "consent.db")
+
+    def item(name: str) -> SeenItem:
+        return SeenItem(server="s", digest="d", item=f"tool:{name}", pin=name, content="{}")
+
+    store.approve_items([item("kept")])
+    for turn in range(5):
+        store.record_items([item("kept"), *(item(f"{turn}-{each}") for each in range(8))])
+    found = [one.item for one in store.find_items(server="s")]
+    assert "tool:kept" in found and len(found) == 11
+    assert {f"tool:4-{each}" for each in range(8)} <= set(found)
+
+
 def test_only_its_owner_can_read_or_write_the_file(tmp_path: Path) -> None:
     path = tmp_path / "folder" / "consent.db"
     store = SqliteConsentStore(path)
