@@ -223,6 +223,7 @@ class TaskManager:
             if self.running.get(id) is task:
                 del self.running[id]
             task.signal_change()  # even if nothing was saved: waiting callers now read the store
+            await self._close_unused()
 
     async def _call_again(self, task: RunningTask, returned: InputRequired | UrlRequired) -> Any:
         async def handle(call: Call) -> Any:
@@ -451,6 +452,11 @@ class TaskManager:
                 task.call.abort_error = InternalError(STOPPED)
                 task.stop()
             await asyncio.wait(tasks, timeout=self.limits.shutdown)
+        await self._close_unused()
+
+    async def _close_unused(self) -> None:
+        """Close the store after the last lifespan and the last task, so that another server can
+        resume what was stopped."""
         if not self._lifespans and not self.running:
             await self.store.close()
 
