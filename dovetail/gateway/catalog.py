@@ -8,6 +8,8 @@ changed, so its readers always see one consistent state.
 import logging
 from collections.abc import Mapping
 from functools import cached_property
+from math import inf
+from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
@@ -130,9 +132,11 @@ class ItemList(dict[str, Item]):
 
     Attributes:
         hints: How long callers may keep the list; None if the server does not offer it.
+        expires: When the list has to be read again (`time.monotonic()`).
     """
 
     hints: ListHints | None = None
+    expires: float = inf
 
 
 class Catalog(Struct, frozen=True, eq=False, kw_only=True):
@@ -230,7 +234,8 @@ def _add_page(items: ItemList, kind: Kind, raw: Raw) -> str | None:
         for one in _decode_items(page.get(row.field, b"[]")):
             if (item := _read_item(kind, one)) is not None:
                 items.setdefault(item.name, item)
-        items.hints = read_hints(page).combined(items.hints)
+        items.hints = hints = read_hints(page).combined(items.hints)
+        items.expires = monotonic() + hints.ttl_ms / 1000 if hints.ttl_ms else inf
         cursor = page.get("nextCursor")
         return None if cursor is None or bytes(cursor) == b"null" else _decode_text(cursor)
     except msgspec.MsgspecError as problem:

@@ -41,7 +41,7 @@ from ..protocol.header_params import HeaderParam
 from ..protocol.lifecycle import ClientCapabilities
 from ..protocol.tools import CallToolParams
 from ..protocol.utilities import Level
-from .catalog import Catalog, read_catalog, read_list
+from .catalog import Catalog, ItemList, read_catalog, read_list
 from .forwarding import forwarded_headers
 from .health import Health, State
 from .input_requests import OpenQuestions, answerable
@@ -334,6 +334,16 @@ class UpstreamServer:
         if kind not in self._changed:
             self._changed.add(kind)
             self._background.start(self._refresh_in_turn(kind))
+
+    def refresh_expired(self) -> None:
+        """Read lists again, in the background, that the server does not vouch for any more. The old
+        ones are used meanwhile."""
+        now = monotonic()
+        for change, kinds in CHANGES.items():
+            lists = [self.catalog.items(kind) for kind in kinds]
+            is_over = any(isinstance(one, ItemList) and one.expires <= now for one in lists)
+            if is_over and self.state == "started":
+                self._on_list_change(change)
 
     async def _refresh_in_turn(self, kind: str) -> None:
         """Read lists again, once for all changes that are announced before that begins. A server

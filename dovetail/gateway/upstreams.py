@@ -374,11 +374,14 @@ class UpstreamSet:
 
     async def wait_for_catalogs(self, principal: Principal | None = None) -> None:
         """Wait until the lists of all servers are known, but no longer than `Limits.catalog_wait`
-        after the start. Lazy servers whose lists are not known are started for that.
+        after the start. Lazy servers whose lists are not known are started for that. Lists that are
+        too old are read again in the background.
 
         Args:
             principal: The caller. Servers to which this user is connected are started, too.
         """
+        for server in self.all().values():
+            server.refresh_expired()
         unknown = self._unknown()
         lazy = [
             server

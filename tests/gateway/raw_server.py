@@ -3,7 +3,8 @@
     python raw_server.py FILE
 
 FILE is a JSON object with the raw JSON of `tools`, `templates` and the `content` of each result,
-and the number of announced changes before each result (`flood`). The methods of all requests are
+the number of announced changes before each result (`flood`), and how long its lists may be kept, in
+milliseconds (`ttl`). The methods of all requests are
 written to a file with the same name and the suffix `.log`, and the last call to one with `.call`.
 """
 
@@ -32,7 +33,7 @@ def answer(method: str, given: dict[str, Any]) -> str:
         )
     if method in LISTS:
         field = LISTS[method]
-        return f'{{"{field}": {given.get(field, "[]")}}}'
+        return f'{{"{field}": {given.get(field, "[]")}, "ttlMs": {given.get("ttl", "0")}}}'
     return f'{{"content": {given.get("content", "[]")}}}'
 
 

@@ -1,10 +1,12 @@
 """The details of relaying: questions, headers, names, errors and log levels."""
 
 import asyncio
+import json
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -687,3 +689,29 @@ async def test_hints_of_a_handshake_server_have_no_effect() -> None:
         for expected in ("1", "2"):
             (contents,) = await client.read_resource("note://one", fresh=True)
             assert contents.text == expected
+
+
+async def test_a_list_is_read_again_when_its_time_is_over(tmp_path: Path) -> None:
+    """Callers get the old one meanwhile, and are notified if it is another one."""
+    file = tmp_path / "lists.json"
+
+    def write(name: str, ttl: int) -> None:
+        tools = json.dumps([{"name": name, "inputSchema": {"type": "object"}}])
+        file.write_text(json.dumps({"tools": tools, "ttl": str(ttl)}))
+
+    write("old", 1)
+    program = Path(__file__).with_name("raw_server.py")
+    entry = {"command": sys.executable, "args": [str(program), str(file)]}
+    changed = asyncio.Event()
+    gateway = Gateway({"mcpServers": {"up": entry}}, limits=PATIENT)
+    async with gateway.lifespan(), Client(gateway) as client:
+        await gateway.upstreams.servers["up"].start()
+        async with client.on_change("tools", lambda _: changed.set()):
+            write("new", 3_600_000)
+            await client.list_tools(fresh=True)
+            async with asyncio.timeout(30):
+                await changed.wait()
+            assert [tool.name for tool in await client.list_tools(fresh=True)] == ["up__new"]
+            asked = file.with_suffix(".log").read_text().split()
+            await client.list_tools(fresh=True)
+            assert file.with_suffix(".log").read_text().split() == asked
