@@ -7,6 +7,7 @@ BM25). `call_tool` calls any of them, through the same rules as a direct call.
 
 import re
 import sqlite3
+import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Final, Self
@@ -177,6 +178,7 @@ class ToolIndex:
 
     def __init__(self, tools: Mapping[str, Tool]) -> None:
         self._database = sqlite3.connect(":memory:", check_same_thread=False)
+        weakref.finalize(self, self._database.close)
         self._database.execute(
             "CREATE VIRTUAL TABLE tools USING fts5("
             "name UNINDEXED, words, title, description, tokenize='porter unicode61')"
