@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from .extensions.skill_reader import Skill
     from .extensions.skills import SkillEntry
     from .extensions.telemetry import telemetry
-    from .gateway.consent import ConsentRequest
-    from .gateway.consent_store import ConsentGrant
+    from .gateway.consent.consent import ConsentRequest
+    from .gateway.consent.store import ConsentGrant
     from .gateway.gateway import Gateway
     from .gateway.host import Host
     from .gateway.upstreams import HostEvent
@@ -68,8 +68,8 @@ _NAMES = {
     "extensions.skill_reader": "Skill",
     "extensions.skills": "SkillEntry",
     "extensions.telemetry": "telemetry",
-    "gateway.consent": "ConsentRequest",
-    "gateway.consent_store": "ConsentGrant",
+    "gateway.consent.consent": "ConsentRequest",
+    "gateway.consent.store": "ConsentGrant",
     "gateway.gateway": "Gateway",
     "gateway.host": "Host",
     "gateway.upstreams": "HostEvent",

@@ -18,8 +18,8 @@ from ..text import closest_name
 from .output import bold, dim, print_json, print_line, print_table, print_text_or_json
 
 if TYPE_CHECKING:
-    from ..gateway.consent import Consent, ItemChange
-    from ..gateway.consent_store import ConsentGrant, SeenItem
+    from ..gateway.consent.consent import Consent, ItemChange
+    from ..gateway.consent.store import ConsentGrant, SeenItem
 
 ACTIONS = ("list", "show", "approve", "revoke", "pin", "diff")
 NEED_SERVER = ("approve", "revoke", "pin")
@@ -55,7 +55,7 @@ def add_consent_arguments(parser: ArgumentParser) -> None:
 
 def manage_consent(options: Namespace) -> None:
     """Do what the command line says, and print it."""
-    from ..gateway.consent import Consent
+    from ..gateway.consent.consent import Consent
 
     if options.action in NEED_SERVER and options.server is None:
         raise ConfigError(f"consent {options.action} requires the name of a SERVER")
@@ -76,7 +76,7 @@ def manage_consent(options: Namespace) -> None:
 
 
 def _find_store(chosen: str | None) -> str:
-    from ..gateway.consent_store import MEMORY, default_store_path
+    from ..gateway.consent.store import MEMORY, default_store_path
 
     if chosen is not None and not Path(chosen).expanduser().is_file():
         raise ConfigError(f"The consent store {chosen} does not exist")
@@ -135,7 +135,7 @@ def _show(consent: "Consent", options: Namespace) -> None:
 
 
 def _find(consent: "Consent", options: Namespace) -> "tuple[list[ConsentGrant], list[SeenItem]]":
-    from ..gateway.consent import item_key
+    from ..gateway.consent.consent import item_key
 
     grants = consent.store.find_grants(server=options.server)
     items = consent.store.find_items(server=options.server)
@@ -267,7 +267,7 @@ def _change(change: "ItemChange") -> dict[str, Any]:
 
 
 def _lines(change: "ItemChange") -> list[str]:
-    from ..gateway.pins import describe_change
+    from ..gateway.consent.pins import describe_change
 
     previous = None if change.previous is None else change.previous.content
     return describe_change(previous, change.current.content)

@@ -1,21 +1,15 @@
 """Many servers as one: hosts, which hold many clients, and gateways, which serve many servers.
 
-    naming.py     the names and URIs that callers see, and the servers that they belong to
-    health.py     the state of an upstream server, and when it may be tried again
-    policy.py     who may do what: the rules of a policy file
-    pins.py       digests of what a model sees of a server, and what changed in it
-    reports.py    what operators and callers see of the servers: health, metrics, failures
+    host.py, gateway.py   the two; mounts.py mounts servers in a `Server`, and reloading.py reloads
+    upstreams.py          all servers of a file; upstream.py is one of them
+    relay.py              one call to a server and back
+    consent/              what a person allowed, the rules of a policy, digests of what was approved
+    access/               who may use what, and who is asked: by a host, and by a gateway
+    tasks/                tasks of servers
+    connect/              users who log in to servers themselves
 
-These modules contain no asynchronous code. The formats for function calling are in
-`client/function_calling.py`, because the samplers use them, too.
-
-    gateway.py    the gateway; reloading.py reloads it
-    consent.py    ask before a server is started, called or given anything, and remember the answer
-    consent_store.py    where consent is remembered: a file that several programs share
-    pin_checks.py       what servers list now, and what of it is approved
-    known.py      what servers listed in earlier runs
-    host.py       the host: all servers of a configuration, for one user and one model
-    access.py     what a host and a gateway decide alike
-    host_access.py      where a host asks its user, and what it limits (sampling_review.py)
-    gateway_access.py   where a gateway asks its callers
+The page docs/design/gateway.md lists all files. The folders, and the files beside them, import each
+other in one direction. `naming.py`, `health.py`, `consent/policy.py` and `consent/pins.py` contain
+no asynchronous code. The formats for function calling are in `client/function_calling.py`, because
+the samplers use them, too.
 """

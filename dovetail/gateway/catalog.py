@@ -26,8 +26,8 @@ from ..protocol.resources import Resource, ResourceTemplate
 from ..protocol.tasks import TaskForm
 from ..protocol.tools import Tool
 from ..text import quote
+from .consent.pins import digest, pinned_text
 from .naming import KINDS, Kind
-from .pins import digest, pinned_text
 
 if TYPE_CHECKING:
     from ..client.client import Client

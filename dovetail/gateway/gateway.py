@@ -50,31 +50,31 @@ from ..server.rates import NETWORK, Rates
 from ..server.runnable import RunnableService
 from ..server.service import answer_in_connection
 from ..text import quote
+from .access.gateway_access import ANONYMOUS, GatewayAccess, open_consent
 from .changes import UpstreamSubscriptions
-from .consent import Decision
-from .consent_store import ConsentStore
+from .consent.consent import Decision
+from .consent.policy import PolicyFile, read_policy
+from .consent.store import ConsentStore
 from .forwarding import check_forwarding
-from .gateway_access import ANONYMOUS, GatewayAccess, open_consent
 from .input_requests import answer_with_caller
 from .known import KnownCatalogs
-from .known_tasks import KnownTasks
 from .lists import KIND_BY_METHOD, MergedItem, MergedLists
 from .naming import Kind, UpstreamName
 from .own_model import SAMPLE, OwnModel
-from .policy import PolicyFile, read_policy
 from .pool import SHARED, ActiveCalls
 from .relay import as_private, encode_text, explaining, relay_call
 from .reloading import SIGHUP, Reloader
 from .reports import describe_servers, measure_servers
 from .search import CALL, FIND, SEARCH_TOOLS, CallArguments, ToolSearch, read_arguments
-from .task_context import TaskContext
-from .tasks import CORE_CAPABILITY, GatewayTasks
+from .tasks.context import TaskContext
+from .tasks.gateway_tasks import CORE_CAPABILITY, GatewayTasks
+from .tasks.known import KnownTasks
 from .upstream import EventKind, UpstreamEntry, UpstreamServer
 from .upstreams import KIND_OF_LIST, Source, UpstreamSet, read_source
 from .uris import rename_uris
 
 if TYPE_CHECKING:
-    from .user_connections import UserConnections
+    from .connect.connections import UserConnections
 
 log = logging.getLogger("dovetail.gateway")
 stderr_log = logging.getLogger("dovetail.gateway.stderr")
@@ -305,7 +305,7 @@ class Gateway(RunnableService):
         check_forwarding({entry.name: entry.settings for entry in source.entries}, self.guard)
         if not any(entry.needs_login for entry in source.entries):
             return source
-        from .user_connections import UserConnections, check_guard
+        from .connect.connections import UserConnections, check_guard
 
         check_guard(source, self.guard)
         if self._connections is None:

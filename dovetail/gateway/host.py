@@ -45,14 +45,14 @@ from ..protocol.resources import Resource, ResourceTemplate
 from ..protocol.tools import Tool, ToolResult
 from ..protocol.utilities import SEVERITY, Completion, Level
 from ..text import closest_name, escape_unsafe, quote
-from .access import find_tool
-from .consent import Consent, Decision, OnConsent
-from .consent_store import ConsentGrant, ConsentStore
-from .host_access import HostAccess, OnContext
+from .access.access import find_tool
+from .access.host_access import HostAccess, OnContext
+from .consent.consent import Consent, Decision, OnConsent
+from .consent.policy import PolicyFile, read_policy
+from .consent.store import ConsentGrant, ConsentStore
 from .known import KnownCatalogs
 from .lists import MergedItem, MergedLists
 from .naming import Kind
-from .policy import PolicyFile, read_policy
 from .upstream import CHANGES, EventKind, UpstreamServer
 from .upstreams import HostEvent, Source, UpstreamSet, read_entry, read_source
 from .uris import rename_contents, rename_links

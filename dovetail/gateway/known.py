@@ -24,9 +24,9 @@ from ..protocol.base import Implementation
 from ..protocol.lifecycle import ServerCapabilities
 from ..protocol.tasks import TaskForm
 from .catalog import LISTS, Catalog, Item
-from .consent_store import MEMORY
+from .consent.pins import digest
+from .consent.store import MEMORY
 from .naming import KINDS
-from .pins import digest
 
 if TYPE_CHECKING:
     from .upstream import UpstreamEntry

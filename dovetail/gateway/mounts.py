@@ -29,7 +29,7 @@ from ..protocol.utilities import PromptReference
 from ..server.handlers import Handlers
 from ..server.registry import may_use, require_scopes
 from .catalog import LISTS, ListHints
-from .consent_store import MEMORY
+from .consent.store import MEMORY
 from .gateway import Gateway
 from .lists import KIND_BY_METHOD, MergedItem, hint_fields
 from .naming import Kind, UpstreamName

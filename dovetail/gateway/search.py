@@ -19,7 +19,7 @@ from ..errors import InvalidParams
 from ..protocol.content import TextContent
 from ..protocol.tools import Tool, ToolResult
 from ..server.registry import Snapshot
-from .pins import FIELDS
+from .consent.pins import FIELDS
 
 FIND, CALL = "find_tools", "call_tool"
 MAX_FOUND: Final = 50

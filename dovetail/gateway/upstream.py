@@ -53,8 +53,8 @@ from .reports import UpstreamCounts
 from .result_cache import ResultCache
 
 if TYPE_CHECKING:
-    from .consent import ConsentRequest
-    from .user_tokens import UserTokens
+    from .connect.tokens import UserTokens
+    from .consent.consent import ConsentRequest
 
 log = logging.getLogger("dovetail.gateway")
 

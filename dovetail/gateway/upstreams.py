@@ -25,14 +25,14 @@ from ..errors import ConfigError, ConnectFailed, DovetailError, InvalidParams, N
 from ..limits import DEFAULT, Limits
 from ..ports import Principal
 from ..text import closest_name, escape_unsafe, quote
-from .consent import ConsentRequest, describe_server
+from .consent.consent import ConsentRequest, describe_server
+from .consent.pins import digest
 from .known import KnownCatalogs
 from .naming import KINDS, SEPARATOR, Kind, LeftOut, NameTable, UpstreamName, default_prefix
-from .pins import digest
 from .upstream import EventKind, MakeClient, UpstreamEntry, UpstreamServer
 
 if TYPE_CHECKING:
-    from .user_servers import PerUserServer
+    from .connect.servers import PerUserServer
 
 log = logging.getLogger("dovetail.gateway")
 
@@ -225,7 +225,7 @@ class UpstreamSet:
     def _create(self, entry: UpstreamEntry) -> UpstreamServer:
         kind: type[UpstreamServer] = UpstreamServer
         if entry.tokens is not None:
-            from .user_servers import PerUserServer
+            from .connect.servers import PerUserServer
 
             kind = PerUserServer
         return kind(

@@ -247,7 +247,7 @@ def test_a_package_lists_each_of_its_names_once() -> None:
     assert "Client" in dir(dovetail)
 
 
-PURE = [f"gateway.{name}" for name in ("naming", "health", "policy", "pins")]
+PURE = [f"gateway.{name}" for name in ("naming", "health", "consent.policy", "consent.pins")]
 
 
 @pytest.mark.bare_interpreter

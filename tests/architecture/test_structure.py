@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from scripts.count import duplicate_classes
 
 from .test_imports import PACKAGE
@@ -51,11 +53,27 @@ def imported_modules(path: Path, modules: set[str]) -> set[str]:
     return (found & modules) - {name}
 
 
-def import_cycles() -> list[set[str]]:
-    """Return the groups of modules that import each other, directly or through others."""
+def import_graph() -> dict[str, set[str]]:
     paths = {module_name(path): path for path in PACKAGE.rglob("*.py")}
-    modules = set(paths)
-    graph = {name: imported_modules(path, modules) for name, path in paths.items()}
+    return {name: imported_modules(path, set(paths)) for name, path in paths.items()}
+
+
+def parts_graph(package: str) -> dict[str, set[str]]:
+    """Return what the folders of a package, and the modules beside them, import of each other."""
+
+    def part(module: str) -> str:
+        return ".".join(module.split(".")[: package.count(".") + 2])
+
+    graph: dict[str, set[str]] = {}
+    for name, found in import_graph().items():
+        if name.startswith(f"{package}."):
+            inside = {part(one) for one in found if one.startswith(f"{package}.")}
+            graph.setdefault(part(name), set()).update(inside - {part(name)})
+    return graph
+
+
+def import_cycles(graph: dict[str, set[str]]) -> list[set[str]]:
+    """Return the groups of modules or parts that import each other, directly or through others."""
     reached = {name: _reachable(graph, name) for name in graph}
     groups: list[set[str]] = []
     for name in sorted(graph):
@@ -76,7 +94,12 @@ def _reachable(graph: dict[str, set[str]], start: str) -> set[str]:
 
 
 def test_no_modules_import_each_other() -> None:
-    assert [sorted(group) for group in import_cycles()] == []
+    assert [sorted(group) for group in import_cycles(import_graph())] == []
+
+
+@pytest.mark.parametrize("package", ["auth", "extensions", "gateway", "transports"])
+def test_the_folders_of_a_package_import_each_other_in_one_direction(package: str) -> None:
+    assert [sorted(group) for group in import_cycles(parts_graph(f"dovetail.{package}"))] == []
 
 
 def possessive_groups(parsed: Any) -> Iterator[Any]:

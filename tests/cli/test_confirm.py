@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from dovetail.gateway.consent import Consent
-from dovetail.gateway.pins import digest
+from dovetail.gateway.consent.consent import Consent
+from dovetail.gateway.consent.pins import digest
 from tests.cli.conftest import SECONDS, command
 from tests.cli.test_consent import ENTRY, NEW, store
 

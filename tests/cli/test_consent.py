@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from dovetail.gateway.consent import Consent
-from dovetail.gateway.consent_store import ConsentGrant
-from dovetail.gateway.pins import digest
+from dovetail.gateway.consent.consent import Consent
+from dovetail.gateway.consent.pins import digest
+from dovetail.gateway.consent.store import ConsentGrant
 from tests.cli.conftest import Done, dovetail
 
 ENTRY = "sha256:entry"

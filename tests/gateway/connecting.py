@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from dovetail import Client, Context, Gateway, Server
 from dovetail.auth import MemoryStore, OAuth, Provider
-from dovetail.gateway.user_servers import PerUserServer
+from dovetail.gateway.connect.servers import PerUserServer
 from dovetail.ports import HttpRequest, HttpResponse, PublicUrl
 from tests.auth.provider_kit import cheaply
 from tests.behaviour.web import on_a_port

@@ -12,7 +12,7 @@ import pytest
 
 from dovetail import Cache, Client, Server
 from dovetail.errors import InvalidParams, ProtocolError
-from dovetail.gateway.consent import Consent
+from dovetail.gateway.consent.consent import Consent
 from dovetail.gateway.gateway import Gateway
 from dovetail.server.audit import AuditRecord, audit
 

@@ -13,7 +13,7 @@ import pytest
 
 from dovetail import Client, ConsentRequest, Context, Host, Limits, Server
 from dovetail.errors import ConsentDenied, ProtocolError, ToolError, UrlRequired
-from dovetail.gateway.consent import Consent
+from dovetail.gateway.consent.consent import Consent
 from dovetail.gateway.gateway import Gateway
 
 from .programs import PATIENT

@@ -15,7 +15,7 @@ from dovetail.auth import ApiKeys, Bearer, KnownClient, Provider, static_tokens
 from dovetail.auth.client.store import TokenSet
 from dovetail.auth.urls import login_key
 from dovetail.errors import ConfigError, InvalidParams, ToolError, UrlRequired
-from dovetail.gateway.connect import Link, RefusedPage
+from dovetail.gateway.connect.pages import Link, RefusedPage
 from dovetail.testing import Tape
 from tests.behaviour.web import TapedApp, on_a_port
 from tests.browser import browser

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from dovetail.config import Servers, entry_digest, read
 from dovetail.errors import ConfigError, ConsentDenied
-from dovetail.gateway.consent import (
+from dovetail.gateway.consent.consent import (
     Consent,
     ConsentRequest,
     Decision,
@@ -19,8 +19,8 @@ from dovetail.gateway.consent import (
     name_shared,
     share_scope,
 )
-from dovetail.gateway.consent_store import ConsentGrant, ConsentStore
-from dovetail.gateway.pins import digest, pinned_text
+from dovetail.gateway.consent.pins import digest, pinned_text
+from dovetail.gateway.consent.store import ConsentGrant, ConsentStore
 from dovetail.protocol.tools import Tool
 
 ENTRY, OTHER = "sha256:entry", "sha256:other"
@@ -189,7 +189,7 @@ async def test_what_the_policy_decides_needs_no_store(effect: Any, tmp_path: Pat
 
 
 async def test_the_policy_decides_with_the_grants_of_the_store(tmp_path: Path) -> None:
-    from dovetail.gateway.policy import PolicyRequest, decide, read_policy
+    from dovetail.gateway.consent.policy import PolicyRequest, decide, read_policy
 
     consent, person = open_store(tmp_path, "always")
     policy = read_policy({"rule": [{"effect": "deny", "name": "*_delete"}]})
@@ -227,7 +227,7 @@ async def test_every_decision_is_reported(tmp_path: Path) -> None:
 
 NOBODY = """
 import asyncio, sys
-from dovetail.gateway.consent import Consent, ConsentRequest
+from dovetail.gateway.consent.consent import Consent, ConsentRequest
 
 async def main():
     consent = Consent(sys.argv[1])

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from dovetail.errors import ConfigError, Overloaded
-from dovetail.gateway import consent_store
-from dovetail.gateway.consent import Consent, ConsentRequest
-from dovetail.gateway.consent_store import (
+from dovetail.gateway.consent import store as consent_store
+from dovetail.gateway.consent.consent import Consent, ConsentRequest
+from dovetail.gateway.consent.store import (
     SESSION_SECONDS,
     ConsentGrant,
     SeenItem,
@@ -161,7 +161,7 @@ def test_a_file_that_another_program_locks_is_waited_for_and_then_refused(
 
 WRITER = """
 import sys
-from dovetail.gateway.consent_store import ConsentGrant, SeenItem, SqliteConsentStore
+from dovetail.gateway.consent.store import ConsentGrant, SeenItem, SqliteConsentStore
 store, who = SqliteConsentStore(sys.argv[1]), sys.argv[2]
 print("ready", flush=True)
 sys.stdin.readline()
@@ -208,7 +208,7 @@ def test_several_programs_share_one_file(tmp_path: Path) -> None:
 
 OTHER_PROGRAM = """
 import asyncio, sys
-from dovetail.gateway.consent import Consent, ConsentRequest
+from dovetail.gateway.consent.consent import Consent, ConsentRequest
 
 async def main():
     consent = Consent(sys.argv[1], on_consent=lambda request: "deny")
@@ -288,7 +288,7 @@ def test_threads_share_a_store(tmp_path: Path) -> None:
 def test_a_forked_child_opens_the_file_for_itself(tmp_path: Path) -> None:
     script = f"""
 import os
-from dovetail.gateway.consent_store import ConsentGrant, SqliteConsentStore
+from dovetail.gateway.consent.store import ConsentGrant, SqliteConsentStore
 store = SqliteConsentStore({str(tmp_path / "consent.db")!r})
 store.add_grant(ConsentGrant(kind="start", server="parent", digest="d"))
 child = os.fork()

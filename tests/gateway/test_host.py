@@ -23,7 +23,7 @@ from dovetail.errors import (
     InvalidParams,
     NotFound,
 )
-from dovetail.gateway.consent_store import SqliteConsentStore
+from dovetail.gateway.consent.store import SqliteConsentStore
 from tests.gateway.programs import PATIENT
 
 SERVER = Path(__file__).with_name("host_server.py")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 from msgspec import Raw
 
-from dovetail.gateway.pins import (
+from dovetail.gateway.consent.pins import (
     MAX_CHANGES,
     PinKind,
     describe_change,

@@ -8,7 +8,7 @@ import pytest
 
 from dovetail.config import ToolFilter
 from dovetail.errors import ConfigError
-from dovetail.gateway.policy import (
+from dovetail.gateway.consent.policy import (
     CONSENT_KINDS,
     EFFECTS,
     ConsentKind,

@@ -25,8 +25,8 @@ from dovetail.errors import (
     NotFound,
     ProtocolError,
 )
+from dovetail.gateway.consent.policy import read_policy
 from dovetail.gateway.gateway import Gateway
-from dovetail.gateway.policy import read_policy
 from dovetail.gateway.upstreams import read_entry
 from dovetail.ports import Call
 from dovetail.protocol.raw import RawObject
@@ -303,7 +303,7 @@ async def test_the_tasks_of_all_servers_are_one_list_for_each_user(upstream: str
 
 
 async def test_long_lists_have_pages(upstream: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dovetail.gateway.tasks.PAGE_SIZE", 2)
+    monkeypatch.setattr("dovetail.gateway.tasks.gateway_tasks.PAGE_SIZE", 2)
     gateway = Gateway(make_server(upstream), **OPTIONS)
     async with Client(gateway, revision=CORE) as client:
         ids = [(await client.start_tool("work_long")).id for _ in range(5)]

@@ -16,7 +16,7 @@ import pytest
 from msgspec.structs import replace
 
 from dovetail import CallRequest
-from dovetail.gateway.consent import ConsentRequest
+from dovetail.gateway.consent.consent import ConsentRequest
 from dovetail.protocol.base import Implementation
 from dovetail.protocol.tools import Tool
 from dovetail.terminal.consent_dialog import ConsentPrompt, consent_dialog, terminal_confirm
@@ -375,7 +375,7 @@ async def test_two_questions_take_turns() -> None:
 
 HOST = """
 import asyncio, os, sys
-from dovetail.gateway.consent import Consent, ConsentRequest
+from dovetail.gateway.consent.consent import Consent, ConsentRequest
 
 async def main():
     consent = Consent(sys.argv[1])

@@ -5,9 +5,9 @@ from html import escape
 
 from msgspec import Struct
 
-from ..auth.provider.pages import CHECK, csrf_field, render_page
-from ..ports import HttpResponse
-from ..text import escape_unsafe
+from ...auth.provider.pages import CHECK, csrf_field, render_page
+from ...ports import HttpResponse
+from ...text import escape_unsafe
 
 LOCAL_SOURCES = ("http://127.0.0.1:*", "http://localhost:*")
 

@@ -38,23 +38,23 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..aio import call_maybe_async
-from ..config import Servers, entry_digest
-from ..errors import ConfigError, ConsentDenied
-from ..protocol.tools import Tool
-from ..text import escape_unsafe, quote
-from .consent_store import (
+from ...aio import call_maybe_async
+from ...config import Servers, entry_digest
+from ...errors import ConfigError, ConsentDenied
+from ...protocol.tools import Tool
+from ...text import escape_unsafe, quote
+from .pins import digest as content_digest
+from .policy import ConsentKind, Effect
+from .store import (
     ConsentGrant,
     ConsentStore,
     SeenItem,
     SqliteConsentStore,
     default_store_path,
 )
-from .pins import digest as content_digest
-from .policy import ConsentKind, Effect
 
 if TYPE_CHECKING:
-    from ..server.audit import AuditRecord
+    from ...server.audit import AuditRecord
 
 ConsentAnswer: TypeAlias = Literal["once", "session", "always", "deny"]
 ANSWERS = ("once", "session", "always", "deny")
@@ -199,7 +199,7 @@ class Decision(Struct, frozen=True, kw_only=True):
         """Return the decision in the form that `audit()` records."""
         from datetime import UTC, datetime
 
-        from ..server.audit import AuditRecord
+        from ...server.audit import AuditRecord
 
         request, rule = self.request, self.rule
         if self.answer is not None and rule != GRANTED:
@@ -414,7 +414,7 @@ class Consent:
         return Decision(allowed=answer != "deny", request=request, answer=answer, reason=reason)
 
     def _ask_at_terminal(self) -> "Callable[[ConsentRequest], Awaitable[Any]] | None":
-        from ..terminal.consent_dialog import ask_consent, has_terminal
+        from ...terminal.consent_dialog import ask_consent, has_terminal
 
         return ask_consent if self._terminal and has_terminal() else None
 

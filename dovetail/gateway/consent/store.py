@@ -22,8 +22,8 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from ..databases import close_before_fork, connect, create_private_file, use_write_ahead_log
-from ..errors import ConfigError, Overloaded
+from ...databases import close_before_fork, connect, create_private_file, use_write_ahead_log
+from ...errors import ConfigError, Overloaded
 from .pins import MAX_DIGESTS
 from .policy import ConsentKind
 

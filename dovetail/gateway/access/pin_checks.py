@@ -23,15 +23,15 @@ from weakref import WeakKeyDictionary, WeakSet
 
 from msgspec import Struct
 
-from ..aio import TaskSet
-from ..errors import ConfigError, ConsentDenied, DovetailError, Overloaded
-from ..text import quote
-from .catalog import Catalog
-from .consent import Consent, ConsentRequest, Decision
-from .consent_store import SeenItem
-from .naming import Kind
-from .pins import describe_change, digest, pinned_text
-from .upstream import UpstreamServer
+from ...aio import TaskSet
+from ...errors import ConfigError, ConsentDenied, DovetailError, Overloaded
+from ...text import quote
+from ..catalog import Catalog
+from ..consent.consent import Consent, ConsentRequest, Decision
+from ..consent.pins import describe_change, digest, pinned_text
+from ..consent.store import SeenItem
+from ..naming import Kind
+from ..upstream import UpstreamServer
 
 log = logging.getLogger("dovetail.gateway")
 

@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from ..client.callbacks import SampleRequest
-from ..client.function_calling import content_text, result_text
-from ..protocol.client_features import CreateMessageResult, SamplingMessage
-from ..protocol.content import SamplingContent, TextContent, ToolResultContent, ToolUseContent
+from ...client.callbacks import SampleRequest
+from ...client.function_calling import content_text, result_text
+from ...protocol.client_features import CreateMessageResult, SamplingMessage
+from ...protocol.content import SamplingContent, TextContent, ToolResultContent, ToolUseContent
 
 
 def limit_request(

@@ -1,8 +1,8 @@
 """Tasks of the servers behind a gateway, as its callers see them.
 
-`task_calls.py` says which forms of tasks meet, and how. A handle (`task_forms.py`) contains all
-that is needed to find a task again. What is known of tasks besides (`known_tasks.py`) serves
-notifications, questions and `tasks/list`.
+`calls.py` says which forms of tasks meet, and how. A handle (`forms.py`) contains all that is
+needed to find a task again. What is known of tasks besides (`known.py`) serves notifications,
+questions and `tasks/list`.
 """
 
 import asyncio
@@ -15,15 +15,15 @@ from typing import Any, Final
 from msgspec import Raw
 from msgspec.structs import replace
 
-from ..client.task_handle import WaitDeadline
-from ..connection.extension import Extension
-from ..errors import InvalidParams, MethodNotFound, ProtocolError
-from ..extensions.tasks.wire import decode_cursor, encode_cursor
-from ..ports import Call, CallHandler
-from ..protocol.base import EmptyResult
-from ..protocol.methods import TASKS_EXTENSION_METHODS
-from ..protocol.raw import RawObject, encode_typed, split_object, with_meta
-from ..protocol.tasks import (
+from ...client.task_handle import WaitDeadline
+from ...connection.extension import Extension
+from ...errors import InvalidParams, MethodNotFound, ProtocolError
+from ...extensions.tasks.wire import decode_cursor, encode_cursor
+from ...ports import Call, CallHandler
+from ...protocol.base import EmptyResult
+from ...protocol.methods import TASKS_EXTENSION_METHODS
+from ...protocol.raw import RawObject, encode_typed, split_object, with_meta
+from ...protocol.tasks import (
     EXTENSION,
     RELATED_TASK,
     TERMINAL,
@@ -33,14 +33,14 @@ from ..protocol.tasks import (
     ListTasksResult,
     TaskParams,
 )
-from ..protocol.tools import ToolResult
-from .input_requests import askable, prepare_requests
-from .known_tasks import HeldQuestions, KnownTask
-from .pool import PooledClient
-from .relay import encode_text, relay_call
-from .task_calls import TaskCalls, entry_mark, with_extension
-from .task_context import LOCAL, TaskContext, current_time, request_about
-from .task_forms import (
+from ...protocol.tools import ToolResult
+from ..input_requests import askable, prepare_requests
+from ..pool import PooledClient
+from ..relay import encode_text, relay_call
+from ..upstream import TaskLost, UpstreamServer
+from .calls import TaskCalls, entry_mark, with_extension
+from .context import LOCAL, TaskContext, current_time, request_about
+from .forms import (
     TaskToken,
     as_completed,
     as_failed,
@@ -51,8 +51,8 @@ from .task_forms import (
     owner_of,
     unknown_task,
 )
-from .task_notifications import TaskNotifications
-from .upstream import TaskLost, UpstreamServer
+from .known import HeldQuestions, KnownTask
+from .notifications import TaskNotifications
 
 PAGE_SIZE: Final = 50
 """The number of tasks per page of `tasks/list`. The state of each is asked for."""

@@ -22,7 +22,7 @@ from unicodedata import normalize
 import msgspec
 from msgspec import Raw, Struct
 
-from ..text import escape_unsafe, strip_unsafe
+from ...text import escape_unsafe, strip_unsafe
 
 PinKind: TypeAlias = Literal["tool", "prompt", "instructions"]
 FIELDS: Final[dict[PinKind, tuple[str, ...]]] = {

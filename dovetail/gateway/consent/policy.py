@@ -35,10 +35,10 @@ from typing import Any, Final, Literal, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..config import ToolFilter, read_toml
-from ..config.known_keys import InvalidObject, advise, convert_known
-from ..errors import ConfigError
-from ..text import closest_name, quote
+from ...config import ToolFilter, read_toml
+from ...config.known_keys import InvalidObject, advise, convert_known
+from ...errors import ConfigError
+from ...text import closest_name, quote
 
 Effect: TypeAlias = Literal["allow", "ask", "deny"]
 EFFECTS: Final[tuple[Effect, ...]] = ("allow", "ask", "deny")

@@ -20,19 +20,20 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from ..connection.notifications import read_progress_token
-from ..errors import InvalidParams, InvalidRequest, MethodNotFound, MissingCapability
-from ..ports import Call
-from ..protocol.lifecycle import ClientCapabilities, ProgressParams
-from ..protocol.raw import RawObject, encode_typed, split_object
-from ..protocol.tasks import EXTENSION, DetailedTask, TaskForm
-from ..protocol.tools import ToolResult
-from .access import find_tool
-from .input_requests import askable
-from .pool import SHARED, PooledClient
-from .relay import relay_call, report_progress, with_connection
-from .task_context import LOCAL, NOTHING, TaskContext, current_time
-from .task_forms import (
+from ...connection.notifications import read_progress_token
+from ...errors import InvalidParams, InvalidRequest, MethodNotFound, MissingCapability
+from ...ports import Call
+from ...protocol.lifecycle import ClientCapabilities, ProgressParams
+from ...protocol.raw import RawObject, encode_typed, split_object
+from ...protocol.tasks import EXTENSION, DetailedTask, TaskForm
+from ...protocol.tools import ToolResult
+from ..access.access import find_tool
+from ..input_requests import askable
+from ..pool import SHARED, PooledClient
+from ..relay import relay_call, report_progress, with_connection
+from ..upstream import UpstreamServer
+from .context import LOCAL, NOTHING, TaskContext, current_time
+from .forms import (
     MAX_TIME_CHARS,
     TaskToken,
     created_result,
@@ -43,7 +44,6 @@ from .task_forms import (
     seal_token,
     with_related_task,
 )
-from .upstream import UpstreamServer
 
 POLL_MILLISECONDS: Final = 100
 

@@ -26,29 +26,29 @@ from urllib.parse import parse_qsl, urlsplit
 import msgspec
 from msgspec import Struct
 
-from ..aio import TaskSet
-from ..auth.client.browser import Visit
-from ..auth.provider.pages import error_page
-from ..auth.provider.sessions import (
+from ...aio import TaskSet
+from ...auth.client.browser import Visit
+from ...auth.provider.pages import error_page
+from ...auth.provider.sessions import (
     check_csrf_token,
     csrf_token,
     read_cookie,
     redirect,
     with_cookie,
 )
-from ..auth.provider.storage import digest_of, row_key
-from ..auth.provider.web import OAuthError, parse_fields, parse_form
-from ..client.client import Client
-from ..client.forced_login import log_in
-from ..errors import DovetailError, Overloaded, Unauthorized
-from ..net import is_loopback
-from ..ports import Guard, HttpRequest, HttpResponse, PublicUrl
-from ..sealing import Forged
-from ..text import escape_unsafe
-from .connect_pages import ConnectDetails, connect_page, result_page
-from .upstream import UpstreamServer
-from .user_servers import PerUserServer
-from .user_tokens import UserTokens
+from ...auth.provider.storage import digest_of, row_key
+from ...auth.provider.web import OAuthError, parse_fields, parse_form
+from ...client.client import Client
+from ...client.forced_login import log_in
+from ...errors import DovetailError, Overloaded, Unauthorized
+from ...net import is_loopback
+from ...ports import Guard, HttpRequest, HttpResponse, PublicUrl
+from ...sealing import Forged
+from ...text import escape_unsafe
+from ..upstream import UpstreamServer
+from .html import ConnectDetails, connect_page, result_page
+from .servers import PerUserServer
+from .tokens import UserTokens
 
 log = logging.getLogger("dovetail.gateway")
 

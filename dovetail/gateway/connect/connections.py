@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..aio import LruDict
-from ..auth.provider.storage import MEMORY, SqliteStorage
-from ..connection.input_requests import as_tool_error, check
-from ..errors import (
+from ...aio import LruDict
+from ...auth.provider.storage import MEMORY, SqliteStorage
+from ...connection.input_requests import as_tool_error, check
+from ...errors import (
     CannotAsk,
     ConfigError,
     DovetailError,
@@ -29,21 +29,21 @@ from ..errors import (
     UrlRequired,
     missing_extra,
 )
-from ..ports import Call, Guard
-from ..protocol.client_features import ElicitParams
-from ..protocol.content import TextContent
-from ..protocol.tools import ToolResult
-from ..text import one_line
-from .connect import LINK_SECONDS, ConnectPages, Link, poll
-from .consent_store import default_store_path
-from .naming import Kind
-from .upstream import UpstreamServer
-from .upstreams import Source
-from .user_servers import CONNECT, PerUserServer, find_refusal
-from .user_tokens import UserTokens
+from ...ports import Call, Guard
+from ...protocol.client_features import ElicitParams
+from ...protocol.content import TextContent
+from ...protocol.tools import ToolResult
+from ...text import one_line
+from ..consent.store import default_store_path
+from ..naming import Kind
+from ..upstream import UpstreamServer
+from .pages import LINK_SECONDS, ConnectPages, Link, poll
+from .servers import CONNECT, PerUserServer, find_refusal
+from .tokens import UserTokens
 
 if TYPE_CHECKING:
-    from .gateway import Gateway
+    from ..gateway import Gateway
+    from ..upstreams import Source
 
 log = logging.getLogger("dovetail.gateway")
 
@@ -61,7 +61,7 @@ REQUIREMENTS: Final = (
 )
 
 
-def check_guard(source: Source, guard: Guard | None) -> None:
+def check_guard(source: "Source", guard: Guard | None) -> None:
     """Raise ConfigError if users cannot log in to the servers of a configuration.
 
     Args:
@@ -119,7 +119,7 @@ class UserConnections:
 
     # settings
 
-    def prepare(self, source: Source) -> Source:
+    def prepare(self, source: "Source") -> "Source":
         """Return the servers of a configuration, prepared for users who log in.
 
         Args:

@@ -16,17 +16,17 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
-from ..aio import LruDict, Sweeper, TaskSet
-from ..auth import OAuth
-from ..auth.client.browser import Browser
-from ..auth.urls import login_key
-from ..config import ChosenServer
-from ..errors import DovetailError, Unauthorized
-from ..ports import Caller
-from .catalog import Catalog, Item
-from .naming import KINDS, Kind
-from .upstream import EventKind, UpstreamServer
-from .user_tokens import UserTokenStore
+from ...aio import LruDict, Sweeper, TaskSet
+from ...auth import OAuth
+from ...auth.client.browser import Browser
+from ...auth.urls import login_key
+from ...config import ChosenServer
+from ...errors import DovetailError, Unauthorized
+from ...ports import Caller
+from ..catalog import Catalog, Item
+from ..naming import KINDS, Kind
+from ..upstream import EventKind, UpstreamServer
+from .tokens import UserTokenStore
 
 CONNECT: Final = "connect"
 """The tool that is listed for users who are not connected."""

@@ -11,13 +11,13 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw, Struct
 
-from ..client.tasks import as_detailed
-from ..connection.extension import has_declared
-from ..errors import InvalidParams, InvalidRequest, ProtocolError
-from ..ports import Call
-from ..protocol.decoding import decode
-from ..protocol.raw import RawObject, encode_typed, split_meta, split_object
-from ..protocol.tasks import (
+from ...client.tasks import as_detailed
+from ...connection.extension import has_declared
+from ...errors import InvalidParams, InvalidRequest, ProtocolError
+from ...ports import Call
+from ...protocol.decoding import decode
+from ...protocol.raw import RawObject, encode_typed, split_meta, split_object
+from ...protocol.tasks import (
     EXTENSION,
     RELATED_TASK,
     CoreCreateTaskResult,
@@ -26,8 +26,8 @@ from ..protocol.tasks import (
     DetailedTask,
     TaskForm,
 )
-from ..protocol.tools import ToolResult
-from ..sealing import Forged, KeyRing
+from ...protocol.tools import ToolResult
+from ...sealing import Forged, KeyRing
 
 PURPOSE: Final = "task"
 MAX_ID_CHARS: Final = 1024

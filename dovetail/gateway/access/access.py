@@ -8,12 +8,19 @@ from typing import Any
 
 import msgspec
 
-from ..protocol.tools import Tool
-from .consent import Consent, ConsentRequest
-from .naming import Kind
+from ...protocol.tools import Tool
+from ..consent.consent import Consent, ConsentRequest
+from ..consent.policy import (
+    BY_CALLERS,
+    ConsentKind,
+    PolicyDecision,
+    PolicyFile,
+    PolicyRequest,
+    decide,
+)
+from ..naming import Kind
+from ..upstream import UpstreamServer
 from .pin_checks import INSTRUCTIONS, PinChecks, item_of
-from .policy import BY_CALLERS, ConsentKind, PolicyDecision, PolicyFile, PolicyRequest, decide
-from .upstream import UpstreamServer
 
 
 class Access:

@@ -20,11 +20,11 @@ from typing import Final
 
 import msgspec
 
-from ..aio import backoff
-from ..auth.client.store import ClientRegistration, TokenSet, read_record
-from ..auth.provider.storage import Storage, row_key
-from ..errors import TimedOut
-from ..sealing import Forged, KeyRing
+from ...aio import backoff
+from ...auth.client.store import ClientRegistration, TokenSet, read_record
+from ...auth.provider.storage import Storage, row_key
+from ...errors import TimedOut
+from ...sealing import Forged, KeyRing
 
 log = logging.getLogger("dovetail.gateway")
 

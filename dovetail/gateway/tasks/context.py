@@ -9,21 +9,21 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from ..aio import TaskSet
-from ..errors import DovetailError, NotFound
-from ..limits import Limits
-from ..ports import Call
-from ..protocol.methods import METHODS
-from ..protocol.raw import RawObject
-from ..protocol.tasks import DetailedTask, TaskParams
-from ..protocol.tools import ToolResult
-from ..sealing import KeyRing
-from .known_tasks import HeldQuestions, KnownTask, KnownTasks
-from .pool import PooledClient
-from .relay import with_connection
-from .task_forms import TaskToken, owner_of, unknown_task
-from .upstream import UpstreamServer
-from .upstreams import UpstreamSet
+from ...aio import TaskSet
+from ...errors import DovetailError, NotFound
+from ...limits import Limits
+from ...ports import Call
+from ...protocol.methods import METHODS
+from ...protocol.raw import RawObject
+from ...protocol.tasks import DetailedTask, TaskParams
+from ...protocol.tools import ToolResult
+from ...sealing import KeyRing
+from ..pool import PooledClient
+from ..relay import with_connection
+from ..upstream import UpstreamServer
+from ..upstreams import UpstreamSet
+from .forms import TaskToken, owner_of, unknown_task
+from .known import HeldQuestions, KnownTask, KnownTasks
 
 LOCAL: Final = "gateway"
 """The connection of a task whose result the gateway has, because the server answered directly."""

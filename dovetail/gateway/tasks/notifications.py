@@ -12,13 +12,13 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from ..client.tasks import as_detailed
-from ..connection.extension import has_declared, missing_extension
-from ..connection.subscriptions import related_task_id
-from ..errors import DovetailError, MethodNotFound, ProtocolError
-from ..ports import Call
-from ..protocol.lifecycle import ProgressParams
-from ..protocol.tasks import (
+from ...client.tasks import as_detailed
+from ...connection.extension import has_declared, missing_extension
+from ...connection.subscriptions import related_task_id
+from ...errors import DovetailError, MethodNotFound, ProtocolError
+from ...ports import Call
+from ...protocol.lifecycle import ProgressParams
+from ...protocol.tasks import (
     EXTENSION,
     RELATED_TASK,
     DetailedTask,
@@ -26,12 +26,12 @@ from ..protocol.tasks import (
     TaskParams,
     TaskStatusParams,
 )
-from .known_tasks import KnownTask
-from .pool import PooledClient
-from .relay import report_progress, with_connection
-from .task_context import LOCAL, TaskContext, request_about
-from .task_forms import TaskToken, core_fields, owner_of
-from .upstream import UpstreamServer
+from ..pool import PooledClient
+from ..relay import report_progress, with_connection
+from ..upstream import UpstreamServer
+from .context import LOCAL, TaskContext, request_about
+from .forms import TaskToken, core_fields, owner_of
+from .known import KnownTask
 
 LISTEN_SECONDS: Final = 1.0
 """The pause before a subscription is opened again."""

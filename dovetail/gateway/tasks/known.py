@@ -13,14 +13,14 @@ from typing import Any
 
 from msgspec import Raw, Struct
 
-from ..connection.input_requests import QUESTIONS, check, unanswered
-from ..connection.multi_round_trip import input_request
-from ..errors import Overloaded, ToolError
-from ..limits import Limits
-from ..ports import Call
-from ..protocol.raw import RawObject
-from ..protocol.tasks import DetailedTask
-from .task_forms import TaskToken
+from ...connection.input_requests import QUESTIONS, check, unanswered
+from ...connection.multi_round_trip import input_request
+from ...errors import Overloaded, ToolError
+from ...limits import Limits
+from ...ports import Call
+from ...protocol.raw import RawObject
+from ...protocol.tasks import DetailedTask
+from .forms import TaskToken
 
 
 class HeldQuestions:

@@ -24,19 +24,19 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from ..connection.input_requests import ask, check, decode_answer, typed_view
-from ..errors import CannotAsk, ConfigError, ConsentDenied, DovetailError, InvalidParams
-from ..ports import Call
-from ..protocol.client_features import CreateMessageParams, ElicitParams
-from ..protocol.raw import RawObject, split_object
-from ..text import escape_json, quote
+from ...connection.input_requests import ask, check, decode_answer, typed_view
+from ...errors import CannotAsk, ConfigError, ConsentDenied, DovetailError, InvalidParams
+from ...ports import Call
+from ...protocol.client_features import CreateMessageParams, ElicitParams
+from ...protocol.raw import RawObject, split_object
+from ...text import escape_json, quote
+from ..consent.consent import Consent, ConsentRequest, Decision, name_shared
+from ..consent.policy import ConsentKind, PolicyDecision, PolicyFile, PolicyRequest, decide
+from ..consent.store import MEMORY
+from ..naming import Kind
+from ..upstream import UpstreamServer
 from .access import Access, use_of
-from .consent import Consent, ConsentRequest, Decision, name_shared
-from .consent_store import MEMORY
-from .naming import Kind
 from .pin_checks import PinChecks, item_of
-from .policy import ConsentKind, PolicyDecision, PolicyFile, PolicyRequest, decide
-from .upstream import UpstreamServer
 
 log = logging.getLogger("dovetail.gateway")
 

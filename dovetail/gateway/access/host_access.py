@@ -1,6 +1,6 @@
 """What the servers of a host may do: by the policy, by what the user allowed before, or by asking.
 
-This is where a host asks, for each kind of question (`consent.py` describes them):
+This is where a host asks, for each kind of question (`consent/consent.py` describes them):
 
     start, reach   before a server is started or reached, and before its entry has any effect
     call           in `on_call` of the server's client, so that no way of calling a tool avoids it
@@ -17,17 +17,18 @@ from typing import Any, Literal
 
 from msgspec.structs import replace
 
-from ..aio import call_maybe_async
-from ..client.call_hook import CallRequest
-from ..client.callbacks import AnyRequest, ElicitRequest, SampleRequest
-from ..errors import ConfigError, ConsentDenied
-from ..protocol.base import Result
-from ..protocol.client_features import CreateMessageResult, ListRootsResult
-from ..text import quote
+from ...aio import call_maybe_async
+from ...client.call_hook import CallRequest
+from ...client.callbacks import AnyRequest, ElicitRequest, SampleRequest
+from ...errors import ConfigError, ConsentDenied
+from ...protocol.base import Result
+from ...protocol.client_features import CreateMessageResult, ListRootsResult
+from ...text import quote
+from ..consent.consent import GRANTED, MAX_QUESTIONS, Consent, ConsentRequest, Decision, name_shared
+from ..consent.policy import PolicyFile
+from ..upstream import UpstreamServer
 from .access import Access, find_tool
-from .consent import GRANTED, MAX_QUESTIONS, Consent, ConsentRequest, Decision, name_shared
 from .pin_checks import PinChecks
-from .policy import PolicyFile
 from .sampling_review import (
     answer_text,
     limit_request,
@@ -36,7 +37,6 @@ from .sampling_review import (
     with_answer,
     with_prompt,
 )
-from .upstream import UpstreamServer
 
 OnContext = Callable[[str], Any]
 """Returns the text to add to a server's prompt, or None. It is called with the name of the
