@@ -322,7 +322,7 @@ class Gateway(RunnableService):
             self._connections.check_options(options)
 
     def check_base_url(self, base: str) -> None:
-        """Remember the public URL, which the pages are below on which users connect.
+        """Remember the public URL of the pages on which users connect their accounts.
 
         Args:
             base: The public URL below which the gateway is reachable.

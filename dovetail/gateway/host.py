@@ -285,8 +285,8 @@ class Host:
         return self._access.consent.grants(server)
 
     def revoke(self, server: str | None = None, tool: str | None = None) -> list[ConsentGrant]:
-        """Forget what the user has allowed. The next call is asked again. If the consent to start a
-        server is forgotten, its connections are closed.
+        """Forget what the user has allowed. The user is asked again at the next call. If this
+        includes the consent to start a server, its connections are closed.
 
         Args:
             server: The name of a server (default: all servers).
@@ -316,7 +316,7 @@ class Host:
         allowed, or that changed and are not approved, are left out.
 
         Args:
-            fresh: Whether to start all servers, and to ask them again.
+            fresh: Whether to start all servers and read their lists again (default: False).
         """
         await self._wait("tools", fresh)
         return self._find_all("tools", HostTool)
@@ -325,7 +325,7 @@ class Host:
         """Return the prompts of all servers.
 
         Args:
-            fresh: Whether to start all servers, and to ask them again.
+            fresh: Whether to start all servers and read their lists again (default: False).
         """
         await self._wait("prompts", fresh)
         return self._find_all("prompts", HostPrompt)
@@ -334,7 +334,7 @@ class Host:
         """Return the resources of all servers.
 
         Args:
-            fresh: Whether to start all servers, and to ask them again.
+            fresh: Whether to start all servers and read their lists again (default: False).
         """
         await self._wait("resources", fresh)
         return self._find_all("resources", HostResource)
@@ -343,7 +343,7 @@ class Host:
         """Return the resource templates of all servers.
 
         Args:
-            fresh: Whether to start all servers, and to ask them again.
+            fresh: Whether to start all servers and read their lists again (default: False).
         """
         await self._wait("resources", fresh)
         return self._find_all("templates", HostResourceTemplate)
@@ -734,8 +734,8 @@ class Host:
     # clients
 
     def _make_client(self, server: UpstreamServer, *_: object) -> Client:
-        """Return the client of a server. The calls of a host have no caller, so nothing else
-        matters."""
+        """Return the client of a server. A host has no callers, so the other arguments are not
+        used."""
         settings = server.settings
         roots = None
         if self._roots is not None:

@@ -102,7 +102,7 @@ class UpstreamEntry(Struct, frozen=True, eq=False, kw_only=True):
     auth: Any = None
     """The credentials of that user."""
     describe: "Callable[[], ConsentRequest] | None" = None
-    """Returns the question whether the server may be started or reached; None if it runs in this
+    """Returns the request for consent to start or reach the server; None if it runs in this
     process, so that nobody has to be asked."""
 
 

@@ -1,9 +1,9 @@
 """All servers of a configuration: their entries, their lifecycle, and their names and URIs as one
 table.
 
-Servers are started in parallel. Nobody waits for a slow one longer than `Limits.catalog_wait`:
-until its lists are known, it simply has none, and a change is announced when they arrive. Nobody
-waits for a server whose lists are known from an earlier run (`known.py`).
+Servers are started in parallel. Nobody waits for a slow server longer than `Limits.catalog_wait`:
+until its lists are known, it has none, and a change is announced when they arrive. Nobody waits
+for a server whose lists are known from an earlier run (`known.py`).
 """
 
 import asyncio

@@ -97,12 +97,12 @@ class Access:
         return server.state != "known" or self.may_start(server)
 
     def may_start(self, server: UpstreamServer) -> bool:
-        """Return whether no rule denies to start or reach a server."""
+        """Return whether the rules allow a server to be started or reached."""
         kind: ConsentKind = "reach" if server.entry.is_remote else "start"
         return self.check(server, kind, "").effect != "deny"
 
     def describe(self, server: UpstreamServer, kind: ConsentKind, **fields: Any) -> ConsentRequest:
-        """Return the question whether something may be done with a server.
+        """Return the request for consent to do something with a server.
 
         Args:
             server: The server.

@@ -83,7 +83,7 @@ class GatewayAccess(Access):
         return self.policy is not None and self.policy.depends_on_caller
 
     async def allow_start(self, server: UpstreamServer) -> None:
-        """Raise an error if a rule denies to start or reach a server.
+        """Raise an error if a rule does not allow a server to be started or reached.
 
         Args:
             server: The server.

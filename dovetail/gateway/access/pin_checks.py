@@ -260,8 +260,8 @@ class PinChecks:
         return is_approved
 
     async def require(self, server: UpstreamServer, item: str) -> None:
-        """Ask about an item if its current version is not approved. What was refused is not asked
-        again.
+        """Ask the user about an item if its current version is not approved. A user who refused is
+        not asked again.
 
         Args:
             server: The server.

@@ -84,7 +84,7 @@ def check_guard(source: "Source", guard: Guard | None) -> None:
 
 
 class PendingLink(Struct):
-    """A link that callers have got."""
+    """A link that was sent to a caller and has not been used yet."""
 
     link: Link
     names: set[str]

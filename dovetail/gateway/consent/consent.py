@@ -130,7 +130,7 @@ class ConsentRequest(Struct, kw_only=True):
 def describe_server(
     servers: Servers, name: str, environment: Mapping[str, str] | None = None
 ) -> ConsentRequest:
-    """Return the question whether a server may be started or reached.
+    """Return the request for consent to start or reach a server.
 
     The entry is shown as it is written. The fields that say what is started or reached have their
     usual names, because other applications name them differently.

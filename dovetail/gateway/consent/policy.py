@@ -12,9 +12,9 @@
     server = "github"                 # the name in the configuration file
     kind = "call"
 
-All keys except `effect` are optional patterns of `fnmatch`, with upper and lower case told apart. A
-rule matches if all of its patterns match; `principal` matches only authenticated callers. These
-steps decide, in this order:
+All keys except `effect` are optional, case-sensitive `fnmatch` patterns. A rule matches if all of
+its patterns match; `principal` matches only authenticated callers. These steps decide, in this
+order:
 
 1. A deny by the server's entry (`tools.allow`, `tools.deny`) or by any rule. No grant overrides it.
 2. A grant that a person gave earlier.

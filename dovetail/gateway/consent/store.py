@@ -176,7 +176,7 @@ class ConsentStore(Protocol):
     def find_items(
         self, *, server: str | None = None, digest: str | None = None, item: str | None = None
     ) -> list[SeenItem]:
-        """Return the items that match, those that were last seen first at the end.
+        """Return the items that match, in the order in which they were last seen.
 
         Args:
             server: The name of the server in the configuration.
@@ -319,7 +319,7 @@ class SqliteConsentStore:
     def find_items(
         self, *, server: str | None = None, digest: str | None = None, item: str | None = None
     ) -> list[SeenItem]:
-        """Return the items that match. Of each item, the version that was seen last is the last.
+        """Return the items that match. The latest version of each item comes last.
 
         Args:
             server: The name of the server in the configuration.
