@@ -90,9 +90,9 @@ class ActiveCalls(list[Call]):
             self._before = None
 
     def sole(self) -> Call | None:
-        """Return the call that a question belongs to which does not name its call: the newest one,
-        if all are from the same caller. If callers share the connection and one of them abandoned a
-        call, the question may be about that call, so nobody else gets it."""
+        """Return the call that a question belongs to if the transport does not say so: the newest
+        call, if all calls are from the same caller. If callers share the connection and one of them
+        abandoned a call, the question may be about that call, so nobody else gets it."""
         return self._newest(self._abandoned)
 
     def likely(self) -> Call | None:

@@ -336,8 +336,7 @@ class UpstreamServer:
             self._background.start(self._refresh_in_turn(kind))
 
     def refresh_expired(self) -> None:
-        """Read lists again, in the background, that the server does not vouch for any more. The old
-        ones are used meanwhile."""
+        """Read expired lists again in the background. Until they arrive, the old ones are used."""
         now = monotonic()
         for change, kinds in CHANGES.items():
             lists = [self.catalog.items(kind) for kind in kinds]
