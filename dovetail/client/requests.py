@@ -9,8 +9,7 @@ The other part, `client.py`, contains the methods that users call: one for each 
 """
 
 import asyncio
-from collections.abc import Awaitable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from time import monotonic
 from typing import Any
@@ -51,6 +50,8 @@ from .tasks import CALL_AS_TASK
 ANY = Shape(Any)
 TOOL_CALL = "tools/call"
 NEWEST = STATELESS[-1]
+Attempt = Callable[[], Awaitable[tuple[ClientSession, Any]]]
+"""Sends a request once, or several times if that is safe."""
 
 
 class Requester:
@@ -258,28 +259,28 @@ class Requester:
             InvalidParams: The params are not an object.
         """
         row = self._find_method(method)
-        attempt = partial(
+        attempt: Attempt = partial(
             self._request_with_retries,
             method,
             RawObject(row.params, _split_params(method, params)),
             self._connector.timeout if timeout is None else timeout,
             on_progress or self._on_progress,
             safe,
-            fresh=True,
-            capabilities=capabilities,
-            log_level=log_level,
-            parent=parent,
+            True,
+            capabilities,
+            log_level,
+            parent,
         )
-        passes_on = headers or header_params
-        with _passing_on(headers or {}, header_params) if passes_on else nullcontext():
-            try:
-                _, result = await attempt()
-            except (HeaderMismatch, Unauthorized) as refusal:
-                if isinstance(refusal, HeaderMismatch):
-                    if row.params is not CallToolParams:
-                        raise
-                    await self._list_all("tools/list", "tools", fresh=True)  # learn the headers
-                _, result = await self._connector.with_login(attempt)
+        if headers or header_params:
+            attempt = partial(_pass_on, headers or {}, header_params, attempt)
+        try:
+            _, result = await attempt()
+        except (HeaderMismatch, Unauthorized) as refusal:
+            if isinstance(refusal, HeaderMismatch):
+                if row.params is not CallToolParams:
+                    raise
+                await self._list_all("tools/list", "tools", fresh=True)  # learn the headers
+            _, result = await self._connector.with_login(attempt)
         return result  # type: ignore[no-any-return]
 
     def _find_method(self, name: str) -> Method:
@@ -346,7 +347,9 @@ class Requester:
         on_progress: OnProgress | None,
         safe: bool,
         fresh: bool,
-        **options: Any,
+        capabilities: ClientCapabilities | None = None,
+        log_level: str | None = None,
+        parent: Any = None,
     ) -> tuple[ClientSession, Any]:
         """Send one request. If the connection breaks or the server asks the client to wait, send it
         again if that is safe and time remains."""
@@ -362,7 +365,15 @@ class Requester:
                 await self._connector.callbacks.check_roots(session, if_due=True)
             try:
                 result = await self._send_once(
-                    session, method, params, left, on_progress, fresh, options
+                    session,
+                    method,
+                    params,
+                    fresh,
+                    timeout=left,
+                    on_progress=on_progress,
+                    capabilities=capabilities,
+                    log_level=log_level,
+                    parent=parent,
                 )
             except ConnectionClosed as problem:
                 # A session that is ending refuses many requests, but that is one failure.
@@ -396,10 +407,8 @@ class Requester:
         session: ClientSession,
         method: str,
         params: Any,
-        timeout: float,
-        on_progress: OnProgress | None,
         fresh: bool,
-        options: dict[str, Any],
+        **options: Any,
     ) -> Awaitable[Any]:
         revision = session.agreed_revision
         row = self.extensions.extension_method(method, revision.stateless) or METHODS.get(method)
@@ -409,22 +418,21 @@ class Requester:
             )
         is_raw = type(params) is RawObject
         if row.params is CallToolParams and not is_raw and params.task is not None:
-            row, on_progress = CALL_AS_TASK, None  # progress continues after the call
+            row = CALL_AS_TASK
+            options["on_progress"] = None  # progress continues after the call
         ask = session.request
         if row.cacheable and not is_raw:
             ask = partial(self._cache.request, session, fresh)
         wrapped = self.extensions.layers.get(method, ())
         if self._send is None and not wrapped:
-            return ask(row, params, timeout=timeout, on_progress=on_progress, **options)
+            return ask(row, params, **options)
         server = Caller(revision, session.server_info, session.peer_capabilities)
         call = Call(0, row, Params() if params is None else params, server, self)
         if ask == session.request:  # the id is known once the request is sent
-            options = options | {"started": partial(setattr, call, "id")}
+            options["started"] = partial(setattr, call, "id")
 
         async def send(sent: Call) -> Any:
-            result = await ask(
-                row, sent.params, timeout=timeout, on_progress=on_progress, **options
-            )
+            result = await ask(row, sent.params, **options)
             return RawObject.parse(row.result or Result, result) if is_raw else result
 
         call.protocol_handler = send
@@ -515,12 +523,13 @@ async def _encode_raw(sending: Awaitable[Any]) -> Raw:
     return Raw(encode(NEWEST.lower(await sending)))
 
 
-def _passing_on(
-    headers: Mapping[str, str], params: tuple[HeaderParam, ...]
-) -> AbstractContextManager[None]:
+async def _pass_on(
+    headers: Mapping[str, str], params: tuple[HeaderParam, ...], attempt: Attempt
+) -> tuple[ClientSession, Any]:
     from ..transports.http.headers import pass_on_headers
 
-    return pass_on_headers(headers, params)
+    with pass_on_headers(headers, params):
+        return await attempt()
 
 
 def _split_params(method: str, params: Raw | Mapping[str, Any] | None) -> dict[str, Raw]:

@@ -34,6 +34,11 @@ class ToolFilter(Struct, frozen=True, kw_only=True):
     deny: list[str] = []
     """Patterns of the tools that are not offered, even if `allow` matches."""
 
+    @property
+    def offers_all(self) -> bool:
+        """Whether all tools are offered."""
+        return self.allow is None and not self.deny
+
     def why_refused(self, name: str) -> str | None:
         """Return the setting that excludes a tool, or None if the tool is offered."""
         if any(fnmatchcase(name, pattern) for pattern in self.deny):

@@ -56,7 +56,7 @@ from .consent.consent import Decision
 from .consent.policy import PolicyFile, read_policy
 from .consent.store import ConsentStore
 from .forwarding import check_forwarding
-from .input_requests import answer_with_caller
+from .input_requests import answer_with_caller, with_name
 from .known import KnownCatalogs
 from .lists import KIND_BY_METHOD, MergedItem, MergedLists
 from .naming import Kind, UpstreamName
@@ -231,8 +231,7 @@ class Gateway(RunnableService):
                 ring=lambda: self.ring,
                 notify=lambda method, params: self._notify(method, params, local=True),
                 is_masked=lambda: self._is_masked,
-                asks_as=self._asks_as,
-                limit=self._limit_question,
+                prepare=self._prepare_question,
                 rename=self._rename_uris,
                 check=self._check_task,
             )
@@ -572,8 +571,7 @@ class Gateway(RunnableService):
                 server,
                 call,
                 changed,
-                limit=partial(self._limit_question, server),
-                asks_as=self._asks_as(server),
+                prepare=self._prepare_question,
                 safe=safe,
                 masked=self._is_masked,
             )
@@ -671,6 +669,10 @@ class Gateway(RunnableService):
     def _limit_question(self, server: UpstreamServer, call: Call, params: RawObject) -> None:
         self.access.limit_question(call, server, params, alone=len(self.upstreams.servers) == 1)
 
+    def _prepare_question(self, server: UpstreamServer, call: Call, params: RawObject) -> RawObject:
+        self._limit_question(server, call, params)
+        return with_name(params, self._asks_as(server))
+
     # clients
 
     def _make_client(
@@ -696,9 +698,8 @@ class Gateway(RunnableService):
         client._connector.log_level = server.log_level
         answers = answer_with_caller(
             calls,
-            partial(self._asks_as, server),
             server.questions,
-            partial(self._limit_question, server),
+            partial(self._prepare_question, server),
             partial(self.tasks.find_asker, server),
         )
         if self._model is not None:

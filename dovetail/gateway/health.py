@@ -54,6 +54,11 @@ class Health:
         """Whether the breaker is open, so that only one call per pause reaches the server."""
         return self.failures >= TRIP_AFTER
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether the server is connected, and any number of calls may go to it."""
+        return self.state == "started" and self.next_attempt is None
+
     def wait(self, now: float) -> float:
         """Return the seconds until the server may be tried: 0 for now, infinity if it was
         refused."""

@@ -21,10 +21,10 @@ from msgspec import Raw
 from ..config import ServerSettings
 from ..connection.input_requests import QUESTIONS, ask, parse_question
 from ..connection.subscriptions import related_task_id
-from ..errors import InvalidRequest, MethodNotFound, Page, UrlRequired
+from ..errors import InvalidRequest, MethodNotFound
 from ..ports import Call, CallHandler
 from ..protocol.client_features import CreateMessageParams, ElicitParams
-from ..protocol.lifecycle import ClientCapabilities, InputRequired
+from ..protocol.lifecycle import ClientCapabilities
 from ..protocol.raw import RawObject, split_object, with_meta, without_meta
 from ..protocol.tasks import RELATED_TASK
 from ..text import escape_unsafe
@@ -35,9 +35,9 @@ KINDS: Final = ("elicitation", "sampling", "roots")
 NOTHING: Final = ClientCapabilities()
 _split_list = msgspec.json.Decoder(list[Raw]).decode
 _encode = msgspec.json.Encoder().encode
-LimitQuestion = Callable[[Call, RawObject], None]
-"""Changes the params of a question to what the caller of a call may be asked. Raises ConsentDenied
-if it may not be asked at all."""
+PrepareQuestion = Callable[[Call, RawObject], RawObject]
+"""Changes the params of a question to what the caller of a call may be asked, and puts the name of
+the server before its text. Raises ConsentDenied if the caller may not be asked."""
 
 
 def answerable(
@@ -54,6 +54,8 @@ def answerable(
         model: The sampling capability of the gateway itself, for callers that have none.
     """
     declared = call.caller.capabilities
+    if not declared and model is None:
+        return NOTHING
     found = {kind: declared[kind] for kind in KINDS if kind in declared}
     if model is not None:
         found.setdefault("sampling", model)
@@ -77,18 +79,6 @@ def askable(
     return answerable(call, settings, model) if call.method.asks else NOTHING
 
 
-def with_names(required: InputRequired, name: str) -> InputRequired:
-    """Put the configured name of a server before the text of its questions.
-
-    Args:
-        required: The questions of a stateless server.
-        name: The name; empty for none.
-    """
-    for question in required.requests.values() if name else ():
-        with_name(question, name)  # type: ignore[arg-type]
-    return required
-
-
 def with_name(params: RawObject, name: str) -> RawObject:
     """Put the configured name of a server before the text that a person reads.
 
@@ -104,17 +94,6 @@ def with_name(params: RawObject, name: str) -> RawObject:
         except (msgspec.MsgspecError, KeyError, ValueError):
             pass  # malformed, which is found where it is checked
     return params
-
-
-def name_pages(required: UrlRequired, name: str) -> UrlRequired:
-    """Put the configured name of a server before the text of the pages that a user has to visit.
-
-    Args:
-        required: The error of the server.
-        name: The name; empty for none.
-    """
-    pages = [Page(_name_text(one.message, name), *one[1:]) for one in required.elicitations]
-    return UrlRequired(required.message, pages=pages) if name and pages else required
 
 
 def _name_text(text: str, name: str) -> str:
@@ -197,15 +176,13 @@ FindAsker = Callable[[str], "Call | TaskAsker | None"]
 """Returns who is asked the questions of a task, by the server's own id of it."""
 
 
-def prepare_requests(raw: Raw, call: Call, name: str, limit: LimitQuestion) -> Raw:
-    """Limit the questions of a task in the extension form, and put the name of the server before
-    their text.
+def prepare_requests(raw: Raw, call: Call, prepare: PrepareQuestion) -> Raw:
+    """Return the questions of a task in the extension form, as the caller gets them.
 
     Args:
         raw: The questions by key, as the server sent them.
         call: The call that asked for the state of the task.
-        name: The name; empty for none.
-        limit: Limits each question.
+        prepare: Prepares each question.
 
     Raises:
         InvalidRequest: The questions are malformed.
@@ -215,10 +192,9 @@ def prepare_requests(raw: Raw, call: Call, name: str, limit: LimitQuestion) -> R
         requests = _decode_requests(raw)
         for request in requests.values():
             row = QUESTIONS[msgspec.json.decode(request["method"], type=str)]
-            params = parse_question(row, request.get("params", Raw(b"{}")))
-            limit(call, params)
+            params = prepare(call, parse_question(row, request.get("params", Raw(b"{}"))))
             if "params" in request:
-                request["params"] = Raw(_encode(with_name(params, name).fields))
+                request["params"] = Raw(_encode(params.fields))
     except (msgspec.MsgspecError, KeyError) as problem:
         raise InvalidRequest(f"The questions of the task are malformed: {problem}") from None
     return Raw(_encode(requests))
@@ -229,9 +205,8 @@ _decode_requests = msgspec.json.Decoder(dict[str, dict[str, Raw]]).decode
 
 def answer_with_caller(
     calls: ActiveCalls,
-    name: Callable[[], str],
     questions: OpenQuestions,
-    limit: LimitQuestion,
+    prepare: PrepareQuestion,
     find_asker: FindAsker = lambda _: None,
 ) -> dict[str, CallHandler]:
     """Return the handlers with which a client answers the questions of a handshake-era server: it
@@ -239,9 +214,8 @@ def answer_with_caller(
 
     Args:
         calls: The calls that use the connection on which the questions arrive.
-        name: Returns the name to put before the text.
         questions: The open questions of the server.
-        limit: Limits each question.
+        prepare: Prepares each question.
         find_asker: Returns who is asked the questions of a task (default: nobody).
     """
 
@@ -254,12 +228,10 @@ def answer_with_caller(
             )
         params = parse_question(question.method, question.raw_params)
         if not isinstance(parent, Call):
-            limit(parent.call, params)
-            params = without_meta(with_name(params, name()), (RELATED_TASK,))
+            params = without_meta(prepare(parent.call, params), (RELATED_TASK,))
             with questions.waiting([parent.request]):
                 return await parent.ask(question.name, params)
-        limit(parent, params)
-        params = with_name(params, name())
+        params = prepare(parent, params)
         if task or parent.name == "tasks/result":
             params = _with_task_of(parent, params)
         is_known = question.parent is not None or task is not None

@@ -6,6 +6,7 @@ limits hold for both: `"sampling"` and `maxTokens` of the entry, `Limits.questio
 """
 
 import sys
+from collections.abc import Callable
 from typing import Any, Final
 
 from msgspec import Raw
@@ -17,7 +18,6 @@ from ..limits import Limits
 from ..ports import Call, Caller, CallHandler
 from ..protocol.lifecycle import InputRequired
 from ..protocol.raw import RawObject, encode_typed
-from .input_requests import LimitQuestion
 from .pool import ActiveCalls
 from .upstream import UpstreamServer
 
@@ -89,7 +89,7 @@ class OwnModel:
         self,
         server: UpstreamServer,
         calls: ActiveCalls,
-        limit: LimitQuestion,
+        limit: Callable[[Call, RawObject], None],
         pass_on: CallHandler,
     ) -> CallHandler:
         """Return the handler for the questions of a handshake-era server.

@@ -7,6 +7,7 @@ server, and is never sent twice: if the connection is lost after it was sent, th
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from time import perf_counter
 from typing import Any, Final, NamedTuple
 
@@ -36,16 +37,19 @@ from ..protocol.raw import RawObject, split_object
 from ..protocol.resources import ReadResourceParams
 from ..protocol.tools import CallToolParams
 from .forwarding import forwarded_headers, header_params_of
-from .input_requests import LimitQuestion, askable, name_pages, with_names
+from .input_requests import askable
 from .log_levels import level_of
 from .pool import PooledClient
-from .reports import RelayTiming, explain_failure
+from .reports import explain_failure
 from .upstream import UpstreamServer
 
 OWN_FIELDS: Final = ("inputResponses", "requestState", "task")
 """The fields that are never passed on as they are: they belong to the questions and tasks of the
 gateway itself."""
 
+
+Prepare = Callable[[UpstreamServer, Call, RawObject], RawObject]
+"""Prepares a question of a server for a caller, as `PrepareQuestion` does."""
 
 KNOWN: Final = {
     name.casefold(): name
@@ -60,11 +64,13 @@ async def relay_call(
     call: Call,
     changed: Mapping[str, Any],
     *,
-    limit: LimitQuestion,
-    asks_as: str = "",
+    prepare: Prepare,
     safe: bool = False,
     masked: bool = False,
-    **options: Any,
+    capabilities: ClientCapabilities | None = None,
+    timeout: float | None = None,
+    connection_id: str = "",
+    finish: Callable[[PooledClient, Raw], Awaitable[Any]] | None = None,
 ) -> Any:
     """Send a call to a server, and return its result or its questions.
 
@@ -72,11 +78,14 @@ async def relay_call(
         upstream: The server.
         call: The call of the caller.
         changed: The params that differ from those of the caller, such as the name.
-        limit: Limits each of the server's questions.
-        asks_as: The name to put before the server's questions; empty for none.
+        prepare: Prepares each of the server's questions for the caller.
         safe: Whether to send the call again if the connection was lost after it was sent.
         masked: Whether the caller may see only how the process of the server ended.
-        options: Those of `send_call`.
+        capabilities: What to declare in the stateless era (default: what the server may ask).
+        timeout: Seconds to wait for the result (default: that of the server's settings).
+        connection_id: The connection on which the task of the call was started.
+        finish: Called with the connection and the result before the connection is returned. What it
+            returns replaces the result.
 
     Returns:
         The result as a `RawObject`, the questions as `InputRequired`, or what `finish` returned.
@@ -84,31 +93,41 @@ async def relay_call(
     Raises:
         ProtocolError: The server answered with an error, or could not be reached.
     """
-    fields: dict[str, Any] = split_object(call.raw_params) if call.raw_params else {}
-    for name in OWN_FIELDS:
-        fields.pop(name, None)
-    for name in [name for name in fields if KNOWN.get(name.casefold(), name) != name]:
-        del fields[name]
-    fields.update(changed)
+    fields = _fields(call, changed)
     key = _cache_key(upstream, call, fields)
     if key is not None and (kept := upstream.results.find(key, call.method.result)) is not None:
         return kept
-    drops = upstream.results.drops
-    with upstream.counts.relaying() as timing:
-        try:
-            reply = await send_call(
-                upstream, call, fields, timing, safe=safe, masked=masked, **options
-            )
-        except UrlRequired as required:
-            raise _pages(upstream, call, required, limit, asks_as) from None
+    drops, counts, started = upstream.results.drops, upstream.counts, perf_counter()
+    number, state = _state_of(upstream, call.request_state)
+    send = partial(_send, upstream, call, fields, state, safe, capabilities, timeout, finish)
+    counts.calls += 1
+    try:
+        reply = await with_connection(upstream, call, send, masked, connection_id, number)
+    except Exception as problem:
+        counts.errors += 1
+        if isinstance(problem, UrlRequired):
+            raise _pages(upstream, call, problem, prepare) from None
+        raise
+    finally:
+        counts.seconds_added += perf_counter() - started
     upstream.health.on_success()
     if type(reply) is not ServerReply:
         return reply
     if reply.asks:
-        return _questions(upstream, call, reply, limit, asks_as)
+        return _questions(upstream, call, reply, prepare)
     if key is not None and upstream.catalog.is_stateless:
         upstream.results.keep(key, reply.result, drops, msgspec.json.decode(fields["uri"]))
     return reply.result
+
+
+def _fields(call: Call, changed: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the params to send."""
+    fields: dict[str, Any] = split_object(call.raw_params) if call.raw_params else {}
+    for name in list(fields):
+        if name in OWN_FIELDS or KNOWN.get(name.casefold(), name) != name:
+            del fields[name]
+    fields.update(changed)
+    return fields
 
 
 def _cache_key(upstream: UpstreamServer, call: Call, fields: Mapping[str, Any]) -> CacheKey | None:
@@ -119,59 +138,45 @@ def _cache_key(upstream: UpstreamServer, call: Call, fields: Mapping[str, Any]) 
     return upstream.results.key(call, fields, forwarded_headers(forward, call) if forward else ())
 
 
-async def send_call(
+async def _send(
     upstream: UpstreamServer,
     call: Call,
     fields: dict[str, Any],
-    timing: RelayTiming,
-    *,
+    state: str,
     safe: bool,
-    masked: bool,
-    capabilities: ClientCapabilities | None = None,
-    timeout: float | None = None,
-    connection_id: str = "",
-    finish: Callable[[PooledClient, Raw], Awaitable[Any]] | None = None,
+    capabilities: ClientCapabilities | None,
+    timeout: float | None,
+    finish: Callable[[PooledClient, Raw], Awaitable[Any]] | None,
+    pooled: PooledClient,
 ) -> Any:
-    """Send a call on the connection that it uses, and return the raw result.
-
-    Args:
-        upstream: The server.
-        call: The call of the caller.
-        fields: The params.
-        timing: Where to store how long the server took.
-        safe: Whether to send the call again if the connection was lost after it was sent.
-        masked: Whether the caller may see only how the process of the server ended.
-        capabilities: What to declare in the stateless era (default: what the server may ask).
-        timeout: Seconds to wait for the result (default: that of the server's settings).
-        connection_id: The connection on which the task of the call was started.
-        finish: Called with the connection and the result before the connection is returned. What it
-            returns replaces the result.
-
-    Raises:
-        ProtocolError: The server answered with an error, or could not be reached.
-    """
-    number, state = _state_of(upstream, call.request_state)
-    sent = perf_counter()
-
-    async def send(pooled: PooledClient) -> Any:
-        nonlocal sent
-        sent = perf_counter()
-        if call.request_state is not None:
-            if not upstream.catalog.is_stateless:
-                raise _foreign_state()
-            fields["inputResponses"] = call.input_responses
-            if state:
-                fields["requestState"] = state
-        reply = await _relay(upstream, pooled, call, fields, safe, capabilities, timeout)
-        if finish is None:
-            return reply
-        finished = await finish(pooled, reply.raw)
-        return reply if finished is reply.raw else finished
-
+    """Send a call on a connection, and return what the server answered, or what `finish` returned."""
+    is_stateless, sent = upstream.catalog.is_stateless, perf_counter()
+    has_headers = is_stateless and not upstream.is_process
+    if call.request_state is not None:
+        if not is_stateless:
+            raise _foreign_state()
+        fields["inputResponses"] = call.input_responses
+        if state:
+            fields["requestState"] = state
     try:
-        return await with_connection(upstream, call, send, masked, connection_id, number)
+        raw = await pooled.client.relay(
+            call.name,
+            fields,
+            timeout=upstream.settings.timeout if timeout is None else timeout,
+            on_progress=report_progress(call),
+            capabilities=capabilities or askable(call, upstream.settings, upstream.model),
+            log_level=level_of(call.caller) if is_stateless else None,
+            headers=header_params_of(call) if has_headers else None,
+            header_params=_header_params(upstream, call, fields) if has_headers else (),
+            safe=safe,
+            parent=call,
+        )
+        finished = raw if finish is None else await finish(pooled, raw)
     finally:
-        timing.server_seconds = perf_counter() - sent
+        upstream.counts.seconds_added -= perf_counter() - sent
+    if finished is not raw:
+        return finished
+    return ServerReply(raw, RawObject.parse(call.method.result, raw), pooled.number)  # type: ignore[arg-type]
 
 
 async def with_connection(
@@ -225,32 +230,6 @@ async def with_connection(
         upstream.release(pooled, call, asked=asks, answered=is_answered)
 
 
-async def _relay(
-    upstream: UpstreamServer,
-    pooled: PooledClient,
-    call: Call,
-    fields: dict[str, Any],
-    safe: bool,
-    capabilities: ClientCapabilities | None,
-    timeout: float | None,
-) -> "ServerReply":
-    is_stateless = upstream.catalog.is_stateless
-    raw = await pooled.client.relay(
-        call.name,
-        fields,
-        timeout=upstream.settings.timeout if timeout is None else timeout,
-        on_progress=report_progress(call),
-        capabilities=capabilities or askable(call, upstream.settings, upstream.model),
-        log_level=level_of(call.caller) if is_stateless else None,
-        headers=header_params_of(call) if is_stateless else None,
-        header_params=_header_params(upstream, call, fields) if is_stateless else (),
-        safe=safe,
-        parent=call,
-    )
-    result = RawObject.parse(call.method.result, raw)  # type: ignore[arg-type]
-    return ServerReply(raw, result, pooled.number)
-
-
 class ServerReply(NamedTuple):
     """What a server answered."""
 
@@ -288,27 +267,28 @@ def explaining(name: str, *, masked: bool) -> Iterator[None]:
 
 
 def _questions(
-    upstream: UpstreamServer, call: Call, reply: "ServerReply", limit: LimitQuestion, asks_as: str
+    upstream: UpstreamServer, call: Call, reply: "ServerReply", prepare: Prepare
 ) -> InputRequired:
     """Return the questions of a stateless server."""
     required = relayed_questions(reply.raw)
     for question in required.requests.values():
         upstream.question_limit.count("input_required")
-        limit(call, question)  # type: ignore[arg-type]
-    required = with_names(required, asks_as)
+        prepare(upstream, call, question)  # type: ignore[arg-type]
     state = f"{_state_prefix(upstream)}{reply.number}\n{required.state or ''}"
     return replace(required, state=state)
 
 
 def _pages(
-    upstream: UpstreamServer, call: Call, required: UrlRequired, limit: LimitQuestion, asks_as: str
+    upstream: UpstreamServer, call: Call, required: UrlRequired, prepare: Prepare
 ) -> UrlRequired:
     """Return the error with which a server asks the user to visit pages."""
     upstream.question_limit.count("elicitation/create")
+    pages = []
     for page in required.elicitations:
         asked = {"mode": "url", "message": page.message, "url": page.url, "elicitationId": page.id}
-        limit(call, RawObject.parse(ElicitParams, msgspec.json.encode(asked)))
-    return name_pages(required, asks_as)
+        params = RawObject.parse(ElicitParams, msgspec.json.encode(asked))
+        pages.append(page._replace(message=prepare(upstream, call, params).message))
+    return UrlRequired(required.message, pages=pages) if pages else required
 
 
 def _state_prefix(upstream: UpstreamServer) -> str:

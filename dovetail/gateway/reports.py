@@ -7,9 +7,8 @@ answer.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from time import monotonic, perf_counter
+from collections.abc import Iterable, Mapping
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 from msgspec import Struct
@@ -29,12 +28,6 @@ _END: Final = re.compile(
 """What callers from a network may see of an error."""
 
 
-class RelayTiming(Struct, eq=False):
-    """How long the server had a call."""
-
-    server_seconds: float = 0.0
-
-
 class UpstreamCounts(Struct, eq=False):
     """What is counted for one server."""
 
@@ -44,19 +37,6 @@ class UpstreamCounts(Struct, eq=False):
     """Calls that ended with an error, of the server or of the connection."""
     seconds_added: float = 0.0
     """The time that calls spent in this process, without the time in which the server had them."""
-
-    @contextmanager
-    def relaying(self) -> Iterator[RelayTiming]:
-        """Count a call while it is relayed."""
-        started, timing = perf_counter(), RelayTiming()
-        self.calls += 1
-        try:
-            yield timing
-        except Exception:
-            self.errors += 1
-            raise
-        finally:
-            self.seconds_added += perf_counter() - started - timing.server_seconds
 
 
 def explain_failure(name: str, error: object, *, masked: bool) -> str:

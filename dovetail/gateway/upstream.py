@@ -547,7 +547,8 @@ class UpstreamServer:
                 found.calls.append(call)
                 return found
             self.check_task(connection_id)
-        await self.open()
+        if not self.health.is_ready or self._main is None:
+            await self.open()
         if not self.catalog.is_stateless and self._levels.add(call.caller):
             await self._update_level()
         if self._main is None:
@@ -619,7 +620,6 @@ class UpstreamServer:
         Args:
             call: The call.
         """
-        principal, session = call.principal, call.caller.session_id
         declares, can = b"", answerable(call, self.settings, self.model)
         if can and not self.catalog.is_stateless and not self.settings.capabilities:
             declares = encode_sorted(can)
@@ -628,6 +628,7 @@ class UpstreamServer:
         share = self.settings.share or self._default_share(can_ask)
         if share == "all":
             return PoolKey("shared", "", declares) if can_ask else SHARED
+        principal, session = call.principal, call.caller.session_id
         headers = forwarded_headers(self.settings.forward, call) if self.settings.forward else ()
         if principal is not None and (share == "user" or (self.is_stateful and not session)):
             return PoolKey("user", principal.id, declares, headers)
@@ -676,8 +677,10 @@ class UpstreamServer:
         subscriptions in a session."""
         if self.settings.stateful is not None:
             return self.settings.stateful
+        if self.catalog.is_stateless:
+            return False
         resources = self.catalog.capabilities.resources
-        return bool(not self.catalog.is_stateless and resources and resources.get("subscribe"))
+        return bool(resources and resources.get("subscribe"))
 
     def _open_pooled(self, key: PoolKey, call: Call) -> PooledClient:
         calls = ActiveCalls(key)

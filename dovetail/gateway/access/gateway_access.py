@@ -176,6 +176,8 @@ class GatewayAccess(Access):
         Raises:
             InvalidParams: The call is not allowed.
         """
+        if self._is_open(kind, server):
+            return
         if self.policy is None and kind != "tools":
             decision = PolicyDecision("allow", "the default")
         else:
@@ -202,6 +204,12 @@ class GatewayAccess(Access):
             raise InvalidParams(found.reason)
         if found.answer is not None:  # it may have changed while the caller was asked
             self._require_approval(describe, kind, server, name)
+
+    def _is_open(self, kind: Kind, server: UpstreamServer) -> bool:
+        """Return whether every caller may use everything of a kind at a server."""
+        if self.policy is not None or self.pins.mode(server) == "ask":
+            return False
+        return kind != "tools" or server.settings.tools.offers_all
 
     def _describe_call(
         self, call: Call, kind: Kind, server: UpstreamServer, name: str

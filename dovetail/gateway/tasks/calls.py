@@ -12,7 +12,6 @@ extension   none        a plain call, because the server decides
 
 import asyncio
 from collections.abc import Mapping
-from functools import partial
 from secrets import token_hex
 from typing import Any, Final
 
@@ -159,8 +158,7 @@ class TaskCalls:
             server,
             call,
             changed if plan.task is None else {**changed, "task": plan.task},
-            limit=partial(self._context.limit, server),
-            asks_as=self._context.asks_as(server),
+            prepare=self._context.prepare,
             safe=safe,
             masked=self._context.is_masked(),
             capabilities=self._declare(server, call, plan) if plan.declares else None,

@@ -19,7 +19,7 @@ from ...protocol.tasks import DetailedTask, TaskParams
 from ...protocol.tools import ToolResult
 from ...sealing import KeyRing
 from ..pool import PooledClient
-from ..relay import with_connection
+from ..relay import Prepare, with_connection
 from ..upstream import UpstreamServer
 from ..upstreams import UpstreamSet
 from .forms import TaskToken, owner_of, unknown_task
@@ -46,10 +46,8 @@ class TaskContext(Struct, eq=False, kw_only=True):
     """Sends a notification to the callers that it concerns."""
     is_masked: Callable[[], bool]
     """Returns whether callers may see only how the process of a server ended."""
-    asks_as: Callable[[UpstreamServer], str]
-    """Returns the name to put before a server's questions."""
-    limit: Callable[[UpstreamServer, Call, RawObject], None]
-    """Limits a question of a server."""
+    prepare: Prepare
+    """Prepares a question of a server for a caller."""
     rename: Callable[[UpstreamServer, RawObject], RawObject]
     """Replaces the URIs in the result of a tool."""
     check: Callable[[Call, UpstreamServer, str], None]

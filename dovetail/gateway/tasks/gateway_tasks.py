@@ -161,9 +161,8 @@ class GatewayTasks:
         result = await self._relay(server, call, token)
         fields = {**result.fields, "taskId": encode_text(call.params.task_id)}
         if "inputRequests" in fields:
-            name, limit = self._context.asks_as(server), partial(self._context.limit, server)
-            requests = fields["inputRequests"]
-            fields["inputRequests"] = prepare_requests(requests, call, name, limit)
+            prepare = partial(self._context.prepare, server)
+            fields["inputRequests"] = prepare_requests(fields["inputRequests"], call, prepare)
         if "result" in fields:
             fields["result"] = self._context.rename_raw(server, fields["result"])
         return RawObject(result.type, fields)
@@ -319,7 +318,7 @@ class GatewayTasks:
             server,
             call,
             {"taskId": encode_text(token.id), **changed},
-            limit=partial(self._context.limit, server),
+            prepare=self._context.prepare,
             safe=True,
             masked=self._context.is_masked(),
             capabilities=with_extension(askable(call, server.settings, server.model)),
