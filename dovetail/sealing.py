@@ -106,9 +106,18 @@ class KeyRing:
         installed."""
         return ENCRYPTED in (self._makers or self._load_makers())
 
-    def seal(self, purpose: str, data: bytes, *, bound: bytes = b"") -> str:
-        """Return a token for these bytes. Every token is different, even for the same bytes."""
-        kind = ENCRYPTED if self.encrypts else SIGNED
+    def seal(self, purpose: str, data: bytes, *, bound: bytes = b"", hide: bool = True) -> str:
+        """Return a token for these bytes. Every token is different, even for the same bytes.
+
+        Args:
+            purpose: What the token is for.
+            data: The bytes.
+            bound: Data that is required to open the token.
+            hide: Whether to encrypt the bytes, if possible. If the holder of the token knows them
+                anyway, a signature is enough, and `cryptography` is not imported, which takes
+                several MiB.
+        """
+        kind = ENCRYPTED if hide and self.encrypts else SIGNED
         nonce = os.urandom(NONCE_BYTES)
         cipher = (self._ciphers.get((kind, purpose)) or self._derive_ciphers(kind, purpose))[0]
         return _to_text(b"%c%b%b" % (kind, nonce, cipher.encrypt(nonce, data, bound)))
@@ -132,7 +141,9 @@ class KeyRing:
         raise Forged
 
     def _derive_ciphers(self, kind: int, purpose: str) -> list[Cipher]:
-        make = (self._makers or self._load_makers()).get(kind)
+        make: Callable[[bytes], Cipher] | None = _Signer
+        if kind != SIGNED:
+            make = (self._makers or self._load_makers()).get(kind)
         if make is None:
             return []
         label = b"%c%b" % (kind, purpose.encode())

@@ -254,6 +254,25 @@ def test_a_short_key_is_refused_without_being_shown(monkeypatch: pytest.MonkeyPa
         key_ring([])
 
 
+def test_what_need_not_be_hidden_is_only_signed() -> None:
+    ring = full(NEW)
+    token = ring.seal("session", b"known to its holder", hide=False)
+    assert bare(NEW).open("session", token) == ring.open("session", token) == b"known to its holder"
+    with pytest.raises(Forged):
+        ring.open("session", token[:-2] + ("AA" if token[-2:] != "AA" else "BB"))
+
+
+@pytest.mark.bare_interpreter
+def test_a_signature_loads_no_library_for_encryption() -> None:
+    code = (
+        f"import sys; from dovetail.sealing import key_ring; ring = key_ring([{NEW!r}]); "
+        "ring.open('a', ring.seal('a', b'', hide=False)); print(*sys.modules)"
+    )
+    program = [sys.executable, "-c", code]
+    loaded = subprocess.run(program, capture_output=True, text=True, check=True).stdout.split()
+    assert "cryptography" not in loaded
+
+
 def test_a_ring_does_not_show_its_keys() -> None:
     ring = key_ring(["s3cret" * 4])
     assert "s3cret" not in repr(ring) + str([getattr(ring, name) for name in ring.__slots__])

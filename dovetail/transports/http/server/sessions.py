@@ -200,7 +200,8 @@ class SessionTable:
             None if caller.info is None else revision.lower(caller.info),
             revision.lower(caller.capabilities),
         )
-        id = self._keys.seal(PURPOSE, _encode(content), bound=self._bound)
+        # The client knows what it contains: its own declaration, and a digest of its own name.
+        id = self._keys.seal(PURPOSE, _encode(content), bound=self._bound, hide=False)
         if len(id) > MAX_ID_BYTES:
             raise InvalidParams(
                 f"clientInfo and capabilities are too long: the session id would be {len(id)} "
