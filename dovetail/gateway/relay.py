@@ -149,7 +149,7 @@ async def _send(
     finish: Callable[[PooledClient, Raw], Awaitable[Any]] | None,
     pooled: PooledClient,
 ) -> Any:
-    """Send a call on a connection, and return what the server answered, or what `finish` returned."""
+    """Send a call on a connection, and return the answer, or what `finish` returned."""
     is_stateless, sent = upstream.catalog.is_stateless, perf_counter()
     has_headers = is_stateless and not upstream.is_process
     if call.request_state is not None:
