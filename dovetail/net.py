@@ -247,6 +247,10 @@ class PeerAddresses:
         """Whether every address was private, or None if this is not known yet."""
         return True if is_private(self.host) else self._all_private
 
+    def refuses(self, host: str) -> bool:
+        """Return whether the server must not refer the client to a host or address."""
+        return is_forbidden(host) if self.private else is_private(host)
+
     def open_socket(self, info: tuple[Any, ...]) -> "socket.socket":
         """Record the address of a `getaddrinfo` row and return a socket for it."""
         from socket import socket

@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import json
 import logging
+import socket
 import time
 import tracemalloc
 import zlib
@@ -29,6 +30,7 @@ from dovetail.errors import (
     Unauthorized,
 )
 from dovetail.limits import MIB
+from dovetail.net import PeerAddresses
 from dovetail.transports.http.client import channel as transport
 from dovetail.transports.http.client.http_transport import PIECE_BYTES, HttpTransport, _decompress
 from dovetail.transports.http.client.messages import HeaderParams
@@ -800,6 +802,70 @@ async def test_a_session_is_not_given_away_by_a_redirect() -> None:
                 with pytest.raises(ConnectFailed, match="another origin"):
                     await client.call_tool("x")
         assert other.asked == []
+
+
+PUBLIC = "93.184.216.34"
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "rebound.example"])
+async def test_a_public_server_cannot_redirect_to_a_private_address(
+    host: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name is judged by the address that is connected to."""
+
+    async def resolve(name: str, port: int, **_: Any) -> list[Any]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))]
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolve)
+    async with Scripted(modern_only) as inside:
+        location = inside.url.replace("127.0.0.1", host)
+
+        async def script(asked: Asked) -> None:
+            await asked.answer(307, headers={"Location": location})
+
+        async with Scripted(script) as server:
+            peers = PeerAddresses("mcp.example")
+            peers.record(PUBLIC)  # as if this server were on the internet
+            transport = HttpTransport(
+                server.url.replace("127.0.0.1", "mcp.example"), Limits(), peers=peers
+            )
+            with pytest.raises(ConnectFailed, match=r"refused a redirect to .* a private address"):
+                await transport.request("POST", {}, b"{}")
+            await transport.close()
+            assert len(server.asked) == 1
+        assert inside.asked == []
+
+
+async def test_no_server_redirects_to_the_metadata_of_the_machine() -> None:
+    async def script(asked: Asked) -> None:
+        await asked.answer(307, headers={"Location": "http://169.254.169.254/latest/meta-data"})
+
+    async with Scripted(script) as server:
+        with pytest.raises(ConnectFailed, match=r"169\.254\.169\.254, which is a private address"):
+            await Client(server.url).connect()
+
+
+async def test_behind_a_proxy_a_public_server_cannot_redirect_to_a_private_address() -> None:
+    async def script(asked: Asked) -> None:
+        await asked.answer(307, headers={"Location": "http://127.0.0.1:1/"})
+
+    async with Scripted(script) as proxy:
+        with pytest.raises(ConnectFailed, match=r"127\.0\.0\.1, which is a private address"):
+            await Client("http://mcp.example/", proxy=proxy.origin).connect()
+        assert len(proxy.asked) == 1
+
+
+@pytest.mark.parametrize("status", [302, 307])
+async def test_the_target_of_a_redirect_cannot_control_a_terminal(status: int) -> None:
+    async def script(asked: Asked) -> None:
+        target = "http://other.example/\x9b2K\u202e".encode()
+        head = b"HTTP/1.1 %d Moved\r\nLocation: %b\r\nContent-Length: 0\r\n\r\n"
+        await asked.raw(head % (status, target))
+
+    async with Scripted(script) as server:
+        with pytest.raises(ConnectFailed, match=r"other\.example") as caught:
+            await Client(server.url, headers={"X-Api-Key": "secret"}).connect()
+        assert str(caught.value).isprintable()
 
 
 async def modern_only(asked: Asked) -> None:

@@ -5,7 +5,8 @@ Failures are raised as `ConnectionClosed`, whose `sent` says whether the request
 An unknown host or a TLS failure is raised as `ConnectFailed`, because another attempt would also
 fail. Redirects that keep the message (307 and 308) are followed and remembered, so a missing slash
 costs only one extra request. The user's headers, credentials (`send_with_auth.py`) and session ids
-are never sent to another origin. In this module, only connecting has a timeout. The caller decides
+are never sent to another origin, and a server on the internet cannot redirect the client to a
+private address. In this module, only connecting has a timeout. The caller decides
 how long to wait for a response. Proxy settings come from the environment. Netrc files and cookies
 are not used.
 
@@ -46,6 +47,8 @@ from ..headers import check_headers
 from .connect import OpenSocket
 
 if TYPE_CHECKING:
+    import socket
+
     from .http1_client import Http1Client
 
 PIECE_BYTES = 256 * 1024
@@ -163,10 +166,11 @@ class HttpTransport:
         with False when it ends."""
         self._limits = limits
         check_headers({name.lower(): value for name, value in self.headers.items()}, "headers=")
+        self._peers = peers or PeerAddresses(split_origin(url)[1])
+        self._was_referred = False
+        """Whether a redirect has led to another host."""
         proxy = proxy or proxy_for(url)
-        self._client = make_http_client(
-            self.shown, verify, proxy, None if peers is None else peers.open_socket
-        )
+        self._client = make_http_client(self.shown, verify, proxy, self._open_socket)
 
     async def request(
         self, method: str, headers: Mapping[str, str], body: bytes | None = None
@@ -180,9 +184,26 @@ class HttpTransport:
                 return reply
             reply.close()
             location = reply.headers.get("location", "")
-            self.url = _follow_redirect(url, self.shown, location, has_secrets)
-            self.shown = shown_url(self.url)
+            target = _follow_redirect(url, self.shown, location, has_secrets)
+            host = split_origin(target)[1]
+            if host != split_origin(url)[1]:
+                self._was_referred = True
+                self._check_address(host)
+            self.url, self.shown = target, shown_url(target)
         raise ConnectFailed(f"{self.shown}: redirected more than {MAX_REDIRECTS} times")
+
+    def _open_socket(self, info: tuple[Any, ...]) -> "socket.socket":
+        if self._was_referred:
+            self._check_address(info[4][0])
+        return self._peers.open_socket(info)
+
+    def _check_address(self, address: str) -> None:
+        """Raise ConnectFailed if the server must not redirect the client to an address."""
+        if self._peers.refuses(address):
+            raise ConnectFailed(
+                f"{self.shown}: refused a redirect to {one_line(address)}, which is a private "
+                "address"
+            )
 
     async def exchange(
         self,
@@ -277,9 +298,10 @@ class HttpReply:
     def status_text(self) -> str:
         """The status as shown in an error message."""
         if self.status in METHOD_CHANGING_REDIRECTS:
+            location = one_line(str(self.headers.get("location")))
             return (
-                f"redirects to {self.headers.get('location')} with status {self.status}, which "
-                "would drop the message. Use that URL."
+                f"redirects to {location} with status {self.status}, which would drop the message. "
+                "Use that URL."
             )
         return f"answered {self.status} {self.reason}".rstrip()
 
@@ -394,16 +416,18 @@ def _follow_redirect(url: str, shown: str, location: str, has_secrets: bool) -> 
     try:
         target = check_url(urljoin(url, location))
     except ValueError as problem:  # ConfigError is a ValueError
-        raise ConnectFailed(f"{shown}: the redirect is not valid: {problem}") from None
+        raise ConnectFailed(
+            f"{shown}: the redirect is not valid: {one_line(str(problem))}"
+        ) from None
     old, new = split_origin(url), split_origin(target)
     if new[0] not in ("http", "https") or (old[0], new[0]) == ("https", "http"):
         raise ConnectFailed(
-            f"{shown}: refused a redirect to {shown_url(target)}, which is less secure"
+            f"{shown}: refused a redirect to {one_line(shown_url(target))}, which is less secure"
         )
     if old != new and has_secrets:
         raise ConnectFailed(
             f"{shown}: refused a redirect to another origin, which must not receive your headers. "
-            f"If you trust that origin, use {target}."
+            f"If you trust that origin, use {one_line(target)}."
         )
     return target
 
