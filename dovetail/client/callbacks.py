@@ -18,7 +18,6 @@ and must match its schema. If it does not match, ConfigError is raised and the a
 """
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -36,6 +35,7 @@ from ..errors import (
 )
 from ..jsonrpc.messages import encode
 from ..limits import DEFAULT, Limits
+from ..logs import get_logger
 from ..net import why_not_openable
 from ..ports import Call, Caller, CallHandler
 from ..protocol.base import Implementation, Params, Result, open_hook
@@ -70,7 +70,7 @@ from .client_tasks import ClientTasks
 from .question_limit import QuestionLimit
 from .roots import Roots, parse_root, parse_roots
 
-log = logging.getLogger("dovetail.client")
+log = get_logger("client")
 
 TOOL_CHOICE_MODES = ("auto", "required", "none")
 """Whether a model may, must or must not use tools."""

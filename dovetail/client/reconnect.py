@@ -14,7 +14,6 @@ refused request had no effect, so it is sent again afterwards.
 """
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -44,6 +43,7 @@ from ..errors import (
 )
 from ..jsonrpc.messages import encode
 from ..limits import Limits
+from ..logs import get_logger
 from ..ports import WEBSOCKET, Channel
 from ..protocol.base import Implementation
 from ..protocol.methods import METHODS
@@ -54,7 +54,7 @@ from ..revisions import Revision, decode
 from .callbacks import Callbacks
 from .targets import Target
 
-log = logging.getLogger("dovetail.client")
+log = get_logger("client")
 
 MAX_REMEMBERED_ERAS = 1000
 _handshake_servers: BoundedDict[str, bool] = BoundedDict(MAX_REMEMBERED_ERAS)

@@ -9,7 +9,6 @@ client checks the roots when the server asks for them, and occasionally when it 
 """
 
 import asyncio
-import logging
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -23,10 +22,11 @@ import msgspec
 
 from ..aio import run_in_daemon_thread
 from ..errors import ConfigError
+from ..logs import get_logger
 from ..net import is_local_file_host
 from ..protocol.client_features import Root
 
-log = logging.getLogger("dovetail.client")
+log = get_logger("client")
 _CONTROLS = re.compile(r"[\x00-\x20\x7f]")
 
 

@@ -11,7 +11,6 @@ fails repeatedly or is refused is abandoned.
 """
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Generator
 from functools import partial
 from time import monotonic
@@ -30,13 +29,14 @@ from ..errors import (
     Overloaded,
 )
 from ..jsonrpc.messages import Id
+from ..logs import get_logger
 from ..protocol.base import SUBSCRIPTION_ID
 from ..protocol.methods import METHODS
 from ..protocol.resources import UriParams
 from ..protocol.utilities import ListenParams, SubscriptionFilter
 from .reconnect import Connector, backoff, time_limit
 
-log = logging.getLogger("dovetail.client")
+log = get_logger("client")
 
 LISTS = {
     "tools": SubscriptionFilter(tools_list_changed=True),

@@ -6,7 +6,6 @@ becomes a `Target`: a name to use in messages, and a function that opens a new c
 is called, so that a server that died can be started or reached again.
 """
 
-import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
@@ -19,11 +18,12 @@ from .. import config
 from ..aio import TaskSet
 from ..errors import ConfigError
 from ..limits import Limits
+from ..logs import get_logger
 from ..ports import Channel, Credentials
 from ..python_target.parse import parse_python_target
 from ..transports import memory
 
-log = logging.getLogger("dovetail.client")
+log = get_logger("client")
 
 URL_SCHEMES = ("http", "https", "ws", "wss")
 SCRIPT_RUNNERS = {".js": ["node"], ".mjs": ["node"], ".ts": ["npx", "tsx"]}

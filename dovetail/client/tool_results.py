@@ -7,19 +7,19 @@ the first call; `"warn"` checks only the tools that are already known. `call_too
 type=Forecast).data` is a `Forecast`.
 """
 
-import logging
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from ..errors import ConfigError, InvalidOutput, InvalidParams, SchemaError
 from ..limits import Limits
+from ..logs import get_logger
 from ..protocol.tools import CallToolParams, Tool, ToolResult
 from ..schema import Shape, TypeMismatch
 from ..schema.validation import Validator, compile
 from ..text import closest_name
 
-log = logging.getLogger("dovetail.client")
+log = get_logger("client")
 T = TypeVar("T")
 VALIDATION_MODES = ("strict", "warn", "off")
 

@@ -6,7 +6,6 @@ for it. No exception escapes.
 """
 
 import asyncio
-import logging
 import os
 import sys
 from collections.abc import Coroutine, Mapping
@@ -26,10 +25,11 @@ from ..errors import (
     ToolError,
 )
 from ..jsonrpc.messages import Id
+from ..logs import get_logger
 from ..ports import Call, CallHandler
 from .encode import MessageEncoder
 
-log = logging.getLogger("dovetail.connection")
+log = get_logger("connection")
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
 

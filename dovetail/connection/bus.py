@@ -27,7 +27,6 @@ import socket
 import tempfile
 from collections.abc import Callable, Coroutine
 from itertools import count
-from logging import getLogger
 from typing import Any
 
 import msgspec
@@ -35,6 +34,7 @@ from msgspec.msgpack import Decoder, encode
 
 from ..aio import TaskSet, backoff
 from ..limits import DEFAULT
+from ..logs import get_logger
 from ..ports import MEMBERS_CHANGED
 
 MAX_FRAME_BYTES = DEFAULT.outgoing + 4 * DEFAULT.events
@@ -65,7 +65,7 @@ HUB_NUMBER_BYTES = 64
 numbers."""
 
 Handler = Callable[[Any], Any]
-log = getLogger("dovetail.bus")
+log = get_logger("bus")
 
 
 class Frame(msgspec.Struct, array_like=True):

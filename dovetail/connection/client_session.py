@@ -4,7 +4,6 @@
 """
 
 import asyncio
-import logging
 from collections.abc import Callable, Mapping
 from functools import partial
 from time import monotonic
@@ -21,6 +20,7 @@ from ..errors import (
     MethodNotFound,
 )
 from ..jsonrpc.messages import Id, Notification, Request, encode
+from ..logs import get_logger
 from ..ports import Call, Caller, CallHandler
 from ..protocol.base import (
     CLIENT_CAPABILITIES,
@@ -56,7 +56,7 @@ from .era_detection import EraDetection
 from .extension import Extensions
 from .notifications import NotificationRunner, ProgressThrottle, read_progress_token
 
-log = logging.getLogger("dovetail.connection")
+log = get_logger("connection")
 
 IMPLIED = {
     "notifications/tools/list_changed": frozenset({"tools"}),

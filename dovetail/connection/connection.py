@@ -54,6 +54,7 @@ from ..jsonrpc.messages import (
     peek_id,
 )
 from ..limits import Limits
+from ..logs import get_logger
 from ..ports import Call, Channel, Incoming, LostReply
 from ..protocol.base import Meta
 from ..protocol.lifecycle import CancelledParams, ProgressParams, with_progress_token
@@ -65,7 +66,7 @@ from .answer import cancel
 from .encode import MessageEncoder
 from .notifications import run_callback
 
-log = logging.getLogger("dovetail.connection")
+log = get_logger("connection")
 
 Reply = Callable[[Call | None, bytes | None], None]
 """A function that sends the reply to a call, or to a request that never became a call."""

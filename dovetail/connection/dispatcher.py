@@ -17,7 +17,6 @@ coalesces the changes from one iteration of the event loop, then sends them to e
 """
 
 import asyncio
-import logging
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -32,6 +31,7 @@ from ..errors import (
     UrlRequired,
 )
 from ..jsonrpc.messages import ErrorResponse, Id, Notification, Request, Response, encode
+from ..logs import get_logger
 from ..ports import Call, Caller, CallHandler, Principal, RequestIdentity, Service
 from ..protocol.base import (
     PROGRESS_TOKEN,
@@ -68,7 +68,7 @@ from .subscriptions import (
     merge_changes,
 )
 
-log = logging.getLogger("dovetail.connection")
+log = get_logger("connection")
 
 Notify = Callable[[str, Params], None]
 RESOURCES_CHANGED = "resources/changed"

@@ -6,7 +6,6 @@ set, each string in the message is processed: lone surrogates become U+FFFD, and
 applied.
 """
 
-import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -23,11 +22,12 @@ from ..jsonrpc.messages import (
     Response,
     encode,
 )
+from ..logs import get_logger
 from ..ports import Redact
 from ..protocol.methods import Method
 from ..revisions import Revision
 
-log = logging.getLogger("dovetail.connection")
+log = get_logger("connection")
 _plain = msgspec.json.Decoder().decode
 
 

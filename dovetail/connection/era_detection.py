@@ -12,7 +12,6 @@ https://modelcontextprotocol.io/specification/2026-07-28/basic/transports/stdio#
 """
 
 import asyncio
-import logging
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -29,6 +28,7 @@ from ..errors import (
     TimedOut,
     UnsupportedVersion,
 )
+from ..logs import get_logger
 from ..ports import HTTP
 from ..protocol.base import Params
 from ..protocol.lifecycle import DiscoverResult, InitializeResult
@@ -48,7 +48,7 @@ from .connection import PeerError
 if TYPE_CHECKING:
     from .client_session import ClientSession
 
-log = logging.getLogger("dovetail.connection")
+log = get_logger("connection")
 
 MODERN = {HeaderMismatch.code, MissingCapability.code, UnsupportedVersion.code, Overloaded.code}
 """The errors that only a stateless server sends, or that say nothing about the era."""

@@ -19,7 +19,6 @@ https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/mrtr
 """
 
 import asyncio
-import logging
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from hashlib import blake2b
@@ -41,6 +40,7 @@ from ..errors import (
     ToolError,
 )
 from ..limits import Limits
+from ..logs import get_logger
 from ..net import why_not_openable
 from ..ports import Call, Caller, CallHandler
 from ..protocol.base import OWN_META, Params
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from ..server.forms import Form
     from .connection import OnProgress
 
-log = logging.getLogger("dovetail.connection")
+log = get_logger("connection")
 
 INITIALIZED_SECONDS = 5.0
 """How long a question waits for `notifications/initialized`."""

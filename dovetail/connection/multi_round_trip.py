@@ -22,7 +22,6 @@ suspended call, and replay is not available.
 """
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Iterable
 from hashlib import blake2b
@@ -45,6 +44,7 @@ from ..errors import (
     UrlRequired,
     missing_extra,
 )
+from ..logs import get_logger
 from ..ports import Bus, Call, CallHandler, Service
 from ..protocol.base import OWN_META, Params, Result
 from ..protocol.client_features import ElicitParams
@@ -72,7 +72,7 @@ from .input_requests import (
     typed_view,
 )
 
-log = logging.getLogger("dovetail.connection")
+log = get_logger("connection")
 
 PURPOSE = "state"
 OWNER, JOIN = "held/owner", "held/join"

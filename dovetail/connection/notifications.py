@@ -11,7 +11,6 @@ sent, before the reply.
 """
 
 import asyncio
-import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -19,13 +18,14 @@ from typing import Any
 
 from ..aio import TaskSet
 from ..errors import InvalidParams, Overloaded
+from ..logs import get_logger
 from ..net import network_of
 from ..ports import Call, Caller
 from ..protocol.base import PROGRESS_TOKEN, Params
 from ..protocol.lifecycle import ProgressParams
 from .answer import EAGER
 
-log = logging.getLogger("dovetail.connection")
+log = get_logger("connection")
 
 _background = TaskSet()
 CallerKey = str | tuple[str, str]

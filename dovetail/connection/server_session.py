@@ -6,13 +6,13 @@ distinguishes the two kinds of requests.
 """
 
 import asyncio
-import logging
 from collections.abc import Mapping
 from secrets import token_hex
 from typing import Any
 
 from ..errors import ConnectionClosed, InvalidRequest, ProtocolError, ToolError
 from ..jsonrpc.messages import Notification, Request
+from ..logs import get_logger
 from ..ports import Call, Caller, Network, RequestIdentity, Service
 from ..protocol.base import Params
 from ..protocol.lifecycle import ProgressParams
@@ -24,7 +24,7 @@ from .dispatcher import Dispatcher
 from .input_requests import ClientRefused
 from .multi_round_trip import MultiRoundTrip
 
-log = logging.getLogger("dovetail.connection")
+log = get_logger("connection")
 
 ANONYMOUS = RequestIdentity()
 """The identity of the process that is connected over stdio."""

@@ -9,16 +9,16 @@ may have been modified in transit.
 https://modelcontextprotocol.io/specification/2026-07-28/client/elicitation#phishing
 """
 
-import logging
 import time
 from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 
 from ..errors import UrlRefused
+from ..logs import get_logger
 from ..sealing import KeyRing
 
-log = logging.getLogger("dovetail.connection")
+log = get_logger("connection")
 
 PURPOSE = "url"
 PARAMETER = "ticket"

@@ -5,7 +5,6 @@ Each item keeps its fields as they were received. A catalog is a snapshot: it is
 changed, so its readers always see one consistent state.
 """
 
-import logging
 from collections.abc import Mapping
 from functools import cached_property
 from math import inf
@@ -17,6 +16,7 @@ from msgspec import Meta, Raw, Struct
 
 from ..errors import InvalidRequest, MethodNotFound, SchemaError
 from ..limits import Limits
+from ..logs import get_logger
 from ..protocol.base import Implementation
 from ..protocol.decoding import decode
 from ..protocol.header_params import HeaderParam, find_header_params
@@ -32,7 +32,7 @@ from .naming import KINDS, Kind
 if TYPE_CHECKING:
     from ..client.client import Client
 
-log = logging.getLogger("dovetail.gateway")
+log = get_logger("gateway")
 
 
 class ListKind(Struct, frozen=True):

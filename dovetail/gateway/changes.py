@@ -6,17 +6,17 @@ it.
 """
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from ..aio import TaskSet, run_on_loop
 from ..client.subscriptions import Subscription
 from ..errors import DovetailError
+from ..logs import get_logger
 from .upstream import UpstreamServer
 from .upstreams import UpstreamSet
 
-log = logging.getLogger("dovetail.gateway")
+log = get_logger("gateway")
 
 
 class UpstreamSubscriptions:

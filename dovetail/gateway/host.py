@@ -6,7 +6,6 @@ all servers in one table (`naming.py`), and everything that a server does passes
 """
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -36,6 +35,7 @@ from ..errors import (
     ToolError,
 )
 from ..limits import DEFAULT, Limits
+from ..logs import get_logger
 from ..protocol.base import Implementation
 from ..protocol.client_features import Root
 from ..protocol.content import ResourceContents
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from ..client.task_handle import TaskHandle
     from ..client.tool_results import TypedToolResult
 
-log = logging.getLogger("dovetail.gateway")
+log = get_logger("gateway")
 T = TypeVar("T")
 
 

@@ -9,7 +9,6 @@ Files are private, and replaced as a whole. A file that cannot be read counts as
 the server can always be asked.
 """
 
-import logging
 import os
 import re
 from pathlib import Path
@@ -20,6 +19,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from ..errors import ConfigError
+from ..logs import get_logger
 from ..protocol.base import Implementation
 from ..protocol.lifecycle import ServerCapabilities
 from ..protocol.tasks import TaskForm
@@ -31,7 +31,7 @@ from .naming import KINDS
 if TYPE_CHECKING:
     from .upstream import UpstreamEntry
 
-log = logging.getLogger("dovetail.gateway")
+log = get_logger("gateway")
 
 FORMAT: Final = 1
 MAX_CATALOGS: Final = 1000

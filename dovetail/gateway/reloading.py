@@ -5,7 +5,6 @@ log; the gateway goes on with what it has until the file changes again.
 """
 
 import asyncio
-import logging
 import os
 import signal
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -13,11 +12,12 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from ..errors import DovetailError
+from ..logs import get_logger
 
 if TYPE_CHECKING:
     from .gateway import Gateway
 
-log = logging.getLogger("dovetail.gateway")
+log = get_logger("gateway")
 SIGHUP = getattr(signal, "SIGHUP", None)
 """The signal; None on Windows."""
 

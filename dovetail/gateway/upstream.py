@@ -14,7 +14,6 @@ Without authentication, `user` means `caller`.
 """
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -36,6 +35,7 @@ from ..errors import (
     InternalError,
 )
 from ..limits import DEFAULT, Limits
+from ..logs import get_logger
 from ..ports import Call, Caller
 from ..protocol.header_params import HeaderParam
 from ..protocol.lifecycle import ClientCapabilities
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from .connect.tokens import UserTokens
     from .consent.consent import ConsentRequest
 
-log = logging.getLogger("dovetail.gateway")
+log = get_logger("gateway")
 
 CHANGES: Final[Mapping[str, tuple[Kind, ...]]] = {
     "tools": ("tools",),

@@ -7,7 +7,6 @@ for a server whose lists are known from an earlier run (`known.py`).
 """
 
 import asyncio
-import logging
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -23,6 +22,7 @@ from .. import config
 from ..aio import TaskSet
 from ..errors import ConfigError, ConnectFailed, DovetailError, InvalidParams, NotFound
 from ..limits import DEFAULT, Limits
+from ..logs import get_logger
 from ..ports import Principal
 from ..text import closest_name, escape_unsafe, quote
 from .consent.consent import ConsentRequest, describe_server
@@ -34,7 +34,7 @@ from .upstream import EventKind, MakeClient, UpstreamEntry, UpstreamServer
 if TYPE_CHECKING:
     from .connect.servers import PerUserServer
 
-log = logging.getLogger("dovetail.gateway")
+log = get_logger("gateway")
 
 SINGLE: Final = "server"
 """The name of the only server of a gateway that was given a target instead of a file."""

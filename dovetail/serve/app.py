@@ -9,7 +9,6 @@ same time. `routes.py` answers requests to all paths except the endpoint.
 """
 
 import asyncio
-import logging
 import os
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -25,6 +24,7 @@ from ..connection.encode import MessageEncoder
 from ..connection.multi_round_trip import MultiRoundTrip
 from ..errors import ConfigError, InternalError, InvalidRequest
 from ..jsonrpc.messages import encode
+from ..logs import get_logger
 from ..net import TrustedProxies
 from ..ports import (
     MEMBERS_CHANGED,
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from ..transports.http.sse import SseServer
 
 
-log = logging.getLogger("dovetail.http")
+log = get_logger("http")
 
 Address = tuple[str, int | None] | None
 START_FAILED = "The server failed to start"

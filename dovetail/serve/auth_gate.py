@@ -12,7 +12,6 @@ because tokens expire and may be revoked.
 """
 
 import asyncio
-import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
@@ -23,6 +22,7 @@ from urllib.parse import urlsplit
 from msgspec.structs import replace
 
 from ..aio import BoundedDict
+from ..logs import get_logger
 from ..net import HTTP_SCHEMES
 from ..ports import Guard, HttpRequest, HttpResponse, Principal, PublicUrl, RequestIdentity, Service
 from ..sealing import KeyRing
@@ -30,7 +30,7 @@ from ..transports.http.server.asgi import Headers, Scope, encode_headers
 from ..transports.http.server.policy import Policy, is_own_host
 from .options import ServeOptions
 
-log = logging.getLogger("dovetail.http")
+log = get_logger("http")
 
 MAX_CACHED_URLS = 256
 RECHECK_SECONDS = 60.0

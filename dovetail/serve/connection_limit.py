@@ -8,13 +8,13 @@ start a program.
 """
 
 import errno
-import logging
 import time
 from typing import Any
 
 from ..limits import Limits
+from ..logs import get_logger
 
-log = logging.getLogger("dovetail.http")
+log = get_logger("http")
 
 RESERVED_FILES = 64
 """The number of file descriptors that are kept free for tools, log files and databases."""

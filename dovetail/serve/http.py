@@ -6,7 +6,6 @@ holds our changes to uvicorn, and `workers.py` runs several processes.
 
 import asyncio
 import gc
-import logging
 import os
 import socket
 import sys
@@ -19,6 +18,7 @@ from msgspec.structs import replace
 
 from ..connection.bus import join
 from ..errors import ConfigError, missing_extra
+from ..logs import get_logger
 from ..net import is_loopback
 from ..ports import Service
 from ..sealing import key_ring
@@ -30,7 +30,7 @@ from .options import ServeOptions
 if TYPE_CHECKING:
     from .uvicorn_server import HttpServer
 
-log = logging.getLogger("dovetail.http")
+log = get_logger("http")
 
 PATHS = {"http": "/mcp", "sse": "/sse", "websocket": "/ws"}
 """The default path of each transport's endpoint."""

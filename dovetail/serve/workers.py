@@ -30,13 +30,13 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from logging import getLogger
 from typing import NoReturn
 
 from msgspec import Struct
 
 from ..connection.bus import Hub, private_socket
 from ..errors import ConfigError
+from ..logs import get_logger
 from .metrics import WORKER_VARIABLE
 
 EARLY_DEATH_SECONDS = 5.0
@@ -53,7 +53,7 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 HANDLED_SIGNALS = [
     number for number in signal.Signals if number.name in ("SIGTERM", "SIGINT", "SIGCHLD")
 ]
-log = getLogger("dovetail.workers")
+log = get_logger("workers")
 
 
 def run_workers(

@@ -28,6 +28,7 @@ from msgspec import Raw, Struct
 from ..connection.middleware import Observer
 from ..errors import ConfigError, ProtocolError
 from ..jsonrpc.messages import Id
+from ..logs import get_logger
 from ..ports import Call, Caller, CallHandler
 from ..protocol.lifecycle import InputRequired
 from ..protocol.methods import Method
@@ -35,7 +36,7 @@ from ..protocol.utilities import CompletionArgument
 from .redaction import HIDDEN, redact_secrets
 
 lines = logging.getLogger("dovetail.audit")
-log = logging.getLogger("dovetail.server")
+log = get_logger("server")
 
 _parts = msgspec.json.Decoder(dict[str, Raw]).decode
 

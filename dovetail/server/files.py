@@ -23,7 +23,6 @@ later change is missed.
 """
 
 import codecs
-import logging
 import os
 import re
 import stat
@@ -38,9 +37,10 @@ from urllib.parse import quote, unquote
 
 from ..errors import ConfigError, NotFound, TooLarge
 from ..limits import MIB, Limits
+from ..logs import get_logger
 from ..protocol.content import BlobResourceContents, ResourceContents, TextResourceContents
 
-log = logging.getLogger("dovetail.server")
+log = get_logger("server")
 
 MAX_FILE_BYTES: Final = 64 * MIB
 """The size of the largest file that is served. The file must still fit into a message after Base64

@@ -394,9 +394,9 @@ class BaseService:
         try:
             self.on_subscriptions(uri, active)
         except Exception:
-            from logging import getLogger
+            from ..logs import get_logger
 
-            getLogger("dovetail.server").exception("on_subscriptions failed for %s", uri)
+            get_logger("server").exception("on_subscriptions failed for %s", uri)
 
     # pages that users are sent to
 

@@ -315,11 +315,10 @@ async def _run(
 
 def describe_failure(name: str, error: BaseException, mask: bool) -> str:
     """Return the text of an exception for the model, and log the traceback."""
-    import logging
-
     from ..connection.answer import users_exc_info
+    from ..logs import get_logger
 
-    log = logging.getLogger("dovetail.server")
+    log = get_logger("server")
     log.warning("%s failed", name, exc_info=users_exc_info(error))
     if mask:
         return f"{name} failed"

@@ -12,7 +12,6 @@ report its reason.
 """
 
 import asyncio
-import logging
 import os
 import re
 from collections import deque
@@ -21,9 +20,10 @@ from typing import Any, Protocol, TypeAlias
 
 from ..errors import ConnectionClosed
 from ..limits import Limits
+from ..logs import get_logger
 from ..ports import Network, OnClose, Receive, RequestIdentity
 
-log = logging.getLogger("dovetail.transports")
+log = get_logger("transports")
 
 Event: TypeAlias = MutableMapping[str, Any]
 AsgiReceive: TypeAlias = Callable[[], Awaitable[Event]]

@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any, Final
 from ..errors import ConfigError, ConnectFailed, ConnectionClosed, DovetailError, missing_extra
 from ..jsonrpc.framing import HEAD_BYTES, TooLong
 from ..limits import Limits
+from ..logs import get_logger
 from ..net import shown_url
 from ..ports import WEBSOCKET, Channel, Credentials, HttpResponse, Receive
+from ..text import one_line
 from .send_with_auth import (
     AUTH_STATUSES,
     RESTARTING_STATUSES,
@@ -140,7 +142,7 @@ class _AsgiWebSocket:
 # client side
 
 
-_handshake_log = logging.getLogger("dovetail.transports.handshake")
+_handshake_log = get_logger("transports.handshake")
 _handshake_log.setLevel(logging.INFO)  # at DEBUG, the library logs all headers, including the token
 
 
@@ -304,15 +306,15 @@ def _head(result: Any) -> HttpResponse:
 def _refusal(name: str, refusal: "InvalidStatus", user_headers: Iterable[str]) -> DovetailError:
     """Return the error for a handshake that the server rejected with an HTTP status."""
     response = refusal.response
-    text = (response.body or b"")[:200].decode(errors="replace").strip()
+    text = one_line((response.body or b"")[:200].decode(errors="replace"))
     if response.status_code in AUTH_STATUSES:
         return explain_refusal(name, _head(refusal), user_headers, text)
     status = (
         f"{name}: the server refused the connection with HTTP {response.status_code} "
-        f"{response.reason_phrase}"
+        f"{one_line(response.reason_phrase)}"
     ).rstrip()
     if "Location" in response.headers:
-        where = response.headers["Location"]
+        where = one_line(response.headers["Location"])
         return ConnectFailed(f"{status}. It redirects to {where}. Use that URL if you trust it.")
     return ConnectFailed(
         f"{status}: {text}" if text else status,

@@ -14,7 +14,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[2] / "dovetail"
 STDLIB = set(sys.stdlib_module_names) | {"annotationlib"}  # new in 3.14
-EVERYWHERE = {"errors", "limits", "lazy", "net", "text", "aio"}
+EVERYWHERE = {"errors", "limits", "lazy", "logs", "net", "text", "aio"}
 LOW = {"protocol", "jsonrpc"}
 VALUES = LOW | {"revisions", "ports", "schema"}
 
@@ -22,6 +22,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "limits": set(),
     "lazy": set(),
+    "logs": set(),
     "net": set(),
     "text": set(),
     "aio": set(),

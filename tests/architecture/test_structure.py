@@ -11,7 +11,7 @@ import pytest
 
 from scripts.count import duplicate_classes
 
-from .test_imports import PACKAGE
+from .test_imports import FILES, PACKAGE
 
 
 def test_no_class_name_is_defined_twice() -> None:
@@ -111,6 +111,12 @@ def possessive_groups(parsed: Any) -> Iterator[Any]:
             for one in inner if isinstance(inner, list) else [inner]:
                 if hasattr(one, "getwidth"):
                     yield from possessive_groups(one)
+
+
+def test_every_logger_escapes_what_peers_wrote() -> None:
+    pattern = re.compile(r'getLogger\(f?"dovetail\.([^"]+)"\)')
+    names = {name for path in FILES for name in pattern.findall(path.read_text())}
+    assert names == {"{name}", "audit", "requests"}  # the last two have formats of their own
 
 
 def test_no_regular_expression_has_a_possessive_group() -> None:

@@ -15,7 +15,6 @@ the authorization server no longer recognises the client.
 """
 
 import asyncio
-import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextvars import ContextVar
@@ -26,6 +25,7 @@ from msgspec.structs import replace
 
 from ...aio import LruDict, TaskSet
 from ...errors import ConfigError, ConnectFailed, DovetailError, TimedOut, Unauthorized
+from ...logs import get_logger
 from ...ports import Fetch, HttpResponse
 from ...text import one_line
 from ..dpop import DpopClient
@@ -43,7 +43,7 @@ from .flow import (
 from .grants import UnattendedGrant, revoke_tokens
 from .store import ServerRecord, Store, TokenSet, read_record
 
-log = logging.getLogger("dovetail.auth")
+log = get_logger("auth")
 R = TypeVar("R")
 MAX_STEPS_PER_OPERATION = 2
 """How many times additional scopes are requested for one operation, not counting the first

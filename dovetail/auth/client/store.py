@@ -26,7 +26,6 @@ operating system's file locks, so they are released when the process ends, even 
 """
 
 import asyncio
-import logging
 import os
 import sys
 import time
@@ -44,10 +43,11 @@ import msgspec
 
 from ...aio import backoff
 from ...errors import ConfigError, TimedOut, install_command, missing_extra
+from ...logs import get_logger
 from ...sealing import KEYS_VARIABLE, Forged, KeyRing, key_ring
 from ..wire import SecretStruct
 
-log = logging.getLogger("dovetail.auth")
+log = get_logger("auth")
 
 MAX_REGISTRATIONS = 8
 """The maximum number of authorization servers in one record. The one that was used last is always

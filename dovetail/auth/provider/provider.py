@@ -12,7 +12,6 @@ all processes. The `Bearer` guard checks these tokens in the same way as tokens 
 authorization servers.
 """
 
-import logging
 import os
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -22,6 +21,7 @@ from urllib.parse import urlsplit
 from msgspec.structs import asdict
 
 from ...errors import ConfigError, ConnectFailed, Overloaded
+from ...logs import get_logger
 from ...net import network_of
 from ...ports import HttpRequest, HttpResponse, Principal, PublicUrl
 from .. import jose
@@ -52,7 +52,7 @@ from .web import (
     json_response,
 )
 
-log = logging.getLogger("dovetail.auth")
+log = get_logger("auth")
 
 Endpoint: TypeAlias = Callable[[ProviderRequest], Awaitable[HttpResponse]]
 Route: TypeAlias = tuple[tuple[str, ...], Endpoint, AttemptLimiter | None]

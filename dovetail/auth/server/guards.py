@@ -26,7 +26,6 @@ response time reveals nothing about existing keys. A key must be long enough tha
 guessed. Clients send it in a separate header, or as a bearer token if they support nothing else.
 """
 
-import logging
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -37,6 +36,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ...errors import ConfigError, ConnectFailed, TimedOut
+from ...logs import get_logger
 from ...ports import HttpRequest, HttpResponse, Principal, PublicUrl
 from .. import jose
 from ..dpop import Checker, ProofRefused
@@ -44,7 +44,7 @@ from ..urls import RESOURCE_METADATA_PATH
 from ..wire import ResourceMetadata, format_challenge, parse_scopes
 from .verifiers import TokenCache, TokenRefused, Verifier, index_principals, token_digest
 
-log = logging.getLogger("dovetail.auth")
+log = get_logger("auth")
 
 ImpliedScopes: TypeAlias = Mapping[str, Iterable[str] | str] | Callable[[str], Iterable[str] | str]
 """The scopes that each scope includes, as a dict such as `{"admin": ["read", "write"]}` or a

@@ -13,7 +13,6 @@ https://github.com/modelcontextprotocol/ext-apps/blob/main/specification/2026-01
 """
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from inspect import isawaitable
@@ -33,6 +32,7 @@ from ...errors import (
 )
 from ...jsonrpc import messages
 from ...jsonrpc.messages import Error, ErrorResponse, Notification, Request, Response
+from ...logs import get_logger
 from ...net import why_not_openable
 from ...protocol.resources import ReadResourceParams, ReadResourceResult
 from ...protocol.tools import CallToolParams, Tool, ToolResult
@@ -40,7 +40,7 @@ from ...revisions import APPS as REVISION, HANDSHAKE
 from .settings import visible
 from .view import View
 
-log = logging.getLogger("dovetail.extensions")
+log = get_logger("extensions")
 
 Json: TypeAlias = dict[str, Any]
 Mode = Literal["inline", "fullscreen", "pip"]

@@ -22,7 +22,6 @@ https://modelcontextprotocol.io/specification/2025-11-25/basic/utilities/tasks
 """
 
 import asyncio
-import logging
 import os
 from collections.abc import Mapping
 from typing import Any, TypeAlias
@@ -32,6 +31,7 @@ from msgspec.structs import replace
 from ...connection.extension import Extension, has_declared, missing_extension
 from ...connection.input_requests import QUESTIONS, ask_over_back_channel
 from ...errors import ConfigError, InvalidParams, MethodNotFound, Overloaded, ToolError
+from ...logs import get_logger
 from ...ports import Call, CallHandler
 from ...protocol.base import EmptyResult
 from ...protocol.methods import TASKS_EXTENSION_METHODS
@@ -59,7 +59,7 @@ from .wire import (
     owner_of,
 )
 
-log = logging.getLogger("dovetail.tasks")
+log = get_logger("tasks")
 
 PAGE_SIZE = 100
 """The number of tasks per page of `tasks/list`."""

@@ -10,7 +10,6 @@ as messages (`Mailbox`).
 """
 
 import asyncio
-import logging
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
@@ -32,6 +31,7 @@ from ...errors import (
     ToolError,
     UrlRequired,
 )
+from ...logs import get_logger
 from ...ports import Call, CallHandler, ChangeListener, Service
 from ...protocol.lifecycle import InputRequired
 from ...protocol.tasks import TaskChangedParams, TaskStatusParams
@@ -57,7 +57,7 @@ from .wire import (
     record_from_call,
 )
 
-log = logging.getLogger("dovetail.tasks")
+log = get_logger("tasks")
 
 SAVE_RETRY_SECONDS = (0.1, 1.0, 10.0, 30.0)
 """The pauses between attempts to store the final state of a task; the last pause is repeated."""

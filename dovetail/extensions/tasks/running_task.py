@@ -14,7 +14,6 @@ as usual, marked with the task that they belong to.
 """
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -34,6 +33,7 @@ from ...connection.input_requests import (
 from ...connection.notifications import ProgressThrottle
 from ...errors import InternalError, ProtocolError, TimedOut, ToolError
 from ...jsonrpc.messages import encode
+from ...logs import get_logger
 from ...ports import Call, CallHandler
 from ...protocol.base import PROGRESS_TOKEN
 from ...protocol.lifecycle import ProgressParams
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from ...server.forms import Form
     from .manager import TaskManager
 
-log = logging.getLogger("dovetail.tasks")
+log = get_logger("tasks")
 
 background = TaskSet()
 

@@ -17,7 +17,6 @@ the file system.
 """
 
 import asyncio
-import logging
 import os
 import sqlite3
 import time
@@ -35,6 +34,7 @@ import msgspec
 from ...databases import close_before_fork, connect, create_private_file
 from ...errors import ConfigError, Overloaded, ProtocolError, TooLarge
 from ...limits import DEFAULT, KIB, Limits
+from ...logs import get_logger
 from .store import (
     CanRun,
     TaskMessage,
@@ -50,7 +50,7 @@ from .store import (
     unpack,
 )
 
-log = logging.getLogger("dovetail.tasks")
+log = get_logger("tasks")
 
 LARGE_BYTES = 64 * KIB
 """Records above this size are written in a thread."""

@@ -7,7 +7,6 @@ link. A token that the server refuses has the same effect.
 """
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from secrets import token_urlsafe
@@ -29,6 +28,7 @@ from ...errors import (
     UrlRequired,
     missing_extra,
 )
+from ...logs import get_logger
 from ...ports import Call, Guard
 from ...protocol.client_features import ElicitParams
 from ...protocol.content import TextContent
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from ..gateway import Gateway
     from ..upstreams import Source
 
-log = logging.getLogger("dovetail.gateway")
+log = get_logger("gateway")
 
 REUSE_SECONDS: Final = 300.0
 """How long the same link is given to further calls."""

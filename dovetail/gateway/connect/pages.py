@@ -15,7 +15,6 @@ another worker, which leaves the response in the shared storage.
 """
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from hmac import compare_digest
@@ -41,6 +40,7 @@ from ...auth.provider.web import OAuthError, parse_fields, parse_form
 from ...client.client import Client
 from ...client.forced_login import log_in
 from ...errors import DovetailError, Overloaded, Unauthorized
+from ...logs import get_logger
 from ...net import is_loopback
 from ...ports import Guard, HttpRequest, HttpResponse, PublicUrl
 from ...sealing import Forged
@@ -50,7 +50,7 @@ from .html import ConnectDetails, connect_page, result_page
 from .servers import PerUserServer
 from .tokens import UserTokens
 
-log = logging.getLogger("dovetail.gateway")
+log = get_logger("gateway")
 
 PATH: Final = "/connect/"
 CALLBACK: Final = "/connect/callback"

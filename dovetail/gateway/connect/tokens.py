@@ -10,7 +10,6 @@ used only once.
 """
 
 import asyncio
-import logging
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -24,9 +23,10 @@ from ...aio import backoff
 from ...auth.client.store import ClientRegistration, TokenSet, read_record
 from ...auth.provider.storage import Storage, row_key
 from ...errors import TimedOut
+from ...logs import get_logger
 from ...sealing import Forged, KeyRing
 
-log = logging.getLogger("dovetail.gateway")
+log = get_logger("gateway")
 
 TOKEN_SECONDS: Final = 180 * 86400.0
 """How long tokens that are neither used nor renewed are kept."""

@@ -43,6 +43,7 @@ from ....errors import (
 from ....jsonrpc.framing import HEAD_BYTES, TooLong
 from ....jsonrpc.messages import Error, ErrorResponse, Id, encode
 from ....limits import Limits
+from ....logs import get_logger
 from ....ports import HTTP, Channel, LostReply, OnClose, Receive
 from ....protocol.methods import Method
 from ....protocol.tools import Tool
@@ -73,7 +74,7 @@ from .messages import (
 if TYPE_CHECKING:
     from .http1_connection import Http1Response
 
-log = logging.getLogger("dovetail.transports")
+log = get_logger("transports")
 
 DISCOVER = "server/discover"
 INITIALIZED = {revision.wire_name("notifications/initialized") for revision in ALL}

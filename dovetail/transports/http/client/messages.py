@@ -6,7 +6,6 @@ stateless era, each request repeats its version, method, name and some arguments
 handshake era, each request names the version and the session that `initialize` established.
 """
 
-import logging
 import re
 from collections.abc import Callable
 from typing import Any
@@ -18,6 +17,7 @@ from ....aio import BoundedDict
 from ....errors import InvalidParams, SchemaError
 from ....jsonrpc.framing import TooLong
 from ....jsonrpc.messages import Id
+from ....logs import get_logger
 from ....protocol.base import PROTOCOL_VERSION, camel
 from ....protocol.header_params import HeaderParam, find_header_params
 from ....protocol.methods import METHODS, Method
@@ -31,7 +31,7 @@ from ..headers import (
 )
 from .http_transport import HttpReply
 
-log = logging.getLogger("dovetail.transports")
+log = get_logger("transports")
 
 JSON, EVENT_STREAM = "application/json", "text/event-stream"
 INITIALIZE = "initialize"

@@ -1,13 +1,13 @@
 """HTTP over ASGI: reading bodies, and sending bodies, errors and event streams."""
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from typing import Any
 
 from ....aio import Sweeper
 from ....errors import InvalidRequest, Overloaded, ProtocolError, TooLarge
 from ....limits import Limits
+from ....logs import get_logger
 from ....ports import HttpResponse
 from ....revisions import Revision
 from ...stream_adapter import AsgiReceive, AsgiSend
@@ -16,7 +16,7 @@ from .event_store import EventStream, MessagesDropped
 from .message_checks import rejection_for
 from .policy import BODY_LIMITS, Policy, Rejection, RequestHead, cors as cors
 
-log = logging.getLogger("dovetail.http")
+log = get_logger("http")
 
 Scope = MutableMapping[str, Any]
 Receive = AsgiReceive

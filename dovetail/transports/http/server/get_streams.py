@@ -21,7 +21,6 @@ receives a new stream.
 """
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Coroutine
 from functools import partial
@@ -30,6 +29,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ....errors import InvalidRequest, Overloaded
 from ....limits import Limits
+from ....logs import get_logger
 from ....ports import Bus, Principal
 from ....protocol.base import Params
 from ....protocol.methods import METHODS
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from ....connection.dispatcher import Dispatcher
 
 
-log = logging.getLogger("dovetail.http")
+log = get_logger("http")
 
 Wait: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 STANDALONE, POLL = "g", "p"
