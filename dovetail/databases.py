@@ -11,6 +11,7 @@ https://sqlite.org/howtocorrupt.html#_posix_advisory_locks_canceled_by_a_separat
 https://sqlite.org/howtocorrupt.html#_carrying_an_open_database_connection_across_a_fork_
 """
 
+import errno
 import os
 import sqlite3
 import stat
@@ -78,8 +79,15 @@ def use_write_ahead_log(connection: sqlite3.Connection, timeout: float) -> None:
 
 
 def create_private_file(path: Path) -> None:
-    """Create a file if it does not exist, and make sure that only its owner can read it."""
+    """Create a file if it does not exist, and make sure that only its owner can read it.
+
+    Raises:
+        OSError: That is not possible, or another user has placed a link there, or one of the files
+            that SQLite would read instead.
+    """
     # SQLite creates its other files next to this one with the same permissions.
+    if path.is_symlink():
+        _check_owner(path, path.parent.stat().st_uid)
     path = path.resolve()
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _creating:  # otherwise another thread might lock the file before it is closed here
@@ -89,6 +97,21 @@ def create_private_file(path: Path) -> None:
             mode = path.stat().st_mode
             if os.name == "posix" and stat.S_ISREG(mode) and mode & 0o077:
                 path.chmod(0o600)
+    for suffix in ("-wal", "-shm", "-journal"):
+        _check_owner(path.with_name(path.name + suffix), path.stat().st_uid)
+
+
+def _check_owner(path: Path, owner: int) -> None:
+    """Raise PermissionError if a file exists and belongs to a user who is not trusted: neither this
+    one, nor the administrator, nor `owner`."""
+    if os.name != "posix":
+        return
+    try:
+        found = path.lstat().st_uid
+    except FileNotFoundError:
+        return
+    if found not in (0, os.geteuid(), owner):
+        raise PermissionError(errno.EPERM, f"{path.name} belongs to another user", str(path))
 
 
 def close_before_fork(store: ForkSafe) -> None:

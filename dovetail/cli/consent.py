@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError, ConsentDenied
-from ..text import closest_name
+from ..text import closest_name, escape_unsafe
 from .output import bold, dim, print_json, print_line, print_table, print_text_or_json
 
 if TYPE_CHECKING:
@@ -241,7 +241,7 @@ def _confirm(question: str, options: Namespace) -> None:
         return
 
     def talk() -> Generator[str, str | None, None]:
-        yield from require_yes(f"{question} [y/N] ")
+        yield from require_yes(f"{escape_unsafe(question)} [y/N] ")
 
     try:
         asyncio.run(run_dialog(talk(), sys.stdin, sys.stderr))

@@ -6,7 +6,6 @@ ordinary handler: it reports progress, can be cancelled, and asks its caller whe
 """
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
@@ -29,6 +28,7 @@ from ..errors import (
 )
 from ..extensions.telemetry import Telemetry
 from ..limits import DEFAULT, Limits
+from ..logs import get_logger
 from ..ports import (
     Call,
     Caller,
@@ -76,8 +76,8 @@ from .uris import rename_uris
 if TYPE_CHECKING:
     from .connect.connections import UserConnections
 
-log = logging.getLogger("dovetail.gateway")
-stderr_log = logging.getLogger("dovetail.gateway.stderr")
+log = get_logger("gateway")
+stderr_log = get_logger("gateway.stderr")
 """What servers write to stderr."""
 
 EVERYTHING: Final = {
@@ -185,11 +185,9 @@ class Gateway(RunnableService):
         self._source, self._policy_source = source, policy
         self._watched: tuple[str | Path, ...] | None = None
         self._connections: UserConnections | None = None
-        found = self._read_source()
+        found, rules = self._read_source(), None if policy is None else read_policy(policy)
         consent = open_consent(store, self._record)
-        self.access = GatewayAccess(
-            None if policy is None else read_policy(policy), consent, self._announce_lists
-        )
+        self.access = GatewayAccess(rules, consent, self._announce_lists, lambda: self._is_masked)
         self._model = None if on_sample is None else OwnModel(on_sample, limits)
         self.upstreams = UpstreamSet(
             found,

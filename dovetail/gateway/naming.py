@@ -257,7 +257,8 @@ class NameTable:
         if self._strip_prefix(name) is None and owner == server:
             return name
         is_page = kind == "resources" and owner is None and _WEB.match(name)
-        if is_page and not self._offers(server, name, match):
+        is_compared = match or not any(one.templates for one in self._listed.values())
+        if is_page and is_compared and not self._offers(server, name, match):
             return name  # a web page that callers fetch themselves, not a resource of a server
         prefix = self._prefixes[server]
         return f"{_scheme(prefix)}+{name}" if prefix else None

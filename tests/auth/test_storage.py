@@ -6,11 +6,13 @@ import sqlite3
 import stat
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from dovetail.auth import SqliteStorage
+from dovetail.auth.provider import storage as storage_module
 from dovetail.auth.provider.storage import row_key
 from dovetail.errors import ConfigError, Overloaded
 
@@ -93,6 +95,20 @@ async def test_each_kind_is_bounded_and_there_is_room_again_when_rows_expire() -
 
 
 @pytest.mark.skipif(os.name != "posix", reason="permissions of another kind")
+async def test_a_file_that_is_locked_is_not_named_to_callers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storage_module, "BUSY_TIMEOUT_SECONDS", 0.05)
+    path = tmp_path / "provider.db"
+    storage = SqliteStorage(path)
+    assert await storage.get("x") is None
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(Overloaded) as caught:
+            await storage.add("x", b"", 1e11)
+    assert str(tmp_path) not in str(caught.value)
+
+
 async def test_the_files_are_readable_for_their_owner_only(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "rows.sqlite"
     storage = SqliteStorage(path)

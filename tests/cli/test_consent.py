@@ -1,5 +1,7 @@
 """`dovetail consent`: what was allowed is listed, approved and revoked."""
 
+import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -170,3 +172,20 @@ def test_a_damaged_store_is_one_clear_line(tmp_path: Path) -> None:
         done = run(str(path), action)
         assert done.code == 2
         assert "is damaged (file is not a database). Move the file away" in done.failure
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
+def test_the_name_of_a_tool_cannot_control_the_terminal(store: str) -> None:
+    """A server chooses the name of the tool that the user is asked about."""
+    from tests.cli.screen import on_screen
+    from tests.cli.test_hostile import dangers
+
+    name = "\x1b[2Kother\r\u202e"
+    consent = Consent(store)
+    see(consent, **{f"tool:{name}": '{"name":"x"}'})
+    consent.store.close()
+    words = ("consent", "approve", "weather", f"tool:{name}", "--store", store)
+    code, screen, _ = on_screen(*words, screen="both", typed=["y\n"])
+    assert code == 0
+    assert "Approve tool:" in screen
+    assert dangers(re.sub(r"\x1b\[\d{1,2}m", "", screen)) == set()

@@ -84,6 +84,36 @@ def test_a_file_of_another_user_is_not_believed(tmp_path: Path) -> None:
         SqliteConsentStore(path).find_grants()
 
 
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="needs to give a file away")
+def test_a_write_ahead_log_of_another_user_is_not_believed(tmp_path: Path) -> None:
+    """SQLite would read it and then write what it says into the file."""
+    path, forged = tmp_path / "consent.db", tmp_path / "forged.db"
+    SqliteConsentStore(path).find_grants()
+    store = SqliteConsentStore(forged)
+    store.add_grant(GRANT)
+    log = path.with_name("consent.db-wal")
+    log.write_bytes(forged.with_name("forged.db-wal").read_bytes())
+    store.close()
+    os.chown(log, 12345, 12345)
+    with pytest.raises(ConfigError, match=r"consent\.db-wal belongs to another user"):
+        SqliteConsentStore(path).find_grants()
+    os.chown(log, os.geteuid(), os.getegid())
+    assert SqliteConsentStore(path).find_grants() != [], "the attack would work"
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="needs to give a file away")
+def test_a_link_of_another_user_is_not_followed(tmp_path: Path) -> None:
+    path, target = tmp_path / "consent.db", tmp_path / "chosen"
+    path.symlink_to(target)
+    os.chown(path, 12345, 12345, follow_symlinks=False)
+    with pytest.raises(ConfigError, match=r"consent\.db belongs to another user"):
+        SqliteConsentStore(path).find_grants()
+    assert not target.exists()
+    path.unlink()
+    path.symlink_to(target)
+    assert SqliteConsentStore(path).find_grants() == []
+
+
 async def test_a_damaged_file_allows_nothing(tmp_path: Path) -> None:
     path = tmp_path / "consent.db"
     store = SqliteConsentStore(path)

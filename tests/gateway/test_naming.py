@@ -11,6 +11,7 @@ from dovetail.errors import ConfigError
 from dovetail.gateway import naming
 from dovetail.gateway.naming import (
     KINDS,
+    MAX_MATCHED,
     Kind,
     NameTable,
     UpstreamName,
@@ -291,6 +292,16 @@ def test_a_link_to_a_web_page_stays_as_it_is_unless_the_server_serves_it() -> No
     assert names.to_caller("resources", "two", "https://two/") == "https://two/"
     names.update("one", "resources", ["https://two/"])
     assert names.to_caller("resources", "two", "https://two/") == "two+https://two/"
+
+
+def test_a_server_that_claims_all_web_pages_does_not_get_those_of_another() -> None:
+    """Callers read a page that a server links to from that server, not from the one that claims
+    it, however many links there are."""
+    names = table(("evil", {"templates": ["https://{+page}"]}), ("two", {}))
+    rename = names.renamer("two")
+    for number in range(MAX_MATCHED + 10):
+        page = f"https://two/{number}"
+        assert names.from_caller("resources", rename(page)) == UpstreamName("two", page)
 
 
 def test_a_server_without_a_prefix_loses_a_uri_that_is_not_its_own() -> None:

@@ -369,6 +369,16 @@ async def test_a_refusal_reaches_the_user_with_status_and_reason() -> None:
             await connect(f"ws://127.0.0.1:{port}/", DEFAULT, timeout=5)
 
 
+async def test_the_text_of_a_refusal_cannot_control_a_terminal_or_add_a_line() -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await refuse(scope, send, 500, "no\n12:00:00 INFO all is well\x1b[2K\u202e")
+
+    async with listening(app) as (port, _):
+        with pytest.raises(ConnectFailed, match="all is well") as caught:
+            await connect(f"ws://127.0.0.1:{port}/", DEFAULT, timeout=5)
+    assert str(caught.value).isprintable()
+
+
 async def test_without_the_extension_a_refusal_is_a_close() -> None:
     sent: list[Any] = []
 

@@ -27,7 +27,10 @@ import msgspec
 
 from ...databases import close_before_fork, connect, create_private_file
 from ...errors import ConfigError, Overloaded
+from ...logs import get_logger
 from ..client.store import data_folder
+
+log = get_logger("auth")
 
 MAX_ROWS_PER_KIND = 100_000
 """When there are this many rows of one kind, no more can be added until some have expired."""
@@ -273,7 +276,8 @@ class SqliteStorage:
         try:
             return connection.execute(statement, values)
         except sqlite3.OperationalError as error:  # locked by another process, disk full
-            raise Overloaded(f"{self.path}: {error}") from None
+            log.warning("%s: %s", self.path, error)
+            raise Overloaded("The storage is not available now; try again later") from None
 
     def _open(self) -> sqlite3.Connection:
         if self._connection is not None:

@@ -15,7 +15,6 @@ To start or reach a server, and to pass on its questions, nobody is asked: only 
 """
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
@@ -26,6 +25,7 @@ from msgspec.structs import replace
 
 from ...connection.input_requests import ask, check, decode_answer, typed_view
 from ...errors import CannotAsk, ConfigError, ConsentDenied, DovetailError, InvalidParams
+from ...logs import get_logger
 from ...ports import Call
 from ...protocol.client_features import CreateMessageParams, ElicitParams
 from ...protocol.raw import RawObject, split_object
@@ -38,7 +38,7 @@ from ..upstream import UpstreamServer
 from .access import Access, use_of
 from .pin_checks import PinChecks, item_of
 
-log = logging.getLogger("dovetail.gateway")
+log = get_logger("gateway")
 
 WATCH_SECONDS: Final = 1.0
 """How often a gateway looks for tools that were approved or revoked meanwhile."""
@@ -61,6 +61,7 @@ class GatewayAccess(Access):
         policy: The policy; None if everything is allowed.
         consent: Where the answers of callers and approved digests are stored.
         on_change: Called if something was approved or revoked.
+        is_masked: Returns whether callers may not see details of this machine.
     """
 
     def __init__(
@@ -68,7 +69,9 @@ class GatewayAccess(Access):
         policy: PolicyFile | None,
         consent: Consent,
         on_change: Callable[[], None],
+        is_masked: Callable[[], bool],
     ) -> None:
+        self._is_masked = is_masked
         pins = PinChecks(consent, "warn", on_change=lambda _: on_change())
         super().__init__(policy, consent, pins, is_gateway=True)
 
@@ -240,7 +243,8 @@ class GatewayAccess(Access):
         item = item_of(kind, name)
         if item is not None and not self.pins.is_approved(server, item):
             request = replace(describe(), kind="pin", name=item)
-            self._refuse(request, 'pin = "ask"', self.pins.explain(server, item), name)
+            why = self.pins.explain(server, item, name_store=not self._is_masked())
+            self._refuse(request, 'pin = "ask"', why, name)
 
     def _refuse(
         self, request: ConsentRequest, rule: str, why: str, name: str | None = None

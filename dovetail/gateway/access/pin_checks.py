@@ -15,7 +15,6 @@ server that runs in this process has no entry that could be approved, so nothing
 
 import asyncio
 import json
-import logging
 from collections.abc import Awaitable, Callable, Mapping
 from itertools import islice
 from typing import Final, Literal, TypeAlias
@@ -25,6 +24,7 @@ from msgspec import Struct
 
 from ...aio import TaskSet
 from ...errors import ConfigError, ConsentDenied, DovetailError, Overloaded
+from ...logs import get_logger
 from ...text import quote
 from ..catalog import Catalog
 from ..consent.consent import Consent, ConsentRequest, Decision
@@ -33,7 +33,7 @@ from ..consent.store import SeenItem
 from ..naming import Kind
 from ..upstream import UpstreamServer
 
-log = logging.getLogger("dovetail.gateway")
+log = get_logger("gateway")
 
 PinMode: TypeAlias = Literal["ask", "warn", "off"]
 Decide: TypeAlias = Callable[
@@ -278,9 +278,10 @@ class PinChecks:
                 f"{quote(item)} of {quote(server.name)} {self.explain(server, item)}"
             )
 
-    def explain(self, server: UpstreamServer, item: str) -> str:
-        """Return why an item is withheld, as the end of a sentence."""
-        command = self._consent.approve_command(server.name, item)
+    def explain(self, server: UpstreamServer, item: str, *, name_store: bool = True) -> str:
+        """Return why an item is withheld, as the end of a sentence. `name_store` is whether to show
+        where the store is."""
+        command = self._consent.approve_command(server.name, item, name_store=name_store)
         return (
             "is withheld because it is new or has changed since it was approved. To approve it, "
             f"run: {command}"

@@ -648,19 +648,20 @@ class Consent:
             for listed in versions.values()
         ]
 
-    def approve_command(self, server: str, item: str) -> str:
+    def approve_command(self, server: str, item: str, *, name_store: bool = True) -> str:
         """Return the command with which a user approves an item, for an error message.
 
         Args:
             server: The name of the server in the configuration.
             item: `tool:NAME`, `prompt:NAME` or `instructions`.
+            name_store: Whether the command names the store, unless that is the default one.
         """
         short = item.removeprefix("tool:")
         # A server may give a tool the name of an option, such as `--yes`, or of another item.
         is_clear = item_key(short) == item and not short.startswith("-")
         words = ["dovetail", "consent", "approve", server, short if is_clear else item]
         path = getattr(self.store, "path", None)
-        if isinstance(path, str) and path != str(default_store_path()):
+        if name_store and isinstance(path, str) and path != str(default_store_path()):
             words += ["--store", path]
         return escape_unsafe(shlex.join(words))
 

@@ -489,8 +489,9 @@ class SqliteConsentStore:
         except sqlite3.Error as error:
             code = getattr(error, "sqlite_errorcode", 0) & 0xFF
             if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+                # Callers from a network see this error, so it does not name the file.
                 raise Overloaded(
-                    f"The consent store {self.path} is locked by another program; try again"
+                    "The consent store is locked by another program; try again"
                 ) from None
             if isinstance(error, sqlite3.OperationalError) and code != sqlite3.SQLITE_CORRUPT:
                 raise ConfigError(

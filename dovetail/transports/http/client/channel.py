@@ -22,7 +22,6 @@ JSON-RPC error is passed on, unless the status shows that the server did not exa
 """
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
@@ -490,8 +489,8 @@ class HttpChannel:
         """Report a message that was not delivered or not answered."""
         unreachable = isinstance(problem, ConnectionClosed) and not problem.sent
         if message.request_id is None:
-            level = logging.DEBUG if self._closed else logging.WARNING
-            log.log(level, "%s: %s", message.method or "A response", problem)
+            write = log.debug if self._closed else log.warning
+            write("%s: %s", message.method or "A response", problem)
         elif unreachable and self._is_opening(message):
             self._receive(
                 LostReply(message.request_id, ConnectFailed(str(problem), transient=True))
