@@ -11,7 +11,6 @@ import argparse
 import asyncio
 import json
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -21,7 +20,7 @@ from typing import Any, NamedTuple
 
 from dovetail import Client
 
-from .parties import OURS, Process
+from .parties import OURS, Process, free_port
 
 SILENT = [sys.executable, "-c", "import time; time.sleep(600)"]
 """A server that never answers."""
@@ -77,9 +76,7 @@ class Start(NamedTuple):
 
 def start_gateway(case: Case, folder: Path) -> Start:
     """Start a gateway with this state folder, list its tools until all are there, and stop it."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     command = [sys.executable, "-m", "dovetail", "gateway", str(case.write_config(folder))]
     env = {**os.environ, "XDG_STATE_HOME": str(folder / "state")}
     began = time.monotonic()

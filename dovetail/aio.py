@@ -110,6 +110,19 @@ class TaskSet(set["asyncio.Task[Any]"]):
         task.add_done_callback(self.discard)
         return task
 
+    async def wait(self) -> None:
+        """Wait until all tasks have ended."""
+        import asyncio
+
+        if self:
+            await asyncio.wait(self)
+
+    async def close(self) -> None:
+        """Cancel all tasks, and wait until they have ended."""
+        for task in self:
+            task.cancel()
+        await self.wait()
+
 
 def run_on_loop(
     loop: "asyncio.AbstractEventLoop", function: Callable[..., Any], *args: Any

@@ -37,6 +37,24 @@ def test_what_was_not_used_for_longest_goes_first() -> None:
     assert len(kept) == 1
 
 
+async def test_closing_cancels_background_tasks_and_waits_until_they_have_ended() -> None:
+    tasks, ended = TaskSet(), list[str]()
+
+    async def work(name: str) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            ended.append(name)
+
+    await tasks.close()  # there is nothing to wait for
+    for name in ("one", "two"):
+        tasks.start(work(name))
+    await asyncio.sleep(0)
+    await tasks.close()
+    assert ended == ["one", "two"] and not tasks
+
+
 async def test_background_tasks_are_held_until_they_are_done() -> None:
     tasks, done = TaskSet(), asyncio.Event()
 

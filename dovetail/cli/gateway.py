@@ -126,8 +126,10 @@ def _describe(gateway: "Gateway", server: "UpstreamServer") -> dict[str, Any]:
             one = {"name": names.to_caller(kind, server.name, name), "upstreamName": name}
             if kind == "tools":
                 decision = gateway.access.check(server, "call", name)
-                note = ", but nobody can be asked" if decision.nobody_to_ask else ""
-                one |= {"effect": decision.effect, "rule": f"{decision.rule}{note}"}
+                effect, rule = decision.effect, decision.rule
+                if effect == "ask" and not gateway.access.can_ask:
+                    effect, rule = "deny", f"{rule}, but nobody can be asked"
+                one |= {"effect": effect, "rule": rule}
             listed.append(one)
     about["leftOut"] = [
         {"kind": one.kind, "name": one.name, "reason": one.reason}

@@ -268,9 +268,3 @@ def _read_item(kind: Kind, raw: Raw) -> Item | None:
         log.warning("Left out %s of %s, which is malformed: %s", quote(name), row.method, problem)
         return None
     return item
-
-
-__all__ = [
-    "KINDS", "LISTS", "Catalog", "Item", "ItemList", "ListHints", "ListKind", "read_catalog",
-    "read_hints", "read_list",
-]  # fmt: skip

@@ -107,8 +107,7 @@ class UpstreamSubscriptions:
         """Close all subscriptions."""
         for uri in list(self._open):
             self._set_active(uri, False)
-        if self._background:
-            await asyncio.wait(self._background)
+        await self._background.wait()
 
 
 async def _close(task: "asyncio.Task[Subscription]") -> None:

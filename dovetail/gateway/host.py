@@ -173,7 +173,7 @@ class Host:
             None if policy is None else read_policy(policy),
             consent,
             on_context=on_context,
-            on_approval=self._on_approval,
+            on_approval=lambda server: self._emit(server, "catalog"),
             name_of=lambda server: server.name if len(self.servers) > 1 else "",
         )
         self._upstreams = UpstreamSet(
@@ -209,10 +209,7 @@ class Host:
         """Stop all servers, and forget what was allowed for this session."""
         await self._access.pins.close()
         await self._upstreams.close()
-        for task in list(self._background):
-            task.cancel()
-        if self._background:
-            await asyncio.wait(self._background)
+        await self._background.close()
         try:
             self._access.consent.close()
         except DovetailError as problem:  # what the store does not contain is not allowed anyway
@@ -265,9 +262,6 @@ class Host:
             self._access.pins.on_catalog(server)
         except DovetailError as problem:  # the store cannot be used, so nothing is offered
             log.error("%s: %s", server.name, problem)
-
-    def _on_approval(self, server: UpstreamServer) -> None:
-        self._emit(server, "catalog")
 
     def _emit(self, server: UpstreamServer, kind: EventKind) -> None:
         event = HostEvent(kind, server.name, server.state, server.error)

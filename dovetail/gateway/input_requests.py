@@ -25,7 +25,7 @@ from ..errors import InvalidRequest, MethodNotFound
 from ..ports import Call, CallHandler
 from ..protocol.client_features import CreateMessageParams, ElicitParams
 from ..protocol.lifecycle import ClientCapabilities
-from ..protocol.raw import RawObject, split_object, with_meta, without_meta
+from ..protocol.raw import RawObject, encode_raw, split_object, with_meta, without_meta
 from ..protocol.tasks import RELATED_TASK
 from ..text import escape_unsafe
 from .pool import ActiveCalls
@@ -41,7 +41,7 @@ the server before its text. Raises ConsentDenied if the caller may not be asked.
 
 
 def answerable(
-    call: Call, settings: ServerSettings, model: Mapping[str, Any] | None = None
+    call: Call, settings: ServerSettings, model: Mapping[str, Any] | None
 ) -> ClientCapabilities:
     """Return what a server is told that the caller can answer, during this call or another one.
 
@@ -67,7 +67,7 @@ def answerable(
 
 
 def askable(
-    call: Call, settings: ServerSettings, model: Mapping[str, Any] | None = None
+    call: Call, settings: ServerSettings, model: Mapping[str, Any] | None
 ) -> ClientCapabilities:
     """Return what a server may ask during a call.
 
@@ -113,13 +113,13 @@ def _name_messages(params: RawObject, name: str) -> None:
     block = split_object(blocks[0]) if blocks else {}
     if bytes(message["role"]) == b'"user"' and bytes(block.get("type", b"")) == b'"text"':
         text = msgspec.json.decode(block["text"], type=str)
-        named = Raw(_encode({**block, "text": f"{name} asks: {text}"}))
-        message["content"] = Raw(_encode([named, *blocks[1:]])) if is_list else named
-        messages = [Raw(_encode(message)), *rest]
+        named = encode_raw({**block, "text": f"{name} asks: {text}"})
+        message["content"] = encode_raw([named, *blocks[1:]]) if is_list else named
+        messages = [encode_raw(message), *rest]
     else:
         own = {"role": "user", "content": {"type": "text", "text": f"{name} asks:"}}
-        messages = [Raw(_encode(own)), first, *rest]
-    params.fields["messages"] = Raw(_encode(messages))
+        messages = [encode_raw(own), first, *rest]
+    params.fields["messages"] = encode_raw(messages)
 
 
 class OpenQuestions:
@@ -194,10 +194,10 @@ def prepare_requests(raw: Raw, call: Call, prepare: PrepareQuestion) -> Raw:
             row = QUESTIONS[msgspec.json.decode(request["method"], type=str)]
             params = prepare(call, parse_question(row, request.get("params", Raw(b"{}"))))
             if "params" in request:
-                request["params"] = Raw(_encode(params.fields))
+                request["params"] = encode_raw(params.fields)
     except (msgspec.MsgspecError, KeyError) as problem:
         raise InvalidRequest(f"The questions of the task are malformed: {problem}") from None
-    return Raw(_encode(requests))
+    return encode_raw(requests)
 
 
 _decode_requests = msgspec.json.Decoder(dict[str, dict[str, Raw]]).decode
@@ -207,7 +207,7 @@ def answer_with_caller(
     calls: ActiveCalls,
     questions: OpenQuestions,
     prepare: PrepareQuestion,
-    find_asker: FindAsker = lambda _: None,
+    find_asker: FindAsker,
 ) -> dict[str, CallHandler]:
     """Return the handlers with which a client answers the questions of a handshake-era server: it
     asks the caller whose call the question belongs to.
@@ -216,7 +216,7 @@ def answer_with_caller(
         calls: The calls that use the connection on which the questions arrive.
         questions: The open questions of the server.
         prepare: Prepares each question.
-        find_asker: Returns who is asked the questions of a task (default: nobody).
+        find_asker: Returns who is asked the questions of a task.
     """
 
     async def answer(question: Call) -> Any:

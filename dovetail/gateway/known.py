@@ -22,6 +22,7 @@ from ..errors import ConfigError
 from ..logs import get_logger
 from ..protocol.base import Implementation
 from ..protocol.lifecycle import ServerCapabilities
+from ..protocol.raw import encode_raw
 from ..protocol.tasks import TaskForm
 from .catalog import LISTS, Catalog, Item
 from .consent.pins import digest
@@ -120,7 +121,7 @@ class KnownCatalogs:
             format=FORMAT,
             info=catalog.info,
             instructions=catalog.instructions,
-            capabilities=Raw(msgspec.json.encode(catalog.capabilities)),
+            capabilities=encode_raw(catalog.capabilities),
             tasks=catalog.tasks,
             **{kind: [one.fields for one in catalog.items(kind).values()] for kind in KINDS},
         )

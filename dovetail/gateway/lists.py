@@ -13,8 +13,8 @@ from msgspec import Raw, Struct
 
 from ..ports import Call, Principal
 from ..protocol.methods import METHODS
-from ..protocol.raw import RawObject, split_object
-from ..server.registry import Snapshot, encode_page, select_page
+from ..protocol.raw import RawObject, encode_raw, split_object
+from ..server.registry import Snapshot, select_page
 from .catalog import LISTS, Item, ItemList, ListHints
 from .naming import KINDS, Kind
 from .search import ToolSearch
@@ -114,7 +114,7 @@ class MergedLists:
     def _merge(
         self, kind: Kind, server: UpstreamServer, item: Item, name: str, rename: Rename
     ) -> MergedItem:
-        fields = {**item.fields, LISTS[kind].key: Raw(msgspec.json.encode(name))}
+        fields = {**item.fields, LISTS[kind].key: encode_raw(name)}
         if kind == "tools" and not self.has_tasks:
             fields.pop("execution", None)
         elif kind == "tools" and server.catalog.tasks == "extension":
@@ -123,7 +123,7 @@ class MergedLists:
         meta = fields.get("_meta")
         if meta is not None and b"resourceUri" in bytes(meta):
             fields["_meta"] = _merge_meta(meta, rename)
-        return MergedItem(name, server, item, Raw(msgspec.json.encode(fields)))
+        return MergedItem(name, server, item, encode_raw(fields))
 
     def visible(self, kind: Kind, principal: Principal | None) -> Snapshot[MergedItem]:
         """Return the items that a caller may see."""
@@ -191,7 +191,7 @@ def _merge_meta(meta: Raw, rename: Rename) -> Raw:
         uri = msgspec.json.decode(ui["resourceUri"], type=str)
     except (KeyError, msgspec.MsgspecError):
         return meta
-    return Raw(msgspec.json.encode({**fields, "ui": {**ui, "resourceUri": rename(uri)}}))
+    return encode_raw({**fields, "ui": {**ui, "resourceUri": rename(uri)}})
 
 
 def _shown(items: Mapping[str, MergedItem]) -> list[bytes]:
@@ -201,4 +201,3 @@ def _shown(items: Mapping[str, MergedItem]) -> list[bytes]:
 MAX_VIEWS = 1000
 """The number of callers for whom a list is kept."""
 KIND_BY_METHOD: Mapping[str, Kind] = {LISTS[kind].method: kind for kind in KINDS}
-__all__ = ["KIND_BY_METHOD", "MergedItem", "MergedLists", "encode_page"]

@@ -323,5 +323,4 @@ class ConnectionPool:
             self.discard(pooled)
         while self._waiting:
             self._wake_next()
-        if self._closing:
-            await asyncio.wait(self._closing)
+        await self._closing.wait()

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+from ..aio import TaskSet
 from ..errors import DovetailError
 from ..logs import get_logger
 
@@ -30,7 +31,7 @@ class Reloader:
         files: The files to check for changes.
     """
 
-    def __init__(self, gateway: "Gateway", files: Sequence[str | os.PathLike[str]] = ()) -> None:
+    def __init__(self, gateway: "Gateway", files: Sequence[str | os.PathLike[str]]) -> None:
         self._gateway, self._files = gateway, tuple(files)
         self._wanted = asyncio.Event()
 
@@ -39,17 +40,16 @@ class Reloader:
         """Listen for the signal and for changes until the context is left."""
         loop = asyncio.get_running_loop()
         listens = _listen(loop, self._wanted.set)
-        tasks = [loop.create_task(self._reload())]
+        tasks = TaskSet()
+        tasks.start(self._reload())
         if self._files:
-            tasks.append(loop.create_task(self._watch()))
+            tasks.start(self._watch())
         try:
             yield
         finally:
             if listens and SIGHUP is not None:
                 loop.remove_signal_handler(SIGHUP)
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
+            await tasks.close()
 
     async def _reload(self) -> None:
         while True:

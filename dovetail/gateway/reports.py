@@ -7,7 +7,7 @@ answer.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, get_args
 
@@ -16,7 +16,6 @@ from msgspec import Struct
 from .health import State
 
 if TYPE_CHECKING:
-    from .upstream import UpstreamServer
     from .upstreams import UpstreamSet
 
 SERVER: Final = "mcp.upstream.name"
@@ -78,26 +77,25 @@ def describe_servers(upstreams: "UpstreamSet", *, masked: bool) -> dict[str, Any
         ]
         if names:
             one["leftOut"] = names
-    is_whole = all(server.state not in ("failed", "refused") for server in _all(upstreams))
+    is_whole = all(
+        server.state not in ("failed", "refused") for server in upstreams.servers.values()
+    )
     return {"status": "ok" if is_whole else "degraded", "servers": servers}
 
 
 def measure_servers(upstreams: "UpstreamSet") -> dict[str, Mapping[Any, float]]:
     """Return the metrics of all servers: for each instrument, a value by attributes."""
+    servers = upstreams.servers.values()
     rows: dict[str, dict[Any, float]] = {
-        name: {((SERVER, server.name),): value(server) for server in _all(upstreams)}
+        name: {((SERVER, server.name),): value(server) for server in servers}
         for name, value in _VALUES.items()
     }
     rows["mcp.upstream.state"] = {
         ((SERVER, server.name), ("state", state)): float(server.state == state)
-        for server in _all(upstreams)
+        for server in servers
         for state in get_args(State)
     }
     return dict(rows)
-
-
-def _all(upstreams: "UpstreamSet") -> "Iterable[UpstreamServer]":
-    return upstreams.servers.values()
 
 
 _VALUES: Final[Mapping[str, Any]] = {

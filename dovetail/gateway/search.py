@@ -17,6 +17,7 @@ import msgspec
 from ..config import FileSettings
 from ..errors import InvalidParams
 from ..protocol.content import TextContent
+from ..protocol.raw import encode_raw
 from ..protocol.tools import Tool, ToolResult
 from ..server.registry import Snapshot
 from .consent.pins import FIELDS
@@ -103,10 +104,7 @@ class ToolSearch:
 
     def __init__(self, always: Sequence[str]) -> None:
         self._always = tuple(always)
-        self._own = {
-            name: ListedTool(msgspec.Raw(msgspec.json.encode(tool)))
-            for name, tool in SEARCH_TOOLS.items()
-        }
+        self._own = {name: ListedTool(encode_raw(tool)) for name, tool in SEARCH_TOOLS.items()}
 
     @classmethod
     def of(cls, options: FileSettings) -> Self | None:

@@ -25,6 +25,7 @@ from ..limits import DEFAULT, Limits
 from ..logs import get_logger
 from ..ports import Principal
 from ..text import closest_name, escape_unsafe, quote
+from .catalog import LISTS
 from .consent.consent import ConsentRequest, describe_server
 from .consent.pins import digest
 from .known import KnownCatalogs
@@ -40,9 +41,7 @@ SINGLE: Final = "server"
 """The name of the only server of a gateway that was given a target instead of a file."""
 MAX_LOGGED: Final = 20
 """The number of names that are logged at a time if callers cannot use them."""
-KIND_OF_LIST: Final[Mapping[Kind, str]] = {
-    "tools": "tools", "prompts": "prompts", "resources": "resources", "templates": "resources",
-}  # fmt: skip
+KIND_OF_LIST: Final[Mapping[Kind, str]] = {kind: row.capability for kind, row in LISTS.items()}
 """The notification that announces a change to each list."""
 
 
@@ -570,13 +569,11 @@ class UpstreamSet:
     async def close(self) -> None:
         """Stop all servers."""
         self._is_running = False
-        for task in list(self._background):
-            task.cancel()
-        for task in list(self._draining):
-            task.cancel()
-        await asyncio.gather(*(server.close() for server in self.servers.values()))
-        if tasks := {*self._background, *self._draining}:
-            await asyncio.wait(tasks)
+        await asyncio.gather(
+            self._background.close(),
+            self._draining.close(),
+            *(server.close() for server in self.servers.values()),
+        )
 
 
 async def _start_quietly(server: UpstreamServer) -> None:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from ..protocol.content import Content, EmbeddedResource, ResourceContents, ResourceLink
 from ..protocol.prompts import GetPromptResult
-from ..protocol.raw import RawObject, split_object
+from ..protocol.raw import RawObject, encode_raw, split_object
 from ..protocol.resources import ReadResourceResult
 from ..protocol.tools import ToolResult
 
@@ -41,14 +41,14 @@ def rename_uris(result: RawObject, rename: Rename) -> RawObject:
         return result
     field, change = found
     parts = [change(part, rename) for part in _split_list(raw)]
-    return RawObject(result.type, {**result.fields, field: Raw(_encode(parts))})
+    return RawObject(result.type, {**result.fields, field: encode_raw(parts)})
 
 
 def _rename_contents(raw: Raw, rename: Rename) -> Any:
     """Rename the URI of contents or of a resource link."""
     fields = split_object(raw)
     if "uri" in fields:
-        fields["uri"] = Raw(_encode(rename(_decode_text(fields["uri"]))))
+        fields["uri"] = encode_raw(rename(_decode_text(fields["uri"])))
     return fields
 
 
@@ -69,7 +69,7 @@ def _rename_message(raw: Raw, rename: Rename) -> Any:
     """Rename the URI in a message of a prompt."""
     fields = split_object(raw)
     if "content" in fields:
-        fields["content"] = Raw(_encode(_rename_block(fields["content"], rename)))
+        fields["content"] = encode_raw(_rename_block(fields["content"], rename))
     return fields
 
 

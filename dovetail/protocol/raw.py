@@ -91,6 +91,11 @@ class RawObject(Struct, eq=False):
         return decode(_encode(self.fields), self.type)
 
 
+def encode_raw(value: Any) -> Raw:
+    """Return a value as raw JSON."""
+    return Raw(_encode(value))
+
+
 def encode_typed(value: Any) -> bytes:
     """Encode a typed value as it is sent: content of an unknown kind is not wrapped."""
     data = _encode(value)

@@ -11,6 +11,7 @@ from dovetail.gateway.consent.consent import Consent
 from dovetail.gateway.consent.pins import digest
 from dovetail.gateway.consent.store import ConsentGrant
 from tests.cli.conftest import Done, dovetail
+from tests.gateway.approving import approve
 
 ENTRY = "sha256:entry"
 OLD = '{"description":"The weather","name":"forecast"}'
@@ -30,7 +31,7 @@ def store(tmp_path: Path) -> str:
         consent.store.add_grant(ConsentGrant(server="weather", digest=ENTRY, **grant))
     consent.store.add_grant(ConsentGrant(kind="reach", server="news", digest="sha256:n"))
     see(consent, **{"tool:forecast": OLD, "tool:warn": '{"name":"warn"}', "instructions": '"Hi"'})
-    consent.approve("weather")
+    approve(consent, "weather")
     see(consent, **{"tool:forecast": NEW, "tool:other": '{"name":"other"}'})
     consent.store.close()
     return str(tmp_path / "consent.db")

@@ -15,6 +15,7 @@ from dovetail.errors import InvalidParams, ProtocolError
 from dovetail.gateway.consent.consent import Consent
 from dovetail.gateway.gateway import Gateway
 from dovetail.server.audit import AuditRecord, audit
+from tests.gateway.approving import approve
 
 from .programs import PATIENT, entry, write_server
 from .serving import ANN, BOB, KEYS, headers_of, post, recorded, served
@@ -337,7 +338,7 @@ async def test_a_running_gateway_notices_an_approval_and_a_revocation(
         await client.on_change("tools", lambda *_: changed.set())
         assert "up__send" not in await list_names(client)
         other = Consent(terminal=False)
-        other.approve("up", "send")
+        approve(other, "up", "send")
         await client.call_tool("up__send", {"path": "x"})
         assert "up__send" in await list_names(client)
         other.revoke("up", "send")
@@ -347,7 +348,7 @@ async def test_a_running_gateway_notices_an_approval_and_a_revocation(
             while "up__send" in await list_names(client):
                 await changed.wait()
                 changed.clear()
-            other.approve("up", "send")
+            approve(other, "up", "send")
             while "up__send" not in await list_names(client):
                 await changed.wait()
                 changed.clear()
@@ -366,7 +367,7 @@ async def test_a_server_that_restarts_after_a_revocation_is_not_approved_again(
         await gateway.upstreams.servers["up"].restart()
         with pytest.raises(InvalidParams, match="withheld"):
             await client.call_tool("up__read", {"path": "y"})
-        other.approve("up")
+        approve(other, "up")
         await client.call_tool("up__read", {"path": "z"})
         other.close()
     assert files.calls == ['["read", "x"]', '["read", "z"]']
@@ -411,7 +412,7 @@ async def test_several_versions_of_a_tool_may_be_approved(
             if number == 1:
                 with pytest.raises(InvalidParams, match="withheld"):
                     await client.call_tool("up__read", {"path": "x"})
-                Consent(terminal=False).approve("up", "read")
+                approve(Consent(terminal=False), "up", "read")
             await client.call_tool("up__read", {"path": text})
 
 

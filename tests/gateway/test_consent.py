@@ -22,6 +22,7 @@ from dovetail.gateway.consent.consent import (
 from dovetail.gateway.consent.pins import digest, pinned_text
 from dovetail.gateway.consent.store import ConsentGrant, ConsentStore
 from dovetail.protocol.tools import Tool
+from tests.gateway.approving import approve
 
 ENTRY, OTHER = "sha256:entry", "sha256:other"
 KINDS = ("start", "reach", "call", "pin", "share", "sampling", "elicitation")
@@ -188,29 +189,25 @@ async def test_what_the_policy_decides_needs_no_store(effect: Any, tmp_path: Pat
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_the_policy_decides_with_the_grants_of_the_store(tmp_path: Path) -> None:
+async def test_a_grant_answers_what_the_policy_asks_and_not_what_it_denies(
+    tmp_path: Path,
+) -> None:
     from dovetail.gateway.consent.policy import PolicyRequest, decide, read_policy
 
     consent, person = open_store(tmp_path, "always")
     policy = read_policy({"rule": [{"effect": "deny", "name": "*_delete"}]})
 
-    async def call(name: str, *, is_gateway: bool) -> Decision:
+    async def call(name: str) -> Decision:
+        found = decide(PolicyRequest(server="weather", kind="call", name=name), policy)
         request = make_request(name=name)
-        found = decide(
-            PolicyRequest(server="weather", kind="call", name=name),
-            policy,
-            granted=consent.find_grant(request) is not None,
-            is_gateway=is_gateway,
-        )
         return await consent.decide(request, effect=found.effect, rule=found.rule)
 
-    assert not (await call("forecast", is_gateway=True)).allowed, "its default is deny"
-    assert (await call("forecast", is_gateway=False)).answer == "always"
-    assert (await call("forecast", is_gateway=True)).rule == "a grant"
+    assert (await call("forecast")).answer == "always"
+    assert (await call("forecast")).rule == "a grant"
     consent.store.add_grant(
         ConsentGrant(kind="call", server="weather", digest=ENTRY, name="all_delete", pin="pin1")
     )
-    assert not (await call("all_delete", is_gateway=False)).allowed, "a deny comes before grants"
+    assert not (await call("all_delete")).allowed, "a deny comes before grants"
     assert len(person.asked) == 1
 
 
@@ -320,13 +317,12 @@ async def test_revoking_holds_from_the_next_call_on_in_every_program(tmp_path: P
     assert len(person.asked) == 5
 
 
-async def test_revoking_is_for_one_server_or_one_person(tmp_path: Path) -> None:
-    consent, _ = open_store(tmp_path, *["always"] * 4)
-    for fields in ({}, {"server": "news"}, {"principal": "ann"}, {"principal": "bo"}):
+async def test_revoking_is_for_one_server(tmp_path: Path) -> None:
+    consent, _ = open_store(tmp_path, *["always"] * 3)
+    for fields in ({}, {"server": "news"}, {"principal": "ann"}):
         await consent.decide(make_request(**fields))
-    assert [grant.principal for grant in consent.revoke("weather", principal="ann")] == ["ann"]
     assert [grant.server for grant in consent.revoke("news")] == ["news"]
-    assert [grant.principal for grant in consent.grants()] == ["", "bo"]
+    assert [grant.principal for grant in consent.grants()] == ["", "ann"]
 
 
 # attacks
@@ -347,7 +343,7 @@ async def test_a_replaced_command_with_copied_descriptions_gets_no_old_grant(
 ) -> None:
     consent, person = open_store(tmp_path, "always", "always", "deny", "deny", "deny")
     consent.record_seen("weather", ENTRY, {"tool:forecast": '{"name":"forecast"}'})
-    consent.approve("weather", digest=ENTRY)
+    approve(consent, "weather")
     await consent.decide(make_request("start"))
     await consent.decide(make_request("call"))
     for kind in ("start", "call", "pin"):  # the same name, tool and pin
@@ -428,7 +424,7 @@ async def test_a_project_that_changes_its_entry_loses_all_that_was_allowed(
     before = entry_digest(read_entry(tmp_path, WEATHER), "weather", environment)
     definition = pinned_text("tool", b'{"name": "forecast", "inputSchema": {}}')
     consent.record_seen("weather", before, {"tool:forecast": definition})
-    consent.approve("weather")
+    approve(consent, "weather")
     pin = digest(definition)
     for kind in ("start", "call"):
         assert (await consent.decide(make_request(kind, digest=before, pin=pin))).allowed
@@ -472,10 +468,11 @@ def test_the_question_about_a_server_shows_its_entry_in_every_dialect(
     path = tmp_path / file
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps(content))
+    monkeypatch.setenv("KEY", "secret")
     servers = read(path)
-    request = describe_server(servers, "s", {"KEY": "secret"})
+    request = describe_server(servers, "s")
     assert (request.kind, request.server) == (kind, "s")
-    assert request.digest == entry_digest(servers, "s", {"KEY": "secret"})
+    assert request.digest == entry_digest(servers, "s")
     assert request.entry is not None
     assert {**request.entry, **shown} == request.entry
     assert {**request.entry, **servers.written["s"]}.keys() == request.entry.keys()
@@ -624,14 +621,14 @@ async def test_what_a_server_lists_is_approved_as_a_whole_or_by_tool(tmp_path: P
     consent, _ = open_store(tmp_path)
     seen(consent, "1", "a", "b")
     assert [change.current.item for change in consent.changes("weather")] == ["tool:a", "tool:b"]
-    assert len(consent.approve("weather")) == 2
+    assert len(approve(consent, "weather")) == 2
     assert versions(consent) == {"tool:a": {"1"}, "tool:b": {"1"}}
     assert consent.changes("weather") == []
     seen(consent, "2", "a", "b", "c")
     changes = {change.current.item: change.previous for change in consent.changes("weather")}
     previous = [one and json.loads(one.content)["v"] for one in changes.values()]
     assert previous == ["1", "1", None]
-    assert [change.current.item for change in consent.approve("weather", "a")] == ["tool:a"]
+    assert approve(consent, "weather", "a") == ["tool:a"]
     assert versions(consent) == {"tool:a": {"1", "2"}, "tool:b": {"1"}}
 
 
@@ -647,18 +644,18 @@ async def test_at_most_eight_versions_are_approved(tmp_path: Path) -> None:
     consent, _ = open_store(tmp_path)
     for number in range(9):
         seen(consent, str(number), "a")
-        consent.approve("weather")
+        approve(consent, "weather")
     assert versions(consent) == {"tool:a": {str(number) for number in range(1, 9)}}
     seen(consent, "1", "a")
     assert consent.changes("weather") == []
-    consent.approve("weather", "a", only=True)
+    approve(consent, "weather", "a", only=True)
     assert versions(consent) == {"tool:a": {"1"}}
 
 
 async def test_a_server_that_changes_all_the_time_does_not_fill_the_store(tmp_path: Path) -> None:
     consent, _ = open_store(tmp_path)
     seen(consent, "first", "a")
-    consent.approve("weather")
+    approve(consent, "weather")
     for number in range(50):
         seen(consent, str(number), "a")
     kept = [json.loads(one.content)["v"] for one in consent.store.find_items()]
@@ -669,7 +666,7 @@ async def test_approving_is_for_the_entry_that_was_listed_last(tmp_path: Path) -
     consent, _ = open_store(tmp_path)
     seen(consent, "1", "a")
     seen(consent, "2", "a", digest=OTHER)
-    consent.approve("weather")
+    approve(consent, "weather")
     assert versions(consent) == {}
     assert versions(consent, OTHER) == {"tool:a": {"2"}}
 
@@ -677,7 +674,7 @@ async def test_approving_is_for_the_entry_that_was_listed_last(tmp_path: Path) -
 async def test_revoking_forgets_what_was_approved(tmp_path: Path) -> None:
     consent, _ = open_store(tmp_path)
     seen(consent, "1", "a", "b")
-    consent.approve("weather")
+    approve(consent, "weather")
     consent.revoke("weather", "a")
     assert versions(consent) == {"tool:b": {"1"}}
     consent.revoke("weather")

@@ -36,11 +36,14 @@ def test_the_default_file_is_in_the_state_folder(
     store = SqliteConsentStore()
     store.add_grant(GRANT)
     assert store.path == str(tmp_path / "state" / "dovetail" / "consent.db")
-    assert default_store_path({"XDG_STATE_HOME": "relative"}).is_absolute()
     monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_STATE_HOME", "relative")
     if sys.platform == "linux":
         expected = tmp_path / ".local" / "state" / "dovetail" / "consent.db"
-        assert default_store_path({}) == expected
+        assert default_store_path() == expected
+    monkeypatch.delenv("XDG_STATE_HOME")
+    if sys.platform == "linux":
+        assert default_store_path() == expected
     assert SqliteConsentStore("~/mine.db").path == str(tmp_path / "mine.db")
 
 

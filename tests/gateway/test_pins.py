@@ -243,9 +243,6 @@ def test_hostile_text_cannot_control_the_terminal_or_imitate_lines() -> None:
 def test_what_is_shown_is_bounded_and_says_what_is_missing() -> None:
     (line,) = describe_change(None, text("y" * 10_000, "instructions"))
     assert "(8002 more characters)" in line and len(line) < 2100
-    assert describe_change(None, text("y" * 10_000, "instructions"), max_chars=20_000) == [
-        f'+ "{"y" * 10_000}"'
-    ]
     many = {str(number): number for number in range(MAX_CHANGES + 5)}
     lines = changes(TOOL | {"inputSchema": {}}, TOOL | {"inputSchema": many})
     assert len(lines) == MAX_CHANGES + 1 and lines[-1] == "… and 5 more lines"

@@ -11,7 +11,6 @@ import msgspec
 from ...protocol.tools import Tool
 from ..consent.consent import Consent, ConsentRequest
 from ..consent.policy import (
-    BY_CALLERS,
     ConsentKind,
     PolicyDecision,
     PolicyFile,
@@ -67,7 +66,6 @@ class Access:
             self.policy,
             tools=server.settings.tools,
             is_gateway=self._is_gateway,
-            can_ask=self.can_ask or kind not in BY_CALLERS,
         )
 
     def is_visible(
@@ -83,7 +81,8 @@ class Access:
         """
         if self.pins.is_withheld(server, item_of(kind, name)) or not self._may_be_listed(server):
             return False
-        return self.check(server, use_of(kind), name, principal).effect != "deny"
+        effect = self.check(server, use_of(kind), name, principal).effect
+        return effect == "allow" or (effect == "ask" and self.can_ask)
 
     def instructions_of(self, server: UpstreamServer) -> str | None:
         """Return the instructions of a server, unless they are withheld."""
@@ -98,8 +97,7 @@ class Access:
 
     def may_start(self, server: UpstreamServer) -> bool:
         """Return whether the rules allow a server to be started or reached."""
-        kind: ConsentKind = "reach" if server.entry.is_remote else "start"
-        return self.check(server, kind, "").effect != "deny"
+        return self.check(server, kind_of_start(server), "").effect != "deny"
 
     def describe(self, server: UpstreamServer, kind: ConsentKind, **fields: Any) -> ConsentRequest:
         """Return the request for consent to do something with a server.
@@ -110,6 +108,11 @@ class Access:
             fields: The other fields of the request.
         """
         return ConsentRequest(kind=kind, server=server.name, digest=server.entry.digest, **fields)
+
+
+def kind_of_start(server: UpstreamServer) -> ConsentKind:
+    """Return what is done to a server first: a local one is started, and a remote one reached."""
+    return "reach" if server.entry.is_remote else "start"
 
 
 def use_of(kind: Kind) -> ConsentKind:

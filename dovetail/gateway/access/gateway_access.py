@@ -35,7 +35,7 @@ from ..consent.policy import ConsentKind, PolicyDecision, PolicyFile, PolicyRequ
 from ..consent.store import MEMORY
 from ..naming import Kind
 from ..upstream import UpstreamServer
-from .access import Access, use_of
+from .access import Access, kind_of_start, use_of
 from .pin_checks import PinChecks, item_of
 
 log = get_logger("gateway")
@@ -94,7 +94,7 @@ class GatewayAccess(Access):
         Raises:
             ConsentDenied: It may not be started.
         """
-        self._require_not_denied("reach" if server.entry.is_remote else "start", server)
+        self._require_not_denied(kind_of_start(server), server)
 
     def limit_question(
         self, call: Call, server: UpstreamServer, params: RawObject, *, alone: bool
@@ -150,8 +150,7 @@ class GatewayAccess(Access):
             server: The server that it belongs to.
             name: The server's own name of the item.
         """
-        found = self.check(server, use_of(kind), name, _principal_id(call))
-        return found.effect == "deny" and not found.nobody_to_ask
+        return self.check(server, use_of(kind), name, _principal_id(call)).effect == "deny"
 
     def may_connect(self, server: UpstreamServer, principal: str | None) -> bool:
         """Return whether a user may connect an account at a server. The policy may deny the tool
@@ -186,18 +185,17 @@ class GatewayAccess(Access):
         else:
             decision = self.check(server, use_of(kind), name, _principal_id(call))
         describe = partial(self._describe_call, call, kind, server, name)
-        if decision.effect == "deny" and not decision.nobody_to_ask:
+        if decision.effect == "deny":
             self._refuse(describe(), decision.rule, f"is not allowed by {decision.rule}")
         self._require_approval(describe, kind, server, name)
         if self.policy is None:
             return
-        effect = "ask" if decision.nobody_to_ask else decision.effect
-        if effect == "ask" and call.request_state is not None:
+        if decision.effect == "ask" and call.request_state is not None:
             return  # the state is sealed and bound to this call, which was allowed before
         asker = partial(self._ask, call, decision.rule)
         found = await self.consent.decide(
             describe,
-            effect=effect,
+            effect=decision.effect,
             rule=decision.rule,
             on_consent=asker if self.can_ask else None,
             durable=call.principal is not None,

@@ -29,7 +29,6 @@ from ...text import quote
 from ..catalog import Catalog
 from ..consent.consent import Consent, ConsentRequest, Decision
 from ..consent.pins import describe_change, digest, pinned_text
-from ..consent.store import SeenItem
 from ..naming import Kind
 from ..upstream import UpstreamServer
 
@@ -149,14 +148,9 @@ class PinChecks:
         else:  # otherwise, what was approved may have been revoked
             known = self._consent.store.find_items(server=entry[0], digest=entry[1])
             is_first = entry not in self._seen and not known
-        self._consent.record_seen(*entry, texts)
+        seen = self._consent.record_seen(*entry, texts)
         if is_first:
-            self._consent.store.approve_items(
-                SeenItem(
-                    server=entry[0], digest=entry[1], item=item, pin=digest(text), content=text
-                )
-                for item, text in texts.items()
-            )
+            self._consent.store.approve_items(seen)
         self._seen.add(entry)
         self._approved.discard(entry)
 
@@ -366,10 +360,7 @@ class PinChecks:
 
     async def close(self) -> None:
         """Cancel all questions."""
-        for task in list(self._background):
-            task.cancel()
-        if self._background:
-            await asyncio.wait(self._background)
+        await self._background.close()
 
 
 def item_of(kind: Kind, name: str) -> str | None:

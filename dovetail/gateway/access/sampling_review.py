@@ -17,15 +17,13 @@ from ...protocol.client_features import CreateMessageResult, SamplingMessage
 from ...protocol.content import SamplingContent, TextContent, ToolResultContent, ToolUseContent
 
 
-def limit_request(
-    request: SampleRequest, max_tokens: int, context: str | None = None
-) -> SampleRequest:
+def limit_request(request: SampleRequest, max_tokens: int, context: str | None) -> SampleRequest:
     """Return a request within the limits of the host.
 
     Args:
         request: The request as the server wrote it.
         max_tokens: The most tokens that the server may request.
-        context: The context to add to the system prompt.
+        context: The context to add to the system prompt, if there is any.
     """
     prompts = [text for text in (request.system_prompt, context) if text]
     return replace(

@@ -150,10 +150,7 @@ class ConnectPages:
 
     async def close(self) -> None:
         """Give up all logins that are under way."""
-        for task in list(self._logins):
-            task.cancel()
-        if self._logins:
-            await asyncio.wait(self._logins)
+        await self._logins.close()
 
     # pages
 

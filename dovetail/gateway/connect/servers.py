@@ -13,7 +13,6 @@ from hashlib import blake2b
 from typing import Any, Final
 
 import msgspec
-from msgspec import Raw
 from msgspec.structs import replace
 
 from ...aio import LruDict, Sweeper, TaskSet
@@ -23,6 +22,7 @@ from ...auth.urls import login_key
 from ...config import ChosenServer
 from ...errors import DovetailError, Unauthorized
 from ...ports import Caller
+from ...protocol.raw import encode_raw
 from ..catalog import Catalog, Item
 from ..naming import KINDS, Kind
 from ..upstream import EventKind, UpstreamServer
@@ -251,8 +251,7 @@ class PerUserServer(UpstreamServer):
         """Close the connections of all users. The server cannot be used again."""
         self._sweeper.cancel()
         await asyncio.gather(*(server.close() for server in self.all_users()))
-        if self._closing:
-            await asyncio.wait(self._closing)
+        await self._closing.wait()
         self._users.clear()
         await super().close()
 
@@ -290,7 +289,7 @@ def _connect_tool(name: str) -> Item:
         ),
         "inputSchema": {"type": "object", "properties": {}},
     }
-    raw = {key: Raw(msgspec.json.encode(value)) for key, value in fields.items()}
+    raw = {key: encode_raw(value) for key, value in fields.items()}
     return Item("tools", CONNECT, raw)
 
 

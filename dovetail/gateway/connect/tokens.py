@@ -13,6 +13,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import cached_property
 from itertools import count
 from secrets import token_hex
 from typing import Final
@@ -44,25 +45,16 @@ class UserTokens:
     Args:
         storage: Where they are stored.
         ring: Returns the keys that seal them.
-        now: The clock (default: `time.time`).
     """
 
-    def __init__(
-        self,
-        storage: Storage,
-        ring: Callable[[], KeyRing],
-        now: Callable[[], float] = time.time,
-    ) -> None:
-        self.storage, self.now = storage, now
-        self._make_ring = ring
-        self._ring: KeyRing | None = None
+    def __init__(self, storage: Storage, ring: Callable[[], KeyRing]) -> None:
+        self.storage, self._make_ring = storage, ring
+        self.now: Callable[[], float] = time.time
 
-    @property
+    @cached_property
     def ring(self) -> KeyRing:
         """The keys."""
-        if self._ring is None:
-            self._ring = self._make_ring()
-        return self._ring
+        return self._make_ring()
 
     def store(self, user: str, server: str, digest: str) -> "UserTokenStore":
         """Return the store for the record of one user and one server.

@@ -22,7 +22,7 @@ Each question has a kind, which decides what the person sees and what an answer 
 An entry digest covers all that the configuration says about a server, and a pin all that a model
 sees of a tool. If one of them changes while the person decides, the person is asked again.
 Everything here is a string: the digests come from the configuration and from `pins.py`, and the
-effect from `policy.py`, which knows whether there is a grant (`find_grant`).
+effect from `policy.py`.
 """
 
 import asyncio
@@ -30,10 +30,11 @@ import os
 import re
 import secrets
 import shlex
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, nullcontext
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from weakref import WeakValueDictionary
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
     from ...server.audit import AuditRecord
 
 ConsentAnswer: TypeAlias = Literal["once", "session", "always", "deny"]
-ANSWERS = ("once", "session", "always", "deny")
+ANSWERS = get_args(ConsentAnswer)
 GRANTED = "a grant"
 MAX_QUESTIONS = 3
 """How often one thing is asked if it changes while the person decides."""
@@ -127,9 +128,7 @@ class ConsentRequest(Struct, kw_only=True):
         return _DOING[self.kind].format(server=quote(self.server), name=quote(self.name))
 
 
-def describe_server(
-    servers: Servers, name: str, environment: Mapping[str, str] | None = None
-) -> ConsentRequest:
+def describe_server(servers: Servers, name: str) -> ConsentRequest:
     """Return the request for consent to start or reach a server.
 
     The entry is shown as it is written. The fields that say what is started or reached have their
@@ -138,7 +137,6 @@ def describe_server(
     Args:
         servers: The servers in a configuration.
         name: The name of the server.
-        environment: The environment variables (default: those of this process).
     """
     server, variables = servers[name], servers.variables
     usual = {
@@ -146,12 +144,11 @@ def describe_server(
     }
     folder = ""
     if server.command is not None:
-        values = os.environ if environment is None else environment
-        folder = str(Path(variables.fill(server.cwd or ".", values)).resolve())
+        folder = str(Path(variables.fill(server.cwd or ".", os.environ)).resolve())
     return ConsentRequest(
         kind="reach" if server.command is None else "start",
         server=name,
-        digest=entry_digest(servers, name, environment),
+        digest=entry_digest(servers, name),
         entry={
             **servers.written[name],
             **{field: value for field, value in usual.items() if value},
@@ -304,7 +301,8 @@ class Consent:
             self.store = store
         self.session = secrets.token_hex(8)
         self._on_consent, self._terminal, self._on_decision = on_consent, terminal, on_decision
-        self._asking: dict[tuple[str, ...], _Turn] = {}
+        self._asking: WeakValueDictionary[tuple[str, ...], asyncio.Lock] = WeakValueDictionary()
+        """Held while a question is asked, by what its answer is bound to."""
 
     # deciding
 
@@ -364,34 +362,22 @@ class Consent:
         if effect != "ask":
             reason = f"The policy does not allow {request.doing} ({rule or 'the default'})."
             return Decision(allowed=False, request=request, rule=rule, reason=reason)
-        async with self._turn(request) if wait else nullcontext():
+        # The same question is asked once at a time: the answer to the first may answer the others.
+        turn = self._asking.setdefault(_bound_values(request), asyncio.Lock())
+        async with turn if wait else nullcontext():
             for _ in range(MAX_QUESTIONS):
                 request = describe()
                 if (grant := self.find_grant(request)) is not None:
                     answer: ConsentAnswer = "session" if grant.session else "always"
                     return Decision(allowed=True, request=request, answer=answer, rule=GRANTED)
                 decision = await self._ask(request, on_consent)
-                if not decision.allowed or _is_bound_to(describe(), request):
+                if not decision.allowed or _bound_values(describe()) == _bound_values(request):
                     self._remember(decision, durable)
                     return replace(decision, rule=rule)
         reason = (
             f"Refused {request.doing}: it changed {MAX_QUESTIONS} times while the user was asked."
         )
         return Decision(allowed=False, request=request, answer="deny", reason=reason)
-
-    @asynccontextmanager
-    async def _turn(self, request: ConsentRequest) -> AsyncIterator[None]:
-        """Ask the same question once at a time: the answer to the first may answer the others."""
-        key = tuple(getattr(request, name) for name in BOUND_FIELDS)
-        turn = self._asking.setdefault(key, _Turn())
-        turn.waiting += 1
-        try:
-            async with turn.lock:
-                yield
-        finally:
-            turn.waiting -= 1
-            if not turn.waiting:
-                self._asking.pop(key, None)
 
     async def _ask(self, request: ConsentRequest, on_consent: OnConsent | None) -> Decision:
         ask = on_consent or self._on_consent or self._ask_at_terminal()
@@ -501,21 +487,14 @@ class Consent:
             if grant.session in ("", self.session)
         ]
 
-    def revoke(
-        self,
-        server: str | None = None,
-        tool: str | None = None,
-        *,
-        principal: str | None = None,
-    ) -> list[ConsentGrant]:
+    def revoke(self, server: str | None = None, tool: str | None = None) -> list[ConsentGrant]:
         """Forget what was allowed, from the next question on, in all programs that use the store.
-        What was approved of the server's tools is forgotten, too, unless `principal` is given.
+        What was approved of the server's tools is forgotten, too.
 
         Args:
             server: The name of a server in the configuration (default: all servers).
             tool: The name of a tool, prompt (`prompt:NAME`) or URI (default: all that the server
                 was allowed, with the consent to start it).
-            principal: Whose grants to forget (default: everybody's).
 
         Returns:
             The grants that were removed. Close the connections whose start they had allowed.
@@ -523,16 +502,15 @@ class Consent:
         names = None if tool is None else {tool, item_key(tool)}
         found = [
             grant
-            for grant in self.store.find_grants(server=server, principal=principal)
+            for grant in self.store.find_grants(server=server)
             if names is None or grant.name in names
         ]
         self.store.remove_grants(found)
-        if principal is None:
-            self.store.remove_items(
-                item
-                for item in self.store.find_items(server=server)
-                if item.approved is not None and (names is None or item.item in names)
-            )
+        self.store.remove_items(
+            item
+            for item in self.store.find_items(server=server)
+            if item.approved is not None and (names is None or item.item in names)
+        )
         return found
 
     def end_session(self, principal: str) -> None:
@@ -552,7 +530,7 @@ class Consent:
 
     # pins
 
-    def record_seen(self, server: str, digest: str, items: Mapping[str, str]) -> None:
+    def record_seen(self, server: str, digest: str, items: Mapping[str, str]) -> list[SeenItem]:
         """Remember what a server lists, so that it can be compared and approved later.
 
         Args:
@@ -561,12 +539,14 @@ class Consent:
             items: The canonical JSON (`pins.pinned_text`) of each item: `tool:NAME`, `prompt:NAME`
                 and `instructions`.
         """
-        self.store.record_items(
+        seen = [
             SeenItem(
                 server=server, digest=digest, item=item, pin=content_digest(text), content=text
             )
             for item, text in items.items()
-        )
+        ]
+        self.store.record_items(seen)
+        return seen
 
     def approved(self, server: str, digest: str) -> dict[str, set[str]]:
         """Return the pins that are approved for each item of a server.
@@ -581,41 +561,14 @@ class Consent:
                 found.setdefault(one.item, set()).add(one.pin)
         return found
 
-    def approve(
-        self,
-        server: str,
-        tool: str | None = None,
-        *,
-        digest: str | None = None,
-        only: bool = False,
-    ) -> list[ItemChange]:
-        """Approve the latest version of what a server lists.
-
-        Args:
-            server: The name of the server in the configuration.
-            tool: The name of a tool, `prompt:NAME` or `instructions` (default: everything).
-            digest: The digest of the entry (default: the one that was listed last).
-            only: Whether to approve no other version, instead of one more.
-
-        Returns:
-            What was not approved before, or, with `only`, everything.
-        """
-        latest = self.versions(server, tool, digest=digest)
-        changed = [change for change in latest if only or change.current.approved is None]
-        self.store.approve_items((change.current for change in changed), only=only)
-        return changed
-
-    def changes(
-        self, server: str, tool: str | None = None, *, digest: str | None = None
-    ) -> list[ItemChange]:
+    def changes(self, server: str, tool: str | None = None) -> list[ItemChange]:
         """Return the items whose latest version is not approved.
 
         Args:
             server: The name of the server in the configuration.
             tool: The name of a tool, `prompt:NAME` or `instructions` (default: everything).
-            digest: The digest of the entry (default: the one that was listed last).
         """
-        versions = self.versions(server, tool, digest=digest)
+        versions = self.versions(server, tool)
         return [change for change in versions if change.current.approved is None]
 
     def versions(
@@ -666,15 +619,6 @@ class Consent:
         return escape_unsafe(shlex.join(words))
 
 
-class _Turn:
-    """The questions that wait for one answer."""
-
-    __slots__ = ("lock", "waiting")
-
-    def __init__(self) -> None:
-        self.lock, self.waiting = asyncio.Lock(), 0
-
-
 def item_key(name: str) -> str:
     """Return the key of an item that a person names: a tool, unless they say otherwise.
 
@@ -685,8 +629,9 @@ def item_key(name: str) -> str:
     return name if is_key else f"tool:{name}"
 
 
-def _is_bound_to(now: ConsentRequest, then: ConsentRequest) -> bool:
-    return all(getattr(now, name) == getattr(then, name) for name in BOUND_FIELDS)
+def _bound_values(request: ConsentRequest) -> tuple[str, ...]:
+    """Return what an answer to a request is bound to."""
+    return tuple(getattr(request, name) for name in BOUND_FIELDS)
 
 
 def _check_changed(given: ConsentRequest, asked: ConsentRequest) -> ConsentRequest:

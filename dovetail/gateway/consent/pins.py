@@ -33,6 +33,8 @@ FIELDS: Final[dict[PinKind, tuple[str, ...]]] = {
 MAX_DIGESTS: Final = 8
 MAX_CHANGES: Final = 100
 MAX_VALUE_CHARS: Final = 2000
+"""The number of characters of each value that are shown. If there are more, the line says how
+many."""
 CONTEXT_CHARS: Final = 40
 _ABSENT: Final = object()
 
@@ -96,21 +98,17 @@ def digest(text: str) -> str:
     return f"sha256:{sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()}"
 
 
-def describe_change(
-    before: str | None, after: str | None, max_chars: int = MAX_VALUE_CHARS
-) -> list[str]:
+def describe_change(before: str | None, after: str | None) -> list[str]:
     """Return what changed, one line for each removed (`-`) or added (`+`) value, safe to show.
 
     Args:
         before: The canonical text that was approved; None if there is none.
         after: The current canonical text; None if there is none.
-        max_chars: The number of characters of each value that are shown (default: 2000). If there
-            are more, the line says how many.
     """
     old, new = (_ABSENT if text is None else _decode(text) for text in (before, after))
     if isinstance(old, dict) or isinstance(new, dict):  # show each field of what is new or gone
         old, new = ({} if one is _ABSENT else one for one in (old, new))
-    lines = [escape_unsafe(line) for line in _compare("", old, new, max_chars)]
+    lines = [escape_unsafe(line) for line in _compare("", old, new)]
     if len(lines) > MAX_CHANGES:
         lines[MAX_CHANGES:] = [f"… and {len(lines) - MAX_CHANGES} more lines"]
     return lines
@@ -129,20 +127,20 @@ def _write(value: Any) -> str:
     return value.text if isinstance(value, _Number) else _encode(value)
 
 
-def _compare(path: str, old: Any, new: Any, limit: int) -> Iterator[str]:
+def _compare(path: str, old: Any, new: Any) -> Iterator[str]:
     if old == new:
         return
     if isinstance(old, dict) and isinstance(new, dict):
         for key in sorted({*old, *new}):
             inner = f"{path}.{key}" if path else key
-            yield from _compare(inner, old.get(key, _ABSENT), new.get(key, _ABSENT), limit)
+            yield from _compare(inner, old.get(key, _ABSENT), new.get(key, _ABSENT))
     elif _are_objects(old) and _are_objects(new):
         for at in range(max(len(old), len(new))):
             first, second = (one[at] if at < len(one) else _ABSENT for one in (old, new))
-            yield from _compare(f"{path}[{at}]", first, second, limit)
+            yield from _compare(f"{path}[{at}]", first, second)
     else:
         label = f"{path}: " if path else ""
-        shown = _show_pair(old, new, limit)
+        shown = _show_pair(old, new)
         yield from (f"{sign} {label}{text}" for sign, text in zip("-+", shown, strict=True) if text)
 
 
@@ -150,7 +148,7 @@ def _are_objects(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(item, dict) for item in value)
 
 
-def _show_pair(old: Any, new: Any, limit: int) -> tuple[str, str]:
+def _show_pair(old: Any, new: Any) -> tuple[str, str]:
     """Return two values as text, without what they have in common at both ends."""
     first, second = ("" if one is _ABSENT else _write(one) for one in (old, new))
     if isinstance(old, str) and isinstance(new, str):
@@ -163,7 +161,7 @@ def _show_pair(old: Any, new: Any, limit: int) -> tuple[str, str]:
         )
         if _appearance(first) == _appearance(second):
             first, second = ascii(first), ascii(second)
-    return _cut(first, limit), _cut(second, limit)
+    return _cut(first), _cut(second)
 
 
 def _appearance(text: str) -> str:
@@ -178,8 +176,8 @@ def _common(first: str, second: str) -> int:
     return next((at for at, (a, b) in enumerate(pairs) if a != b), min(len(first), len(second)))
 
 
-def _cut(text: str, limit: int) -> str:
-    if len(text) <= limit:
+def _cut(text: str) -> str:
+    if len(text) <= MAX_VALUE_CHARS:
         return text
-    half = limit // 2
+    half = MAX_VALUE_CHARS // 2
     return f"{text[:half]} … ({len(text) - 2 * half} more characters) … {text[-half:]}"

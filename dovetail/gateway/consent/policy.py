@@ -16,24 +16,23 @@ All keys except `effect` are optional, case-sensitive `fnmatch` patterns. A rule
 its patterns match; `principal` matches only authenticated callers. These steps decide, in this
 order:
 
-1. A deny by the server's entry (`tools.allow`, `tools.deny`) or by any rule. No grant overrides it.
-2. A grant that a person gave earlier.
-3. The first rule that matches.
-4. For a tool that only reads, at a server with `"trust": true`: allow instead of ask.
-5. The default: ask for a host, allow for a gateway without a policy file, deny for a gateway with
+1. A deny by the server's entry (`tools.allow`, `tools.deny`) or by any rule.
+2. The first rule that matches.
+3. For a tool that only reads, at a server with `"trust": true`: allow instead of ask.
+4. The default: ask for a host, allow for a gateway without a policy file, deny for a gateway with
    one. What the operator decides by listing a server is always allowed by default at a gateway:
    to start or reach it, and to pass on its questions.
 
-If nobody can be asked, ask means deny.
+If the result is ask, a grant that a person gave earlier counts (`consent.py`). Without a grant and
+without anybody who can be asked, ask means deny.
 """
 
 from collections.abc import Collection, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from ...config import ToolFilter, read_toml
 from ...config.known_keys import InvalidObject, advise, convert_known
@@ -41,15 +40,13 @@ from ...errors import ConfigError
 from ...text import closest_name, quote
 
 Effect: TypeAlias = Literal["allow", "ask", "deny"]
-EFFECTS: Final[tuple[Effect, ...]] = ("allow", "ask", "deny")
+EFFECTS: Final[tuple[Effect, ...]] = get_args(Effect)
 ConsentKind: TypeAlias = Literal[
     "start", "reach", "call", "share", "pin", "sampling", "elicitation"
 ]
 """What consent is about: to start or reach a server, to call a tool, to read a resource or prompt
 for the model, to accept a changed tool, to use the model, or to ask the user."""
-CONSENT_KINDS: Final[tuple[ConsentKind, ...]] = (
-    "start", "reach", "call", "share", "pin", "sampling", "elicitation",
-)  # fmt: skip
+CONSENT_KINDS: Final[tuple[ConsentKind, ...]] = get_args(ConsentKind)
 BY_CALLERS: Final = ("call", "share")
 """What the callers of a gateway do. Everything else is decided by its operator."""
 
@@ -97,8 +94,6 @@ class PolicyDecision(Struct, frozen=True):
     effect: Effect
     rule: str
     """What decided, for people and for the audit log, such as `rule 3 of policy.toml`."""
-    nobody_to_ask: bool = False
-    """Whether the effect would be ask, if there were somebody to ask."""
 
 
 class PolicyFile(Struct, frozen=True, kw_only=True):
@@ -186,9 +181,7 @@ def decide(
     policy: PolicyFile | None,
     *,
     tools: ToolFilter | None = None,
-    granted: bool = False,
     is_gateway: bool = False,
-    can_ask: bool = True,
 ) -> PolicyDecision:
     """Decide whether something may happen.
 
@@ -196,9 +189,7 @@ def decide(
         request: What somebody wants to do.
         policy: The rules; None if there is no policy file.
         tools: Which tools the server's entry offers (default: all).
-        granted: Whether a person allowed this earlier.
         is_gateway: Whether the defaults are those of a gateway, not of a host.
-        can_ask: Whether there is somebody to ask. If not, ask becomes deny.
     """
     refused = tools.why_refused(request.name) if tools and request.kind == "call" else None
     if refused is not None:
@@ -207,15 +198,9 @@ def decide(
     denying = next((rule for rule in matching if rule.effect == "deny"), None)
     if policy and denying is not None:
         return PolicyDecision("deny", policy.describe(denying))
-    if granted:
-        return PolicyDecision("allow", "a grant")
     if policy and matching:
-        decision = PolicyDecision(matching[0].effect, policy.describe(matching[0]))
-    else:
-        decision = _default(request, policy, is_gateway)
-    if decision.effect == "ask" and not can_ask:
-        return replace(decision, effect="deny", nobody_to_ask=True)
-    return decision
+        return PolicyDecision(matching[0].effect, policy.describe(matching[0]))
+    return _default(request, policy, is_gateway)
 
 
 def _default(request: PolicyRequest, policy: PolicyFile | None, is_gateway: bool) -> PolicyDecision:

@@ -211,19 +211,16 @@ class ConsentStore(Protocol):
         """Release what the store holds."""
 
 
-def default_store_path(environment: "os._Environ[str] | dict[str, str]" = os.environ) -> Path:
+def default_store_path() -> Path:
     """Return the file in which consent is stored by default.
-
-    Args:
-        environment: The environment variables.
 
     Raises:
         ConfigError: There is no home folder.
     """
-    folder = environment.get("XDG_STATE_HOME", "")
+    folder = os.environ.get("XDG_STATE_HOME", "")
     if not os.path.isabs(folder):  # relative paths are invalid there, and must be ignored
         home = {
-            "win32": environment.get("LOCALAPPDATA") or "~/AppData/Local",
+            "win32": os.environ.get("LOCALAPPDATA") or "~/AppData/Local",
             "darwin": "~/Library/Application Support",
         }.get(sys.platform, "~/.local/state")
         folder = os.path.expanduser(home)

@@ -15,7 +15,6 @@ from collections.abc import Mapping
 from secrets import token_hex
 from typing import Any, Final
 
-import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
@@ -23,7 +22,7 @@ from ...connection.notifications import read_progress_token
 from ...errors import InvalidParams, InvalidRequest, MethodNotFound, MissingCapability
 from ...ports import Call
 from ...protocol.lifecycle import ClientCapabilities, ProgressParams
-from ...protocol.raw import RawObject, encode_typed, split_object
+from ...protocol.raw import RawObject, encode_raw, encode_typed, split_object
 from ...protocol.tasks import EXTENSION, DetailedTask, TaskForm
 from ...protocol.tools import ToolResult
 from ..access.access import find_tool
@@ -31,7 +30,7 @@ from ..input_requests import askable
 from ..pool import SHARED, PooledClient
 from ..relay import relay_call, report_progress, with_connection
 from ..upstream import UpstreamServer
-from .context import LOCAL, NOTHING, TaskContext, current_time
+from .context import LOCAL, NOTHING, TaskContext, current_time, do_nothing
 from .forms import (
     MAX_TIME_CHARS,
     TaskToken,
@@ -98,7 +97,7 @@ class TaskCalls:
             ProtocolError: The server answered with an error, or could not be reached.
         """
         if server.state != "started":  # its form of tasks is not known yet
-            await with_connection(server, call, _do_nothing, self._context.is_masked())
+            await with_connection(server, call, do_nothing, self._context.is_masked())
         plan = self._plan(server, call, tool)
         try:
             return await self._send(server, call, tool, changed, plan, safe)
@@ -126,7 +125,7 @@ class TaskCalls:
                 return TaskPlan(wanted, declares=True)
             return TaskPlan(may_wait=not call.revision.stateless or not self.is_enabled)
         if wanted == "core":
-            return TaskPlan(wanted, Raw(msgspec.json.encode(task))) if task is not None else PLAIN
+            return TaskPlan(wanted, encode_raw(task)) if task is not None else PLAIN
         support = _task_support(server, tool)
         if support == "required" or (support == "optional" and wanted):
             return TaskPlan(wanted, Raw(b"{}"), waits=not wanted)
@@ -278,10 +277,6 @@ def _requires_tasks(refusal: MissingCapability) -> bool:
 def with_extension(capabilities: ClientCapabilities) -> ClientCapabilities:
     """Return capabilities that also declare the extension."""
     return ClientCapabilities.of({**capabilities, "extensions": {EXTENSION: {}}})
-
-
-async def _do_nothing(pooled: PooledClient) -> None:
-    pass
 
 
 def _is_result(raw: Raw) -> bool:

@@ -14,7 +14,7 @@ from ...errors import DovetailError, NotFound
 from ...limits import Limits
 from ...ports import Call
 from ...protocol.methods import METHODS
-from ...protocol.raw import RawObject
+from ...protocol.raw import RawObject, encode_raw
 from ...protocol.tasks import DetailedTask, TaskParams
 from ...protocol.tools import ToolResult
 from ...sealing import KeyRing
@@ -127,7 +127,7 @@ class TaskContext(Struct, eq=False, kw_only=True):
             renamed = self.rename(server, RawObject.parse(ToolResult, raw))
         except msgspec.MsgspecError:
             return raw
-        return Raw(msgspec.json.encode(renamed.fields))
+        return encode_raw(renamed.fields)
 
     def hold_questions(self, server: UpstreamServer, known: KnownTask, call: Call) -> HeldQuestions:
         """Ask a server for the result of a task in the core form, so that it can ask questions.
@@ -168,6 +168,10 @@ def request_about(known: KnownTask, call: Call) -> Call:
         call: A call of the caller on whose behalf it is sent.
     """
     return replace(call, method=METHODS["tasks/get"], params=TaskParams(task_id=known.handle))
+
+
+async def do_nothing(pooled: PooledClient) -> None:
+    """Only open a connection, so that it is known what its server offers."""
 
 
 def current_time() -> str:

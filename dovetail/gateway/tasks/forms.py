@@ -16,7 +16,7 @@ from ...connection.extension import has_declared
 from ...errors import InvalidParams, InvalidRequest, ProtocolError
 from ...ports import Call
 from ...protocol.decoding import decode
-from ...protocol.raw import RawObject, encode_typed, split_meta, split_object
+from ...protocol.raw import RawObject, encode_raw, encode_typed, split_meta, split_object
 from ...protocol.tasks import (
     EXTENSION,
     RELATED_TASK,
@@ -165,12 +165,16 @@ def created_result(
     fields = with_related_task(split_object(raw), handle)
     if form != server_form:
         meta = {"_meta": fields["_meta"]} if "_meta" in fields else {}
-        own = {"task": Raw(encode_core(task))} if form == "core" else _created_fields(task)
+        own = (
+            {"task": encode_raw(CoreTask(**core_fields(task)))}
+            if form == "core"
+            else _created_fields(task)
+        )
         fields = meta | own
     if form == "core":
-        own = {**split_object(fields["task"]), "taskId": Raw(msgspec.json.encode(handle))}
-        return RawObject(CoreCreateTaskResult, {**fields, "task": Raw(msgspec.json.encode(own))})
-    return RawObject(CreateTaskResult, {**fields, "taskId": Raw(msgspec.json.encode(handle))})
+        own = {**split_object(fields["task"]), "taskId": encode_raw(handle)}
+        return RawObject(CoreCreateTaskResult, {**fields, "task": encode_raw(own)})
+    return RawObject(CreateTaskResult, {**fields, "taskId": encode_raw(handle)})
 
 
 def _created_fields(task: DetailedTask) -> dict[str, Raw]:
@@ -197,7 +201,7 @@ def with_related_task(fields: dict[str, Raw], handle: str | None) -> dict[str, R
     meta.pop(RELATED_TASK, None)
     if handle is not None:
         meta[RELATED_TASK] = {"taskId": handle}
-    return {**fields, "_meta": Raw(msgspec.json.encode(meta))}
+    return {**fields, "_meta": encode_raw(meta)}
 
 
 # from one form to the other
@@ -216,11 +220,6 @@ def core_fields(task: DetailedTask) -> dict[str, Any]:
         "ttl": None if task.ttl_ms is None else round(min(task.ttl_ms, NEVER)),
         "poll_interval": None if poll is None else round(min(poll, NEVER)),
     }
-
-
-def encode_core(task: DetailedTask) -> bytes:
-    """Return a task in the core form, as it is sent."""
-    return msgspec.json.encode(CoreTask(**core_fields(task)))
 
 
 def _is_error(result: Raw) -> bool:

@@ -39,7 +39,7 @@ from ..pool import PooledClient
 from ..relay import encode_text, relay_call
 from ..upstream import TaskLost, UpstreamServer
 from .calls import TaskCalls, entry_mark, with_extension
-from .context import LOCAL, TaskContext, current_time, request_about
+from .context import LOCAL, TaskContext, current_time, do_nothing, request_about
 from .forms import (
     TaskToken,
     as_completed,
@@ -103,14 +103,10 @@ class GatewayTasks:
     @asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
         """Stop everything that waits for a task at the end."""
-        background = self._context.background
         try:
             yield
         finally:
-            for task in list(background):
-                task.cancel()
-            if background:
-                await asyncio.wait(background)
+            await self._context.background.close()
 
     async def _open(self, call: Call) -> tuple[TaskToken, UpstreamServer]:
         """Return what the handle in a request means.
@@ -140,7 +136,7 @@ class GatewayTasks:
             if known is None:
                 self._context.remember(call, token, handle, _unknown_state(token))
         if not server.catalog.tasks:  # it was not started yet
-            await self._context.with_connection(server, call, token, _do_nothing)
+            await self._context.with_connection(server, call, token, do_nothing)
         return token, server
 
     async def get(self, call: Call) -> Any:
@@ -389,7 +385,3 @@ def _unknown_state(token: TaskToken) -> DetailedTask:
         last_updated_at=token.created,
         ttl_ms=token.ttl,
     )
-
-
-async def _do_nothing(pooled: PooledClient) -> None:
-    pass
