@@ -34,7 +34,6 @@ KINDS: Final = ("elicitation", "sampling", "roots")
 """The capabilities of a client that let a server ask questions."""
 NOTHING: Final = ClientCapabilities()
 _split_list = msgspec.json.Decoder(list[Raw]).decode
-_encode = msgspec.json.Encoder().encode
 PrepareQuestion = Callable[[Call, RawObject], RawObject]
 """Changes the params of a question to what the caller of a call may be asked, and puts the name of
 the server before its text. Raises ConsentDenied if the caller may not be asked."""

@@ -1,8 +1,7 @@
 """The lists of all servers as one, under the names that callers see.
 
 A merged list is a snapshot in the order of the configuration file. Each item is written once, from
-the bytes that its server sent, with the name or URI replaced. Pages are encoded once per revision
-(`server/registry.py`).
+the bytes that its server sent, with the name or URI replaced.
 """
 
 from collections.abc import Callable, Mapping

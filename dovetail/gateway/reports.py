@@ -77,9 +77,7 @@ def describe_servers(upstreams: "UpstreamSet", *, masked: bool) -> dict[str, Any
         ]
         if names:
             one["leftOut"] = names
-    is_whole = all(
-        server.state not in ("failed", "refused") for server in upstreams.servers.values()
-    )
+    is_whole = not {"failed", "refused"} & {one["state"] for one in servers.values()}
     return {"status": "ok" if is_whole else "degraded", "servers": servers}
 
 

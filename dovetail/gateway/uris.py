@@ -22,7 +22,6 @@ Rename = Callable[[str], str]
 Contents = TypeVar("Contents", bound=ResourceContents)
 _split_list = msgspec.json.Decoder(list[Raw]).decode
 _decode_text = msgspec.json.Decoder(str).decode
-_encode = msgspec.json.Encoder().encode
 
 
 def rename_uris(result: RawObject, rename: Rename) -> RawObject:

@@ -165,11 +165,8 @@ def created_result(
     fields = with_related_task(split_object(raw), handle)
     if form != server_form:
         meta = {"_meta": fields["_meta"]} if "_meta" in fields else {}
-        own = (
-            {"task": encode_raw(CoreTask(**core_fields(task)))}
-            if form == "core"
-            else _created_fields(task)
-        )
+        is_core = form == "core"
+        own = {"task": encode_raw(CoreTask(**core_fields(task)))} if is_core else _created(task)
         fields = meta | own
     if form == "core":
         own = {**split_object(fields["task"]), "taskId": encode_raw(handle)}
@@ -177,7 +174,7 @@ def created_result(
     return RawObject(CreateTaskResult, {**fields, "taskId": encode_raw(handle)})
 
 
-def _created_fields(task: DetailedTask) -> dict[str, Raw]:
+def _created(task: DetailedTask) -> dict[str, Raw]:
     created = CreateTaskResult(
         result_type="task",
         **{name: getattr(task, name) for name in COMMON_FIELDS},
