@@ -52,7 +52,7 @@ async def test_closing_cancels_background_tasks_and_waits_until_they_have_ended(
         tasks.start(work(name))
     await asyncio.sleep(0)
     await tasks.close()
-    assert ended == ["one", "two"] and not tasks
+    assert sorted(ended) == ["one", "two"] and not tasks
 
 
 async def test_background_tasks_are_held_until_they_are_done() -> None:
