@@ -260,7 +260,7 @@ def anthropic_tool(tool: Tool) -> Json:
     if len(accepted) < len(schema["properties"]):
         required = schema.get("required")
         names = required if isinstance(required, list) else []
-        schema["required"] = [name for name in names if name in accepted]
+        schema["required"] = [name for name in names if isinstance(name, str) and name in accepted]
         schema["properties"] = accepted
     about = {"name": tool.name, "description": tool.description}
     return {key: value for key, value in about.items() if value is not None} | {

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 
 from dovetail.client.function_calling import (
     FORMATS,
@@ -240,6 +240,7 @@ ODD = st.recursive(
 
 @pytest.mark.parametrize("format", FORMATS)
 @given(value=st.dictionaries(st.sampled_from([*GOOGLE_KEYWORDS, "allOf", "const"]), ODD))
+@example(value={"required": [[]], "properties": {"$id": None}})
 def test_no_schema_of_a_server_causes_a_crash(format: str, value: dict[str, Any]) -> None:
     before = copy.deepcopy(value)
     reduced = schema(format, value)
