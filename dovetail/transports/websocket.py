@@ -17,7 +17,7 @@ from ..errors import ConfigError, ConnectFailed, ConnectionClosed, DovetailError
 from ..jsonrpc.framing import HEAD_BYTES, TooLong
 from ..limits import Limits
 from ..logs import get_logger
-from ..net import shown_url
+from ..net import is_loopback, shown_url, split_origin
 from ..ports import WEBSOCKET, Channel, Credentials, HttpResponse, Receive
 from ..text import one_line
 from .send_with_auth import (
@@ -179,7 +179,10 @@ async def connect(
         def process_redirect(self, exc: Exception) -> Exception:
             return exc  # the user's headers must not be sent to a URL that the server chooses
 
-    is_direct = proxy is None and not getproxies()  # otherwise the peer may be a proxy
+    # Credentials are sent to this machine without TLS, so no proxy may see them.
+    is_local = is_loopback(split_origin(url)[1])
+    is_direct = proxy is None and (is_local or not getproxies())
+    """Whether the peer is the server; otherwise it may be a proxy."""
 
     class RecordingConnection(client.ClientConnection):
         def connection_made(self, transport: Any) -> None:
@@ -197,7 +200,7 @@ async def connect(
                 subprotocols=[Subprotocol(SUBPROTOCOL)],
                 compression=None,
                 additional_headers={**auth_headers, **(headers or {})},
-                proxy=proxy or True,
+                proxy=proxy or (None if is_local else True),
                 open_timeout=timeout,
                 ping_interval=PING_SECONDS,
                 ping_timeout=PING_SECONDS,

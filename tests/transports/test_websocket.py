@@ -489,6 +489,17 @@ async def test_a_password_in_the_url_is_not_shown() -> None:
     assert "secret" not in str(failed.value)
 
 
+async def test_a_proxy_of_the_environment_does_not_see_what_stays_on_this_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("http_proxy", "https_proxy", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    monkeypatch.delenv("no_proxy", raising=False)
+    async with listening(Hall().app) as (port, _):
+        channel = await connect(f"ws://127.0.0.1:{port}/", DEFAULT, timeout=5)
+        await channel.close()
+
+
 async def test_a_proxy_is_used_where_one_is_given() -> None:
     asked: list[bytes] = []
 

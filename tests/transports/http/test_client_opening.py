@@ -498,6 +498,23 @@ async def test_a_proxy_is_taken_from_the_environment(monkeypatch: pytest.MonkeyP
         assert len(proxy.asked) == len(server.asked) == 1
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+async def test_a_proxy_of_the_environment_does_not_see_what_stays_on_this_machine(
+    host: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def script(asked: Asked) -> None:
+        assert await modern(asked)
+
+    async with Scripted(script) as proxy, Scripted(script) as server:
+        for name in ("http_proxy", "all_proxy"):
+            monkeypatch.setenv(name, proxy.origin)
+        monkeypatch.delenv("no_proxy", raising=False)
+        async with Client(server.url.replace("127.0.0.1", host), auth="secret"):
+            pass
+        assert [one.headers["authorization"] for one in server.asked] == ["Bearer secret"]
+        assert proxy.asked == []
+
+
 async def test_cookies_are_not_kept() -> None:
     async def script(asked: Asked) -> None:
         await asked.result(DISCOVERED, {"Set-Cookie": "a=b; Path=/"})

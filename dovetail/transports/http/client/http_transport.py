@@ -33,7 +33,7 @@ from ....errors import (
 )
 from ....jsonrpc.framing import HEAD_BYTES, TooLong
 from ....limits import Limits
-from ....net import PeerAddresses, shown_url, split_origin
+from ....net import PeerAddresses, is_loopback, shown_url, split_origin
 from ....ports import Credentials, HttpResponse
 from ....text import one_line
 from ...send_with_auth import (
@@ -433,12 +433,13 @@ def _follow_redirect(url: str, shown: str, location: str, has_secrets: bool) -> 
 
 
 def proxy_for(url: str) -> str | None:
-    """Return the proxy that the environment sets for a URL, if any."""
+    """Return the proxy that the environment sets for a URL, if any. Requests to this machine never
+    use one, because credentials are sent there without TLS."""
     from urllib.request import getproxies, proxy_bypass
 
     proxies = getproxies()
-    if not proxies:
-        return None
     scheme, host, _ = split_origin(url)
+    if not proxies or is_loopback(host):
+        return None
     found = proxies.get(scheme) or proxies.get("all")
     return found if found and found.startswith("http") and not proxy_bypass(host) else None
