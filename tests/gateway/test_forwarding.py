@@ -7,8 +7,9 @@ import pytest
 
 from dovetail import Client, Header, Server
 from dovetail.auth import ApiKeys
-from dovetail.errors import ConfigError
+from dovetail.errors import ConfigError, ProtocolError
 from dovetail.gateway.gateway import Gateway
+from tests.behaviour.web import on_a_port
 
 from .serving import ANN, BOB, KEYS, headers_of, post, recorded, served
 
@@ -132,3 +133,56 @@ def test_credentials_of_the_gateway_are_accepted() -> None:
     own = {"grantType": "client_credentials", "clientId": "x", "clientSecret": "y"}
     for auth in ("a-token", own):
         Gateway({"mcpServers": {"up": {"url": "https://example.com/mcp", "auth": auth}}})
+
+
+class Redirecting:
+    """An ASGI application that redirects to another one once it is told where that is."""
+
+    def __init__(self, app: Any) -> None:
+        self._app, self.target = app, ""
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http" or not self.target:
+            await self._app(scope, receive, send)
+            return
+        headers = [(b"location", self.target.encode()), (b"content-length", b"0")]
+        await send({"type": "http.response.start", "status": 307, "headers": headers})
+        await send({"type": "http.response.body", "body": b""})
+
+
+@pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"headers": {"X-Key": "secret"}},
+        {"auth": "secret"},
+        {"dovetail": {"forward": ["X-Tenant"]}},
+    ],
+    ids=["headers", "auth", "forward"],
+)
+async def test_a_server_cannot_redirect_credentials_to_another_origin(
+    entry: dict[str, Any], revision: str
+) -> None:
+    app = Redirecting(a_server().asgi("/mcp", hosts="*"))
+    async with recorded(a_server()) as (other, recorder), on_a_port(app) as place:
+        source = {"mcpServers": {"up": {"url": f"http://{place}/mcp", **entry}}}
+        async with served(source, auth=KEYS) as (_, gateway):
+            headers = headers_of(ANN, X_Tenant="blue")
+            async with Client(gateway, headers=headers, revision=revision) as client:
+                await client.call_tool("up__add", {"a": 1, "b": 2})
+                app.target = other
+                for _ in range(2):
+                    with pytest.raises(ProtocolError, match="up: the server is not available"):
+                        await client.call_tool("up__add", {"a": 1, "b": 2})
+    assert recorder.requests == []
+
+
+async def test_a_repeated_header_is_passed_on_as_one_value() -> None:
+    """A server behind the gateway and a proxy in front of it must not see different values."""
+    async with recorded(a_server()) as (url, recorder):
+        source = {"mcpServers": {"up": {"url": url, "dovetail": {"forward": ["x-TENANT"]}}}}
+        async with served(source) as (_, gateway):
+            params = {"name": "up__add", "arguments": {"a": 1, "b": 2}}
+            repeated = {"X-Tenant": "blue", "x-tenant": "red"}
+            await asyncio.to_thread(post, gateway, "tools/call", params, repeated)
+    assert [one["x-tenant"] for one in recorder.calls] == ["blue, red"]

@@ -86,6 +86,28 @@ async def test_only_callers_that_metrics_auth_admits_read_the_details(tmp_path: 
         assert set((await send_json(site, "/health", OPS))["servers"]) == {"good", "bad"}
 
 
+@pytest.mark.parametrize("headers", [{"Host": "evil.example"}, {"Origin": "https://evil.example"}])
+async def test_a_page_of_another_site_learns_nothing(tmp_path: Path, headers: Any) -> None:
+    """A page may point the name of its own host at this machine (DNS rebinding)."""
+    async with hosted(make_gateway(tmp_path), metrics="/metrics") as site:
+        assert set(await send_json(site, "/health", headers)) == {"status"}
+        for method, path in (("GET", "/metrics"), ("POST", "/mcp")):
+            answer = await site.send(method, headers, b"{}", path=path)
+            text = (await answer.body()).decode()
+            assert answer.status in (403, 421)
+            assert "good" not in text and "bad" not in text
+
+
+async def test_the_name_of_a_server_cannot_add_a_metric(tmp_path: Path) -> None:
+    name = 'up"} 1\nforged{x="\\'
+    servers = {name: {"command": "/no/such/program", "dovetail": {"prefix": "up"}}}
+    async with hosted(Gateway({"mcpServers": servers}), metrics="/metrics") as site:
+        answer = await site.send("GET", {}, path="/metrics")
+        lines = (await answer.body()).decode().splitlines()
+    assert not [line for line in lines if line.startswith("forged")]
+    assert [line for line in lines if r'{mcp_upstream_name="up\"} 1\nforged{x=\"\\"}' in line]
+
+
 async def test_health_over_http_shows_no_command_line(tmp_path: Path) -> None:
     async with hosted(make_gateway(tmp_path)) as site:
         health = await send_json(site, "/health")
