@@ -1,4 +1,4 @@
-"""An agent: a model that uses the tools of all servers of a host.
+"""An agent: a model that uses the tools of all servers in a host.
 
     python examples/agent_loop.py "Should I take the train to Oslo or to Helsinki?"
 
@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from dovetail import ConsentRequest, DovetailError, Host, Limits, TextContent, ToolResult
+from dovetail import ConsentRequest, DovetailError, Host, TextContent, ToolResult
 from dovetail.client.function_calling import read_calls, results_for
 
 Json = dict[str, Any]
@@ -35,7 +35,7 @@ MAX_STEPS = 10
 
 
 def ask_anthropic(system: str, tools: list[Json], messages: list[Json]) -> Json:
-    """A real model."""
+    """Ask a real model."""
     body = {
         "model": os.environ.get("ANTHROPIC_MODEL", "claude-sonnet-4-5"),
         "max_tokens": 1024,
@@ -57,11 +57,13 @@ def ask_anthropic(system: str, tools: list[Json], messages: list[Json]) -> Json:
 
 
 def stub_model(system: str, tools: list[Json], messages: list[Json]) -> Json:
-    """Calls the forecast for each city in the question, then reports what it got."""
+    """Call the forecast for each city in the question, then report the results."""
     last = messages[-1]["content"]
     if isinstance(last, str):
         cities = [word.strip("?,.!") for word in last.split() if word[:1].isupper()][1:]
-        tool = next(tool["name"] for tool in tools if tool["name"].endswith("forecast"))
+        tool = next((tool["name"] for tool in tools if tool["name"].endswith("forecast")), None)
+        if tool is None:
+            return {"content": [{"type": "text", "text": "I have no tool for forecasts."}]}
         return {
             "content": [
                 {"type": "tool_use", "id": city, "name": tool, "input": {"city": city, "days": 1}}
@@ -74,7 +76,7 @@ def stub_model(system: str, tools: list[Json], messages: list[Json]) -> Json:
 
 async def run_agent(host: Host, model: Model, question: str) -> str:
     """Give the tools to the model, and its calls to the host, until it has an answer."""
-    await host.list_tools()
+    await host.list_tools(fresh=True)  # waits for all servers, and for the user's answers
     system = "\n\n".join(f"# {name}\n{text}" for name, text in host.instructions.items())
     messages: list[Json] = [{"role": "user", "content": question}]
     for _ in range(MAX_STEPS):
@@ -105,8 +107,7 @@ def allow_start(request: ConsentRequest) -> str:
 async def main(question: str) -> None:
     model = ask_anthropic if "ANTHROPIC_API_KEY" in os.environ else stub_model
     ask = None if sys.stdin.isatty() else allow_start
-    servers, limits = {"mcpServers": SERVERS}, Limits(catalog_wait=20)
-    async with Host(servers, on_consent=ask, store=":memory:", limits=limits) as host:
+    async with Host({"mcpServers": SERVERS}, on_consent=ask, store=":memory:") as host:
         print(await run_agent(host, model, question))
 
 

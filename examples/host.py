@@ -1,9 +1,9 @@
-"""A host: three servers as one, with consent.
+"""A host that uses three servers as one, with consent.
 
     python examples/host.py
 
-Before a server is started, called or given anything, the host asks. At a terminal, you decide;
-otherwise, this program answers: once for everything.
+The host asks before it starts a server, calls a tool or shares data. At a terminal, you decide.
+Otherwise, this program allows everything once.
 """
 
 import asyncio
@@ -11,14 +11,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from dovetail import ConsentRequest, Host, HostEvent, Limits
+from dovetail import ConsentRequest, Host, HostEvent
 
 HERE = Path(__file__).parent
 SERVERS = {
     name: {"command": sys.executable, "args": ["-m", "dovetail", "run", str(HERE / f"{name}.py")]}
     for name in ("weather", "booking")
 }
-SERVERS["slow"] = {**SERVERS["weather"], "dovetail": {"start": "lazy"}}  # type: ignore[dict-item]
+SERVERS["lazy"] = {**SERVERS["weather"], "dovetail": {"start": "lazy"}}  # type: ignore[dict-item]
 
 
 def show_event(event: HostEvent) -> None:
@@ -42,17 +42,16 @@ async def main() -> None:
         on_consent=None if sys.stdin.isatty() else allow_once,
         on_elicit=fill_in,
         store=":memory:",  # ask again next time
-        limits=Limits(catalog_wait=20),
     )
     host.on_event(show_event)
     async with host:
-        for tool in await host.list_tools():  # the lazy server is started now: it is not known yet
+        for tool in await host.list_tools(fresh=True):  # waits for all servers, and for you
             print(f"{tool.name} of {tool.server}: {tool.description}")
         result = await host.call_tool("weather__forecast", {"city": "Oslo", "days": 1})
         print(result.text)
         print((await host.call_tool("booking__book", {"city": "Oslo"})).text)
         print((await host.read_resource("weather://cities"))[0].text)
-        await host.call_tool("slow__forecast", {"city": "Oslo", "days": 1})
+        await host.call_tool("lazy__forecast", {"city": "Oslo", "days": 1})
 
 
 if __name__ == "__main__":

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError, DovetailError
 from .options import CONFIG_SUFFIXES, parse_target
-from .output import bold, dim, one_line, print_error, print_json, print_line, print_table
+from .output import bold, dim, print_error, print_json, print_line, print_table
 from .run import add_network_arguments, read_network_settings
 
 if TYPE_CHECKING:
     from ..gateway.gateway import Gateway
     from ..gateway.upstream import UpstreamServer
 
+MAX_STDERR_LINES = 20
 COUNTED = {"tools": "tool", "prompts": "prompt", "resources": "resource", "templates": "template"}
 
 
@@ -90,6 +91,8 @@ async def _check(gateway: "Gateway", options: Namespace) -> None:
 
     policy, upstreams = gateway.access.policy, gateway.upstreams
     servers = list(upstreams.servers.values())
+    if not servers:
+        raise ConfigError(f"{options.source} lists no servers")
     try:
         await asyncio.gather(*(server.start() for server in servers), return_exceptions=True)
         found = {server.name: _describe(gateway, server) for server in servers}
@@ -165,14 +168,27 @@ def _print_server(name: str, about: dict[str, Any]) -> None:
         for kind, word in COUNTED.items()
         if about[kind]
     ]
-    print_line(bold(name), f"  {about['state']}{revision}", dim(f"  {', '.join(counts)}"))
+    print_line(bold(name), f"  {about['state']}{revision}", dim(f"  {', '.join(counts)}".rstrip()))
     if "error" in about:
-        print_line(f"  {one_line(about['error'])}")
-    rows = [
-        (one["name"] or f"({one['upstreamName']})", one["effect"], one["rule"])
-        for one in about["tools"]
-    ]
-    print_table(rows, 2)
-    for kind in list(COUNTED)[1:]:
-        for one in about[kind]:
-            print_line(f"  {one['name'] or one['upstreamName']}", dim(f"  {COUNTED[kind]}"))
+        _print_reason(about["error"])
+    print_table(
+        [
+            (
+                one["name"] or f"({one['upstreamName']})",
+                one.get("effect", COUNTED[kind]),
+                one.get("rule", ""),
+            )
+            for kind in COUNTED
+            for one in about[kind]
+        ],
+        indent=2,
+    )
+
+
+def _print_reason(error: str) -> None:
+    """Print why a server failed. If that includes many lines of stderr, print the last ones."""
+    first, *rest = error.splitlines() or [""]
+    left_out = [f"({len(rest) - MAX_STDERR_LINES} more lines)"]
+    rest = rest if len(rest) <= MAX_STDERR_LINES else left_out + rest[-MAX_STDERR_LINES:]
+    for line in [first, *rest]:
+        print_line(f"  {line}".rstrip())

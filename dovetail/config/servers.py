@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from ..errors import ConfigError
+from ..text import closest_name, one_line
 from .hosts import HOSTS, HostFormat, UnknownEntry, normalize
 from .known_keys import InvalidObject, convert_known
 from .settings import KEY, FileSettings, ServerSettings, read_file_settings, read_server_settings
@@ -138,7 +139,7 @@ def _read_server(entry: Any, host: HostFormat) -> ServerConfig:
             raise InvalidObject('"auth" requires a "clientId" and a "clientSecret"')
     server = msgspec.convert(fields, ServerConfig)
     if (server.command is None) == (server.url is None):
-        raise UnknownEntry('requires either a "command" or a "url"')
+        raise UnknownEntry(f'requires either a "command" or a "url"{_advise(fields)}')
     return server
 
 
@@ -151,7 +152,17 @@ def _find_servers(value: Any, where: str, path: Path | None) -> tuple[HostFormat
                 return host, value[host.key]
     key = {".toml": '"servers" or "mcp_servers"', ".yaml": '"extensions"', ".yml": '"extensions"'}
     expected = key.get(path.suffix.lower() if path else "", '"mcpServers"')
-    raise ConfigError(f"{where} has no {expected}")
+    raise ConfigError(f"{where} has no {expected}{_advise(value, ('mcpServers', 'servers'))}")
+
+
+def _advise(value: Any, expected: Iterable[str] = ("command", "url")) -> str:
+    """Return a hint if one of the keys that should be there was misspelled."""
+    keys = value if isinstance(value, Mapping) else ()
+    for name in expected:
+        close = closest_name(name, map(str, keys), cutoff=0.8)
+        if close is not None and close not in ServerConfig.__struct_fields__:
+            return f'. Did you mean "{name}" instead of "{one_line(close)}"?'
+    return ""
 
 
 def _name_entries(found: Any, what: str) -> Iterable[tuple[str, Any]]:

@@ -658,6 +658,9 @@ class Host:
         except NotFound:
             raise
         except InvalidParams as problem:
+            owner = self._upstreams.names.owner(name)
+            if owner is not None and self.servers[owner].state == "refused":
+                raise ConsentDenied(self.servers[owner].error or str(problem)) from None
             close = closest_name(name, self._lists.merged(kind))
             advice = f". Did you mean {escape_unsafe(close)}?" if close else ""
             raise InvalidParams(f"{problem}{advice}", parameter="name") from None

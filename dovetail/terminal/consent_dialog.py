@@ -41,8 +41,7 @@ SHOWN_FIELDS: dict[str, type] = {
 JSON."""
 WARNINGS: dict[str, Callable[[Any], str | None]] = {
     "trust": lambda value: (
-        "trust is on: what the server says about its tools, such as that one only reads, is "
-        "believed"
+        "trust is on: you are not asked about tools that only read, according to the server"
         if value
         else None
     ),

@@ -105,10 +105,24 @@ def test_a_file_that_is_no_json_is_named(file: Path, text: bytes) -> None:
     assert fails(read, file).startswith(f"{file} is not valid JSON: ")
 
 
-@pytest.mark.parametrize("value", [None, [], "x", {}, {"mcpservers": {}}])
+@pytest.mark.parametrize("value", [None, [], "x", {}, {"other": {}}])
 def test_a_file_without_servers_says_which_key_is_missing(file: Path, value: Any) -> None:
     file.write_text(json.dumps(value))
     assert fails(read, file) == f'{file} has no "mcpServers"'
+
+
+@pytest.mark.parametrize("key", ["mcpServer", "mcpservers", "mcp_servers"])
+def test_a_misspelled_key_of_a_file_is_named(file: Path, key: str) -> None:
+    file.write_text(json.dumps({key: {"w": WEATHER}}))
+    assert fails(read, file).endswith(
+        f'has no "mcpServers". Did you mean "mcpServers" instead of "{key}"?'
+    )
+
+
+@pytest.mark.parametrize(("key", "meant"), [("comand", "command"), ("urll", "url")])
+def test_a_misspelled_key_of_a_server_is_named(key: str, meant: str) -> None:
+    said = fails(choose, parse({"mcpServers": {"w": {key: "x", "args": []}}}), None)
+    assert said.endswith(f'or a "url". Did you mean "{meant}" instead of "{key}"?')
 
 
 @pytest.mark.parametrize(

@@ -83,8 +83,8 @@ def test_the_host_asks_before_anything() -> None:
     assert lines.index("? calling the tool 'book' of 'booking': once") < lines.index(
         "? booking asks: Who takes the night train to Oslo?: the defaults"
     )
-    assert lines.index("? starting the server 'slow': once") < lines.index("slow is started")
-    assert lines[-1] == "? calling the tool 'forecast' of 'slow': once"
+    assert lines.index("? starting the server 'lazy': once") < lines.index("lazy is started")
+    assert lines[-1] == "? calling the tool 'forecast' of 'lazy': once"
 
 
 def test_the_agent_gives_the_results_of_its_calls_back_to_the_model() -> None:

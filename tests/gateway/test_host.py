@@ -287,7 +287,7 @@ async def test_nothing_in_an_entry_has_an_effect_before_consent(setup: Setup) ->
         assert {tool.server for tool in await host.list_tools()} == {"weather"}
         assert host.servers["evil"].state == "refused"
         assert "The user refused starting the server 'evil'" in (host.servers["evil"].error or "")
-        with pytest.raises(InvalidParams, match="Unknown tool"):
+        with pytest.raises(ConsentDenied, match="refused starting the server 'evil'"):
             await host.call_tool("evil__greet")
     assert not marker.exists()
     asked = next(one for one in user.asked if one.server == "evil")
