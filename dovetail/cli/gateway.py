@@ -4,6 +4,7 @@
 exits. SIGHUP, and with `--watch` a change to a file, reload the configuration.
 """
 
+import sys
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
 
@@ -74,6 +75,7 @@ def run_gateway(options: Namespace) -> None:
         gateway.reload_on_signal(watch=files if options.watch else ())
     if options.verbose:
         log_requests(gateway)
+    sys.argv = ["dovetail", "gateway", options.source]  # stdio at a terminal says how to try it
     gateway.run(options.transport, **settings)
 
 
@@ -100,7 +102,9 @@ async def _check(gateway: "Gateway", options: Namespace) -> None:
         await upstreams.close()
     warnings = _find_warnings(found)
     if policy is not None:
-        warnings += policy.find_unused(found)
+        listed = [one for about in found.values() for kind in COUNTED for one in about[kind]]
+        own_names = {one["name"]: one["upstreamName"] for one in listed if one["name"] is not None}
+        warnings += policy.find_unused(found, own_names)
         if policy.depends_on_caller:
             warnings.append("the effects are those for a caller without authentication")
     if options.json:
@@ -116,7 +120,8 @@ async def _check(gateway: "Gateway", options: Namespace) -> None:
 
 
 def _describe(gateway: "Gateway", server: "UpstreamServer") -> dict[str, Any]:
-    """Return what is known about a server, and the policy's effect on each of its tools."""
+    """Return what is known about a server, and the policy's effect on all that it lists."""
+    from ..gateway.access.access import use_of
     from ..gateway.naming import KINDS
 
     names = gateway.upstreams.names
@@ -126,14 +131,12 @@ def _describe(gateway: "Gateway", server: "UpstreamServer") -> dict[str, Any]:
     for kind in KINDS:
         about[kind] = listed = []
         for name in () if server.is_unread else server.catalog.items(kind):
-            one = {"name": names.to_caller(kind, server.name, name), "upstreamName": name}
-            if kind == "tools":
-                decision = gateway.access.check(server, "call", name)
-                effect, rule = decision.effect, decision.rule
-                if effect == "ask" and not gateway.access.can_ask:
-                    effect, rule = "deny", f"{rule}, but nobody can be asked"
-                one |= {"effect": effect, "rule": rule}
-            listed.append(one)
+            decision = gateway.access.check(server, use_of(kind), name)
+            effect, rule = decision.effect, decision.rule
+            if effect == "ask" and not gateway.access.can_ask:
+                effect, rule = "deny", f"{rule}, but nobody can be asked"
+            shown = names.to_caller(kind, server.name, name)
+            listed.append({"name": shown, "upstreamName": name, "effect": effect, "rule": rule})
     about["leftOut"] = [
         {"kind": one.kind, "name": one.name, "reason": one.reason}
         for one in names.left_out()
@@ -175,8 +178,8 @@ def _print_server(name: str, about: dict[str, Any]) -> None:
         [
             (
                 one["name"] or f"({one['upstreamName']})",
-                one.get("effect", COUNTED[kind]),
-                one.get("rule", ""),
+                one["effect"],
+                one["rule"] if kind == "tools" else f"{one['rule']} ({COUNTED[kind]})",
             )
             for kind in COUNTED
             for one in about[kind]

@@ -43,6 +43,10 @@ def convert_known(value: Any, type_: type[T], what: str) -> T:
         choices = _choices(known[key].type)
         if choices and not (isinstance(item, str) and item in choices):
             raise InvalidObject(f"{what} has an unknown {_quote(key)}. {advise(item, choices)}")
+    for key, field in known.items():
+        if field.required and key not in present:
+            advice = _list(_choices(field.type))
+            raise InvalidObject(f"{what} has no {_quote(key)}. {advice}".strip())
     try:
         return msgspec.convert(present, type_)
     except msgspec.ValidationError as error:
@@ -59,7 +63,12 @@ def advise(given: Any, known: Iterable[str]) -> str:
     close = closest_name(given, known) if isinstance(given, str) else None
     if close is not None:
         return f"Did you mean {_quote(close)}?"
-    return f"Use one of {', '.join(map(_quote, known))}."
+    return _list(known)
+
+
+def _list(known: Iterable[str]) -> str:
+    words = ", ".join(map(_quote, known))
+    return f"Use one of {words}." if words else ""
 
 
 def _quote(text: str) -> str:

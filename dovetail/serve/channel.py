@@ -106,9 +106,11 @@ def _explain_terminal(name: str) -> None:
     client started it."""
     if not (sys.stdin and sys.stdin.isatty() and sys.stderr and sys.stderr.isatty()):
         return
-    script = sys.argv[0]
-    if not script.endswith(".py") and ":" not in os.path.basename(script):
+    script, *arguments = sys.argv
+    if script == "-c":
         script = "server.py"
+    elif not script.endswith(".py") and ":" not in os.path.basename(script):
+        script = f'"{" ".join([os.path.basename(script), *arguments])}"'  # a command
     if os.path.exists(script) and " " not in script:
         script = min(script, os.path.relpath(script), key=len)
     print(

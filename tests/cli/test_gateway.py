@@ -100,7 +100,8 @@ def test_check_as_json(file: ConfigFile) -> None:
         "rule": "the default",
     }
     assert echo in one["tools"]
-    assert one["resources"] == [{"name": "note://one", "upstreamName": "note://one"}]
+    decided = {"effect": "allow", "rule": "the default"}
+    assert one["resources"] == [{"name": "note://one", "upstreamName": "note://one", **decided}]
     assert done.json["warnings"] == []
 
 
@@ -120,6 +121,7 @@ def test_check_says_what_happens_to_a_caller(file: ConfigFile) -> None:
     rows, warnings = check(ask + more)
     assert ["one__pid", "deny", f"rule 1 of {policy}, but nobody can be asked"] in rows
     assert ["one__echo", "deny", "the default"] in rows
+    assert ["note://one", "deny", "the default (resource)"] in rows
     assert ["two", "refused"] in rows
     assert "for a caller without authentication" in warnings
     rows, warnings = check(f'ask = "elicit"\n{ask}')
@@ -137,6 +139,22 @@ def test_check_fails_if_a_server_fails(file: ConfigFile, options: list[str]) -> 
     if options:
         assert done.json["servers"]["bad"]["state"] == "failed"
         assert done.json["servers"]["one"]["state"] == "started"
+
+
+def test_check_shows_the_last_lines_that_a_server_wrote(file: ConfigFile) -> None:
+    program = "import sys; sys.exit('\\n'.join(f'line {n}' for n in range(30)))"
+    file.write(bad={"command": sys.executable, "args": ["-c", program]})
+    first, reason, more, *lines = dovetail("gateway", str(file.path), "--check").out.splitlines()
+    assert first == "bad  failed"
+    assert reason.endswith("exited with code 1; last lines of stderr:")
+    assert more == "  (10 more lines)"
+    assert lines == [f"  line {n}" for n in range(10, 30)]
+
+
+def test_check_of_a_file_without_servers_is_an_error(file: ConfigFile) -> None:
+    file.write()
+    done = dovetail("gateway", str(file.path), "--check")
+    assert (done.code, done.failure) == (2, f"{file.path} lists no servers")
 
 
 def test_check_starts_lazy_servers_too(file: ConfigFile) -> None:

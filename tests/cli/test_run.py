@@ -419,11 +419,12 @@ def test_the_level_of_a_line_is_coloured_on_a_terminal() -> None:
         (["-m", "dovetail", "run", "here.py"], "here.py"),
         (["-m", "dovetail", "run", "here.py:server"], "here.py:server"),
         (["-m", "dovetail", "run", "here:server"], "here:server"),
+        (["-m", "dovetail", "gateway", "here.py"], '"dovetail gateway here.py"'),
         (["here.py"], "here.py"),
         (["-c", "import here; here.server.run()"], "server.py"),
         (["-c", "import here; here.server.run(quiet=True)"], None),
     ],
-    ids=["file", "object", "module", "script", "code", "quiet"],
+    ids=["file", "object", "module", "gateway", "script", "code", "quiet"],
 )
 def test_stdio_at_a_terminal_says_how_to_try_it(
     tmp_path: Path, words: list[str], target: str | None
@@ -452,7 +453,8 @@ def test_stdio_at_a_terminal_says_how_to_try_it(
     written = os.read(ours, 65536).decode()
     os.close(theirs)
     os.close(ours)
-    waiting = "here is waiting for an MCP client on stdin. Press Ctrl-C to stop the server."
+    name = "gateway" if "gateway" in words else "here"
+    waiting = f"{name} is waiting for an MCP client on stdin. Press Ctrl-C to stop the server."
     assert (waiting in written) == (target is not None)
     hint = f"To try the server, run: dovetail inspect {target}\r\n"
     assert (hint in written) == (target is not None)

@@ -111,7 +111,7 @@ def test_a_file_without_servers_says_which_key_is_missing(file: Path, value: Any
     assert fails(read, file) == f'{file} has no "mcpServers"'
 
 
-@pytest.mark.parametrize("key", ["mcpServer", "mcpservers", "mcp_servers"])
+@pytest.mark.parametrize("key", ["mcpServer", "mcpservers"])
 def test_a_misspelled_key_of_a_file_is_named(file: Path, key: str) -> None:
     file.write_text(json.dumps({key: {"w": WEATHER}}))
     assert fails(read, file).endswith(

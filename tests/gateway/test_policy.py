@@ -79,9 +79,9 @@ def test_a_word_is_a_policy_without_rules(word: Effect) -> None:
     [
         ({"rules": []}, 'the policy has the unknown key "rules". Did you mean "rule"?'),
         ({"ask": "user"}, 'the policy has an unknown "ask". Use one of "elicit".'),
-        ({"rule": {}}, "the policy is not valid: Expected `array`"),
+        ({"rule": {}}, "the policy: write [[rule]], with two brackets, before each rule"),
         ({"rule": [3]}, "the policy: rule 1 must be an object"),
-        ({"rule": [{}]}, "the policy: rule 1 is not valid: Object missing required field `effect`"),
+        ({"rule": [{}]}, 'the policy: rule 1 has no "effect". Use one of "allow", "ask", "deny".'),
         (
             {"rule": [{"effect": "alow"}]},
             'the policy: rule 1 has an unknown "effect". Did you mean "allow"?',
@@ -167,9 +167,21 @@ def test_rules_for_servers_that_do_not_exist_are_reported() -> None:
         {"effect": "deny", "server": "githb"}, {"effect": "deny", "server": "git*"},
         {"effect": "deny", "server": "zzz"}, {"effect": "deny"},
     )  # fmt: skip
-    assert rules.find_unused(["github", "weather"]) == [
+    assert rules.find_unused(["github", "weather"], {}) == [
         "rule 1 of the policy matches no server: 'githb'. Did you mean 'github'?",
         "rule 3 of the policy matches no server: 'zzz'",
+    ]
+
+
+def test_rules_with_the_prefixed_name_of_a_tool_are_reported() -> None:
+    names = {"gh__issue_delete": "issue_delete", "gh__x__y": "x__y"}
+    rules = policy(
+        {"effect": "deny", "name": "gh__issue_delete"}, {"effect": "deny", "name": "issue_*"},
+        {"effect": "deny", "name": "x__*"}, {"effect": "deny", "name": "*_later"},
+    )  # fmt: skip
+    assert rules.find_unused(["github"], names) == [
+        "rule 1 of the policy matches nothing, because 'gh__issue_delete' contains a prefix. Use "
+        "the server's own name, such as 'issue_delete'"
     ]
 
 

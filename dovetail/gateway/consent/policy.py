@@ -116,11 +116,13 @@ class PolicyFile(Struct, frozen=True, kw_only=True):
         """Return what messages call a rule."""
         return f"rule {self.rules.index(rule) + 1} of {self.where}"
 
-    def find_unused(self, servers: Collection[str]) -> list[str]:
-        """Return a sentence for each rule that names a server which does not exist.
+    def find_unused(self, servers: Collection[str], names: Mapping[str, str]) -> list[str]:
+        """Return a sentence for each rule that names a server which does not exist, or that uses a
+        name with a prefix, so that it matches nothing.
 
         Args:
             servers: The names of all servers.
+            names: The servers' own names by the names that callers see.
         """
         found = []
         for rule in self.rules:
@@ -129,6 +131,15 @@ class PolicyFile(Struct, frozen=True, kw_only=True):
                 close = closest_name(pattern, servers)
                 advice = f". Did you mean {quote(close)}?" if close is not None else ""
                 found.append(f"{self.describe(rule)} matches no server: {quote(pattern)}{advice}")
+            wanted = rule.name
+            if wanted is None or any(fnmatchcase(own, wanted) for own in names.values()):
+                continue
+            meant = next((own for name, own in names.items() if fnmatchcase(name, wanted)), None)
+            if meant is not None:
+                found.append(
+                    f"{self.describe(rule)} matches nothing, because {quote(wanted)} contains a "
+                    f"prefix. Use the server's own name, such as {quote(meant)}"
+                )
         return found
 
 
@@ -158,6 +169,8 @@ def read_policy(source: "str | Path | Mapping[str, Any] | PolicyFile") -> Policy
 
 
 def _parse(value: Mapping[str, Any], where: str) -> PolicyFile:
+    if isinstance(value.get("rule"), Mapping):
+        raise ConfigError(f"{where}: write [[rule]], with two brackets, before each rule")
     try:
         keys = convert_known(value, _PolicyKeys, where)
         rules = tuple(
