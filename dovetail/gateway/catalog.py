@@ -163,6 +163,18 @@ class Catalog(Struct, frozen=True, eq=False, kw_only=True):
         found: Mapping[str, Item] = getattr(self, kind)
         return found
 
+    def find_tool(self, name: str) -> Tool | None:
+        """Return a tool; None if it is not listed, or is malformed.
+
+        Args:
+            name: The server's own name of the tool.
+        """
+        item = self.tools.get(name)
+        try:
+            return None if item is None else item.definition
+        except (msgspec.MsgspecError, RecursionError):
+            return None
+
 
 async def read_catalog(client: "Client", limits: Limits) -> Catalog:
     """Return all that a server lists.

@@ -45,7 +45,6 @@ from ..protocol.resources import Resource, ResourceTemplate
 from ..protocol.tools import Tool, ToolResult
 from ..protocol.utilities import SEVERITY, Completion, Level
 from ..text import closest_name, escape_unsafe, quote
-from .access.access import find_tool
 from .access.host_access import HostAccess, OnContext
 from .consent.consent import Consent, Decision, OnConsent
 from .consent.policy import PolicyFile, read_policy
@@ -53,7 +52,7 @@ from .consent.store import ConsentGrant, ConsentStore
 from .known import KnownCatalogs
 from .lists import MergedItem, MergedLists
 from .naming import Kind
-from .upstream import CHANGES, EventKind, UpstreamServer
+from .upstream import EventKind, UpstreamServer
 from .upstreams import HostEvent, Source, UpstreamSet, read_entry, read_source
 from .uris import rename_contents, rename_links
 
@@ -256,7 +255,7 @@ class Host:
 
     def _on_catalog(self, server: UpstreamServer) -> None:
         if server.revision is not None:  # it was not stopped meanwhile
-            tools = (find_tool(server, name) for name in server.catalog.tools)
+            tools = map(server.catalog.find_tool, server.catalog.tools)
             server.client._validation.set_tools([tool for tool in tools if tool is not None])
         try:
             self._access.pins.on_catalog(server)
@@ -371,7 +370,7 @@ class Host:
         try:
             if server.is_unread:
                 await server.start()
-            elif server.state == "started" and change in CHANGES:
+            elif server.state == "started":
                 await server.refresh(change)
         except DovetailError as problem:
             log.warning("%s", problem)

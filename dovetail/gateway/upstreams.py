@@ -21,7 +21,7 @@ from msgspec import Struct
 from .. import config
 from ..aio import TaskSet
 from ..errors import ConfigError, ConnectFailed, DovetailError, InvalidParams, NotFound
-from ..limits import DEFAULT, Limits
+from ..limits import Limits
 from ..logs import get_logger
 from ..ports import Principal
 from ..text import closest_name, escape_unsafe, quote
@@ -185,8 +185,8 @@ class UpstreamSet:
         make_client: Returns a new client for a server.
         allow_start: Raises ConsentDenied if a server may not be started.
         limits: The limits.
+        known: What servers listed in earlier runs; None if nothing is known.
         reserved: Names that no server may offer.
-        known: What servers listed in earlier runs (default: None, nothing is known).
         model: The sampling capability for callers that have none.
     """
 
@@ -195,10 +195,10 @@ class UpstreamSet:
         source: Source,
         *,
         make_client: MakeClient,
-        allow_start: Callable[[UpstreamServer], Awaitable[None]] | None = None,
-        limits: Limits = DEFAULT,
+        allow_start: Callable[[UpstreamServer], Awaitable[None]],
+        limits: Limits,
+        known: KnownCatalogs | None,
         reserved: Iterable[str] = (),
-        known: KnownCatalogs | None = None,
         model: Mapping[str, Any] | None = None,
     ) -> None:
         self._model = model
@@ -497,7 +497,7 @@ class UpstreamSet:
         for listener in self._listeners:
             listener(server, "catalog")
 
-    def replace_all(self, source: Source, reserved: Iterable[str] = ()) -> list[UpstreamServer]:
+    def replace_all(self, source: Source, reserved: Iterable[str]) -> list[UpstreamServer]:
         """Replace the servers by those of a file that was read again. A server whose entry did not
         change keeps running, and new ones are started.
 

@@ -6,9 +6,6 @@ gateway_access.py   a gateway, which asks its callers
 
 from typing import Any
 
-import msgspec
-
-from ...protocol.tools import Tool
 from ..consent.consent import Consent, ConsentRequest
 from ..consent.policy import (
     ConsentKind,
@@ -121,21 +118,7 @@ def use_of(kind: Kind) -> ConsentKind:
     return "call" if kind == "tools" else "share"
 
 
-def find_tool(server: UpstreamServer, name: str) -> Tool | None:
-    """Return a tool as its server lists it; None if it is not listed, or is malformed.
-
-    Args:
-        server: The server.
-        name: The server's own name of the tool.
-    """
-    item = server.catalog.tools.get(name)
-    try:
-        return None if item is None else item.definition
-    except (msgspec.MsgspecError, RecursionError):
-        return None
-
-
 def _is_trusted_read(server: UpstreamServer, name: str) -> bool:
     """Return whether a tool only reads, according to a server that is trusted."""
-    tool = find_tool(server, name) if server.settings.trust else None
+    tool = server.catalog.find_tool(name) if server.settings.trust else None
     return bool(tool and tool.annotations and tool.annotations.read_only_hint)

@@ -27,7 +27,7 @@ from ...text import quote
 from ..consent.consent import GRANTED, MAX_QUESTIONS, Consent, ConsentRequest, Decision, name_shared
 from ..consent.policy import PolicyFile
 from ..upstream import UpstreamServer
-from .access import Access, find_tool
+from .access import Access
 from .pin_checks import PinChecks
 from .sampling_review import (
     answer_text,
@@ -116,7 +116,7 @@ class HostAccess(Access):
                 "call",
                 name=call.name,
                 pin=self.pins.pin(server, item),
-                tool=find_tool(server, call.name),
+                tool=server.catalog.find_tool(call.name),
                 arguments=call.arguments,
             )
 

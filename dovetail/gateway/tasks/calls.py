@@ -25,17 +25,17 @@ from ...protocol.lifecycle import ClientCapabilities, ProgressParams
 from ...protocol.raw import RawObject, encode_raw, encode_typed, split_object
 from ...protocol.tasks import EXTENSION, DetailedTask, TaskForm
 from ...protocol.tools import ToolResult
-from ..access.access import find_tool
 from ..input_requests import askable
 from ..pool import SHARED, PooledClient
 from ..relay import relay_call, report_progress, with_connection
 from ..upstream import UpstreamServer
-from .context import LOCAL, NOTHING, TaskContext, current_time, do_nothing
+from .context import LOCAL, NOTHING, TaskContext, do_nothing
 from .forms import (
     MAX_TIME_CHARS,
     TaskToken,
     created_result,
     created_task,
+    current_time,
     form_of_caller,
     is_task,
     owner_of,
@@ -264,7 +264,7 @@ class TaskCalls:
 
 def _task_support(server: UpstreamServer, tool: str) -> str | None:
     """Return what a server says about a tool: forbidden, optional or required."""
-    found = find_tool(server, tool)
+    found = server.catalog.find_tool(tool)
     return None if found is None or found.execution is None else found.execution.task_support
 
 

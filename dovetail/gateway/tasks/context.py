@@ -1,7 +1,6 @@
 """What everything about tasks needs from a gateway, and the parts that several files use."""
 
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
 from time import monotonic
 from typing import Any, Final
 
@@ -172,8 +171,3 @@ def request_about(known: KnownTask, call: Call) -> Call:
 
 async def do_nothing(pooled: PooledClient) -> None:
     """Only open a connection, so that it is known what its server offers."""
-
-
-def current_time() -> str:
-    """Return the current time in ISO 8601 format."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

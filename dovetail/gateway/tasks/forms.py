@@ -6,10 +6,12 @@ nothing to any other.
 """
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from ...client.tasks import as_detailed
 from ...connection.extension import has_declared
@@ -238,7 +240,7 @@ def as_completed(task: DetailedTask, result: ToolResult) -> DetailedTask:
     """
     meta = {key: value for key, value in (result.meta or {}).items() if key != RELATED_TASK}
     result.meta = meta or None
-    return msgspec.structs.replace(task, status="completed", result=Raw(encode_typed(result)))
+    return replace(task, status="completed", result=Raw(encode_typed(result)))
 
 
 def as_failed(task: DetailedTask, error: ProtocolError) -> DetailedTask:
@@ -252,23 +254,36 @@ def as_failed(task: DetailedTask, error: ProtocolError) -> DetailedTask:
     if error.data is not None:
         fields["data"] = error.data
     message = task.status_message or error.message
-    return msgspec.structs.replace(task, status="failed", status_message=message, error=fields)
+    return replace(task, status="failed", status_message=message, error=fields)
 
 
-def lost_task(token: TaskToken, handle: str, now: str, problem: ProtocolError) -> DetailedTask:
+def started_task(token: TaskToken) -> DetailedTask:
+    """Return a task of which only its handle is known.
+
+    Args:
+        token: What the handle contains.
+    """
+    return DetailedTask(
+        task_id=token.id,
+        status="working",
+        created_at=token.created,
+        last_updated_at=token.created,
+        ttl_ms=token.ttl,
+    )
+
+
+def lost_task(token: TaskToken, handle: str, problem: ProtocolError) -> DetailedTask:
     """Return a task that failed because nobody runs it any more.
 
     Args:
         token: What is known of it.
         handle: The caller's id of it.
-        now: The current time in ISO 8601 format.
         problem: Why nobody runs it.
     """
-    task = DetailedTask(
-        task_id=handle,
-        status="failed",
-        created_at=token.created,
-        last_updated_at=now,
-        ttl_ms=token.ttl,
-    )
+    task = replace(started_task(token), task_id=handle, last_updated_at=current_time())
     return as_failed(task, problem)
+
+
+def current_time() -> str:
+    """Return the current time in ISO 8601 format."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

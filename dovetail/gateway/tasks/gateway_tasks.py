@@ -39,7 +39,7 @@ from ..pool import PooledClient
 from ..relay import encode_text, relay_call
 from ..upstream import TaskLost, UpstreamServer
 from .calls import TaskCalls, entry_mark, with_extension
-from .context import LOCAL, TaskContext, current_time, do_nothing, request_about
+from .context import LOCAL, TaskContext, do_nothing, request_about
 from .forms import (
     TaskToken,
     as_completed,
@@ -49,6 +49,7 @@ from .forms import (
     lost_task,
     open_handle,
     owner_of,
+    started_task,
     unknown_task,
 )
 from .known import HeldQuestions, KnownTask
@@ -115,8 +116,7 @@ class GatewayTasks:
             InvalidParams: The task does not exist for this caller, or its server was removed.
             TaskLost: Nobody runs the task any more.
         """
-        handle, owner = call.params.task_id, owner_of(call)
-        token = open_handle(self._context.ring(), handle, owner)
+        handle, owner, token = call.params.task_id, owner_of(call), self._token(call)
         server = self._context.upstreams.servers.get(token.server)
         if server is None or entry_mark(server) != token.entry:
             raise InvalidParams(
@@ -134,7 +134,7 @@ class GatewayTasks:
         else:
             server.check_task(token.connection)
             if known is None:
-                self._context.remember(call, token, handle, _unknown_state(token))
+                self._context.remember(call, token, handle, started_task(token))
         if not server.catalog.tasks:  # it was not started yet
             await self._context.with_connection(server, call, token, do_nothing)
         return token, server
@@ -148,7 +148,7 @@ class GatewayTasks:
                 return await self._relay_get(server, call, token)
             state = await self._fetch(server, call, token)
         except TaskLost as problem:
-            state = lost_task(self._token(call), handle, current_time(), problem)
+            state = lost_task(self._token(call), handle, problem)
         if form == "core":
             return CoreTaskResult(**core_fields(replace(state, task_id=handle)))
         return replace(state, task_id=handle, result_type=None, meta=None)
@@ -287,7 +287,7 @@ class GatewayTasks:
                 token, server = await self._open(one)
                 known.state = await self._fetch(server, one, token, with_outcome=False)
             except TaskLost as problem:
-                known.state = lost_task(known.token, known.handle, current_time(), problem)
+                known.state = lost_task(known.token, known.handle, problem)
             except InvalidParams:
                 self._context.known.remove(known.token.server, known.token.id)
                 return None
@@ -375,13 +375,3 @@ class GatewayTasks:
         """
         known = self._context.known.get(server.name, task_id)
         return None if known is None else known.asks
-
-
-def _unknown_state(token: TaskToken) -> DetailedTask:
-    return DetailedTask(
-        task_id=token.id,
-        status="working",
-        created_at=token.created,
-        last_updated_at=token.created,
-        ttl_ms=token.ttl,
-    )
