@@ -1,4 +1,5 @@
-"""`dovetail run FILE[:OBJECT]`: load Python code and run the server in it (`python_target`).
+"""`dovetail run FILE[:OBJECT]`: load Python code and run the server or gateway in it
+(`python_target`).
 
 A server on the network prints its URL in one line on stderr as soon as clients can connect. With
 `--json`, it prints the URL on stdout.
@@ -25,9 +26,9 @@ def add_run_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "file",
         metavar="FILE[:OBJECT]",
-        help="a Python file, such as server.py, or MODULE:OBJECT; OBJECT names a server, or a "
-        "function that returns one, in a module or a file: shop.servers:make_server, "
-        "server.py:orders",
+        help="a Python file, such as server.py, or MODULE:OBJECT; OBJECT names a server or a "
+        "gateway, or a function that returns one, in a module or a file: "
+        "shop.servers:make_server, server.py:orders",
     )
     add_network_arguments(parser)
 

@@ -185,7 +185,8 @@ class ClientSession:
         extensions = self.extensions.declared_for(revision.stateless)
         if extensions is None:
             return self._capabilities
-        return ClientCapabilities.of({**self._capabilities, "extensions": extensions})
+        declared = {**(self._capabilities.extensions or {}), **extensions}
+        return ClientCapabilities.of({**self._capabilities, "extensions": declared})
 
     def set_level(self, level: str | None) -> None:
         """Set the log level that later requests carry."""

@@ -68,7 +68,13 @@ def accept_initialize(
     caller = Caller(revision, params.client_info, params.capabilities, state=state)
     capabilities = ServerCapabilities.of(service.capabilities)
     if capabilities.extensions:
-        capabilities.extensions = service.extensions.declared_for(stateless=False)
+        stateless_only = {one.id for one in service.extensions if not one.handshake}
+        kept = {
+            id: settings
+            for id, settings in capabilities.extensions.items()
+            if id not in stateless_only
+        }
+        capabilities.extensions = kept or None
     return caller, InitializeResult(
         protocol_version=revision.version,
         capabilities=capabilities if can_notify else without_notifications(capabilities),

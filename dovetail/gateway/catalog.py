@@ -1,4 +1,4 @@
-"""What a server lists: its tools, prompts, resources and resource templates.
+"""What a server lists: its tools, prompts, resources, resource templates and skills.
 
 Lists are read through `Client.relay`, so that nothing that a server says about itself is lost.
 Each item keeps its fields as they were received. A catalog is a snapshot: it is replaced, never
@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Meta, Raw, Struct
 
 from ..errors import InvalidRequest, MethodNotFound, SchemaError
+from ..extensions.skills import SkillEntry
 from ..limits import Limits
 from ..logs import get_logger
 from ..protocol.base import Implementation
@@ -47,9 +48,11 @@ class ListKind(Struct, frozen=True):
     type: Any
     """The type of an item."""
     capability: str
-    """The capability that a server declares for it."""
+    """The capability of a server that announces changes to it."""
 
 
+LIST_KINDS: Final[tuple[Kind, ...]] = (*KINDS, "skills")
+"""The kinds that a server lists."""
 LISTS: Final[Mapping[Kind, ListKind]] = {
     "tools": ListKind("tools/list", "tools", "name", Tool, "tools"),
     "prompts": ListKind("prompts/list", "prompts", "name", Prompt, "prompts"),
@@ -58,6 +61,7 @@ LISTS: Final[Mapping[Kind, ListKind]] = {
         "resources/templates/list", "resourceTemplates", "uriTemplate", ResourceTemplate,
         "resources",
     ),
+    "skills": ListKind("skills/list", "skills", "uri", SkillEntry, "resources"),
 }  # fmt: skip
 _decode_page = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_items = msgspec.json.Decoder(list[Raw]).decode
@@ -97,7 +101,7 @@ class Item:
 
     @cached_property
     def definition(self) -> Any:
-        """The item as a `Tool`, `Prompt`, `Resource` or `ResourceTemplate`."""
+        """The item as a `Tool`, `Prompt`, `Resource`, `ResourceTemplate` or `SkillEntry`."""
         return decode(msgspec.json.encode(self.fields), LISTS[self.kind].type)
 
     @cached_property
@@ -149,6 +153,7 @@ class Catalog(Struct, frozen=True, eq=False, kw_only=True):
     prompts: Mapping[str, Item] = {}
     resources: Mapping[str, Item] = {}
     templates: Mapping[str, Item] = {}
+    skills: Mapping[str, Item] = {}
     is_stateless: bool = False
     """Whether the server has no sessions, and answers with its questions."""
     knows_parents: bool = False
@@ -186,7 +191,7 @@ async def read_catalog(client: "Client", limits: Limits) -> Catalog:
     Raises:
         InvalidRequest: A list is malformed or too long.
     """
-    lists: dict[str, Any] = {kind: await read_list(client, kind, limits) for kind in KINDS}
+    lists: dict[str, Any] = {kind: await read_list(client, kind, limits) for kind in LIST_KINDS}
     capabilities = client.capabilities
     completes = client.offers("completion/complete")
     if completes and capabilities.completions is None and (lists["prompts"] or lists["templates"]):

@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -26,6 +26,7 @@ from ..errors import (
     InvalidParams,
     ProtocolError,
 )
+from ..extensions.skills import CLIENT as SKILLS
 from ..extensions.telemetry import Telemetry
 from ..limits import DEFAULT, Limits
 from ..logs import get_logger
@@ -44,13 +45,14 @@ from ..protocol.base import Icon, Implementation, ListChangedParams
 from ..protocol.header_params import HeaderParam
 from ..protocol.lifecycle import ClientCapabilities, InputRequired, ServerCapabilities
 from ..protocol.raw import RawObject, split_object
-from ..protocol.tasks import EXTENSION
+from ..protocol.resources import ReadResourceResult
 from ..protocol.utilities import SEVERITY, LogParams
 from ..server.rates import NETWORK, Rates
 from ..server.runnable import RunnableService
 from ..server.service import answer_in_connection
 from ..text import quote
 from .access.gateway_access import ANONYMOUS, GatewayAccess, open_consent
+from .capabilities import DECLARED_EXTENSIONS, merge_capabilities
 from .changes import UpstreamSubscriptions
 from .consent.consent import Decision
 from .consent.policy import PolicyFile, read_policy
@@ -58,7 +60,7 @@ from .consent.store import ConsentStore
 from .forwarding import check_forwarding
 from .input_requests import answer_with_caller, with_name
 from .known import KnownCatalogs
-from .lists import KIND_BY_METHOD, MergedItem, MergedLists
+from .lists import CORE_LISTS, KIND_BY_METHOD, MergedItem, MergedLists
 from .naming import Kind, UpstreamName
 from .own_model import SAMPLE, OwnModel
 from .pool import SHARED, ActiveCalls
@@ -66,8 +68,9 @@ from .relay import as_private, encode_text, explaining, relay_call
 from .reloading import SIGHUP, Reloader
 from .reports import describe_servers, measure_servers
 from .search import CALL, FIND, SEARCH_TOOLS, CallArguments, ToolSearch, read_arguments
+from .skills import relayed_skills
 from .tasks.context import TaskContext
-from .tasks.gateway_tasks import CORE_CAPABILITY, GatewayTasks
+from .tasks.gateway_tasks import GatewayTasks
 from .tasks.known import KnownTasks
 from .upstream import EventKind, UpstreamEntry, UpstreamServer
 from .upstreams import KIND_OF_LIST, Source, UpstreamSet, read_source
@@ -79,16 +82,6 @@ if TYPE_CHECKING:
 log = get_logger("gateway")
 stderr_log = get_logger("gateway.stderr")
 """What servers write to stderr."""
-
-EVERYTHING: Final = {
-    "tools": {"listChanged": True},
-    "prompts": {"listChanged": True},
-    "resources": {"listChanged": True, "subscribe": True},
-    "completions": {},
-    "logging": {},
-    "tasks": CORE_CAPABILITY,
-}
-"""The capabilities of a gateway that does not know all of its servers yet."""
 
 
 class Gateway(RunnableService):
@@ -197,6 +190,7 @@ class Gateway(RunnableService):
             limits=limits,
             known=KnownCatalogs.beside(consent.store),
             reserved=SEARCH_TOOLS if found.options.search else (),
+            extensions=DECLARED_EXTENSIONS,
         )
         self.upstreams.on_event(self._on_event)
         search = ToolSearch.of(found.options)
@@ -206,9 +200,13 @@ class Gateway(RunnableService):
         self._lifespan = self._run_upstreams
         if lifespan is not None:
             self._lifespan = partial(self._run_inside, lifespan)
+        self._add_relaying_handlers()
+
+    def _add_relaying_handlers(self) -> None:
+        self.add_extension(relayed_skills(self._list, self._find, self._relay))
         self.add_handlers(
             {
-                **dict.fromkeys(KIND_BY_METHOD, self._list),
+                **dict.fromkeys(CORE_LISTS, self._list),
                 **self.tasks.core_handlers,
                 "tools/call": self._call_tool,
                 "prompts/get": self._get_prompt,
@@ -373,23 +371,8 @@ class Gateway(RunnableService):
     @property
     def capabilities(self) -> ServerCapabilities:
         """What at least one server offers. A server that is still starting may offer anything."""
-        servers = self.upstreams.servers.values()
-        own = super().capabilities
-        if not self.tasks.is_offered and own.extensions is not None:
-            others = {id: own.extensions[id] for id in own.extensions if id != EXTENSION}
-            own.extensions = others or None
-        if any(server.is_unknown for server in servers):
-            return ServerCapabilities.of({**EVERYTHING, **own, **self._experimental})
-        found: dict[str, Any] = {"tasks": CORE_CAPABILITY} if self.tasks.is_offered else {}
-        for server in servers:
-            for kind in ("tools", "prompts", "resources", "completions", "logging"):
-                declared = server.catalog.capabilities.get(kind)
-                if declared is not None:
-                    found[kind] = {**found.get(kind, {}), **declared}
-        for kind in ("tools", "prompts", "resources"):
-            if kind in found:
-                found[kind] = {**found[kind], "listChanged": True}
-        return ServerCapabilities.of({**found, **own, **self._experimental})
+        found = merge_capabilities(self.upstreams, super().capabilities, self.tasks.is_offered)
+        return ServerCapabilities.of({**found, **self._experimental})
 
     @property
     def instructions(self) -> str | None:
@@ -514,7 +497,7 @@ class Gateway(RunnableService):
         search = self.lists.search
         if search is not None and name == FIND:
             await self.upstreams.wait_for_catalogs(call.principal)
-            visible = self.lists.visible("tools", call.principal)
+            visible = self.lists.visible("tools", call.principal, apps=False)
             return search.find(visible, call.params.arguments)
         if search is not None and name == CALL:
             wanted = read_arguments(call.params.arguments, CallArguments, CALL)
@@ -583,20 +566,26 @@ class Gateway(RunnableService):
                     break
                 call.input_responses, call.request_state = answers, result.state
                 result = await send()
-        is_personal = self.access.depends_on_caller or bool(server.entry.user)
-        if type(result) is RawObject and is_personal:
+        if type(result) is not RawObject:
+            return result  # type: ignore[no-any-return]
+        if self.access.depends_on_caller or server.entry.user:
             result = as_private(result)
-        return self._rename_uris(server, result) if type(result) is RawObject else result
+        asked = {found.name: call.params.uri} if call.method.result is ReadResourceResult else {}
+        return self._rename_uris(server, result, asked)
 
     def _check_task(self, call: Call, server: UpstreamServer, tool: str) -> None:
         """Raise an error if a caller may not use the tool of its task any more."""
         if self.access.is_denied(call, "tools", server, tool):
             raise InvalidParams(f"{quote(tool)} of {server.name} is not allowed by the policy")
 
-    def _rename_uris(self, server: UpstreamServer, result: RawObject) -> RawObject:
+    def _rename_uris(
+        self, server: UpstreamServer, result: RawObject, asked: Mapping[str, str] = {}
+    ) -> RawObject:
+        """Rename the URIs in a result. What a caller has asked for has the URI that it used."""
         if self.upstreams.is_transparent:
             return result
-        return rename_uris(result, self.upstreams.names.renamer(server.name))
+        rename = self.upstreams.names.renamer(server.name)
+        return rename_uris(result, lambda uri: asked.get(uri) or rename(uri))
 
     # subscriptions
 
@@ -688,6 +677,7 @@ class Gateway(RunnableService):
             timeout=server.settings.timeout,
             validate="off",
             headers=headers,
+            extensions=[SKILLS],
             auth=auth or server.entry.auth,
             on_log=partial(self._on_log, calls),
             middleware=[layer for layer in self._observers if isinstance(layer, Telemetry)],

@@ -26,12 +26,14 @@ from ..ports import Call, CallHandler
 from ..protocol.client_features import CreateMessageParams, ElicitParams
 from ..protocol.lifecycle import ClientCapabilities
 from ..protocol.raw import RawObject, encode_raw, split_object, with_meta, without_meta
-from ..protocol.tasks import RELATED_TASK
+from ..protocol.tasks import EXTENSION as TASKS, RELATED_TASK
 from ..text import escape_unsafe
 from .pool import ActiveCalls
 
 KINDS: Final = ("elicitation", "sampling", "roots")
 """The capabilities of a client that let a server ask questions."""
+OWN_EXTENSIONS: Final = frozenset({TASKS})
+"""The extensions that are declared where the gateway itself needs them."""
 NOTHING: Final = ClientCapabilities()
 _split_list = msgspec.json.Decoder(list[Raw]).decode
 PrepareQuestion = Callable[[Call, RawObject], RawObject]
@@ -68,14 +70,42 @@ def answerable(
 def askable(
     call: Call, settings: ServerSettings, model: Mapping[str, Any] | None
 ) -> ClientCapabilities:
-    """Return what a server may ask during a call.
+    """Return what a server is told during a call: what it may ask, and the caller's extensions.
 
     Args:
         call: The call.
         settings: The settings of the server.
         model: The sampling capability of the gateway itself, for callers that have none.
     """
-    return answerable(call, settings, model) if call.method.asks else NOTHING
+    can = answerable(call, settings, model) if call.method.asks else NOTHING
+    return with_extensions(can, extensions_of(call))
+
+
+def extensions_of(call: Call) -> dict[str, Any]:
+    """Return the extensions that a caller declares, so that a server can adapt to them.
+
+    Args:
+        call: The call.
+    """
+    declared = call.caller.capabilities.extensions
+    if not isinstance(declared, dict):
+        return {}
+    return {id: declared[id] for id in declared if id not in OWN_EXTENSIONS}
+
+
+def with_extensions(
+    capabilities: ClientCapabilities, extensions: Mapping[str, Any]
+) -> ClientCapabilities:
+    """Return capabilities that also declare extensions.
+
+    Args:
+        capabilities: The capabilities.
+        extensions: The settings by the id of the extension.
+    """
+    if not extensions:
+        return capabilities
+    declared = {**(capabilities.extensions or {}), **extensions}
+    return ClientCapabilities.of({**capabilities, "extensions": declared})
 
 
 def with_name(params: RawObject, name: str) -> RawObject:

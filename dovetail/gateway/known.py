@@ -24,10 +24,9 @@ from ..protocol.base import Implementation
 from ..protocol.lifecycle import ServerCapabilities
 from ..protocol.raw import encode_raw
 from ..protocol.tasks import TaskForm
-from .catalog import LISTS, Catalog, Item
+from .catalog import LIST_KINDS, LISTS, Catalog, Item
 from .consent.pins import digest
 from .consent.store import MEMORY
-from .naming import KINDS
 
 if TYPE_CHECKING:
     from .upstream import UpstreamEntry
@@ -51,6 +50,7 @@ class _Saved(Struct, kw_only=True):
     prompts: list[dict[str, Raw]] = []
     resources: list[dict[str, Raw]] = []
     templates: list[dict[str, Raw]] = []
+    skills: list[dict[str, Raw]] = []
 
 
 _decode = msgspec.json.Decoder(_Saved).decode
@@ -90,7 +90,9 @@ class KnownCatalogs:
                 return None
             saved = _decode(path.read_bytes())
             capabilities = msgspec.json.decode(saved.capabilities)
-            lists: dict[str, Any] = {kind: _index(kind, getattr(saved, kind)) for kind in KINDS}
+            lists: dict[str, Any] = {
+                kind: _index(kind, getattr(saved, kind)) for kind in LIST_KINDS
+            }
             if saved.format != FORMAT:
                 return None
             return Catalog(
@@ -123,7 +125,7 @@ class KnownCatalogs:
             instructions=catalog.instructions,
             capabilities=encode_raw(catalog.capabilities),
             tasks=catalog.tasks,
-            **{kind: [one.fields for one in catalog.items(kind).values()] for kind in KINDS},
+            **{kind: [one.fields for one in catalog.items(kind).values()] for kind in LIST_KINDS},
         )
         try:
             self._replace(path, msgspec.json.encode(saved))

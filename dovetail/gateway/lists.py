@@ -9,17 +9,18 @@ from typing import Any
 
 import msgspec
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
+from ..extensions.apps.settings import SCHEME, is_app_only, shows_apps
 from ..ports import Call, Principal
-from ..protocol.methods import METHODS
 from ..protocol.raw import RawObject, encode_raw, split_object
 from ..server.registry import Snapshot, select_page
-from .catalog import LISTS, Item, ItemList, ListHints
+from .catalog import LIST_KINDS, LISTS, Item, ItemList, ListHints
 from .naming import KINDS, Kind
 from .search import ToolSearch
 from .upstream import UpstreamServer
 from .upstreams import UpstreamSet
-from .uris import Rename
+from .uris import Rename, rename_skill
 
 
 class MergedItem(Struct, frozen=True, eq=False):
@@ -59,8 +60,8 @@ class MergedLists:
         """Whether callers get tasks."""
         self._upstreams, self._is_visible, self._page_size = upstreams, is_visible, page_size
         self._merged: dict[tuple[Kind, str], Snapshot[MergedItem]] = {}
-        self._views: dict[tuple[Kind, str | None, tuple[str, ...]], Snapshot[MergedItem]] = {}
-        """The lists as callers see them, by their id and scopes."""
+        self._views: dict[tuple[Any, ...], Snapshot[MergedItem]] = {}
+        """The lists as callers see them, by their id and scopes, and whether they show apps."""
 
     def clear(self) -> None:
         """Forget the lists, because a server's list or the policy has changed."""
@@ -72,7 +73,7 @@ class MergedLists:
         before, self._merged = self._merged, {}
         self._views.clear()
         changed: list[Kind] = []
-        for kind in KINDS:
+        for kind in LIST_KINDS:
             shared = before.get((kind, ""))
             old = {} if shared is None else shared.items
             new = self._merged[kind, ""] = Snapshot(self._merge_all(kind, "", old))
@@ -99,7 +100,7 @@ class MergedLists:
         from an old list."""
         items: dict[str, MergedItem] = {}
         for server in self._upstreams.seen_by(user):
-            rename = self._upstreams.names.renamer(server.name)
+            rename = self._renamer(kind, server)
             for item in server.catalog.items(kind).values():
                 name = self._upstreams.names.to_caller(kind, server.name, item.name)
                 if name is None or name in items:
@@ -110,6 +111,13 @@ class MergedLists:
                 items[name] = before
         return items
 
+    def _renamer(self, kind: Kind, server: UpstreamServer) -> Rename:
+        """Return a function that returns the URIs in the items of a list as callers see them."""
+        names = self._upstreams.names
+        if kind == "skills":
+            return lambda uri: names.to_caller("skills", server.name, uri) or uri
+        return names.renamer(server.name)
+
     def _merge(
         self, kind: Kind, server: UpstreamServer, item: Item, name: str, rename: Rename
     ) -> MergedItem:
@@ -119,24 +127,34 @@ class MergedLists:
         elif kind == "tools" and server.catalog.tasks == "extension":
             # With the extension, every call may become a task. Only the core form has this field.
             fields.setdefault("execution", Raw(b'{"taskSupport":"optional"}'))
+        elif kind == "skills":
+            fields = rename_skill(item.fields, rename)
         meta = fields.get("_meta")
         if meta is not None and b"resourceUri" in bytes(meta):
             fields["_meta"] = _merge_meta(meta, rename)
         return MergedItem(name, server, item, encode_raw(fields))
 
-    def visible(self, kind: Kind, principal: Principal | None) -> Snapshot[MergedItem]:
-        """Return the items that a caller may see."""
-        key = (kind, None, ()) if principal is None else (kind, principal.id, principal.scopes)
+    def visible(
+        self, kind: Kind, principal: Principal | None, *, apps: bool
+    ) -> Snapshot[MergedItem]:
+        """Return the items that a caller may see.
+
+        Args:
+            kind: The kind of list.
+            principal: The caller.
+            apps: Whether the client of the caller shows apps. If not, tools have no view, and what
+                is only for views is left out.
+        """
+        id, scopes = (None, ()) if principal is None else (principal.id, principal.scopes)
+        key = (kind, id, scopes, apps or kind not in ("tools", "resources"))
         view = self._views.get(key)
         if view is None:
-            user = key[1] if self._upstreams.has_users else None
-            merged = self._snapshot(kind, user or "")
-            items = {
-                name: one
-                for name, one in merged.items.items()
-                if self._is_visible(principal, kind, one)
-            }
-            view = merged if len(items) == len(merged.items) else Snapshot(items)
+            merged = self._snapshot(kind, (id if self._upstreams.has_users else None) or "")
+            shown = [one for one in merged.items.values() if self._is_visible(principal, kind, one)]
+            if not key[-1]:
+                shown = [one for item in shown if (one := without_app(item)) is not None]
+            is_same = shown == list(merged.items.values())
+            view = merged if is_same else Snapshot({one.name: one for one in shown})
             if len(self._views) >= MAX_VIEWS:
                 self._views.clear()
             self._views[key] = view
@@ -162,7 +180,8 @@ class MergedLists:
         """Answer a request for a list."""
         await self._upstreams.wait_for_catalogs(call.principal)
         kind = KIND_BY_METHOD[call.name]
-        visible: Snapshot[Any] = self.visible(kind, call.principal)
+        apps = shows_apps(call.caller.capabilities)
+        visible: Snapshot[Any] = self.visible(kind, call.principal, apps=apps)
         if kind == "tools" and self.search is not None:
             visible = self.search.listed(visible)
 
@@ -172,7 +191,28 @@ class MergedLists:
         if cursor is not None:
             fields["nextCursor"] = cursor
         fields |= hint_fields(self.hints(kind))
-        return RawObject(METHODS[call.name].result, fields)  # type: ignore[arg-type]
+        return RawObject(call.method.result, fields)  # type: ignore[arg-type]
+
+
+def without_app(one: MergedItem) -> MergedItem | None:
+    """Return a tool without its view, for a caller that shows none. None if the item is only for
+    views.
+
+    Args:
+        one: The tool or resource.
+    """
+    item = one.item
+    if item.kind == "resources":
+        return None if item.name.startswith(SCHEME) else one
+    if VIEW_KEYS.isdisjoint(item.definition.meta or ()):
+        return one
+    if is_app_only(item.definition.meta):
+        return None
+    fields = split_object(one.raw)
+    meta = split_object(fields.pop("_meta"))
+    meta = {key: value for key, value in meta.items() if key not in VIEW_KEYS}
+    fields |= {"_meta": encode_raw(meta)} if meta else {}
+    return replace(one, raw=encode_raw(fields))
 
 
 def hint_fields(hints: ListHints | None) -> dict[str, Any]:
@@ -197,6 +237,10 @@ def _shown(items: Mapping[str, MergedItem]) -> list[bytes]:
     return [bytes(one.raw) for one in items.values()]
 
 
+VIEW_KEYS = frozenset({"ui", "ui/resourceUri"})
+"""The keys in the `_meta` of a tool that are about its view."""
 MAX_VIEWS = 1000
 """The number of callers for whom a list is kept."""
-KIND_BY_METHOD: Mapping[str, Kind] = {LISTS[kind].method: kind for kind in KINDS}
+KIND_BY_METHOD: Mapping[str, Kind] = {LISTS[kind].method: kind for kind in LIST_KINDS}
+CORE_LISTS = tuple(LISTS[kind].method for kind in KINDS)
+"""The methods of lists that are not part of an extension."""

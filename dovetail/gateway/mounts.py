@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from ..config import ServerSettings
 from ..config.settings import MAX_PREFIX_CHARS
 from ..errors import ConfigError, MethodNotFound
+from ..extensions.apps.settings import shows_apps
 from ..ports import Call, CallHandler, Principal
 from ..protocol.base import Params
 from ..protocol.lifecycle import InputRequired
@@ -31,7 +32,7 @@ from ..server.registry import may_use, require_scopes
 from .catalog import LISTS, ListHints
 from .consent.store import MEMORY
 from .gateway import Gateway
-from .lists import KIND_BY_METHOD, MergedItem, hint_fields
+from .lists import CORE_LISTS, KIND_BY_METHOD, MergedItem, hint_fields
 from .naming import Kind, UpstreamName
 from .upstream import UpstreamServer
 from .upstreams import Source, describe_target
@@ -66,9 +67,9 @@ class Mounts(Gateway):
             method: self._own_or_mounted(inner[method], self._inner_handlers[method])
             for method in RELAYED
         }
-        handlers |= {method: self._both_lists(inner[method]) for method in KIND_BY_METHOD}
+        handlers |= {method: self._both_lists(inner[method]) for method in CORE_LISTS}
         handlers |= {"subscriptions/listen": self._listen, "logging/setLevel": self._set_level}
-        server._decoded_methods |= set(KIND_BY_METHOD)
+        server._decoded_methods |= set(CORE_LISTS)
         server.add_handlers(handlers)
 
     def mount(self, target: Any, prefix: str) -> None:
@@ -160,7 +161,8 @@ class Mounts(Gateway):
                 items = getattr(page, _python_name(field))
             await self.upstreams.wait_for_catalogs()
             taken = self._server._items(kind)
-            mounted = self.lists.visible(kind, call.principal).items
+            apps = shows_apps(call.caller.capabilities)
+            mounted = self.lists.visible(kind, call.principal, apps=apps).items
             parts = [encode_typed(item) for item in items]
             parts += [bytes(one.raw) for name, one in mounted.items() if name not in taken]
             fields: dict[str, Any] = {field: Raw(b"[" + b",".join(parts) + b"]")}

@@ -32,8 +32,9 @@ from ..protocol.tools import MAX_NAME_CHARS
 from ..protocol.uri_template import UriTemplate
 from ..text import quote
 
-Kind: TypeAlias = Literal["tools", "prompts", "resources", "templates"]
+Kind: TypeAlias = Literal["tools", "prompts", "resources", "templates", "skills"]
 KINDS: Final[tuple[Kind, ...]] = ("tools", "prompts", "resources", "templates")
+"""The kinds for which the table has names. Skills have the URIs of resources."""
 SEPARATOR: Final = "__"
 MAX_URIS: Final = 100_000
 """The number of URIs that are remembered for each server."""
@@ -239,7 +240,9 @@ class NameTable:
         """Return the name or URI under which callers see a server's own.
 
         Args:
-            kind: The kind of name. "resources" takes any URI, listed or not.
+            kind: The kind of name. "resources" takes any URI, listed or not. "skills" takes the
+                URI of a skill or of one of its files, and always adds the prefix: a client derives
+                the URIs of other files from it, which nobody has to list.
             server: The name of the server in the file.
             name: The name or URI that the server uses.
             match: Whether to compare a URI that nobody lists with templates. Otherwise, it gets a
@@ -253,6 +256,9 @@ class NameTable:
             return name
         if kind == "tools" or kind == "prompts":
             return self._table(kind).to_caller.get(UpstreamName(server, name))
+        prefix = self._prefixes[server]
+        if kind == "skills" and prefix:
+            return f"{_scheme(prefix)}+{name}"
         owner = self._plain_owner(kind, name, match)
         if self._strip_prefix(name) is None and owner == server:
             return name
@@ -260,7 +266,6 @@ class NameTable:
         is_compared = match or not any(one.templates for one in self._listed.values())
         if is_page and is_compared and not self._offers(server, name, match):
             return name  # a web page that callers fetch themselves, not a resource of a server
-        prefix = self._prefixes[server]
         return f"{_scheme(prefix)}+{name}" if prefix else None
 
     def from_caller(self, kind: Kind, name: str) -> UpstreamName | None:

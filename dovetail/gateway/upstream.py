@@ -10,7 +10,9 @@ All other calls use a connection of their own, from the pool:
     caller    one session, or one call at a    a server that keeps state, and stdio or WebSocket
               time in the stateless era        with the handshake if the caller can answer
 
-Without authentication, `user` means `caller`.
+Without authentication, `user` means `caller`. The main connection of a gateway declares that it
+shows apps, so that lists are complete. If a server adapts to that in the handshake era, callers
+that show none use another connection.
 """
 
 import asyncio
@@ -44,7 +46,7 @@ from ..protocol.utilities import Level
 from .catalog import Catalog, ItemList, read_catalog, read_list
 from .forwarding import forwarded_headers
 from .health import Health, State
-from .input_requests import OpenQuestions, answerable
+from .input_requests import OpenQuestions, answerable, extensions_of, with_extensions
 from .known import KnownCatalogs
 from .log_levels import WantedLevels
 from .naming import Kind
@@ -61,7 +63,7 @@ log = get_logger("gateway")
 CHANGES: Final[Mapping[str, tuple[Kind, ...]]] = {
     "tools": ("tools",),
     "prompts": ("prompts",),
-    "resources": ("resources", "templates"),
+    "resources": ("resources", "templates", "skills"),
 }
 """The lists to read again after each kind of change."""
 REFRESH_PAUSE_SECONDS: Final = 0.1
@@ -119,6 +121,8 @@ class UpstreamServer:
         allow_start: Raises ConsentDenied if the server may not be started or reached.
         known: What servers listed in earlier runs (default: None, nothing is known).
         model: The sampling capability for callers that have none.
+        extensions: The extensions to declare when lists are read, because callers may have them
+            (default: none).
     """
 
     def __init__(
@@ -131,7 +135,9 @@ class UpstreamServer:
         allow_start: "Callable[[UpstreamServer], Awaitable[None]] | None" = None,
         known: KnownCatalogs | None = None,
         model: Mapping[str, Any] | None = None,
+        extensions: Mapping[str, Any] | None = None,
     ) -> None:
+        self._extensions = extensions or {}
         self.entry, self.settings, self.limits = entry, entry.settings, limits
         self.health, self._known = Health(), known
         catalog = None if known is None else known.load(entry)
@@ -308,6 +314,7 @@ class UpstreamServer:
 
     def _open_main(self) -> PooledClient:
         declared = ClientCapabilities.lift({one: {} for one in self.settings.capabilities})
+        declared = with_extensions(declared, self._extensions)
         calls = ActiveCalls(SHARED)
         self._is_listening = False
         self._main = PooledClient(self._make_client(self, calls, declared, {}), SHARED, calls)
@@ -620,19 +627,36 @@ class UpstreamServer:
         Args:
             call: The call.
         """
-        declares, can = b"", answerable(call, self.settings, self.model)
-        if can and not self.catalog.is_stateless and not self.settings.capabilities:
-            declares = encode_sorted(can)
-        # requests about a task use the same connection as the call that started it
-        can_ask = bool(declares) and (call.method.asks or call.name.startswith("tasks/"))
+        declares, can_ask, adapts = b"", False, False
+        if not self.catalog.is_stateless and not self.settings.capabilities:
+            can = answerable(call, self.settings, self.model)
+            # requests about a task use the same connection as the call that started it
+            can_ask = bool(can) and (call.method.asks or call.name.startswith("tasks/"))
+            adapts = self._adapts_to(call)
+            if can or adapts:
+                declares = encode_sorted(self._describe(call))
         share = self.settings.share or self._default_share(can_ask)
         if share == "all":
-            return PoolKey("shared", "", declares) if can_ask else SHARED
+            return PoolKey("shared", "", declares) if can_ask or adapts else SHARED
         principal, session = call.principal, call.caller.session_id
         headers = forwarded_headers(self.settings.forward, call) if self.settings.forward else ()
         if principal is not None and (share == "user" or (self.is_stateful and not session)):
             return PoolKey("user", principal.id, declares, headers)
         return PoolKey("session" if session else "call", session, declares, headers)
+
+    def _adapts_to(self, call: Call) -> bool:
+        """Return whether the server may answer a caller differently because of its extensions, and
+        the main connection declares others."""
+        offered = self.catalog.capabilities.extensions
+        if not isinstance(offered, dict) or not offered:
+            return False
+        declared = extensions_of(call)
+        return any(declared.get(id) != self._extensions.get(id) for id in offered)
+
+    def _describe(self, call: Call) -> ClientCapabilities:
+        """Return what a connection of a caller declares."""
+        can = answerable(call, self.settings, self.model)
+        return with_extensions(can, extensions_of(call))
 
     def _default_share(self, can_ask: bool) -> str:
         if self.settings.forward:
@@ -684,8 +708,7 @@ class UpstreamServer:
 
     def _open_pooled(self, key: PoolKey, call: Call) -> PooledClient:
         calls = ActiveCalls(key)
-        declared = answerable(call, self.settings, self.model)
-        client = self._make_client(self, calls, declared, dict(key.headers))
+        client = self._make_client(self, calls, self._describe(call), dict(key.headers))
         return PooledClient(client, key, calls)
 
 

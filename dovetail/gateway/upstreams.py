@@ -188,6 +188,7 @@ class UpstreamSet:
         known: What servers listed in earlier runs; None if nothing is known.
         reserved: Names that no server may offer.
         model: The sampling capability for callers that have none.
+        extensions: The extensions to declare when lists are read (default: none).
     """
 
     def __init__(
@@ -200,8 +201,9 @@ class UpstreamSet:
         known: KnownCatalogs | None,
         reserved: Iterable[str] = (),
         model: Mapping[str, Any] | None = None,
+        extensions: Mapping[str, Any] | None = None,
     ) -> None:
-        self._model = model
+        self._model, self._extensions = model, extensions
         self.limits, self.options = limits, source.options
         self._make_client, self._allow_start, self._known = make_client, allow_start, known
         self._listeners: list[Callable[[UpstreamServer, EventKind], Any]] = []
@@ -235,6 +237,7 @@ class UpstreamSet:
             allow_start=self._allow_start,
             known=None if entry.tokens is not None else self._known,
             model=self._model,
+            extensions=self._extensions,
         )
 
     @property

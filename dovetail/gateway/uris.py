@@ -1,11 +1,11 @@
 """The URIs in a result, as callers see them.
 
 Only the fields in which the protocol has a URI are rewritten: the contents of a resource, embedded
-resources and resource links. Text that happens to contain a URI stays as it is, and so does every
-part of a result without URIs.
+resources, resource links, and skills with their files. Text that happens to contain a URI stays as
+it is, and so does every part of a result without URIs.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -41,6 +41,36 @@ def rename_uris(result: RawObject, rename: Rename) -> RawObject:
     field, change = found
     parts = [change(part, rename) for part in _split_list(raw)]
     return RawObject(result.type, {**result.fields, field: encode_raw(parts)})
+
+
+def rename_skill(fields: Mapping[str, Raw], rename: Rename) -> dict[str, Raw]:
+    """Rename the URIs in the entry of a skill: its own, and those of its files.
+
+    Args:
+        fields: The fields of the entry.
+        rename: Returns the URI as callers see it.
+
+    Raises:
+        msgspec.DecodeError: The entry is malformed.
+    """
+    renamed = {**fields, "uri": encode_raw(rename(_decode_text(fields["uri"])))}
+    files = fields.get("resources", Raw(b'"dynamic"'))
+    if bytes(files).lstrip()[:1] == b"[":
+        renamed["resources"] = rename_list(files, rename)
+    return renamed
+
+
+def rename_list(raw: Raw, rename: Rename) -> Raw:
+    """Rename the URIs of a list of resources or files.
+
+    Args:
+        raw: The list.
+        rename: Returns the URI as callers see it.
+
+    Raises:
+        msgspec.DecodeError: The list is malformed.
+    """
+    return encode_raw([_rename_contents(one, rename) for one in _split_list(raw)])
 
 
 def _rename_contents(raw: Raw, rename: Rename) -> Any:

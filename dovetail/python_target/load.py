@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ..server.options import Transport
     from ..server.runnable import RunnableService
 
-USUAL_NAMES = ("server", "mcp", "app")
+USUAL_NAMES = ("server", "mcp", "app", "gateway")
 """If a file has several servers, the one with the first of these names is used."""
 
 

@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 
 from dovetail import Client
+from dovetail.errors import Unauthorized
 from tests.cli.conftest import ROOT, command, dovetail, environment
 from tests.gateway.programs import entry, write_server
-from tests.gateway.serving import post
+from tests.gateway.serving import ANN, headers_of, post
 
 LONG = "server.add_tool(pid, name='x' * 50)"
 
@@ -38,10 +39,12 @@ def file(tmp_path: Path) -> ConfigFile:
 
 
 @asynccontextmanager
-async def serving(*words: str) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
+async def serving(
+    *words: str, verb: str = "gateway"
+) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
     """A gateway over HTTP, and its URL."""
     process = await asyncio.create_subprocess_exec(
-        *command("gateway", *words, "--http", "--port", "0", "--json"),
+        *command(verb, *words, "--http", "--port", "0", "--json"),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=environment(),
@@ -203,6 +206,34 @@ async def test_a_single_server_keeps_its_names(tmp_path: Path) -> None:
     client = Client(command("gateway", script), env={"PYTHONPATH": str(ROOT)})
     async with client:
         assert (await client.call_tool("echo", {"text": "x"})).text == "x"
+
+
+def test_users_cannot_log_in_through_a_gateway_of_the_command_line(file: ConfigFile) -> None:
+    file.write(notes={"url": "https://notes.example/mcp", "auth": "oauth"})
+    done = dovetail("gateway", str(file.path), "--http")
+    assert done.code == 2
+    assert "dovetail run gateway.py --http --public-url" in done.failure
+
+
+PROTECTED = """
+from dovetail import Gateway
+from dovetail.auth import ApiKeys
+
+gateway = Gateway({path!r}, auth=ApiKeys({{{key!r}: "ann"}}))
+"""
+
+
+async def test_run_serves_a_gateway_with_authentication(file: ConfigFile) -> None:
+    file.write("one")
+    script = file.folder / "gateway.py"
+    script.write_text(PROTECTED.format(path=str(file.path), key=ANN), "utf-8")
+    async with serving(str(script), verb="run") as (_, url):
+        with pytest.raises(Unauthorized):
+            async with Client(url):
+                pass
+        async with Client(url, headers=headers_of(ANN)) as client:
+            await until(lambda: prefixes(client), {"one"})
+            assert (await client.call_tool("one__echo", {"text": "x"})).text == "x"
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGHUP")

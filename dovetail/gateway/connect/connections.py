@@ -56,8 +56,9 @@ START_SECONDS: Final = 10.0
 MAX_LINKS: Final = 10_000
 REQUIREMENTS: Final = (
     'has "auth" for which each user logs in. Serve the gateway over HTTP with '
-    'auth=Provider(users=… or upstream=…) and public_url="https://…", or use "auth" with '
-    '"grantType": "client_credentials".'
+    'auth=Provider(users=… or upstream=…) and public_url="https://…" (from a Python file: dovetail '
+    'run gateway.py --http --public-url https://…), or use "auth" with "grantType": '
+    '"client_credentials".'
 )
 
 

@@ -23,8 +23,8 @@ from ...config import ChosenServer
 from ...errors import DovetailError, Unauthorized
 from ...ports import Caller
 from ...protocol.raw import encode_raw
-from ..catalog import Catalog, Item
-from ..naming import KINDS, Kind
+from ..catalog import LIST_KINDS, Catalog, Item
+from ..naming import Kind
 from ..upstream import EventKind, UpstreamServer
 from .tokens import UserTokenStore
 
@@ -295,7 +295,7 @@ def _connect_tool(name: str) -> Item:
 
 def _digest_lists(catalog: Catalog) -> bytes:
     found = blake2b(digest_size=16)
-    for kind in KINDS:
+    for kind in LIST_KINDS:
         for item in catalog.items(kind).values():
             found.update(msgspec.json.encode([kind, item.fields]))
     return found.digest()

@@ -25,7 +25,7 @@ from ...protocol.lifecycle import ClientCapabilities, ProgressParams
 from ...protocol.raw import RawObject, encode_raw, encode_typed, split_object
 from ...protocol.tasks import EXTENSION, DetailedTask, TaskForm
 from ...protocol.tools import ToolResult
-from ..input_requests import askable
+from ..input_requests import askable, with_extensions
 from ..pool import SHARED, PooledClient
 from ..relay import relay_call, report_progress, with_connection
 from ..upstream import UpstreamServer
@@ -276,7 +276,7 @@ def _requires_tasks(refusal: MissingCapability) -> bool:
 
 def with_extension(capabilities: ClientCapabilities) -> ClientCapabilities:
     """Return capabilities that also declare the extension."""
-    return ClientCapabilities.of({**capabilities, "extensions": {EXTENSION: {}}})
+    return with_extensions(capabilities, {EXTENSION: {}})
 
 
 def _is_result(raw: Raw) -> bool:
