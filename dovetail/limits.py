@@ -170,14 +170,15 @@ class Limits(Struct, frozen=True, kw_only=True):
     that, the request fails."""
     questions: int = 1000
     """Maximum number of questions that a server may ask a client per minute (default: 1000).
-    Further questions are rejected."""
+    Further questions are rejected. A gateway counts the questions to each caller."""
     catalog_wait: float = 1.0
     """Time that the first list of a host or gateway waits for servers that are still starting, in
     seconds (default: 1). After that, the list contains what is known, and callers are notified when
     it changes."""
     upstream_connections: int = 100
     """Maximum number of connections that a gateway holds open to one server (default: 100). If all
-    are in use, further calls wait."""
+    are in use, further calls wait. One caller may use half of them: each authenticated caller, or
+    each address if callers are anonymous."""
     upstream_idle: float = 300.0
     """Time that a gateway keeps a connection to a server that no call uses, in seconds (default:
     300). After that, the connection is closed. A connection on which a server of the stateless era

@@ -2,10 +2,11 @@
 
 from collections import deque
 from time import monotonic
+from typing import Final
 
 from ..errors import Overloaded
 
-MINUTE_SECONDS = 60.0
+MINUTE_SECONDS: Final = 60.0
 
 
 class QuestionLimit:
@@ -20,6 +21,11 @@ class QuestionLimit:
     def __init__(self, per_minute: int) -> None:
         self.recent = deque[float](maxlen=per_minute)
         """When the newest questions arrived."""
+
+    @property
+    def is_in_use(self) -> bool:
+        """Whether there was a question in the last minute."""
+        return bool(self.recent) and monotonic() - self.recent[-1] < MINUTE_SECONDS
 
     def count(self, method: str) -> None:
         """Count a question.

@@ -23,7 +23,6 @@ from ..protocol.lifecycle import ClientCapabilities
 from ..protocol.raw import RawObject
 from .callbacks import Callbacks, OnRoots
 from .client_tasks import ClientTasks
-from .question_limit import QuestionLimit
 from .requests import Requester
 
 
@@ -31,7 +30,7 @@ def relay_answers(
     client: Requester,
     handlers: Mapping[str, CallHandler],
     capabilities: ClientCapabilities,
-    limit: QuestionLimit | None = None,
+    unlimited: bool = False,
     on_complete: Callable[[str], None] | None = None,
     on_task: Callable[[Any], None] | None = None,
 ) -> None:
@@ -45,32 +44,33 @@ def relay_answers(
             and, if the transport can tell, the `parent` of the request that it belongs to. It
             returns a raw or typed result.
         capabilities: The capabilities that the client declares.
-        limit: How many questions the server may ask, together with other connections to it
-            (default: `Limits.questions` for this client alone).
+        unlimited: Whether the handlers count the questions themselves (default: False;
+            `Limits.questions` holds for this client).
         on_complete: Called with the id of a URL elicitation when the server says that its user has
             finished on the page.
         on_task: Called with the params of each notification about a task or its progress.
     """
     connector = client._connector
     connector.callbacks = RelayedAnswers(
-        handlers, capabilities, connector.limits, limit, on_complete, on_task
+        handlers, capabilities, connector.limits, unlimited, on_complete, on_task
     )
 
 
 class RelayedAnswers(Callbacks):
-    """Callbacks that pass questions on instead of answering them. `Limits.questions` applies."""
+    """Callbacks that pass questions on instead of answering them. `Limits.questions` applies,
+    unless the handlers count."""
 
     def __init__(
         self,
         handlers: Mapping[str, CallHandler],
         capabilities: ClientCapabilities,
         limits: Limits,
-        question_limit: QuestionLimit | None = None,
+        unlimited: bool = False,
         on_complete: Callable[[str], None] | None = None,
         on_task: Callable[[Any], None] | None = None,
     ) -> None:
         super().__init__(None, None, None, None, tasks=False, limits=limits)
-        self.question_limit = question_limit or self.question_limit
+        self._is_unlimited = unlimited
         self._on_complete, self._on_task = on_complete, on_task
         self.capabilities = capabilities
         self.answers = {name: partial(self._relay, handler) for name, handler in handlers.items()}
@@ -91,7 +91,8 @@ class RelayedAnswers(Callbacks):
             self._on_task(params)
 
     async def _relay(self, handler: CallHandler, call: Call) -> Any:
-        self.question_limit.count(call.name)
+        if not self._is_unlimited:
+            self.question_limit.count(call.name)
         try:
             answer = await handler(call)
             if type(answer) is Raw:

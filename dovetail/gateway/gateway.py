@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from .. import __version__
-from ..client.callbacks import LogEntry, OnSample
+from ..client.callbacks import OnSample
 from ..client.client import Client
 from ..client.relayed_answers import relay_answers
 from ..connection.extension import Extension
@@ -42,11 +42,11 @@ from ..ports import (
     Redact,
 )
 from ..protocol.base import Icon, Implementation, ListChangedParams
+from ..protocol.client_features import ElicitParams
 from ..protocol.header_params import HeaderParam
 from ..protocol.lifecycle import ClientCapabilities, InputRequired, ServerCapabilities
 from ..protocol.raw import RawObject, split_object
 from ..protocol.resources import ReadResourceResult
-from ..protocol.utilities import SEVERITY, LogParams
 from ..server.rates import NETWORK, Rates
 from ..server.runnable import RunnableService
 from ..server.service import answer_in_connection
@@ -61,6 +61,7 @@ from .forwarding import check_forwarding
 from .input_requests import answer_with_caller, with_name
 from .known import KnownCatalogs
 from .lists import CORE_LISTS, KIND_BY_METHOD, MergedItem, MergedLists
+from .log_levels import pass_on_log
 from .naming import Kind, UpstreamName
 from .own_model import SAMPLE, OwnModel
 from .pool import SHARED, ActiveCalls
@@ -641,20 +642,17 @@ class Gateway(RunnableService):
         await asyncio.gather(*(server.want_level(call.caller) for server in servers))
         return result
 
-    def _on_log(self, calls: ActiveCalls, entry: LogEntry) -> None:
-        """Pass on a log message to the caller whose call it belongs to."""
-        call = entry.parent or calls.likely()
-        level = None if call is None else call.caller.log_level
-        if call is not None and level is not None and SEVERITY[entry.level] >= level:
-            params = LogParams(level=entry.level, data=entry.data, logger=entry.logger)
-            call.connection.notify(call, "notifications/message", params)
-
     def _asks_as(self, server: UpstreamServer) -> str:
         is_alone = len(self.upstreams.servers) == 1 and not self.access.can_ask
         return "" if is_alone else server.name
 
     def _limit_question(self, server: UpstreamServer, call: Call, params: RawObject) -> None:
         self.access.limit_question(call, server, params, alone=len(self.upstreams.servers) == 1)
+        if params.type is ElicitParams and (id := params.elicitation_id) is not None:
+            params.elicitation_id = self.upstreams.names.elicitation_id(server.name, id)
+
+    def _on_complete(self, server: UpstreamServer, id: str) -> None:
+        self.elicitation_complete(self.upstreams.names.elicitation_id(server.name, id))
 
     def _prepare_question(self, server: UpstreamServer, call: Call, params: RawObject) -> RawObject:
         self._limit_question(server, call, params)
@@ -679,7 +677,7 @@ class Gateway(RunnableService):
             headers=headers,
             extensions=[SKILLS],
             auth=auth or server.entry.auth,
-            on_log=partial(self._on_log, calls),
+            on_log=partial(pass_on_log, calls),
             middleware=[layer for layer in self._observers if isinstance(layer, Telemetry)],
             on_stderr=partial(stderr_log.info, "%s: %s", server.name),
         )
@@ -687,8 +685,9 @@ class Gateway(RunnableService):
         answers = answer_with_caller(
             calls,
             server.questions,
+            server.question_limits,
             partial(self._prepare_question, server),
-            partial(self.tasks.find_asker, server),
+            partial(self.tasks.find_asker, server, client),
         )
         if self._model is not None:
             limit = partial(self._limit_question, server)
@@ -697,8 +696,8 @@ class Gateway(RunnableService):
             client,
             answers,
             declared,
-            server.question_limit,
-            on_complete=self.elicitation_complete,
-            on_task=partial(self.tasks.notifications.on_notification, server),
+            unlimited=True,
+            on_complete=partial(self._on_complete, server),
+            on_task=partial(self.tasks.notifications.on_notification, server, client),
         )
         return client

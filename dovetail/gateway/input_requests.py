@@ -11,6 +11,7 @@ the call that it belongs to.
 """
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, Protocol
@@ -18,8 +19,10 @@ from typing import Any, Final, Protocol
 import msgspec
 from msgspec import Raw
 
+from ..client.question_limit import QuestionLimit
 from ..config import ServerSettings
 from ..connection.input_requests import QUESTIONS, ask, parse_question
+from ..connection.notifications import CallerKey, counting_key
 from ..connection.subscriptions import related_task_id
 from ..errors import InvalidRequest, MethodNotFound
 from ..ports import Call, CallHandler
@@ -151,6 +154,40 @@ def _name_messages(params: RawObject, name: str) -> None:
     params.fields["messages"] = encode_raw(messages)
 
 
+class QuestionLimits:
+    """Counts the questions of one server to each caller. A caller whose calls make the server ask
+    often does not use up what others may be asked.
+
+    Args:
+        per_minute: The number of questions to one caller that are allowed in a minute.
+    """
+
+    def __init__(self, per_minute: int) -> None:
+        self._per_minute = per_minute
+        self._callers: OrderedDict[CallerKey, QuestionLimit] = OrderedDict()
+        """The callers that were asked in the last minute, the last asked at the end."""
+
+    def __len__(self) -> int:
+        return len(self._callers)
+
+    def count(self, call: Call, method: str) -> None:
+        """Count a question.
+
+        Args:
+            call: The call that the question belongs to.
+            method: The method of the question, for the error.
+
+        Raises:
+            Overloaded: The server asked this caller too many questions in the last minute.
+        """
+        key, callers = counting_key(call.caller), self._callers
+        limit = callers.pop(key, None) or QuestionLimit(self._per_minute)
+        while callers and not next(iter(callers.values())).is_in_use:
+            callers.popitem(last=False)
+        callers[key] = limit
+        limit.count(method)
+
+
 class OpenQuestions:
     """The questions of one handshake-era server that are waiting for their answers."""
 
@@ -235,6 +272,7 @@ _decode_requests = msgspec.json.Decoder(dict[str, dict[str, Raw]]).decode
 def answer_with_caller(
     calls: ActiveCalls,
     questions: OpenQuestions,
+    limits: QuestionLimits,
     prepare: PrepareQuestion,
     find_asker: FindAsker,
 ) -> dict[str, CallHandler]:
@@ -244,6 +282,7 @@ def answer_with_caller(
     Args:
         calls: The calls that use the connection on which the questions arrive.
         questions: The open questions of the server.
+        limits: Counts its questions.
         prepare: Prepares each question.
         find_asker: Returns who is asked the questions of a task.
     """
@@ -256,6 +295,7 @@ def answer_with_caller(
                 f"{question.name}: the call that this question belongs to is not known"
             )
         params = parse_question(question.method, question.raw_params)
+        limits.count(parent if isinstance(parent, Call) else parent.call, question.name)
         if not isinstance(parent, Call):
             params = without_meta(prepare(parent.call, params), (RELATED_TASK,))
             with questions.waiting([parent.request]):

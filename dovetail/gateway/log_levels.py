@@ -10,8 +10,10 @@ another caller chooses one, it counts as a caller that wants everything, so that
 
 from typing import Final, get_args
 
+from ..client.callbacks import LogEntry
 from ..ports import Caller
-from ..protocol.utilities import Level
+from ..protocol.utilities import SEVERITY, Level, LogParams
+from .pool import ActiveCalls
 
 LEVELS: Final[tuple[Level, ...]] = get_args(Level)
 """The levels by their severity, the lowest first."""
@@ -67,3 +69,17 @@ class WantedLevels:
 def level_of(caller: Caller) -> str:
     """Return the level of a caller's log messages, or "off"."""
     return "off" if caller.log_level is None else LEVELS[caller.log_level]
+
+
+def pass_on_log(calls: ActiveCalls, entry: LogEntry) -> None:
+    """Pass on a log message to the caller whose call it belongs to.
+
+    Args:
+        calls: The calls that use the connection on which it arrived.
+        entry: The message.
+    """
+    call = entry.parent or calls.likely()
+    level = None if call is None else call.caller.log_level
+    if call is not None and level is not None and SEVERITY[entry.level] >= level:
+        params = LogParams(level=entry.level, data=entry.data, logger=entry.logger)
+        call.connection.notify(call, "notifications/message", params)

@@ -206,15 +206,19 @@ class Mounts(Gateway):
 
     def find_component(self, kind: Kind, name: str) -> Any:
         """Return the component of a mounted `Server` object, or None."""
-        found = self.upstreams.names.from_caller(kind, name)
+        names = self.upstreams.names
+        found = names.from_caller(kind, name)
+        if found is None and kind == "templates":  # as `UpstreamSet.resolve` does
+            found = names.from_caller("resources", name)
         return None if found is None else self._component(kind, found)
 
     def _component(self, kind: Kind, found: UpstreamName) -> Any:
         target = self._targets[found.server]
         if not isinstance(target, Handlers):
             return None
-        own = target._find(found.name) if kind == "resources" else None
-        component = own or target._items(kind).get(found.name)
+        component = target._items(kind).get(found.name)
+        if component is None and kind in ("resources", "templates"):  # a completion may name either
+            component = target._find(found.name)
         if component is None and target._mounts is not None:
             return target._mounts.find_component(kind, found.name)
         return component

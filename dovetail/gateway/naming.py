@@ -22,6 +22,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
 from typing import Final, Literal, TypeAlias
+from urllib.parse import quote as quote_url
 
 from msgspec import Struct
 
@@ -283,6 +284,17 @@ class NameTable:
             return found
         server = self._plain_owner(kind, name)
         return UpstreamName(server, name) if server is not None else None
+
+    def elicitation_id(self, server: str, id: str) -> str:
+        """Return the id under which callers know a page of a server that their user has to visit.
+        It contains the name of the server, so that no other server can announce that a user has
+        finished there.
+
+        Args:
+            server: The name of the server in the file.
+            id: The server's own id of the elicitation.
+        """
+        return id if self._transparent is not None else f"{quote_url(server, safe='')}/{id}"
 
     def left_out(self) -> list[LeftOut]:
         """Return all that the servers list and callers cannot use."""

@@ -108,6 +108,7 @@ class OwnModel:
             if parent is None or request is None or not self.is_used_for(parent):
                 return await pass_on(question)
             params = parse_question(question.method, question.raw_params)
+            server.question_limits.count(parent, question.name)
             limit(parent, params)
             with server.questions.waiting([request]):
                 return await self.answer(server, parent, params)

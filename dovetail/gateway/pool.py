@@ -6,7 +6,9 @@ decides the key, so that a question from the server always reaches the caller wh
 to.
 
 The number of connections is limited. If all are in use, further callers wait, and a connection that
-nobody uses at the moment is closed to make room. Connections that are idle for long are closed.
+nobody uses at the moment is closed to make room. One caller may use half of them for its calls and
+open tasks, so that it cannot keep others from the server. Connections that are idle for long are
+closed.
 A connection with open tasks is neither closed nor given to another caller before they expire.
 
 A server of the stateless era may ask a question that only the process that asked it can continue
@@ -15,7 +17,7 @@ question is kept for the answer, up to `Limits.parked_time`, unless its place is
 """
 
 import asyncio
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Final, Literal
@@ -23,6 +25,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from msgspec import Struct
 
 from ..aio import Sweeper, TaskSet
+from ..connection.notifications import CallerKey, counting_key
 from ..errors import ConnectionClosed, Overloaded
 from ..limits import Limits
 from ..ports import Call, Caller
@@ -122,6 +125,9 @@ class PooledClient(Struct, eq=False):
     """The open tasks that were started on it, and when they expire, by the clock of the loop."""
     ran_tasks: bool = False
     """Whether a task was ever started on it. If so, no other caller borrows it."""
+    caller: CallerKey = ""
+    """The caller that used it last; empty if callers share it, or are on this machine and not
+    authenticated."""
 
     @property
     def has_tasks(self) -> bool:
@@ -168,7 +174,7 @@ class ConnectionPool:
         self._kept: OrderedDict[PooledClient, None] = OrderedDict()
         """The connections that no call uses, but which have asked a question."""
         self._numbers = count(1)
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._waiting: dict[asyncio.Future[None], CallerKey] = {}
         self._closing = TaskSet()
         self._is_closed = False
         self._sweeper = Sweeper(max(limits.upstream_idle / 4, 0.05), self._sweep)
@@ -189,22 +195,48 @@ class ConnectionPool:
                 it was closed meanwhile, another one is used (default: 0, any connection).
 
         Raises:
-            Overloaded: Too many calls are waiting for a connection.
+            Overloaded: Too many calls are waiting for a connection, or the tasks of the caller use
+                all that it may have.
         """
-        pooled = self._find(key, number)
-        while pooled is None:
+        caller, waited = _caller_of(key, call), False
+        while (pooled := self._find(key, number, caller)) is None:
             if self._is_closed:
                 raise ConnectionClosed(f"{self._name} is closed", sent=False)
-            if len(self._all) < self._limits.upstream_connections or self._close_unused():
+            if self._has_enough(caller):
+                self._require_calls(caller)
+                if waited:
+                    self._wake_next()  # the place is for somebody else
+            elif len(self._all) < self._limits.upstream_connections or self._close_unused():
                 pooled = self._open_client(key, call)
                 pooled.number = next(self._numbers)
                 self._all.add(pooled)
                 if not key.is_exclusive:
                     self._by_key[key] = pooled
-            else:
-                await self._wait()
-                pooled = self._find(key, number)
+                break
+            await self._wait(caller)
+            waited = True
         return self.use(pooled, call)
+
+    def _has_enough(self, caller: CallerKey) -> bool:
+        """Return whether a caller uses as many connections as one caller may."""
+        if not caller:
+            return False
+        own = [one for one in self._all if one.caller == caller]
+        used = sum(1 for one in own if one.calls or one.has_tasks)
+        return used >= max(1, self._limits.upstream_connections // 2)
+
+    def _has_calls(self, caller: CallerKey) -> bool:
+        return any(one.calls for one in self._all if one.caller == caller)
+
+    def _require_calls(self, caller: CallerKey) -> None:
+        """Raise Overloaded if a caller uses its connections only for tasks, which may run for
+        long."""
+        if not self._has_calls(caller):
+            raise Overloaded(
+                f"Your open tasks use all connections to {self._name} that one caller may have "
+                "(half of Limits.upstream_connections)",
+                data={"retryAfter": 1},
+            )
 
     def use(self, pooled: PooledClient, call: Call) -> PooledClient:
         """Use a connection of this pool for another call. Return it with `release`.
@@ -215,18 +247,21 @@ class ConnectionPool:
         """
         self._unused.pop(pooled, None)
         self._kept.pop(pooled, None)
+        pooled.caller = _caller_of(pooled.key, call)
         pooled.calls.append(call)
         return pooled
 
-    def _find(self, key: PoolKey, number: int) -> PooledClient | None:
+    def _find(self, key: PoolKey, number: int, caller: CallerKey) -> PooledClient | None:
         if not key.is_exclusive:
             return self._by_key.get(key)
+        if self._has_enough(caller):
+            return None
         lendable = [one for one in self._unused if one.key == key and not one.ran_tasks]
         free = [*lendable, *(one for one in self._kept if one.key == key)] if number else ()
         same = next((one for one in free if one.number == number), None)
         return same or next(reversed(lendable), None)
 
-    async def _wait(self) -> None:
+    async def _wait(self, caller: CallerKey) -> None:
         if len(self._waiting) >= MAX_WAITING:
             raise Overloaded(
                 f"All {self._limits.upstream_connections} connections to {self._name} are in use "
@@ -234,12 +269,12 @@ class ConnectionPool:
                 data={"retryAfter": 1},
             )
         turn = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
+        self._waiting[turn] = caller
         try:
             await turn
         except asyncio.CancelledError:
             if turn in self._waiting:
-                self._waiting.remove(turn)
+                del self._waiting[turn]
             else:
                 self._wake_next()  # it was our turn, but nobody is waiting for it any more
             raise
@@ -263,9 +298,10 @@ class ConnectionPool:
             self._wake_next()
 
     def _wake_next(self) -> None:
-        while self._waiting:
-            turn = self._waiting.popleft()
-            if not turn.done():
+        """Wake the first caller that does not have to wait for its own calls."""
+        for turn, caller in self._waiting.items():
+            if not (turn.done() or (self._has_enough(caller) and self._has_calls(caller))):
+                del self._waiting[turn]
                 turn.set_result(None)
                 return
 
@@ -322,5 +358,12 @@ class ConnectionPool:
         for pooled in list(self._all):
             self.discard(pooled)
         while self._waiting:
-            self._wake_next()
+            turn, _ = self._waiting.popitem()
+            if not turn.done():
+                turn.set_result(None)
         await self._closing.wait()
+
+
+def _caller_of(key: PoolKey, call: Call) -> CallerKey:
+    """Return the caller for whom a connection counts; empty if callers share it."""
+    return "" if key.kind == "shared" else counting_key(call.caller)

@@ -272,7 +272,7 @@ def _questions(
     """Return the questions of a stateless server."""
     required = relayed_questions(reply.raw)
     for question in required.requests.values():
-        upstream.question_limit.count("input_required")
+        upstream.question_limits.count(call, "input_required")
         prepare(upstream, call, question)  # type: ignore[arg-type]
     state = f"{_state_prefix(upstream)}{reply.number}\n{required.state or ''}"
     return replace(required, state=state)
@@ -282,12 +282,13 @@ def _pages(
     upstream: UpstreamServer, call: Call, required: UrlRequired, prepare: Prepare
 ) -> UrlRequired:
     """Return the error with which a server asks the user to visit pages."""
-    upstream.question_limit.count("elicitation/create")
+    upstream.question_limits.count(call, "elicitation/create")
     pages = []
     for page in required.elicitations:
         asked = {"mode": "url", "message": page.message, "url": page.url, "elicitationId": page.id}
         params = RawObject.parse(ElicitParams, msgspec.json.encode(asked))
-        pages.append(page._replace(message=prepare(upstream, call, params).message))
+        prepare(upstream, call, params)
+        pages.append(page._replace(message=params.message, id=params.elicitation_id))
     return UrlRequired(required.message, pages=pages) if pages else required
 
 

@@ -25,7 +25,6 @@ from msgspec.structs import replace
 
 from ..aio import TaskSet
 from ..client.client import Client
-from ..client.question_limit import QuestionLimit
 from ..client.reconnect import SET_LEVEL_SECONDS
 from ..config import ServerSettings
 from ..connection.input_requests import encode_sorted
@@ -46,7 +45,13 @@ from ..protocol.utilities import Level
 from .catalog import Catalog, ItemList, read_catalog, read_list
 from .forwarding import forwarded_headers
 from .health import Health, State
-from .input_requests import OpenQuestions, answerable, extensions_of, with_extensions
+from .input_requests import (
+    OpenQuestions,
+    QuestionLimits,
+    answerable,
+    extensions_of,
+    with_extensions,
+)
 from .known import KnownCatalogs
 from .log_levels import WantedLevels
 from .naming import Kind
@@ -149,7 +154,7 @@ class UpstreamServer:
         self.counts = UpstreamCounts()
         self.questions = OpenQuestions()
         self.results = ResultCache(limits)
-        self.question_limit = QuestionLimit(limits.questions)
+        self.question_limits = QuestionLimits(limits.questions)
         self._make_client, self._on_event = make_client, on_event
         self._allow_start, self.model = allow_start, model
         self._background = TaskSet()
@@ -600,6 +605,15 @@ class UpstreamServer:
         """
         if connection_id and self.is_process and self.find_connection(connection_id) is None:
             raise TaskLost(f"{self.name} was restarted while this task was running")
+
+    def task_scope(self, connection_id: str) -> str:
+        """Return the part of the server within which the id of a task is unique: one process, or
+        the whole server (empty).
+
+        Args:
+            connection_id: The id of the connection on which the task was started.
+        """
+        return connection_id if self.is_process else ""
 
     def find_connection(self, id: str) -> PooledClient | None:
         """Return the open connection with this id, or None.

@@ -71,6 +71,17 @@ async def test_what_has_expired_is_not_there() -> None:
     assert not await storage.add("b:1", b"", clock.time + 10, "a:1")
 
 
+async def test_what_has_expired_does_not_keep_a_new_row_out() -> None:
+    clock = Clock()
+    storage = SqliteStorage(":memory:", now=clock)
+    assert await storage.add("a:1", b"one", clock.time + 10)
+    assert await storage.add("b:1", b"child", LATER, "a:1")
+    clock.time += 11  # before the next sweep
+    assert await storage.add("a:1", b"two", LATER)
+    assert await storage.get("a:1") == b"two"
+    assert await storage.get("b:1") is None
+
+
 async def test_what_has_expired_is_swept(tmp_path: Path) -> None:
     clock = Clock()
     storage = SqliteStorage(tmp_path / "rows", now=clock)

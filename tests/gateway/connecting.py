@@ -44,7 +44,7 @@ class CountingProvider(Provider):
         return await super().respond(request, public_url)
 
 
-def notes_server(**settings: Any) -> Server:
+def notes_server(own: Provider | None = None, **settings: Any) -> Server:
     """A server that issues tokens itself, and lists a resource with the name of its user."""
     defaults = {
         "users": HASHES,
@@ -52,7 +52,7 @@ def notes_server(**settings: Any) -> Server:
         "scopes": SCOPES,
         "required": ["notes:read"],
     }
-    provider = CountingProvider(**{**defaults, "name": "Notes", **settings})
+    provider = own or CountingProvider(**{**defaults, "name": "Notes", **settings})
     server = Server("notes", auth=provider)
 
     @server.tool
@@ -162,7 +162,7 @@ class Robot(Person):
     async def connect(self, link: str) -> None:
         """Go through all pages that a link leads to."""
         base = link.partition("/connect/")[0]
-        await asyncio.to_thread(self.visit, link, f"{base}/connect/callback")
+        await asyncio.to_thread(self.visit, link, f"{base}/connect/callback/notes")
 
 
 class Browser:

@@ -1,8 +1,9 @@
 """Users of a gateway who log in to servers themselves."""
 
 import asyncio
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from json import dumps
 from pathlib import Path
 from typing import Any
@@ -12,19 +13,32 @@ import pytest
 from msgspec.json import encode
 from msgspec.structs import replace
 
-from dovetail import Gateway
-from dovetail.auth import ApiKeys, Bearer, KnownClient, Provider, static_tokens
+from dovetail import Client, Gateway
+from dovetail.auth import (
+    ApiKeys,
+    Bearer,
+    KnownClient,
+    OAuth,
+    Provider,
+    SqliteStorage,
+    static_tokens,
+)
 from dovetail.auth.client.store import TokenSet, read_record
 from dovetail.auth.urls import login_key
 from dovetail.errors import ConfigError, InvalidParams, ToolError, UrlRequired
-from dovetail.gateway.connect.pages import Link, RefusedPage
+from dovetail.gateway.connect.pages import Link, RefusedPage, callback_path
+from dovetail.gateway.connect.tokens import LOCK_SECONDS, LOCK_WAIT_SECONDS, UserTokens
+from dovetail.ports import HttpRequest, HttpResponse, PublicUrl
+from dovetail.sealing import KeyRing
 from dovetail.testing import Tape
+from tests.auth.provider_kit import Clock
 from tests.behaviour.web import TapedApp, on_a_port
 from tests.browser import browser
 from tests.gateway.connecting import (
     HASHES,
     KEYS,
     PASSWORDS,
+    SCOPES,
     Browser,
     CountingProvider,
     Robot,
@@ -221,6 +235,23 @@ async def test_a_name_that_is_not_listed_yet_leads_to_the_page_too(store: Path) 
                 await client.call_tool("notes__nothing")
 
 
+async def test_a_task_of_a_user_survives_the_gateway(store: Path) -> None:
+    server = notes_server()
+
+    @server.tool(task="optional")
+    async def count() -> str:
+        return "3 notes"
+
+    async with on_a_port(server.asgi("/mcp")) as place:
+        entries = {"notes": {"url": f"http://{place}/mcp", "auth": "oauth"}}
+        async with serve_gateway(entries, store) as served:
+            await connect(served, "ann")
+            async with served.client("ann") as client:
+                task = await client.start_tool("notes__count")
+        async with serve_gateway(entries, store) as served, served.client("ann") as client:
+            assert (await client.task(task.id).result()).text == "3 notes"
+
+
 # tokens
 
 
@@ -294,6 +325,94 @@ async def test_an_expired_token_is_renewed_once_for_all_connections(store: Path)
             assert (await stored_tokens(served, "ann")).access_token != before.access_token
             async with served.client("ann") as client:
                 assert (await client.call_tool("notes__whoami")).data == "ann at notes"
+
+
+class WatchedStorage(SqliteStorage):
+    """Tells when somebody tries to get a lock."""
+
+    def __init__(self, path: Path, on_lock: Callable[[], None]) -> None:
+        super().__init__(path)
+        self._on_lock = on_lock
+
+    async def add(self, key: str, *args: Any) -> bool:
+        if key.startswith("lock:"):
+            self._on_lock()
+        return await super().add(key, *args)
+
+
+class SlowProvider(CountingProvider):
+    """Answers the first renewal after a second program has tried to begin one."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.attempts, self.second = 0, asyncio.Event()
+
+    def count(self) -> None:
+        self.attempts += 1
+        if self.attempts == 2:
+            self.second.set()
+
+    async def respond(self, request: HttpRequest, public_url: PublicUrl) -> HttpResponse | None:
+        if b"grant_type=refresh_token" in request.body:
+            if self.renewals:
+                self.second.set()
+            self.renewals += 1
+            await self.second.wait()
+        return await Provider.respond(self, request, public_url)
+
+
+async def test_two_programs_use_a_refresh_token_once(store: Path) -> None:
+    provider = SlowProvider(
+        users=HASHES, storage=":memory:", scopes=SCOPES, required=["notes:read"]
+    )
+    server = notes_server(provider)
+    async with on_a_port(server.asgi("/mcp")) as place:
+        entries = {"notes": {"url": f"http://{place}/mcp", "auth": "oauth"}}
+        async with serve_gateway(entries, store) as served:
+            await connect(served, "ann")
+            notes, key = served.notes, login_key(served.notes.url)
+            record = read_record(await notes.store("ann").load(key))
+            assert record.tokens is not None
+            record.tokens.issued_at, record.tokens.expires_at = 1, 2
+            await notes.store("ann").save(key, record.encode())
+            path, ring = store.with_suffix(".tokens.db"), notes.entry.tokens.ring  # type: ignore[union-attr]
+            clients = []
+            for _ in range(2):  # programs that share only the file
+                tokens = UserTokens(WatchedStorage(path, provider.count), lambda: ring)
+                own = tokens.store("ann", "notes", notes.entry.digest)
+                clients.append(Client(notes.url, auth=OAuth(store=own, browser=False)))
+            try:
+                async with asyncio.timeout(30):
+                    answers = await asyncio.gather(*(one.call_tool("whoami") for one in clients))
+            finally:
+                await asyncio.gather(*(one.close() for one in clients))
+    assert [result.data for result in answers] == ["ann at notes"] * 2
+    assert provider.renewals == 1
+
+
+async def test_a_lock_of_a_program_that_crashed_holds_for_seconds(tmp_path: Path) -> None:
+    clock = Clock()
+    storage = SqliteStorage(tmp_path / "tokens.db", now=clock)
+    tokens = UserTokens(storage, lambda: KeyRing([b"a key"]), now=clock)
+    crashed = tokens.lock("ann")
+    await crashed.__aenter__()
+    clock.time += LOCK_SECONDS + 0.1
+    assert LOCK_SECONDS < LOCK_WAIT_SECONDS
+    async with asyncio.timeout(5), tokens.lock("ann"):
+        pass
+
+
+async def test_a_lock_holds_as_long_as_its_program_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dovetail.gateway.connect.tokens.LOCK_SECONDS", 2.0)
+    tokens = UserTokens(SqliteStorage(tmp_path / "tokens.db"), lambda: KeyRing([b"a key"]))
+    async with tokens.lock("ann"):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(4), tokens.lock("ann"):
+                pass
+    async with asyncio.timeout(4), tokens.lock("ann"):
+        pass
 
 
 async def test_a_user_whose_tokens_were_revoked_is_asked_to_connect_again(store: Path) -> None:
@@ -463,7 +582,7 @@ async def test_a_callback_with_a_foreign_or_missing_state_is_refused(store: Path
     async with notes_gateway(store) as served:
         window = Browser()
         url = await window.begin(await served.link("ann"), "ann")
-        callback = f"{served.base}/connect/callback"
+        callback = f"{served.base}/connect/callback/notes"
         for query in ("", "?code=x", "?code=x&state=foreign", "?state=", "?code=x&state=a&state=b"):
             status, _, headers = await window.open(callback + query)
             assert status == 400
@@ -524,7 +643,7 @@ async def test_the_issuer_in_the_response_is_checked(
         url = await window.log_in(await window.begin(await served.link("ann"), "ann"), "ann")
         fields = {**dict(parse_qsl(urlsplit(url).query)), **change}
         query = urlencode({name: value for name, value in fields.items() if value is not None})
-        status, page, _ = await window.open(f"{served.base}/connect/callback?{query}")
+        status, page, _ = await window.open(f"{served.base}/connect/callback/notes?{query}")
         assert status == 502
         assert "could not be connected" in page
         assert await served.connected() == []
@@ -537,9 +656,66 @@ async def test_a_user_who_denies_at_the_authorization_server_is_not_connected(st
         state = dict(parse_qsl(urlsplit(url).query))["state"]
         issuer = served.notes.url.removesuffix("/mcp")
         answer = urlencode({"state": state, "error": "access_denied", "iss": issuer})
-        status, page, _ = await window.open(f"{served.base}/connect/callback?{answer}")
+        status, page, _ = await window.open(f"{served.base}/connect/callback/notes?{answer}")
         assert (status, "access_denied" in page) == (502, True)
         assert await served.connected() == []
+
+
+@pytest.mark.parametrize("name", ["error", "error_description", "iss"])
+async def test_what_the_response_of_an_authorization_server_says_is_escaped(
+    store: Path, name: str
+) -> None:
+    async with notes_gateway(store) as served:
+        window = Browser()
+        url = await window.begin(await served.link("ann"), "ann")
+        state = dict(parse_qsl(urlsplit(url).query))["state"]
+        issuer = served.notes.url.removesuffix("/mcp")
+        text = "<script>alert(1)</script>\u202e"
+        answer = {"state": state, "error": "access_denied", "iss": issuer, name: text}
+        query = urlencode(answer)
+        status, page, headers = await window.open(f"{served.base}/connect/callback/notes?{query}")
+        assert status == 502
+        assert "<script" not in page
+        assert "\u202e" not in page
+        assert "&lt;script" in page
+        assert_strict(headers)
+
+
+def assert_strict(headers: Mapping[str, str]) -> None:
+    """The page cannot be framed, kept, or run scripts, and tells no other site its address."""
+    assert headers["x-frame-options"] == "DENY"
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["cache-control"] == "no-store"
+    assert headers["referrer-policy"] == "no-referrer"
+    assert "default-src 'none'" in headers["content-security-policy"]
+    assert "frame-ancestors 'none'" in headers["content-security-policy"]
+
+
+async def test_all_pages_have_strict_headers(store: Path) -> None:
+    async with notes_gateway(store) as served:
+        link, window = await served.link("ann"), Browser()
+        pages = [await window.open(link)]
+        page = await window.sign_in(link, "ann")
+        pages.append(await window.open(link))
+        pages.append(await window.open(link, {**Form(page).fields, "csrf": "wrong"}))
+        pages.append(await window.open(link, {**Form(page).fields, "action": "deny"}))
+        other = Browser()
+        await other.sign_in(link, "bob")
+        pages.append(await other.open(link))
+        pages.append(await window.open(f"{served.base}/connect/x"))
+        pages.append(await window.open(f"{served.base}/connect/callback/notes?state=x"))
+        callback = await window.log_in(
+            (await window.open(link, Form(page).fields))[2]["location"], "ann"
+        )
+        pages.append(await window.open(callback))
+        assert [status for status, _, _ in pages] == [200, 200, 403, 200, 403, 400, 400, 200]
+        for _, _, headers in pages:
+            assert_strict(headers)
+        cookies = [headers.get("set-cookie", "") for _, _, headers in pages]
+        assert any(cookies)
+        for cookie in filter(None, cookies):
+            assert "HttpOnly" in cookie
+            assert "SameSite=Lax" in cookie
 
 
 async def test_no_page_redirects_to_another_site(store: Path) -> None:
@@ -549,7 +725,7 @@ async def test_no_page_redirects_to_another_site(store: Path) -> None:
         window = Browser()
         for url in (
             f"{link}?next={evil}&redirect_uri={evil}",
-            f"{served.base}/connect/callback?redirect_uri={evil}&state={evil}",
+            f"{served.base}/connect/callback/notes?redirect_uri={evil}&state={evil}",
             f"{served.base}/connect//evil.example/",
             f"{served.base}/connect/{evil}",
         ):
@@ -563,8 +739,9 @@ async def test_no_page_redirects_to_another_site(store: Path) -> None:
 # hostile servers
 
 
-def hostile(**metadata: Any) -> Any:
-    """A server whose authorization server has this metadata."""
+def hostile(client_id: str = "x", **metadata: Any) -> Any:
+    """A server whose authorization server has this metadata, and registers clients under this
+    id."""
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
@@ -587,7 +764,7 @@ def hostile(**metadata: Any) -> Any:
             }
             status, body = 200, dumps({**known, **metadata})
         elif scope["path"] == "/register":
-            status, body = 201, dumps({"client_id": "x"})
+            status, body = 201, dumps({"client_id": client_id})
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body.encode()})
 
@@ -600,11 +777,12 @@ def hostile(**metadata: Any) -> Any:
         {"authorization_endpoint": "javascript:alert(1)//"},
         {"authorization_endpoint": "data:text/html,<script>alert(1)</script>"},
         {"authorization_endpoint": "http://evil.example/authorize"},
+        {"authorization_endpoint": "https://evil.example/\r\nSet-Cookie: a=b\r\n\r\n<script>"},
         {"token_endpoint": "http://evil.example/token"},
         {"issuer": "https://evil.example"},
         {"code_challenge_methods_supported": ["plain"]},
     ],
-    ids=["javascript", "data", "http", "token over http", "issuer", "no PKCE"],
+    ids=["javascript", "data", "http", "header", "token over http", "issuer", "no PKCE"],
 )
 async def test_hostile_metadata_leads_nowhere(store: Path, metadata: dict[str, Any]) -> None:
     async with on_a_port(hostile(**metadata)) as place:
@@ -617,6 +795,68 @@ async def test_hostile_metadata_leads_nowhere(store: Path, metadata: dict[str, A
             assert status == 502
             assert "location" not in headers
             assert "<script" not in page
+
+
+async def test_a_server_cannot_get_the_code_of_a_login_at_another(store: Path) -> None:
+    """A mix-up: the authorization server of the hostile server sends the user to that of the notes,
+    in the name of the gateway's own client there. Its token endpoint would get the code."""
+    async with serve_notes() as url:
+        notes = {"notes": {"url": url, "auth": "oauth"}}
+        async with serve_gateway(notes, store) as served:
+            await connect(served, "ann")
+            client_id = (await stored_tokens(served, "ann")).registration.client_id
+        endpoint = f"{url.removesuffix('/mcp')}/authorize"
+        async with on_a_port(hostile(client_id, authorization_endpoint=endpoint)) as place:
+            evil = {"evil": {"url": f"http://{place}/mcp", "auth": "oauth"}}
+            async with serve_gateway(evil | notes, store) as served:
+                server = served.gateway.upstreams.servers["evil"]
+                link = Link("id", "ann", "evil", server.entry.digest, time.time() + 60)
+                pages = served.gateway._connections.pages  # type: ignore[union-attr]
+                window = Browser()
+                there = await window.begin(pages.make_url(link), "ann")
+                assert there.startswith(endpoint)
+                status, page, headers = await window.open(there)
+                assert status == 400, page
+                assert "location" not in headers
+
+
+async def test_a_response_is_accepted_only_at_the_callback_of_its_server(store: Path) -> None:
+    async with notes_gateway(store) as served:
+        window = Browser()
+        url = await window.log_in(await window.begin(await served.link("ann"), "ann"), "ann")
+        for path in ("/connect/callback/other", "/connect/callback/", "/connect/callback/notes/x"):
+            wrong = url.replace("/connect/callback/notes", path)
+            assert (await window.open(wrong))[0] == 400
+        assert (await window.open(url))[0] == 200
+        assert await served.connected() == ["ann"]
+
+
+def test_each_server_has_a_callback_of_its_own() -> None:
+    names = ["notes", "Notes", "my notes", "my=20notes", "my%20notes", "a/b", "a", "ä", "..", "a?b"]
+    paths = [callback_path(name) for name in names]
+    assert len(set(paths)) == len(names)
+    assert paths[0] == "/connect/callback/notes"
+    for path in paths:
+        assert re.fullmatch(r"/connect/callback/[A-Za-z0-9_.~=-]+", path)
+
+
+# users who begin often
+
+
+async def test_a_user_who_begins_many_logins_does_not_keep_others_from_one(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dovetail.gateway.connect.pages.MAX_LOGINS", 2)
+    async with notes_gateway(store) as served:
+        windows = [Browser() for _ in range(3)]
+        urls = [await window.begin(await served.link("ann"), "ann") for window in windows]
+        await Browser().begin(await served.link("bob"), "bob")
+        found = []
+        for window, url in zip(windows, urls, strict=True):
+            status, _, _ = await window.open(await window.log_in(url, "ann"))
+            found.append(status)
+        assert found == [400, 400, 200]  # a later login replaces an earlier one
+        assert await served.connected() == ["ann"]
 
 
 # workers

@@ -376,7 +376,7 @@ async def test_a_question_that_the_caller_did_not_declare_is_refused_at_once(
         assert ada.asked == []
 
 
-async def test_a_server_may_ask_only_so_many_questions_of_all_callers_together(
+async def test_a_server_may_ask_only_so_many_questions_of_the_callers_of_one_address(
     upstream: Upstream, caller: Upstream, tmp_path: Path
 ) -> None:
     stage = Stage(upstream, tmp_path, limits=replace(LIMITS, questions=3))
@@ -453,5 +453,5 @@ async def test_the_end_of_a_visit_is_announced_to_the_caller_who_was_asked(
     (done,) = [
         one for one in tapes["ada"].messages("server") if "complete" in one.get("method", "")
     ]
-    assert done["params"]["elicitationId"] == "visit"
+    assert done["params"]["elicitationId"] == "up/visit"
     assert "notifications/elicitation/complete" not in tapes["bob"].methods("server")

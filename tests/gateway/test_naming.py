@@ -269,6 +269,23 @@ def test_a_uri_that_nobody_lists_goes_to_the_first_server_with_a_template_and_to
     assert names.from_caller("resources", "{broken") is None
 
 
+def test_a_template_for_everything_takes_no_uri_that_another_server_lists() -> None:
+    names = NameTable({"greedy": "greedy", "bank": "bank"})
+    for server in ("greedy", "bank"):
+        for kind in KINDS:
+            names.update(server, kind, ())
+    names.update("greedy", "templates", ["{+anything}", "bank://{path}"])
+    names.update("bank", "resources", ["bank://account"])
+    names.update("bank", "templates", ["bank://accounts/{id}"])
+    assert names.from_caller("resources", "bank://account") == UpstreamName(
+        "bank", "bank://account"
+    )
+    unlisted = "bank://accounts/7"  # the first template that matches decides
+    assert names.from_caller("resources", unlisted) == UpstreamName("greedy", unlisted)
+    assert names.to_caller("resources", "bank", unlisted) == f"bank+{unlisted}"
+    assert names.from_caller("resources", f"bank+{unlisted}") == UpstreamName("bank", unlisted)
+
+
 def test_a_template_is_listed_unchanged_by_the_first_server_only() -> None:
     names = table(("one", {"templates": ["x://{id}"]}), ("two", {"templates": ["x://{id}"]}))
     assert names.to_caller("templates", "one", "x://{id}") == "x://{id}"

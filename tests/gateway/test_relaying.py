@@ -26,7 +26,7 @@ from dovetail.revisions import BY_NAME
 from dovetail.testing import Tape, pair
 from tests.behaviour.web import on_a_port
 from tests.gateway.programs import PATIENT
-from tests.gateway.serving import ANN, BOB, KEYS, headers_of, recorded, served
+from tests.gateway.serving import ANN, BOB, KEYS, headers_of, post, recorded, served
 from tests.gateway.stage import OPTIONS
 
 HANDSHAKE, STATELESS = "2025-11-25", "2026-07-28"
@@ -209,12 +209,36 @@ async def test_the_end_of_a_visit_reaches_only_the_caller_whose_call_required_it
             with pytest.raises(UrlRequired) as required:
                 await ann.call_tool("up__buy")
             (page,) = required.value.elicitations
-            assert (page.id, page.message) == ("visit", "up asks: Please sign in.")
+            assert (page.id, page.message) == ("up/visit", "up asks: Please sign in.")
             assert (await bob.call_tool("up__finish")).text == "finished"
             while "notifications/elicitation/complete" not in tapes["ann"].methods("server"):
                 await asyncio.sleep(0.01)
             assert (await ann.call_tool("up__buy")).text == "bought"
     assert "notifications/elicitation/complete" not in tapes["bob"].methods("server")
+
+
+async def test_a_server_cannot_say_that_a_visit_to_the_page_of_another_is_complete() -> None:
+    tapes = {"ann": Tape(), "bob": Tape()}
+    options: dict[str, Any] = {"revision": HANDSHAKE, "on_elicit": lambda request: True}
+    honest, hostile = (selling_server(HANDSHAKE, set()) for _ in range(2))
+    complete = "notifications/elicitation/complete"
+    async with behind_gateway(honest, hostile) as gateway:
+        async with (
+            pair(gateway, record=tapes["ann"], **options) as ann,
+            pair(gateway, record=tapes["bob"], **options) as bob,
+        ):
+            for caller, tool in ((ann, "up__buy"), (bob, "two__buy")):  # with the same id
+                with pytest.raises(UrlRequired):
+                    await caller.call_tool(tool)
+            await bob.call_tool("two__finish")
+            while complete not in tapes["bob"].methods("server"):
+                await asyncio.sleep(0.01)
+            await ann.call_tool("up__finish")
+            while complete not in tapes["ann"].methods("server"):
+                await asyncio.sleep(0.01)
+    for name, id in (("ann", "up/visit"), ("bob", "two/visit")):
+        messages = [one for one in tapes[name].messages("server") if one.get("method") == complete]
+        assert [one["params"]["elicitationId"] for one in messages] == [id]
 
 
 async def test_a_caller_without_a_session_is_asked_to_visit_the_page() -> None:
@@ -624,6 +648,23 @@ async def test_forwarded_values_are_part_of_the_key_of_a_result() -> None:
             for key, tenant in ((ANN, "blue"), (BOB, "blue"), (ANN, "red"), (ANN, "blue")):
                 await read(own, "note://public", headers_of(key, X_Tenant=tenant))
     assert library.reads == ["public", "public"]
+
+
+async def test_no_caller_can_choose_the_result_that_is_kept_for_others() -> None:
+    library = Library()
+    odd: list[dict[str, Any]] = [
+        {"uri": "note://public", "URI": "note://private"},
+        {"uri": "note://public", "cursor": "x"},
+        {"uri": "note://public", "inputResponses": {}},
+    ]
+    own = {"Mcp-Param-Who": "eve", "Mcp-Name": "note://public"}
+    async with recorded(library.server) as (url, recorder):
+        async with served({"mcpServers": {"up": {"url": url}}}) as (_, address):
+            for params in odd:
+                await asyncio.to_thread(post, address, "resources/read", params, own)
+            assert (await read(address, "note://public")).startswith("public")
+    reads = [one for one in recorder.requests if one.get("mcp-method") == "resources/read"]
+    assert not any("mcp-param-who" in one for one in reads)  # it is not part of the key
 
 
 async def test_a_result_that_was_kept_says_how_long_it_may_still_be_kept() -> None:

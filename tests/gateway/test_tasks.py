@@ -612,10 +612,10 @@ async def test_a_server_cannot_ask_the_caller_of_another_task() -> None:
             while not (await task.status()).questions:
                 await asyncio.sleep(0.02)
             known = gateway.tasks._context.known
-            (key,) = known._all
-            servers = gateway.upstreams.servers
-            assert gateway.tasks.find_asker(servers["one"], key[1]) is not None
-            assert gateway.tasks.find_asker(servers["two"], key[1]) is None
+            ((*_, id),) = known._all
+            one, two = (gateway.upstreams.servers[name] for name in ("one", "two"))
+            assert gateway.tasks.find_asker(one, one.client, id) is not None
+            assert gateway.tasks.find_asker(two, two.client, id) is None
 
 
 # a host

@@ -13,6 +13,8 @@ from dovetail.ports import Principal
 from tests.gateway.programs import write_server
 from tests.transports.http.raw import hosted
 
+OF_PERSON = ["notes://of/{person}", "notes://of/Ada"]
+"""A completion names the template, or a resource that it matches."""
 REVISIONS = ["2024-11-05", "2025-11-25", "2026-07-28"]
 KEYS = {
     "ada-key-0123456789": Principal("ada", scopes=("notes",)),
@@ -174,6 +176,11 @@ async def test_the_scopes_of_a_mounted_server_hold() -> None:
     def everything() -> str:
         return "everything"
 
+    @notes.resource("notes://of/{person}", scopes=["notes"])
+    def of(person: str) -> str:
+        return f"notes of {person}"
+
+    of.complete("person", ["Ada", "Adam"])
     middle = Server("middle")
     middle.mount(notes, prefix="notes")
     shop = Server("shop", auth=ApiKeys(KEYS))
@@ -184,6 +191,9 @@ async def test_the_scopes_of_a_mounted_server_hold() -> None:
         async with Client(url, headers={"X-Api-Key": "ada-key-0123456789"}) as ada:
             assert [tool.name for tool in await ada.list_tools()] == ["middle__notes__secret"]
             assert (await ada.call_tool("middle__notes__secret")).text == "secret"
+            for uri in OF_PERSON:
+                found = await ada.complete(resource=uri, argument="person", value="A")
+                assert found.values == ["Ada", "Adam"]
         async with Client(url, headers={"X-Api-Key": "ada-key-without-scopes"}) as ada:
             assert await ada.list_tools() == []
         async with Client(url, headers={"X-Api-Key": "bob-key-0123456789"}) as bob:
@@ -193,6 +203,9 @@ async def test_the_scopes_of_a_mounted_server_hold() -> None:
                 await bob.call_tool("middle__notes__secret")
             with pytest.raises(ProtocolError, match="scope notes"):
                 await bob.read_resource("notes://all")
+            for uri in OF_PERSON:
+                with pytest.raises(ProtocolError, match="scope notes"):
+                    await bob.complete(resource=uri, argument="person", value="A")
 
 
 async def test_a_name_of_the_server_itself_wins() -> None:

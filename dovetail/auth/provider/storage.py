@@ -80,7 +80,8 @@ class Storage(Protocol):
         """
 
     async def add(self, key: str, data: bytes, expires: float, parent: str | None = None) -> bool:
-        """Add a row. Returns False if the key already exists or the parent does not.
+        """Add a row. Returns False if the key already exists or the parent does not. A row that has
+        expired does not exist.
 
         Args:
             key: The key of the row.
@@ -183,13 +184,9 @@ class SqliteStorage:
             self._sweep()
             if key.partition(":")[0] in self._full:
                 raise Overloaded("Too many requests are pending. Try again later.")
-            values = {
-                "key": key,
-                "data": data,
-                "expires": expires,
-                "parent": parent,
-                "now": self._now(),
-            }
+            now = self._now()
+            self._do("DELETE FROM rows WHERE key = ? AND expires <= ?", (key, now))
+            values = {"key": key, "data": data, "expires": expires, "parent": parent, "now": now}
             return self._do(ADD, values).rowcount == 1
 
     async def change(self, key: str, old: bytes, new: bytes, expires: float) -> bool:

@@ -1,13 +1,16 @@
 """The pages on which users of a gateway connect their own accounts at servers, and the login at the
 authorization server.
 
-    GET  /connect/<handle>   the guard signs the user in; the page says what will be connected
-    POST /connect/<handle>   the login begins: a redirect to the authorization server
-    GET  /connect/callback   the user is back; the login goes on, and the tokens are stored
+    GET  /connect/<handle>           the guard signs the user in; the page says what is connected
+    POST /connect/<handle>           the login begins: a redirect to the authorization server
+    GET  /connect/callback/<server>  the user is back; the login goes on, and the tokens are stored
 
 A link is sealed, for one user and one entry, and can be used once. Each step requires that the
 browser is signed in as that user, so a link that somebody passes on connects nobody. The callback
-is accepted once, and only in the browser in which the login began.
+is accepted once, and only in the browser in which the login began. Each server has its own, which
+its authorization server knows. So a hostile server cannot have the user log in at the authorization
+server of another one, to get the code of that login:
+https://www.rfc-editor.org/rfc/rfc9700#section-4.4
 
 The login itself is that of every client (`auth/client/flow.py`). It runs in the process that
 answered the POST and waits there; only that process knows the PKCE verifier. The callback may reach
@@ -15,12 +18,12 @@ another worker, which leaves the response in the shared storage.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from hmac import compare_digest
 from secrets import token_urlsafe
 from typing import Any, Final, TypeVar
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, quote, urlsplit
 
 import msgspec
 from msgspec import Struct
@@ -53,7 +56,7 @@ from .tokens import UserTokens
 log = get_logger("gateway")
 
 PATH: Final = "/connect/"
-CALLBACK: Final = "/connect/callback"
+CALLBACK: Final = "/connect/callback/"
 METHODS: Final = ("GET", "HEAD", "POST")
 """POST is also the method of the guard's login form, which any page may show."""
 LINK_SECONDS: Final = 600.0
@@ -64,7 +67,7 @@ START_SECONDS: Final = 30.0
 """How long to wait for the authorization server's metadata, and for the tokens."""
 POLL_SECONDS: Final = 0.1
 MAX_LOGINS: Final = 200
-"""The number of logins that may be under way in one process."""
+"""The number of logins that may be under way in one process, one for each user and server."""
 _PURPOSE: Final = "connect"
 _COOKIE: Final = "connect-"
 T = TypeVar("T")
@@ -138,6 +141,8 @@ class ConnectPages:
         self.base: str | None = None
         """The public URL that the pages are below."""
         self._logins = TaskSet()
+        self._newest: dict[tuple[str, str], asyncio.Task[str]] = {}
+        """The login that is under way for each user and server. A later one replaces it."""
 
     def make_url(self, link: Link) -> str:
         """Return the URL of a link.
@@ -167,8 +172,8 @@ class ConnectPages:
         if request.method not in METHODS:
             return HttpResponse(status=405, headers={"allow": ", ".join(METHODS)})
         try:
-            if path == CALLBACK:
-                return await self._receive(request, public_url)
+            if path.startswith(CALLBACK):
+                return await self._receive(request, public_url, path)
             return await self._show(request, public_url, path.removeprefix(PATH))
         except RefusedPage as refused:
             return error_page(self._name, escape_unsafe(str(refused)), refused.status)
@@ -233,14 +238,15 @@ class ConnectPages:
     # the login at the authorization server
 
     async def _begin(self, link: Link, server: PerUserServer, cookie: str) -> HttpResponse:
-        if len(self._logins) >= MAX_LOGINS:
+        key = (link.user, link.server)
+        if len(self._newest) >= MAX_LOGINS and key not in self._newest:
             raise RefusedPage("Too many users are connecting at the moment. Try again later.", 503)
         used = row_key("used-link", link.id)
         if not await self._tokens.storage.add(used, b"", link.expires):
             raise RefusedPage(INVALID_LINK)
         pending = PendingLogin(link.user, link.server, digest_of(cookie))
-        visit = BrowserVisit(f"{self.base}{CALLBACK}", self._tokens, pending)
-        login = self._logins.start(self._log_in(link, server, visit))
+        visit = BrowserVisit(f"{self.base}{callback_path(server.name)}", self._tokens, pending)
+        login = self._start_login(key, self._log_in(link, server, visit))
         opened = asyncio.ensure_future(visit.opened.wait())
         await asyncio.wait(
             (login, opened), timeout=START_SECONDS, return_when=asyncio.FIRST_COMPLETED
@@ -252,10 +258,26 @@ class ConnectPages:
         reason = login.result() if login.done() and not login.cancelled() else "it did not respond"
         raise RefusedPage(f"{server.name} could not be connected: {reason}", 502)
 
+    def _start_login(
+        self, key: tuple[str, str], work: Coroutine[Any, Any, str]
+    ) -> "asyncio.Task[str]":
+        """Start a login instead of the last one of the same user at the same server."""
+
+        def on_done(task: "asyncio.Task[str]") -> None:
+            if self._newest.get(key) is task:
+                del self._newest[key]
+
+        earlier = self._newest.get(key)
+        if earlier is not None:
+            earlier.cancel()
+        login = self._newest[key] = self._logins.start(work)
+        login.add_done_callback(on_done)
+        return login
+
     async def _log_in(self, link: Link, server: PerUserServer, visit: "BrowserVisit") -> str:
         """Log in, and store the tokens. Returns why that failed; empty on success."""
         credentials = server.credentials(link.user, visit, link.scopes)
-        problem = "the gateway was stopped"
+        problem = "the login was given up"
         try:
             client = self._make_client(server, credentials)
             try:
@@ -271,7 +293,9 @@ class ConnectPages:
             await visit.finish(problem)
         return problem
 
-    async def _receive(self, request: HttpRequest, public_url: PublicUrl) -> HttpResponse:
+    async def _receive(
+        self, request: HttpRequest, public_url: PublicUrl, path: str
+    ) -> HttpResponse:
         """Accept the response of an authorization server."""
         answer, _ = parse_fields(urlsplit(request.url).query)
         storage, key = self._tokens.storage, row_key("login", answer.get("state", ""))
@@ -279,6 +303,8 @@ class ConnectPages:
         pending = None if row is None else msgspec.json.decode(row, type=PendingLogin)
         cookie = read_cookie(request, public_url.base, _COOKIE)
         if pending is None or not compare_digest(pending.browser, digest_of(cookie)):
+            raise RefusedPage(INVALID_RESPONSE)
+        if path != callback_path(pending.server):
             raise RefusedPage(INVALID_RESPONSE)
         user = await self._sign_in(request, public_url)
         if isinstance(user, HttpResponse):
@@ -296,6 +322,15 @@ class ConnectPages:
             text = problem.decode("utf-8", "replace")
             raise RefusedPage(f"{pending.server} could not be connected: {text}", 502)
         return result_page(self._name, f"{pending.server} is connected")
+
+
+def callback_path(server: str) -> str:
+    """Return the path of a server's callback, below the public URL.
+
+    Args:
+        server: The name of the server in the configuration.
+    """
+    return f"{CALLBACK}{quote(server, safe='').replace('%', '=')}"
 
 
 class BrowserVisit:

@@ -144,7 +144,7 @@ class PerUserServer(UpstreamServer):
             )
             options = {**self._options, "on_event": self._on_user_event, "known": None}
             server = self._users[user] = UpstreamServer(entry, **options)
-            server.counts, server.question_limit = self.counts, self.question_limit
+            server.counts, server.question_limits = self.counts, self.question_limits
             while len(self._users) > MAX_USERS:
                 self._forget(next(iter(self._users)))
             self._sweeper.start()

@@ -23,7 +23,7 @@ import msgspec
 from ...aio import backoff
 from ...auth.client.store import ClientRegistration, TokenSet, read_record
 from ...auth.provider.storage import Storage, row_key
-from ...errors import TimedOut
+from ...errors import Overloaded, TimedOut
 from ...logs import get_logger
 from ...sealing import Forged, KeyRing
 
@@ -31,8 +31,8 @@ log = get_logger("gateway")
 
 TOKEN_SECONDS: Final = 180 * 86400.0
 """How long tokens that are neither used nor renewed are kept."""
-LOCK_SECONDS: Final = 60.0
-"""How long a lock holds if its process dies."""
+LOCK_SECONDS: Final = 10.0
+"""How long a lock holds if its process dies. While the process lives, it extends the lock."""
 LOCK_WAIT_SECONDS: Final = 30.0
 LOCK_RETRY_SECONDS: Final = (0.005, 0.1)
 _PURPOSE: Final = "user tokens"
@@ -105,11 +105,23 @@ class UserTokens:
             if time.monotonic() > deadline:
                 raise TimedOut("Another call has been renewing these tokens for too long")
             await asyncio.sleep(backoff(attempt, *LOCK_RETRY_SECONDS))
+        extending = asyncio.create_task(self._extend_lock(key, owner))
         try:
             yield
         finally:
+            extending.cancel()
             if await self.storage.get(key) == owner:
                 await self.storage.delete(key)
+
+    async def _extend_lock(self, key: str, owner: bytes) -> None:
+        is_held = True
+        while is_held:
+            await asyncio.sleep(LOCK_SECONDS / 4)
+            expires = self.now() + LOCK_SECONDS
+            try:
+                is_held = await self.storage.change(key, owner, owner, expires)
+            except Overloaded as problem:  # it may work the next time
+                log.warning("The lock for the tokens of a user was not extended: %s", problem)
 
 
 class UserTokenStore:

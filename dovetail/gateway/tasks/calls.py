@@ -31,6 +31,7 @@ from ..relay import relay_call, report_progress, with_connection
 from ..upstream import UpstreamServer
 from .context import LOCAL, NOTHING, TaskContext, do_nothing
 from .forms import (
+    MAX_ID_CHARS,
     MAX_TIME_CHARS,
     TaskToken,
     created_result,
@@ -181,7 +182,7 @@ class TaskCalls:
         handle = remote.handle(id)
         handle.parent = call
         token = TaskToken(server.name, "", id, pooled.client.connection_id, "", "", None)
-        known = self._context.remember(call, token, "", task)
+        known = self._context.remember(server, call, token, "", task)
         known.asks = call
         report = report_progress(call)
 
@@ -192,7 +193,7 @@ class TaskCalls:
         try:
             result = await remote.wait_as_call(handle, None, on_progress)
         finally:
-            self._context.known.remove(server.name, id)
+            self._context.known.remove(known)
         fields = split_object(encode_typed(result))
         return RawObject(ToolResult, with_related_task(fields, None))
 
@@ -214,7 +215,7 @@ class TaskCalls:
             pooled.tasks[task.task_id] = now + self._context.lifetime(task.ttl_ms)
             pooled.ran_tasks = True
         if form == "extension" and server.catalog.tasks == "core":
-            known = self._context.known.get(server.name, task.task_id)
+            known = self._context.find(server, connection, task.task_id)
             if known is not None:
                 self._context.hold_questions(server, known, call)
         return created_result(raw, task, handle, form, server.catalog.tasks)
@@ -255,8 +256,10 @@ class TaskCalls:
             task.ttl_ms,
         )
         handle = seal_token(self._context.ring(), token, owner_of(call))
-        known = self._context.remember(call, token, handle, task, result)
-        known.progress_token = read_progress_token(call.params)
+        known = self._context.remember(server, call, token, handle, task, result)
+        progress_token = read_progress_token(call.params)
+        if len(str(progress_token)) <= MAX_ID_CHARS:
+            known.progress_token = progress_token
         if not call.revision.stateless:
             call.caller.remember_task(handle)
         return handle

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from ...aio import TaskSet
 from ...errors import DovetailError, NotFound
 from ...limits import Limits
+from ...net import network_of
 from ...ports import Call
 from ...protocol.methods import METHODS
 from ...protocol.raw import RawObject, encode_raw
@@ -21,7 +22,7 @@ from ..pool import PooledClient
 from ..relay import Prepare, with_connection
 from ..upstream import UpstreamServer
 from ..upstreams import UpstreamSet
-from .forms import TaskToken, owner_of, unknown_task
+from .forms import TaskToken, owner_of, summarize, unknown_task
 from .known import HeldQuestions, KnownTask, KnownTasks
 
 LOCAL: Final = "gateway"
@@ -58,26 +59,45 @@ class TaskContext(Struct, eq=False, kw_only=True):
         servers = self.upstreams.all().values()
         return any(server.is_unknown or server.catalog.tasks for server in servers)
 
+    def find(self, server: UpstreamServer, connection_id: str, id: str) -> KnownTask | None:
+        """Return what is known of a task, or None.
+
+        Args:
+            server: The server.
+            connection_id: The connection on which the task was started, or which told of it.
+            id: The server's own id of the task.
+        """
+        return self.known.get(server.name, server.task_scope(connection_id), id)
+
     def remember(
-        self, call: Call, token: TaskToken, handle: str, task: DetailedTask, result: Raw = NOTHING
+        self,
+        server: UpstreamServer,
+        call: Call,
+        token: TaskToken,
+        handle: str,
+        task: DetailedTask,
+        result: Raw = NOTHING,
     ) -> KnownTask:
         """Remember a task of a caller.
 
         Args:
+            server: The server that runs it.
             call: The call that started it or asked for it.
             token: What its handle contains.
             handle: The handle; empty if the caller does not know of the task.
             task: Its state.
             result: Its result, if the server answered directly.
         """
-        owner = owner_of(call)
+        owner, caller = owner_of(call), call.caller
+        place = caller.session_id or f"address {network_of(caller.address or '')}"
         return self.known.add(
             KnownTask(
                 token=token,
                 handle=handle,
                 owner=owner,
-                session="" if owner else call.caller.session_id,
-                state=task,
+                session="" if owner else place,
+                scope=server.task_scope(token.connection),
+                state=summarize(task),
                 expires=monotonic() + self.lifetime(task.ttl_ms),
                 result=result,
             )
@@ -137,7 +157,8 @@ class TaskContext(Struct, eq=False, kw_only=True):
             known: The task.
             call: The call that started it or asked for it.
         """
-        asker = replace(call, method=METHODS["tools/call"])
+        # The arguments are not kept as long as the task runs.
+        asker = replace(call, method=METHODS["tools/call"], raw_params=NOTHING)
         if isinstance(known.asks, HeldQuestions):
             known.asks.call = asker
             return known.asks
@@ -155,7 +176,7 @@ class TaskContext(Struct, eq=False, kw_only=True):
                 if known.asks is held:
                     known.asks = None
 
-        self.background.start(hold())
+        held.waiting = self.background.start(hold())
         return held
 
 
@@ -166,7 +187,8 @@ def request_about(known: KnownTask, call: Call) -> Call:
         known: The task.
         call: A call of the caller on whose behalf it is sent.
     """
-    return replace(call, method=METHODS["tasks/get"], params=TaskParams(task_id=known.handle))
+    params = TaskParams(task_id=known.handle)
+    return replace(call, method=METHODS["tasks/get"], params=params, raw_params=NOTHING)
 
 
 async def do_nothing(pooled: PooledClient) -> None:

@@ -37,6 +37,8 @@ MAX_ID_CHARS: Final = 1024
 header."""
 MAX_TIME_CHARS: Final = 64
 MAX_SHOWN_CHARS: Final = 100
+MAX_MESSAGE_CHARS: Final = 1000
+"""The length of a status message that is remembered."""
 NEVER: Final = 2**53
 
 
@@ -219,6 +221,25 @@ def core_fields(task: DetailedTask) -> dict[str, Any]:
         "ttl": None if task.ttl_ms is None else round(min(task.ttl_ms, NEVER)),
         "poll_interval": None if poll is None else round(min(poll, NEVER)),
     }
+
+
+def summarize(task: DetailedTask) -> DetailedTask:
+    """Return what is remembered of a task: its state in the core form, without its questions and
+    its outcome. A server may write texts of any length, of which only the beginning is kept.
+
+    Args:
+        task: The task.
+    """
+    message = task.status_message
+    return DetailedTask(
+        task_id=task.task_id,
+        status=core_fields(task)["status"],
+        status_message=None if message is None else message[:MAX_MESSAGE_CHARS],
+        created_at=task.created_at[:MAX_TIME_CHARS],
+        last_updated_at=task.last_updated_at[:MAX_TIME_CHARS],
+        ttl_ms=task.ttl_ms,
+        poll_interval_ms=task.poll_interval_ms,
+    )
 
 
 def _is_error(result: Raw) -> bool:

@@ -15,6 +15,7 @@ from typing import Any, Final
 from msgspec import Raw
 from msgspec.structs import replace
 
+from ...client.client import Client
 from ...client.task_handle import WaitDeadline
 from ...connection.extension import Extension
 from ...errors import InvalidParams, MethodNotFound, ProtocolError
@@ -50,6 +51,7 @@ from .forms import (
     open_handle,
     owner_of,
     started_task,
+    summarize,
     unknown_task,
 )
 from .known import HeldQuestions, KnownTask
@@ -123,9 +125,9 @@ class GatewayTasks:
                 f"The server {token.server!r}, which ran this task, was removed or changed",
                 parameter="taskId",
             )
-        server = server.known_for(owner)
+        server = await self._server_for(call, server)
         self._context.check(call, server, token.tool)
-        known = self._context.known.get(token.server, token.id)
+        known = self._context.find(server, token.connection, token.id)
         if known is not None and known.owner != owner:
             raise unknown_task(handle)
         if token.connection == LOCAL:
@@ -134,10 +136,21 @@ class GatewayTasks:
         else:
             server.check_task(token.connection)
             if known is None:
-                self._context.remember(call, token, handle, started_task(token))
+                self._context.remember(server, call, token, handle, started_task(token))
         if not server.catalog.tasks:  # it was not started yet
             await self._context.with_connection(server, call, token, do_nothing)
         return token, server
+
+    async def _server_for(self, call: Call, server: UpstreamServer) -> UpstreamServer:
+        """Return a server as the caller of a task uses it."""
+        owner = owner_of(call)
+        if server.entry.tokens is None or server.known_for(owner) is not server:
+            return server.known_for(owner)
+        await self._context.upstreams.wait_for_catalogs(call.principal)
+        found = server.known_for(owner)
+        if found is server:
+            raise InvalidParams(f"Connect your account at {server.name} first", parameter="taskId")
+        return found
 
     async def get(self, call: Call) -> Any:
         """Answer `tasks/get` with the state of a task."""
@@ -172,7 +185,7 @@ class GatewayTasks:
         if server.catalog.tasks == "extension":
             answers = split_object(call.raw_params)["inputResponses"]
             return await self._relay(server, call, token, inputResponses=answers)
-        known = self._context.known.get(server.name, token.id)
+        known = self._context.find(server, token.connection, token.id)
         if known is not None and isinstance(known.asks, HeldQuestions):
             known.asks.answer(call.params.input_responses)
         return EmptyResult()
@@ -234,7 +247,7 @@ class GatewayTasks:
         """Answer `tasks/result`: wait for the result of a task, and ask the caller its questions in
         the meantime."""
         token, server = await self._open(call)
-        known = self._context.known.get(server.name, token.id)
+        known = self._context.find(server, token.connection, token.id)
         if known is not None:
             known.asks = call
         try:
@@ -284,14 +297,16 @@ class GatewayTasks:
         one = request_about(known, call)
         if known.state.status not in TERMINAL:
             try:
-                token, server = await self._open(one)
-                known.state = await self._fetch(server, one, token, with_outcome=False)
+                async with asyncio.timeout(self._context.limits.catalog_wait):
+                    token, server = await self._open(one)
+                    state = await self._fetch(server, one, token, with_outcome=False)
+                known.state = summarize(state)
             except TaskLost as problem:
                 known.state = lost_task(known.token, known.handle, problem)
             except InvalidParams:
-                self._context.known.remove(known.token.server, known.token.id)
+                self._context.known.remove(known)
                 return None
-            except ProtocolError:
+            except (ProtocolError, TimeoutError):
                 pass  # the last known state is the best answer
         return replace(known.state, task_id=known.handle)
 
@@ -328,7 +343,7 @@ class GatewayTasks:
         self, server: UpstreamServer, call: Call, token: TaskToken, with_outcome: bool = True
     ) -> DetailedTask:
         """Return the state of a task, in the extension form."""
-        known = self._context.known.get(server.name, token.id)
+        known = self._context.find(server, token.connection, token.id)
         if token.connection == LOCAL:
             assert known is not None  # `_open` has checked it
             return replace(known.state, status="completed", result=known.result)
@@ -366,12 +381,15 @@ class GatewayTasks:
             return replace(state, status="working")
         return replace(state, status="input_required", input_requests=dict(held.requests))
 
-    def find_asker(self, server: UpstreamServer, task_id: str) -> "Call | HeldQuestions | None":
+    def find_asker(
+        self, server: UpstreamServer, client: Client, task_id: str
+    ) -> "Call | HeldQuestions | None":
         """Return who is asked the questions of a task at the moment, or None.
 
         Args:
             server: The server that asks.
+            client: The client that the server asks.
             task_id: The server's own id of the task.
         """
-        known = self._context.known.get(server.name, task_id)
+        known = self._context.find(server, client.connection_id, task_id)
         return None if known is None else known.asks

@@ -36,10 +36,17 @@ class HeldQuestions:
 
     def __init__(self, call: Call, request: Call, limits: Limits) -> None:
         self.call, self.request, self._limits = call, request, limits
+        self.waiting: asyncio.Task[None] | None = None
+        """The task that waits for the result."""
         self.requests: dict[str, dict[str, Any]] = {}
         """The questions by key, as callers get them."""
         self._answers: dict[str, asyncio.Future[Raw]] = {}
         self._asked = asyncio.Event()
+
+    def close(self) -> None:
+        """Do not wait for the result any more."""
+        if self.waiting is not None:
+            self.waiting.cancel()
 
     async def ask(self, method: str, params: RawObject) -> Raw:
         """Hold a question until it is answered, and return the answer.
@@ -92,6 +99,10 @@ class HeldQuestions:
             pass
 
 
+TaskKey = tuple[str, str, str]
+"""The name of a server, what the id is unique within, and the server's own id."""
+
+
 class KnownTask(Struct, eq=False, kw_only=True):
     """A task that a caller started or asked for."""
 
@@ -101,9 +112,11 @@ class KnownTask(Struct, eq=False, kw_only=True):
     owner: str
     """The id of the principal that started it; empty without authentication."""
     session: str
-    """The session in which it was started, if its owner is not authenticated."""
+    """If its owner is not authenticated, the session in which it was started, or the address."""
+    scope: str = ""
+    """What its id is unique within (`UpstreamServer.task_scope`)."""
     state: DetailedTask
-    """Its last known state."""
+    """Its last known state, without its questions and its outcome (`summarize`)."""
     expires: float
     """When it is forgotten, by `monotonic`."""
     number: int = 0
@@ -114,6 +127,15 @@ class KnownTask(Struct, eq=False, kw_only=True):
     """The result, if the server answered directly."""
     asks: "Call | HeldQuestions | None" = None
     """Who is asked the questions of the task at the moment."""
+    has_changed: bool = False
+    """Whether it has changed since its outcome was last asked for."""
+    is_announcing: bool = False
+    """Whether its outcome is being asked for, to notify callers of it."""
+
+    @property
+    def key(self) -> TaskKey:
+        """What identifies it."""
+        return self.token.server, self.scope, self.token.id
 
 
 class KnownTasks:
@@ -125,16 +147,16 @@ class KnownTasks:
 
     def __init__(self, limits: Limits) -> None:
         self._limits, self._numbers = limits, count(1)
-        self._all: dict[tuple[str, str], KnownTask] = {}
-        self._by_owner: dict[tuple[str, str], dict[tuple[str, str], KnownTask]] = {}
+        self._all: dict[TaskKey, KnownTask] = {}
+        self._by_owner: dict[tuple[str, str], dict[TaskKey, KnownTask]] = {}
         self._bytes = 0
 
     def __len__(self) -> int:
         return len(self._all)
 
-    def get(self, server: str, id: str) -> KnownTask | None:
-        """Return a task by the name of its server and the server's own id."""
-        return self._all.get((server, id))
+    def get(self, server: str, scope: str, id: str) -> KnownTask | None:
+        """Return a task by its key."""
+        return self._all.get((server, scope, id))
 
     def add(self, task: KnownTask) -> KnownTask:
         """Add a task. An older one with the same id is forgotten.
@@ -145,33 +167,37 @@ class KnownTasks:
         Raises:
             Overloaded: There is no room for its result.
         """
-        key = (task.token.server, task.token.id)
-        self.remove(*key)
+        if (before := self._all.get(task.key)) is not None:
+            self.remove(before)
         owner = self._by_owner.setdefault((task.owner, task.session), {})
         now = monotonic()
         for each in [one for one in owner.values() if one.expires <= now]:
-            self.remove(each.token.server, each.token.id)
+            self.remove(each)
         if self._bytes + len(task.result) > self._limits.task_bytes:
             raise Overloaded(
                 "This gateway has no room for the results of further tasks (Limits.task_bytes)"
             )
         if len(owner) >= self._limits.tasks_each:
-            self.remove(*next(iter(owner)))
+            self.remove(next(iter(owner.values())))
         elif len(self._all) >= self._limits.tasks:
-            self.remove(*next(iter(self._all)))
+            self.remove(next(iter(self._all.values())))
         task.number = next(self._numbers)
         self._bytes += len(task.result)
-        self._all[key] = self._by_owner.setdefault((task.owner, task.session), {})[key] = task
+        owner = self._by_owner.setdefault((task.owner, task.session), {})
+        self._all[task.key] = owner[task.key] = task
         return task
 
-    def remove(self, server: str, id: str) -> None:
-        """Forget a task, if it is known."""
-        task = self._all.pop((server, id), None)
-        if task is None:
+    def remove(self, task: KnownTask) -> None:
+        """Forget a task, unless that is done or another one has taken its id. Nobody can answer its
+        questions any more."""
+        if self._all.get(task.key) is not task:
             return
+        del self._all[task.key]
         self._bytes -= len(task.result)
+        if isinstance(task.asks, HeldQuestions):
+            task.asks.close()
         owner = (task.owner, task.session)
-        del self._by_owner[owner][server, id]
+        del self._by_owner[owner][task.key]
         if not self._by_owner[owner]:
             del self._by_owner[owner]
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from ...client.client import Client
 from ...client.tasks import as_detailed
 from ...connection.extension import has_declared, missing_extension
 from ...connection.subscriptions import related_task_id
@@ -30,7 +31,7 @@ from ..pool import PooledClient
 from ..relay import report_progress, with_connection
 from ..upstream import UpstreamServer
 from .context import LOCAL, TaskContext, request_about
-from .forms import TaskToken, core_fields, owner_of
+from .forms import TaskToken, core_fields, owner_of, summarize
 from .known import KnownTask
 
 LISTEN_SECONDS: Final = 1.0
@@ -57,21 +58,23 @@ class TaskNotifications:
         self._listened: dict[str, Call] = {}
         """The calls that listen to tasks, by handle."""
 
-    def on_notification(self, server: UpstreamServer, params: Any) -> None:
+    def on_notification(self, server: UpstreamServer, client: Client, params: Any) -> None:
         """Pass on a change of a task, or its progress, to the callers that hold its handle.
 
         Args:
             server: The server that sent it.
+            client: The client that received it.
             params: The params of the notification.
         """
         id = related_task_id(params)
-        known = None if id is None else self._context.known.get(server.name, id)
+        known = None if id is None else self._context.find(server, client.connection_id, id)
         if known is None:
             return
         if isinstance(params, ProgressParams):
             self._pass_on_progress(known, params)
             return
-        state = known.state = as_detailed(params)
+        state = as_detailed(params)
+        known.state = summarize(state)
         if not known.handle:
             return
         shown = replace(state, task_id=known.handle)
@@ -80,7 +83,11 @@ class TaskNotifications:
         if isinstance(params, TaskChangedParams) or state.status in ("working", "cancelled"):
             self._notify_listeners(server, shown)
         elif listener is not None:
-            self._context.background.start(self._notify_with_outcome(server, known, listener))
+            known.has_changed = True
+            if not known.is_announcing:
+                known.is_announcing = True
+                work = self._notify_with_outcome(server, known, listener)
+                self._context.background.start(work)
 
     def _pass_on_progress(self, known: KnownTask, params: ProgressParams) -> None:
         params = replace(params, meta=None)
@@ -103,12 +110,18 @@ class TaskNotifications:
         self, server: UpstreamServer, known: KnownTask, listener: Call
     ) -> None:
         """Notify the callers that listen to a task in the core form of its questions or outcome,
-        which the server's notification does not contain."""
+        which the server's notification does not contain. A server may announce any number of
+        changes, so only one request at a time asks for them."""
+        request = request_about(known, listener)
         try:
-            state = await self._fetch(server, request_about(known, listener), known.token)
+            while known.has_changed:
+                known.has_changed = False
+                state = await self._fetch(server, request, known.token)
+                self._notify_listeners(server, replace(state, task_id=known.handle))
         except DovetailError:
-            return  # the caller polls, too
-        self._notify_listeners(server, replace(state, task_id=known.handle))
+            pass  # the caller polls, too
+        finally:
+            known.is_announcing = False
 
     @asynccontextmanager
     async def listening(self, call: Call) -> AsyncIterator[None]:
