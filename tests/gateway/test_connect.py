@@ -393,7 +393,8 @@ async def test_two_programs_use_a_refresh_token_once(store: Path) -> None:
 async def test_a_lock_of_a_program_that_crashed_holds_for_seconds(tmp_path: Path) -> None:
     clock = Clock()
     storage = SqliteStorage(tmp_path / "tokens.db", now=clock)
-    tokens = UserTokens(storage, lambda: KeyRing([b"a key"]), now=clock)
+    tokens = UserTokens(storage, lambda: KeyRing([b"a key"]))
+    tokens.now = clock
     crashed = tokens.lock("ann")
     await crashed.__aenter__()
     clock.time += LOCK_SECONDS + 0.1
