@@ -124,7 +124,7 @@ async def test_a_grant_to_one_kind_is_not_one_to_another(tmp_path: Path) -> None
     await consent.decide(make_request("start", name="x"))
     for kind in KINDS[1:]:
         other = make_request(kind, name="x", scope="", pin="")
-        assert consent.find_grant(other) is None, kind
+        assert consent.find_answer(other) is None, kind
 
 
 async def test_a_call_may_be_changed_and_is_then_allowed_once(tmp_path: Path) -> None:
@@ -571,7 +571,7 @@ async def test_a_shared_uri_covers_what_is_below_it(
     consent, _ = open_store(tmp_path, "always")
     await consent.decide(make_request("share", name=granted, scope=share_scope(granted)))
     asked = make_request("share", name=uri, scope=share_scope(uri))
-    assert (consent.find_grant(asked) is not None) == covered
+    assert (consent.find_answer(asked) is not None) == covered
 
 
 def shared(kind: Any, name: str) -> ConsentRequest:
@@ -598,8 +598,8 @@ async def test_an_answer_covers_nothing_of_another_kind(
 ) -> None:
     consent, _ = open_store(tmp_path, "always")
     await consent.decide(shared(*granted))
-    assert consent.find_grant(shared(*granted)) is not None
-    assert consent.find_grant(shared(*asked)) is None
+    assert consent.find_answer(shared(*granted)) is not None
+    assert consent.find_answer(shared(*asked)) is None
 
 
 # pins

@@ -26,14 +26,13 @@ class Access:
         policy: The policy; None if there is none.
         consent: Asks, and remembers the answers.
         pins: What is approved of the servers' tools.
-        is_gateway: Whether the defaults are those of a gateway, not of a host.
     """
 
-    def __init__(
-        self, policy: PolicyFile | None, consent: Consent, pins: PinChecks, *, is_gateway: bool
-    ) -> None:
+    is_gateway = False
+    """Whether the defaults are those of a gateway, not of a host."""
+
+    def __init__(self, policy: PolicyFile | None, consent: Consent, pins: PinChecks) -> None:
         self.policy, self.consent, self.pins = policy, consent, pins
-        self._is_gateway = is_gateway
 
     @property
     def can_ask(self) -> bool:
@@ -62,7 +61,7 @@ class Access:
             request,
             self.policy,
             tools=server.settings.tools,
-            is_gateway=self._is_gateway,
+            is_gateway=self.is_gateway,
         )
 
     def is_visible(

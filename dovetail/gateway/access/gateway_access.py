@@ -64,6 +64,8 @@ class GatewayAccess(Access):
         is_masked: Returns whether callers may not see details of this machine.
     """
 
+    is_gateway = True
+
     def __init__(
         self,
         policy: PolicyFile | None,
@@ -73,7 +75,7 @@ class GatewayAccess(Access):
     ) -> None:
         self._is_masked = is_masked
         pins = PinChecks(consent, "warn", on_change=lambda _: on_change())
-        super().__init__(policy, consent, pins, is_gateway=True)
+        super().__init__(policy, consent, pins)
 
     @property
     def can_ask(self) -> bool:

@@ -64,7 +64,7 @@ class HostAccess(Access):
         name_of: Callable[[UpstreamServer], str],
     ) -> None:
         pins = PinChecks(consent, "ask", on_change=on_approval, decide=self._decide)
-        super().__init__(policy, consent, pins, is_gateway=False)
+        super().__init__(policy, consent, pins)
         self._on_context, self._name_of = on_context, name_of
 
     async def _decide(

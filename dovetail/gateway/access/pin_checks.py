@@ -243,11 +243,8 @@ class PinChecks:
         found = find_item(server.catalog, item)
         if found is None:
             return False
-        stored = self._consent.store.find_items(
-            server=server.name, digest=server.entry.digest, item=item
-        )
-        is_approved = (server, item, found.pin) in self._accepted or any(
-            one.pin == found.pin and one.approved is not None for one in stored
+        is_approved = (server, item, found.pin) in self._accepted or self._consent.is_approved(
+            server.name, server.entry.digest, item, found.pin
         )
         if is_approved == self.is_withheld(server, item):
             self.refresh(server)

@@ -367,8 +367,7 @@ class Consent:
         async with turn if wait else nullcontext():
             for _ in range(MAX_QUESTIONS):
                 request = describe()
-                if (grant := self.find_grant(request)) is not None:
-                    answer: ConsentAnswer = "session" if grant.session else "always"
+                if (answer := self.find_answer(request)) is not None:
                     return Decision(allowed=True, request=request, answer=answer, rule=GRANTED)
                 decision = await self._ask(request, on_consent)
                 if not decision.allowed or _bound_values(describe()) == _bound_values(request):
@@ -420,20 +419,17 @@ class Consent:
 
     # remembering
 
-    def find_grant(self, request: ConsentRequest) -> ConsentGrant | None:
-        """Return a grant that covers a request, or None. What was revoked, by any program, is no
-        longer found.
+    def find_answer(self, request: ConsentRequest) -> ConsentAnswer | None:
+        """Return the earlier answer that covers a request, or None. What was revoked, by any
+        program, is no longer found.
 
         Args:
             request: The request.
         """
-        if request.kind == "pin":
-            for one in self.store.find_items(
-                server=request.server, digest=request.digest, item=request.name
-            ):
-                if one.pin == request.pin and one.approved is not None:
-                    fields = {name: getattr(one, name) for name in ("server", "digest", "pin")}
-                    return ConsentGrant(kind="pin", name=one.item, created=one.approved, **fields)
+        if request.kind == "pin" and self.is_approved(
+            request.server, request.digest, request.name, request.pin
+        ):
+            return "always"
         is_share = request.kind == "share"
         for grant in self.store.find_grants(
             server=request.server,
@@ -445,7 +441,7 @@ class Consent:
             if grant.session not in ("", self.session) or grant.pin != request.pin:
                 continue
             if not is_share or _covers(grant.name, request.name):
-                return grant
+                return "session" if grant.session else "always"
         return None
 
     def _remember(self, decision: Decision, durable: bool) -> None:
@@ -560,6 +556,18 @@ class Consent:
             if one.approved is not None:
                 found.setdefault(one.item, set()).add(one.pin)
         return found
+
+    def is_approved(self, server: str, digest: str, item: str, pin: str) -> bool:
+        """Return whether a version of an item is approved.
+
+        Args:
+            server: The name of the server in the configuration.
+            digest: The digest of its entry.
+            item: `tool:NAME`, `prompt:NAME` or `instructions`.
+            pin: The digest of the version.
+        """
+        found = self.store.find_items(server=server, digest=digest, item=item)
+        return any(one.pin == pin and one.approved is not None for one in found)
 
     def changes(self, server: str, tool: str | None = None) -> list[ItemChange]:
         """Return the items whose latest version is not approved.
