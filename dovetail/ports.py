@@ -384,6 +384,13 @@ class Service(Protocol):
             seconds: How long the session lasted.
         """
 
+    def roots_changed(self, caller: Caller) -> None:
+        """Do what depends on the roots of a client that have changed.
+
+        Args:
+            caller: The caller of the session.
+        """
+
     def can_ask(self, call: Call) -> bool:
         """Return whether a call's handler can ask the client questions.
 

@@ -145,6 +145,7 @@ class ServerSession:
         """Discard the cached roots of the client."""
         if self.caller is not None:
             self.caller.invalidate_roots()
+            self.dispatcher.service.roots_changed(self.caller)
 
     def on_initialized(self) -> None:
         """Allow requests and notifications to be sent."""

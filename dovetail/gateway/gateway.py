@@ -451,6 +451,15 @@ class Gateway(RunnableService):
             server.session_ended(caller.session_id, keep_tasks=caller.principal is not None)
         super().session_ended(caller, network, seconds)
 
+    def roots_changed(self, caller: Caller) -> None:
+        """Notify the servers that use the roots of a caller.
+
+        Args:
+            caller: The caller.
+        """
+        for server in self.upstreams.servers.values():
+            server.roots_changed(caller.session_id)
+
     def header_params(self, tool: str) -> tuple[HeaderParam, ...]:
         """Return the parameters of a tool that HTTP requests repeat in their headers, according to
         its server.

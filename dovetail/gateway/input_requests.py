@@ -49,8 +49,8 @@ def answerable(
 ) -> ClientCapabilities:
     """Return what a server is told that the caller can answer, during this call or another one.
 
-    Changes of roots are not passed on, because a server may share its connection. So it is not told
-    that the caller announces them, and asks each time.
+    Changes of roots are passed on only on a connection of one session. On others, the server is not
+    told that the caller announces them, and asks each time.
 
     Args:
         call: The call.

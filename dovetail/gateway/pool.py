@@ -323,6 +323,14 @@ class ConnectionPool:
         self._wake_next()
         return True
 
+    def of_session(self, id: str) -> list[PooledClient]:
+        """Return the connections that only a caller's session uses.
+
+        Args:
+            id: The id of the session.
+        """
+        return [one for one in self._all if (one.key.kind, one.key.owner) == ("session", id)]
+
     def discard_session(self, id: str, keep_tasks: bool = False) -> None:
         """Close the connections of a caller's session.
 
@@ -330,8 +338,7 @@ class ConnectionPool:
             id: The id of the session.
             keep_tasks: Whether to leave connections with open tasks until those expire.
         """
-        owned = [one for one in self._all if (one.key.kind, one.key.owner) == ("session", id)]
-        for pooled in owned:
+        for pooled in self.of_session(id):
             if not (keep_tasks and pooled.has_tasks):
                 self.discard(pooled)
 

@@ -635,6 +635,16 @@ class UpstreamServer:
         if self._levels.remove(id) and not self._is_closed:
             self._background.start(self._update_level())
 
+    def roots_changed(self, id: str) -> None:
+        """Notify the server that the roots of a caller have changed, on the connections that only
+        this caller uses. On others, the server asks for the roots each time.
+
+        Args:
+            id: The id of the caller's session.
+        """
+        for pooled in self._pool.of_session(id):
+            self._background.start(pooled.client.set_roots(()))
+
     def pool_key(self, call: Call) -> PoolKey:
         """Return the key of the connection that a call uses.
 
@@ -722,7 +732,12 @@ class UpstreamServer:
 
     def _open_pooled(self, key: PoolKey, call: Call) -> PooledClient:
         calls = ActiveCalls(key)
-        client = self._make_client(self, calls, self._describe(call), dict(key.headers))
+        declared = self._describe(call)
+        if key.kind == "session" and "roots" in declared:
+            declared = ClientCapabilities.of(
+                {**declared, "roots": call.caller.capabilities["roots"]}
+            )
+        client = self._make_client(self, calls, declared, dict(key.headers))
         return PooledClient(client, key, calls)
 
 

@@ -208,6 +208,11 @@ class Handlers(RunnableService):
         if self._mounts is not None:
             self._mounts.session_ended(caller, network, seconds)
 
+    def roots_changed(self, caller: Caller) -> None:
+        """Notify the mounted servers."""
+        if self._mounts is not None:
+            self._mounts.roots_changed(caller)
+
     def _report_subscriptions(self, uri: str, active: bool) -> None:
         super()._report_subscriptions(uri, active)
         if self._mounts is not None and self._find(uri) is None:

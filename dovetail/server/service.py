@@ -221,6 +221,9 @@ class BaseService:
         for observer in self._observers:
             observer.session_ended("server", caller.revision, network, seconds)
 
+    def roots_changed(self, caller: Caller) -> None:
+        """Do nothing: handlers ask for the roots again."""
+
     def record_decision(self, record: "AuditRecord") -> None:
         """Notify the observers of a decision that is not a call.
 

@@ -265,6 +265,15 @@ class PerUserServer(UpstreamServer):
         for server in self._users.values():
             server.session_ended(id, keep_tasks)
 
+    def roots_changed(self, id: str) -> None:
+        """Notify the server that the roots of a caller have changed.
+
+        Args:
+            id: The id of the caller's session.
+        """
+        for server in self._users.values():
+            server.roots_changed(id)
+
     async def want_level(self, caller: Caller) -> None:
         """Ask for the log messages that a caller has chosen, if they are connected.
 

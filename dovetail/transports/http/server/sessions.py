@@ -164,7 +164,7 @@ class SessionTable:
         bus.on("session/level", self._on_log_level)
         bus.on("session/subscribed", self._on_subscribed)
         self._on_message("session/used", self._on_used)
-        self._on_message("session/roots", lambda session: session.caller.invalidate_roots())
+        self._on_message("session/roots", self._drop_roots)
         self._on_message(
             "session/elicitation", lambda session, id: session.caller.remember_elicitation(id)
         )
@@ -403,8 +403,12 @@ class SessionTable:
 
     def roots_changed(self, session: HttpSession) -> None:
         """Drop a session's cached roots in all processes."""
-        session.caller.invalidate_roots()
+        self._drop_roots(session)
         self._bus.publish("session/roots", (session.key,))
+
+    def _drop_roots(self, session: HttpSession) -> None:
+        session.caller.invalidate_roots()
+        self._dispatcher.service.roots_changed(session.caller)
 
     def _on_url_elicitation(self, key: str, id: str) -> None:
         """Share the id of a URL elicitation, because any process may learn that the user has
@@ -443,7 +447,7 @@ class SessionTable:
         processes again and drop the cached roots."""
         for session in self._by_key.values():
             session.is_synced = self._bus.alone
-            session.caller.invalidate_roots()
+            self._drop_roots(session)
 
     async def sync(self, session: HttpSession) -> bool:
         """Ask the other processes about a session that is new to this process. Return False if the
