@@ -8,7 +8,7 @@ revoked, and offers a tool that was approved. `approve` accepts one more version
 
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Generator, Sequence
+from collections.abc import Collection, Generator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,7 +62,7 @@ def manage_consent(options: Namespace) -> None:
     consent = Consent(_find_store(options.store), terminal=False)
     try:
         if options.server is not None:
-            _check_server(consent, options)
+            _check_names(consent, options)
         {
             "list": _list,
             "show": _show,
@@ -84,12 +84,25 @@ def _find_store(chosen: str | None) -> str:
     return path if chosen or Path(path).exists() else MEMORY  # nothing was allowed yet
 
 
-def _check_server(consent: "Consent", options: Namespace) -> None:
-    known = _servers(consent.store.find_grants(), consent.store.find_items())
-    if options.server not in known:
-        close = closest_name(options.server, known)
-        hint = f" Did you mean {close}?" if close else ""
-        raise ConfigError(f"Nothing is known about the server {options.server!r}.{hint}")
+def _check_names(consent: "Consent", options: Namespace) -> None:
+    """Raise ConfigError if nothing is stored about the server or the tool."""
+    from ..gateway.consent.consent import item_key
+
+    server, tool = options.server, options.tool
+    grants, items = consent.store.find_grants(), consent.store.find_items()
+    servers = _servers(grants, items)
+    if server not in servers:
+        raise ConfigError(f"Nothing is known about the server {server!r}.{_hint(server, servers)}")
+    listed = {one.item for one in items if one.server == server}
+    names = listed | {one.name for one in grants if one.server == server}
+    if tool is not None and not {tool, item_key(tool)} & names:
+        tools = {name.removeprefix("tool:") for name in names if name}
+        raise ConfigError(f"Nothing is known about {tool!r} of {server}.{_hint(tool, tools)}")
+
+
+def _hint(name: str, known: Collection[str]) -> str:
+    close = closest_name(name, known)
+    return f" Did you mean {close}?" if close else ""
 
 
 def _servers(grants: "list[ConsentGrant]", items: "list[SeenItem]") -> list[str]:
@@ -106,6 +119,8 @@ def _list(consent: "Consent", options: Namespace) -> None:
             {"grants": [_grant(one) for one in grants], "items": [_item(one) for one in items]}
         )
         return
+    if not grants and not items:
+        print_line("Nothing has been allowed yet.")
     for server in _servers(grants, items):
         print_line(bold(server))
         rows = [_describe(one) for one in grants if one.server == server]
@@ -205,8 +220,10 @@ def _diff(consent: "Consent", options: Namespace) -> None:
     changes = [one for server in servers for one in consent.changes(server, options.tool)]
     if options.json:
         print_json({"changes": [_change(one) for one in changes]})
-    else:
+    elif changes:
         _print_changes(changes)
+    else:
+        print_line("Nothing has changed since it was approved.")
 
 
 def _approve(consent: "Consent", options: Namespace) -> None:
@@ -224,7 +241,7 @@ def _approve(consent: "Consent", options: Namespace) -> None:
     if options.json:
         print_json({done: [_change(one) for one in chosen]})
     elif not chosen:
-        print_line(f"All that {options.server} lists is approved.")
+        print_line(f"Everything that {options.server} lists is approved.")
     for change in chosen if not options.json else ():
         print_line(f"{done.capitalize()} {change.current.item} of {options.server}")
 

@@ -73,6 +73,7 @@ def run_gateway(options: Namespace) -> None:
     if is_file:
         files = [options.source, *([] if options.policy is None else [options.policy])]
         gateway.reload_on_signal(watch=files if options.watch else ())
+        logging.getLogger("dovetail.gateway.reload").setLevel(logging.INFO)
     if options.verbose:
         log_requests(gateway)
     sys.argv = ["dovetail", "gateway", options.source]  # stdio at a terminal says how to try it

@@ -18,7 +18,7 @@ from ..logs import get_logger
 if TYPE_CHECKING:
     from .gateway import Gateway
 
-log = get_logger("gateway")
+log = get_logger("gateway.reload")
 SIGHUP = getattr(signal, "SIGHUP", None)
 """The signal; None on Windows."""
 

@@ -104,8 +104,8 @@ def test_a_difference_is_shown_and_then_approved(store: str) -> None:
     consent = Consent(store)
     assert consent.approved("weather", ENTRY)["tool:forecast"] == {digest(OLD), digest(NEW)}
     assert run(store, "approve", "weather", "--json").json["approved"][0]["item"] == "tool:other"
-    assert run(store, "approve", "weather").out == "All that weather lists is approved.\n"
-    assert run(store, "diff").out == ""
+    assert run(store, "approve", "weather").out == "Everything that weather lists is approved.\n"
+    assert run(store, "diff").out == "Nothing has changed since it was approved.\n"
 
 
 def test_pin_accepts_only_the_latest_version(store: str) -> None:
@@ -142,7 +142,11 @@ def test_a_server_is_revoked_and_the_sessions_of_other_programs_too(store: str) 
         (["revoke"], "consent revoke requires the name of a SERVER"),
         (["pin"], "consent pin requires the name of a SERVER"),
         (["show", "wether"], "Nothing is known about the server 'wether'. Did you mean weather?"),
-        (["approve", "weather", "nope"], "weather has not listed 'nope'"),
+        (["approve", "weather", "nope"], "Nothing is known about 'nope' of weather."),
+        (
+            ["revoke", "weather", "forcast"],
+            "Nothing is known about 'forcast' of weather. Did you mean forecast?",
+        ),
     ],
 )
 def test_a_wrong_command_line_says_what_is_wrong(
@@ -160,7 +164,7 @@ def test_an_unknown_action_names_the_known_ones() -> None:
 
 def test_where_nothing_was_allowed_nothing_is_listed_or_created(tmp_path: Path) -> None:
     done = dovetail("consent", "list", XDG_STATE_HOME=str(tmp_path))
-    assert (done.code, done.out, done.err) == (0, "", "")
+    assert (done.code, done.out, done.err) == (0, "Nothing has been allowed yet.\n", "")
     assert list(tmp_path.iterdir()) == []
     missing = str(tmp_path / "missing.db")
     assert run(missing, "list").failure == f"The consent store {missing} does not exist"

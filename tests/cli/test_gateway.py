@@ -294,6 +294,7 @@ async def test_with_watch_a_change_to_the_file_is_enough(file: ConfigFile) -> No
         assert record["message"].startswith("The configuration was not reloaded: ")
         assert await prefixes(client) == {"one", "two"}
         file.write("two")
+        assert (await next_log(process))["message"] == "The configuration was reloaded"
         await until(lambda: prefixes(client), {"two"})
 
 
