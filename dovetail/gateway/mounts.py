@@ -17,6 +17,7 @@ from typing import Any
 from msgspec import Raw
 from msgspec.structs import replace
 
+from ..client.client import Client
 from ..config import ServerSettings
 from ..config.settings import MAX_PREFIX_CHARS
 from ..errors import ConfigError, MethodNotFound
@@ -80,7 +81,8 @@ class Mounts(Gateway):
             prefix: What the names of its tools and prompts begin with; empty for none.
 
         Raises:
-            ConfigError: The prefix is in use or not valid, or a server would contain itself.
+            ConfigError: The prefix is in use or not valid, the target is not valid, or a server
+                would contain itself.
         """
         if not _PREFIX.fullmatch(prefix) or len(prefix) > MAX_PREFIX_CHARS:
             raise ConfigError(
@@ -89,6 +91,10 @@ class Mounts(Gateway):
             )
         if target is self._server or (isinstance(target, Handlers) and _contains(target, self)):
             raise ConfigError("A server cannot be mounted in itself")
+        if prefix in self.upstreams.servers:
+            raise ConfigError(f"The prefix {prefix!r} is already in use. Choose another one.")
+        if not isinstance(target, Handlers):
+            Client(target)  # raises ConfigError now, and not when the server is started
         name = first = prefix or getattr(target, "name", None) or "server"
         while not prefix and name in self.upstreams.servers:
             name = f"{first}-{len(self.upstreams.servers) + 1}"

@@ -17,6 +17,7 @@ that show none use another connection.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from math import ceil
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -315,7 +316,7 @@ class UpstreamServer:
         if not self.health.admit(monotonic()):
             wait = self.health.wait(monotonic())
             reason = self.error or f"it failed {self.health.failures} times in a row"
-            raise ConnectFailed(f"{self.name}: {reason} (next attempt in {wait:.1f} s)")
+            raise ConnectFailed(f"{self.name}: {reason} (next attempt in {ceil(wait)} s)")
 
     def _open_main(self) -> PooledClient:
         declared = ClientCapabilities.lift({one: {} for one in self.settings.capabilities})

@@ -264,8 +264,17 @@ def test_a_prefix_that_is_not_valid(prefix: str) -> None:
 
 def test_equal_prefixes_are_an_error() -> None:
     shop = make_shop()
-    with pytest.raises(ConfigError):
+    with pytest.raises(ConfigError, match="The prefix 'weather' is already in use"):
         shop.mount(make_weather(), prefix="weather")
+
+
+def test_a_target_that_is_not_valid_is_an_error_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="42 is not a target"):
+        Server("shop").mount(42, prefix="a")
+    file = tmp_path / "mcp.json"
+    file.write_text('{"mcpServers": {"a": {"command": "a"}, "b": {"command": "b"}}}')
+    with pytest.raises(ConfigError, match="has several servers"):
+        Server("shop").mount(file, prefix="a")
 
 
 def test_a_server_cannot_contain_itself() -> None:
