@@ -449,7 +449,14 @@ class Consent:
         if answer not in ("session", "always") or request.kind == "elicitation":
             return
         if request.kind == "pin" and answer == "always":
-            self.store.approve_items([self._find_item(request)])
+            item = SeenItem(
+                server=request.server,
+                digest=request.digest,
+                item=request.name,
+                pin=request.pin,
+                content=request.text,
+            )
+            self.store.approve_items([item])
             return
         self.store.add_grant(
             ConsentGrant(
@@ -462,14 +469,6 @@ class Consent:
                 session="" if answer == "always" and durable else self.session,
             )
         )
-
-    def _find_item(self, request: ConsentRequest) -> SeenItem:
-        """Return the version that a person was asked about."""
-        key: Any = {"server": request.server, "digest": request.digest, "item": request.name}
-        for one in self.store.find_items(**key):
-            if one.pin == request.pin:
-                return one
-        return SeenItem(**key, pin=request.pin, content=request.text)
 
     def grants(self, server: str | None = None) -> list[ConsentGrant]:
         """Return the grants that hold: those of all programs, and those of this session.
