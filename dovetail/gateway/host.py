@@ -167,6 +167,7 @@ class Host:
         self._roots_by_server: dict[str, list[Root]] = {}
         self._level: Level | None = None
         self._background = TaskSet()
+        self._is_opened = False
         consent = Consent(store, on_consent=on_consent, on_decision=self._record)
         self._access = HostAccess(
             None if policy is None else read_policy(policy),
@@ -198,11 +199,15 @@ class Host:
     # lifecycle
 
     async def __aenter__(self) -> "Host":
-        await self._upstreams.start()
+        await self._open()
         return self
 
     async def __aexit__(self, *error: object) -> None:
         await self.close()
+
+    async def _open(self) -> None:
+        self._is_opened = True
+        await self._upstreams.start()
 
     async def close(self) -> None:
         """Stop all servers, and forget what was allowed for this session."""
@@ -361,6 +366,8 @@ class Host:
         return {name: text for name, text in found.items() if text}
 
     async def _wait(self, change: str, fresh: bool) -> None:
+        if not self._is_opened:  # without `async with`, as for a client
+            await self._open()
         await self._upstreams.wait_for_catalogs()
         if fresh:
             servers = self.servers.values()
@@ -372,6 +379,8 @@ class Host:
                 await server.start()
             elif server.state == "started":
                 await server.refresh(change)
+        except ConnectFailed:
+            pass  # it was logged
         except DovetailError as problem:
             log.warning("%s", problem)
 

@@ -149,6 +149,14 @@ async def test_resources_keep_their_uris_or_get_the_prefix_of_their_server(
             assert await asyncio.wait_for(updates.get(), 30) == "music+note://one"
 
 
+async def test_without_async_with_the_first_list_starts_the_servers(setup: Setup) -> None:
+    host = Host(setup.file, policy="allow", store=setup.store)
+    try:
+        assert {tool.server for tool in await host.list_tools(fresh=True)} == {"weather"}
+    finally:
+        await host.close()
+
+
 async def test_unknown_names_are_errors_that_suggest_the_right_one(setup: Setup) -> None:
     async with setup.host(policy="allow") as host:
         await host.list_tools()

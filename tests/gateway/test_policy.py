@@ -162,6 +162,11 @@ def test_a_policy_knows_whether_it_looks_at_the_caller() -> None:
     assert policy({"effect": "deny"}, {"effect": "allow", "principal": "ada"}).depends_on_caller
 
 
+def test_a_word_that_is_not_a_policy_is_an_error() -> None:
+    with pytest.raises(ConfigError, match='neither a file nor one of "allow", "ask", "deny"'):
+        read_policy("alow")
+
+
 def test_rules_for_servers_that_do_not_exist_are_reported() -> None:
     rules = policy(
         {"effect": "deny", "server": "githb"}, {"effect": "deny", "server": "git*"},

@@ -165,6 +165,9 @@ def read_policy(source: "str | Path | Mapping[str, Any] | PolicyFile") -> Policy
             return PolicyFile(default=effect, where=f'policy="{effect}"')
     if isinstance(source, Mapping):
         return _parse(source, "the policy")
+    if not Path(source).suffix and not Path(source).exists():
+        words = ", ".join(f'"{effect}"' for effect in EFFECTS)
+        raise ConfigError(f"The policy {str(source)!r} is neither a file nor one of {words}")
     return _parse(read_toml(source), str(source))
 
 
