@@ -289,7 +289,7 @@ def answer_with_caller(
 
     async def answer(question: Call) -> Any:
         task = related_task_id(question.params)
-        parent = question.parent or (task and find_asker(task)) or calls.sole()
+        parent = question.parent or (task and find_asker(task)) or calls.sole(for_task=bool(task))
         if parent is None:
             raise MethodNotFound(
                 f"{question.name}: the call that this question belongs to is not known"

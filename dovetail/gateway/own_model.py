@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from ..client.callbacks import Callbacks, OnSample, SampleRequest
 from ..connection.input_requests import QUESTIONS, parse_question, typed_view
+from ..connection.subscriptions import related_task_id
 from ..limits import Limits
 from ..ports import Call, Caller, CallHandler
 from ..protocol.lifecycle import InputRequired
@@ -102,7 +103,8 @@ class OwnModel:
         """
 
         async def answer(question: Call) -> Any:
-            parent = request = question.parent or calls.sole()
+            is_of_task = related_task_id(question.params) is not None
+            parent = request = question.parent or calls.sole(for_task=is_of_task)
             if parent is not None and not isinstance(parent, Call):  # of a task
                 parent, request = parent.call, parent.request
             if parent is None or request is None or not self.is_used_for(parent):

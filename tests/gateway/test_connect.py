@@ -740,9 +740,8 @@ async def test_no_page_redirects_to_another_site(store: Path) -> None:
 # hostile servers
 
 
-def hostile(client_id: str = "x", **metadata: Any) -> Any:
-    """A server whose authorization server has this metadata, and registers clients under this
-    id."""
+def hostile(make_client_id: Callable[[], str] = lambda: "x", **metadata: Any) -> Any:
+    """A server whose authorization server has this metadata, and chooses the ids of clients."""
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
@@ -765,7 +764,7 @@ def hostile(client_id: str = "x", **metadata: Any) -> Any:
             }
             status, body = 200, dumps({**known, **metadata})
         elif scope["path"] == "/register":
-            status, body = 201, dumps({"client_id": client_id})
+            status, body = 201, dumps({"client_id": make_client_id()})
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body.encode()})
 
@@ -802,14 +801,16 @@ async def test_a_server_cannot_get_the_code_of_a_login_at_another(store: Path) -
     """A mix-up: the authorization server of the hostile server sends the user to that of the notes,
     in the name of the gateway's own client there. Its token endpoint would get the code."""
     async with serve_notes() as url:
-        notes = {"notes": {"url": url, "auth": "oauth"}}
-        async with serve_gateway(notes, store) as served:
-            await connect(served, "ann")
-            client_id = (await stored_tokens(served, "ann")).registration.client_id
-        endpoint = f"{url.removesuffix('/mcp')}/authorize"
-        async with on_a_port(hostile(client_id, authorization_endpoint=endpoint)) as place:
-            evil = {"evil": {"url": f"http://{place}/mcp", "auth": "oauth"}}
-            async with serve_gateway(evil | notes, store) as served:
+        endpoint, clients = f"{url.removesuffix('/mcp')}/authorize", list[str]()
+        evil = hostile(clients.pop, authorization_endpoint=endpoint)
+        async with on_a_port(evil) as place:
+            entries = {
+                "evil": {"url": f"http://{place}/mcp", "auth": "oauth"},
+                "notes": {"url": url, "auth": "oauth"},
+            }
+            async with serve_gateway(entries, store) as served:
+                await connect(served, "ann")
+                clients.append((await stored_tokens(served, "ann")).registration.client_id)
                 server = served.gateway.upstreams.servers["evil"]
                 link = Link("id", "ann", "evil", server.entry.digest, time.time() + 60)
                 pages = served.gateway._connections.pages  # type: ignore[union-attr]
@@ -818,6 +819,7 @@ async def test_a_server_cannot_get_the_code_of_a_login_at_another(store: Path) -
                 assert there.startswith(endpoint)
                 status, page, headers = await window.open(there)
                 assert status == 400, page
+                assert "The redirect URI is not registered" in page
                 assert "location" not in headers
 
 

@@ -202,6 +202,29 @@ async def test_the_model_of_a_gateway_follows_the_rules(upstream: str) -> None:
     assert len(own) == 1
 
 
+@pytest.mark.parametrize("upstream", ["2025-11-25", "2026-07-28"])
+async def test_why_the_model_of_a_gateway_failed_is_not_told(upstream: str) -> None:
+    told: list[str] = []
+    server = Server("up", revisions=[upstream])
+
+    @server.tool
+    async def ask(ctx: Context) -> str:
+        try:
+            return (await ctx.sample("Who?", max_tokens=10)).text
+        except ToolError as error:
+            told.append(str(error))
+            raise
+
+    def fail(request: Any) -> str:
+        raise ValueError("Incorrect key: secret")
+
+    gateway = Gateway(server, on_sample=fail, store=":memory:")
+    async with Client(gateway) as client:
+        with pytest.raises((ToolError, ProtocolError)) as failure:
+            await client.call_tool("ask")
+    assert "secret" not in " ".join([*told, str(failure.value)])
+
+
 async def test_roots_that_change_are_never_those_that_a_server_remembers(tmp_path: Path) -> None:
     folders = [tmp_path / name for name in ("ann", "bob", "later")]
     for folder in folders:

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from dovetail import Client, Server
@@ -38,24 +39,26 @@ for line in sys.stdin:
     state = {"taskId": "1", "status": "working", "createdAt": "now", "lastUpdatedAt": "now",
              "ttl": 60000, "statusMessage": "for " + name}
     if method == "initialize":
-        reply(message, protocolVersion="2025-11-25", capabilities={"tools": {}, "tasks": tasks},
+        capabilities = {"tools": {}, "logging": {}, "tasks": tasks}
+        reply(message, protocolVersion="2025-11-25", capabilities=capabilities,
               serverInfo={"name": "counting", "version": "1"})
     elif method == "tools/list":
-        reply(message, tools=[{"name": "work", "inputSchema": {"type": "object"},
-                               "execution": {"taskSupport": "optional"}}])
-    elif method == "tools/call":
+        listed = {"inputSchema": {"type": "object"}, "execution": {"taskSupport": "optional"}}
+        reply(message, tools=[{"name": name, **listed} for name in ("work", "ask")])
+    elif method == "tools/call" and message["params"]["name"] == "work":
         name = message["params"]["arguments"]["name"]
         reply(message, task={**state, "statusMessage": "for " + name})
     elif method == "tasks/get":
         reply(message, **state)
-    elif method == "tasks/result":
+    elif method in ("tasks/result", "tools/call"):
         waiting = message
+        send(method="notifications/message", params={"level": "error", "data": "for " + name})
         schema = {"type": "object", "properties": {"value": {"type": "string"}}}
         send(id="question", method="elicitation/create", params={
             "_meta": related, "message": "for " + name, "requestedSchema": schema})
     elif message.get("id") == "question":
         text = json.dumps(message.get("result", message.get("error")))
-        reply(waiting, content=[{"type": "text", "text": text}], _meta=related)
+        reply(waiting, content=[{"type": "text", "text": text}])
     elif method and "id" in message:
         reply(message)
 """
@@ -85,6 +88,36 @@ async def test_tasks_of_two_processes_with_the_same_id_are_kept_apart(tmp_path: 
             texts = [(await one.result()).text for one in (first, second)]
     assert ["from ann" in texts[0], "from bob" in texts[1]] == [True, True]
     assert asked == {"ann": ["for ann"], "bob": ["for bob"]}
+
+
+@pytest.mark.parametrize("started", [True, False])
+@pytest.mark.parametrize("caller", [CORE, EXT])
+async def test_a_question_of_a_task_does_not_reach_a_caller_who_did_not_start_it(
+    tmp_path: Path, caller: str, started: bool
+) -> None:
+    """All callers share a connection. The server asks and logs something about the task of ann, or
+    about one of an earlier run, while it answers a call of bob."""
+    script = tmp_path / "counting.py"
+    script.write_text(COUNTING)
+    settings = {"share": "all", "capabilities": ["elicitation"]}
+    entry = {"command": sys.executable, "args": [str(script)], "dovetail": settings}
+    seen: list[Any] = []
+
+    def answer(request: Any) -> Any:
+        seen.append(request.message)
+        return {"value": "x"}
+
+    async with served({"mcpServers": {"up": entry}}, auth=KEYS, **OPTIONS) as (_, url):
+        ann = Client(url, revision=CORE, headers=headers_of(ANN))
+        on_log = seen.append if started else None
+        options: dict[str, Any] = {"on_elicit": answer, "on_log": on_log, "tasks": False}
+        bob = Client(url, revision=caller, headers=headers_of(BOB), **options)
+        async with ann, bob:
+            if started:
+                await ann.start_tool("up__work", {"name": "ann"})
+            result = await bob.call_tool("up__ask", {})
+    assert seen == []
+    assert "is not known" in result.text
 
 
 async def test_what_is_remembered_of_a_task_is_small() -> None:
@@ -212,3 +245,21 @@ async def test_callers_without_authentication_are_counted_by_address() -> None:
         start(f"{number}", "203.0.113.2")
     assert context.find(server, "", "of the victim") is not None
     assert len(context.known) == 3
+
+
+@pytest.mark.parametrize("id", ["a\r\nX-Evil: 1\r\n\r\n", "\u202e\x1b[2K", "ä" * 1024])
+@pytest.mark.parametrize("upstream", [CORE, EXT])
+@pytest.mark.parametrize("caller", [CORE, EXT])
+async def test_an_id_that_would_end_a_header_is_only_an_id(
+    upstream: str, caller: str, id: str
+) -> None:
+    """In the stateless era, the id of a task is also sent in a header, in both directions."""
+    async with recorded(scripted(upstream, lambda _: new_task(upstream, id))) as (up, recorder):
+        source = {"mcpServers": {"up": {"url": up}}}
+        async with served(source, auth=KEYS, **OPTIONS) as (_, url):
+            async with Client(url, revision=caller, headers=headers_of(ANN)) as ann:
+                task = await ann.start_tool("up__work")
+                assert task.id.isascii()
+                assert task.id.isprintable()
+                assert (await task.status()).status == "working"
+    assert not any("x-evil" in one for one in recorder.requests)
