@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Any
+from typing import Any, NoReturn
 
 from ..connection.connection import Connection, choose_ping_interval, send_heartbeats
 from ..connection.encode import MessageEncoder
@@ -161,7 +161,7 @@ def _handle_signals(task: "asyncio.Task[Any]", timeout: float) -> bool:
 
     def on_signal(number: int, frame: Any) -> None:
         if timers:
-            os._exit(130)
+            exit_now(130)
         timers.append(exit_after(timeout))
 
     def stop() -> None:
@@ -179,10 +179,19 @@ def _handle_signals(task: "asyncio.Task[Any]", timeout: float) -> bool:
 
 def exit_after(seconds: float) -> threading.Timer:
     """End the process after `seconds`, unless the returned timer is cancelled."""
-    timer = threading.Timer(seconds, os._exit, (1,))
+    timer = threading.Timer(seconds, exit_now, (1,))
     timer.daemon = True
     timer.start()
     return timer
+
+
+def exit_now(code: int) -> NoReturn:
+    """End the process immediately. The servers that it has started end with it, even if they ignore
+    the end of their input."""
+    process = sys.modules.get("dovetail.transports.process")
+    if process is not None:
+        process.kill_servers()
+    os._exit(code)
 
 
 def _watch_parent(timeout: float, task: "asyncio.Task[Any]") -> None:

@@ -21,7 +21,6 @@ the request's scope. `python -m bench.costs` measured 36 µs of CPU time per cal
 """
 
 import asyncio
-import os
 import re
 import signal
 import socket
@@ -39,7 +38,7 @@ from ..errors import ConfigError
 from ..limits import Limits
 from ..transports.http.server.endpoint import EARLY_REQUEST, EarlyRequest
 from .app import App
-from .channel import exit_after
+from .channel import exit_after, exit_now
 from .connection_limit import REFUSAL, ConnectionLimit
 
 MAX_HEAD_BYTES, MAX_HEADERS = 64 * 1024, 200
@@ -487,7 +486,7 @@ class HttpServer(uvicorn.Server):
     def handle_exit(self, sig: int, frame: Any) -> None:
         """Start the shutdown on the first signal, and end the process on the second."""
         if self.exit_timer is not None:
-            os._exit(130)
+            exit_now(130)
         timeout = max(1, self._app.service.limits.shutdown)
         self.exit_timer = exit_after(2 * timeout)  # twice as long as `shutdown` may take
         super().handle_exit(sig, frame)

@@ -8,8 +8,8 @@ which the workers are already reconnecting.
 
     SIGCHLD             the parent restarts the child that died, after a growing pause; if a child
                         dies early too often, the parent stops all of them
-    SIGTERM, SIGINT     the parent sends SIGTERM to the workers, waits `grace` seconds, and sends
-                        SIGKILL; a second signal ends the wait
+    SIGTERM, SIGINT     the parent sends SIGTERM to the workers, waits `grace` seconds, sends
+                        SIGTERM again and then SIGKILL; a second signal ends the wait
     SIGHUP              the parent passes it on to the workers, if the service reloads on it
     parent's death      every child reads a pipe whose other end only the parent holds, and stops
                         when the pipe is closed
@@ -37,6 +37,7 @@ from msgspec import Struct
 from ..connection.bus import Hub, private_socket
 from ..errors import ConfigError
 from ..logs import get_logger
+from .channel import exit_now
 from .metrics import WORKER_VARIABLE
 
 EARLY_DEATH_SECONDS = 5.0
@@ -180,12 +181,17 @@ class Supervisor:
                     return 1
 
     def stop(self, children: list[ChildProcess], grace: float) -> None:
-        """Ask the children to exit, wait, and kill those that are still running."""
-        for number, timeout in ((signal.SIGTERM, grace), (signal.SIGKILL, KILL_SECONDS)):
+        """Ask the children to exit, wait, and kill those that are still running. If they have a
+        grace period, the second SIGTERM makes them exit at once, with the servers that they have
+        started."""
+        steps = [(signal.SIGTERM, grace), (signal.SIGKILL, KILL_SECONDS)]
+        if grace:
+            steps.insert(1, (signal.SIGTERM, KILL_SECONDS))
+        for step, (number, timeout) in enumerate(steps):
             deadline = time.monotonic() + timeout
             for child in children:
                 if child.pid is not None:
-                    if number is signal.SIGKILL and grace:
+                    if step == 1 and grace:
                         log.warning(
                             "Killing %s (process %s): it did not stop within the shutdown timeout",
                             child.name,
@@ -254,14 +260,14 @@ class Supervisor:
             traceback.print_exc()
         finally:
             _flush()
-            os._exit(code)
+            exit_now(code)
 
     def _watch_parent(self) -> None:
         """Make a child exit, cleanly if possible, when the parent dies."""
         os.read(self.lifeline, 1)
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
         time.sleep(self._grace)
-        os._exit(1)
+        exit_now(1)
 
 
 class SignalWaiter:

@@ -17,6 +17,7 @@ hold its pipes, or a live server may have closed its output.
 SIGTERM, then SIGKILL. The sequence continues even if the tasks that wait for it are cancelled. A
 finalizer kills the rest of the group, reaps the leader and closes the pipes. The finalizer runs
 after the channel has ended, when the channel is garbage-collected, or when the interpreter exits.
+A process that ends without its exit handlers calls `kill_servers` first.
 
 `_posix.py` and `_windows.py` contain the platform-specific code, under the same names.
 """
@@ -147,6 +148,7 @@ class ProcessChannel:
         self._writer = system.PipeWriter(
             self._loop, popen.stdin, limits.write_buffer, partial(self._part_ended, "input")
         )
+        _groups[popen.pid] = self._group, os.getpid()
         # The finalizer must not reference `self`, or the channel would never be garbage-collected.
         self._release = weakref.finalize(self, _release, popen, self._group, os.getpid())
 
@@ -274,6 +276,7 @@ def _popen(
 
 def _release(popen: "subprocess.Popen[bytes]", group: system.ProcessGroup, owner: int) -> None:
     """Kill the rest of the group and close the pipes, except in a fork of the owner."""
+    _groups.pop(popen.pid, None)  # once the process is reaped, another one may get its id
     if os.getpid() == owner:
         group.kill()
         try:
@@ -281,6 +284,18 @@ def _release(popen: "subprocess.Popen[bytes]", group: system.ProcessGroup, owner
         except subprocess.TimeoutExpired:
             pass
         group.release()
+
+
+_groups: dict[int, tuple[system.ProcessGroup, int]] = {}
+"""The running servers by pid, with the pid of the process that started them."""
+
+
+def kill_servers() -> None:
+    """Kill all servers that this process has started. This function may be called in a signal
+    handler, and in any thread."""
+    for group, owner in list(_groups.values()):
+        if owner == os.getpid():
+            group.kill()
 
 
 class _StderrReader:

@@ -16,6 +16,7 @@ import pytest
 from dovetail import Client
 from dovetail.errors import Unauthorized
 from tests.cli.conftest import ROOT, command, dovetail, environment
+from tests.faults.test_stdio_process import is_running
 from tests.gateway.programs import entry, write_server
 from tests.gateway.serving import ANN, headers_of, post
 
@@ -320,3 +321,46 @@ async def test_ctrl_c_lets_calls_finish_and_ends_the_servers(file: ConfigFile) -
         assert await process.wait() == 0
     with pytest.raises(ProcessLookupError):
         os.kill(server, 0)
+
+
+STUBBORN = """
+import os, signal, subprocess, sys, time
+
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+helper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+with open({pids!r}, "a") as file:
+    file.write(f"{{os.getpid()}} {{helper.pid}} ")
+try:
+    server.run()
+finally:
+    time.sleep(600)  # although its input has ended
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+@pytest.mark.parametrize("signals", [1, 2], ids=["once", "twice"])
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_no_server_survives_the_gateway_that_started_it(
+    file: ConfigFile, workers: int, signals: int
+) -> None:
+    pids = file.folder / "pids"
+    stubborn = STUBBORN.format(pids=str(pids))
+    file.write(one=entry(write_server(file.folder, "one", more=stubborn)))
+
+    async def started() -> int:
+        return len(pids.read_text().split()) if pids.exists() else 0
+
+    async with serving(str(file.path), "--workers", str(workers)) as (process, url):
+        async with Client(url) as client:
+            await until(lambda: prefixes(client), {"one"})
+        await until(started, 2 * workers)
+        for _ in range(signals):
+            process.send_signal(signal.SIGTERM)
+            await asyncio.sleep(0.5)  # two signals at once would count as one
+        await process.wait()
+
+    async def running() -> list[int]:
+        return [pid for pid in map(int, pids.read_text().split()) if is_running(pid)]
+
+    async with asyncio.timeout(20):
+        await until(running, [])
