@@ -92,6 +92,35 @@ async def test_in_the_stateless_era_the_call_goes_on_after_the_user_has_connecte
             assert (await client.call_tool("notes__whoami")).data == "ann at notes"
 
 
+async def test_calls_that_wait_for_the_same_user_look_together(store: Path) -> None:
+    async with notes_gateway(store) as served:
+        waiting = served.gateway._connections._waiting  # type: ignore[union-attr]
+        most = 0
+        agreed = 0
+        links: list[str] = []
+
+        def agree(request: Any) -> bool:
+            nonlocal agreed
+            agreed += 1
+            links.append(request.url)
+            return True
+
+        async with served.client("ann", on_elicit=agree) as client:
+            calls = [asyncio.ensure_future(client.call_tool("notes__connect")) for _ in range(5)]
+            async with asyncio.timeout(30):
+                while agreed < 5 or not waiting:
+                    most = max(most, len(waiting))
+                    await asyncio.sleep(0.02)
+            connecting = asyncio.ensure_future(Robot("ann").connect(links[0]))
+            while not connecting.done():
+                most = max(most, len(waiting))
+                await asyncio.sleep(0.02)
+            await connecting
+            for call in calls:
+                assert "is connected" in (await call).text
+    assert most == 1
+
+
 async def test_a_caller_of_2025_11_25_gets_the_error_with_the_page_and_is_told_when_it_is_done(
     store: Path,
 ) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ...aio import LruDict
+from ...aio import LruDict, TaskSet
 from ...auth.provider.storage import MEMORY, SqliteStorage
 from ...connection.input_requests import as_tool_error, check
 from ...errors import (
@@ -117,6 +117,9 @@ class UserConnections:
         )
         self._links: LruDict[tuple[str, str], PendingLink] = LruDict(MAX_LINKS)
         """The last link for each user and server."""
+        self._polls = TaskSet()
+        self._waiting: dict[tuple[str, str, bytes], asyncio.Task[bool | None]] = {}
+        """What waits for a user, by user, server and the token that is to be replaced."""
 
     # settings
 
@@ -167,6 +170,7 @@ class UserConnections:
     async def close(self) -> None:
         """Give up all logins that are under way."""
         await self.pages.close()
+        await self._polls.close()
         if self._storage.path != MEMORY:
             self._storage.close()
 
@@ -295,16 +299,22 @@ class UserConnections:
         return link
 
     async def _wait(self, user: str, server: PerUserServer, name: str) -> None:
-        """Wait for a user who agreed to visit a page."""
+        """Wait for a user who agreed to visit a page. All calls that wait for the same user look
+        together, because each look reads the file."""
         pending = self._links.get((user, server.name))
         for_scopes = pending is not None and bool(pending.link.scopes) and name in pending.names
+        key = (user, server.name, pending.token if pending is not None and for_scopes else b"")
 
         async def is_done() -> bool | None:
             if pending is not None and for_scopes:
                 return await server.token_digest(user) != pending.token or None
             return await server.is_connected(user) or None
 
-        await poll(is_done, WAIT_SECONDS)
+        waiting = self._waiting.get(key)
+        if waiting is None:
+            waiting = self._waiting[key] = self._polls.start(poll(is_done, WAIT_SECONDS))
+            waiting.add_done_callback(lambda _: self._waiting.pop(key))
+        await asyncio.shield(waiting)
 
     async def _on_connected(self, server: PerUserServer, link: Link) -> None:
         """Use new tokens of a user. Connections find them by themselves, so calls go on."""
