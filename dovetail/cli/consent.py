@@ -6,6 +6,7 @@ revoked, and offers a tool that was approved. `approve` accepts one more version
 `pin` only the latest one. Both show the difference first, and ask if there is a terminal.
 """
 
+import shlex
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Collection, Generator, Sequence
@@ -128,7 +129,9 @@ def _list(consent: "Consent", options: Namespace) -> None:
         if count := len({one.item for one in approved}):
             rows.append(("approved", f"{count} item{'s' if count > 1 else ''}", ""))
         if changed := len(consent.changes(server)):
-            rows.append(("not approved", f"{changed}", f"dovetail consent diff {server}"))
+            words = ["dovetail", "consent", "diff", server]
+            words += ["--store", options.store] if options.store else []
+            rows.append(("not approved", f"{changed}", shlex.join(words)))
         print_table(rows, indent=2)
 
 

@@ -58,7 +58,8 @@ def test_what_is_allowed_is_listed(store: str) -> None:
         ["call", "warn", "session", "for", "ann"],
     ]
     assert ["approved", "3", "items"] in lines
-    assert ["not", "approved", "2", "dovetail", "consent", "diff", "weather"] in lines
+    diff = ["dovetail", "consent", "diff", "weather", "--store", store]
+    assert ["not", "approved", "2", *diff] in lines
     only = run(store, "list", "news").out
     assert "weather" not in only
 

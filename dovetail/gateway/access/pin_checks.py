@@ -194,8 +194,7 @@ class PinChecks:
         if logged.get(item) != pin:
             logged[item] = pin
             log.warning(
-                "%s: %s is new or has changed%s. Compare it with: dovetail consent diff. Approve "
-                "it with: %s",
+                "%s: %s is new or has changed%s. To see the difference and approve it, run: %s",
                 server.name,
                 quote(item),
                 " and is withheld" if self.mode(server) == "ask" else "",
