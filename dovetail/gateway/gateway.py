@@ -275,7 +275,9 @@ class Gateway(RunnableService):
                 changed.
         """
         if self.upstreams.is_transparent:
-            raise ConfigError("This gateway has a single server and no file that could change")
+            raise ConfigError(
+                "This gateway has no configuration file, so there is nothing to reload"
+            )
         source = self._read_source()
         self._check_sign_in(source.entries)
         policy = None if self._policy_source is None else read_policy(self._policy_source)

@@ -2,7 +2,7 @@
 
 Why a server failed may contain its command line, its URL and the last lines of its stderr. People
 who may see these get them: in the log, and as callers on stdio, who started the gateway themselves.
-Callers from a network get the name of the server and how its process ended, or how long it did not
+Callers over a network get the name of the server and how its process ended, or how long it did not
 answer.
 """
 

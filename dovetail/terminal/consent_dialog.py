@@ -41,7 +41,7 @@ SHOWN_FIELDS: dict[str, type] = {
 JSON."""
 WARNINGS: dict[str, Callable[[Any], str | None]] = {
     "trust": lambda value: (
-        "trust is on: you are not asked about tools that only read, according to the server"
+        "trust is on: you are not asked about tools that, according to the server, only read"
         if value
         else None
     ),

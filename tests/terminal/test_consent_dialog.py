@@ -101,7 +101,7 @@ def test_a_url_is_shown_with_its_host_and_headers() -> None:
 @pytest.mark.parametrize(
     ("settings", "warning"),
     [
-        ({"trust": True}, "Warning: trust is on: you are not asked about tools that only read"),
+        ({"trust": True}, "Warning: trust is on: you are not asked about tools that"),
         ({"pin": "off"}, "Warning: pin is off: you are not asked again"),
         ({"forward": ["X-Tenant", "X-\x1b[2J"]}, r"are sent to the server: X-Tenant, X-\x1b[2J"),
     ],

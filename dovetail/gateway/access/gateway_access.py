@@ -342,7 +342,9 @@ def open_consent(store: Any, on_decision: Callable[[Decision], Any]) -> Consent:
     except ConfigError as problem:
         if store is not None:
             raise
-        log.warning("%s Until then, changes of tools are noticed only while this runs.", problem)
+        log.warning(
+            "%s Until then, changes to tools are detected only while the gateway runs.", problem
+        )
         return Consent(MEMORY, terminal=False, on_decision=on_decision)
 
 

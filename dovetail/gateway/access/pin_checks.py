@@ -128,7 +128,7 @@ class PinChecks:
         except (ConfigError, Overloaded) as problem:
             if mode == "ask":
                 raise
-            log.warning("%s: changes of its tools are not noticed: %s", server.name, problem)
+            log.warning("%s: changes to its tools cannot be detected: %s", server.name, problem)
             return
         for item, pin in islice(unapproved.items(), MAX_REVIEWS):
             if mode == "ask" and self._decide is not None:
