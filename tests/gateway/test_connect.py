@@ -872,6 +872,29 @@ def test_each_server_has_a_callback_of_its_own() -> None:
         assert re.fullmatch(r"/connect/callback/[A-Za-z0-9_.~=-]+", path)
 
 
+# users who were removed
+
+
+async def test_a_user_who_was_removed_can_neither_connect_nor_call(store: Path) -> None:
+    users = dict(HASHES)
+    guard = Provider(users=users, storage=":memory:", name="The gateway")
+    async with notes_gateway(store, auth=guard) as served:
+        begun, window = Browser(), Browser()
+        callback = await begun.log_in(await begun.begin(await served.link("ann"), "ann"), "ann")
+        link = await served.link("ann")
+        form = Form(await window.sign_in(link, "ann")).fields
+        async with served.client("ann") as client:
+            assert [tool.name for tool in await client.list_tools()] == ["notes__connect"]
+            del users["ann"]
+            with pytest.raises(AssertionError, match="password is incorrect"):  # a new login fails
+                await client.call_tool("notes__connect")
+        for page in (await window.open(link), await begun.open(callback)):
+            assert "password" in Form(page[1]).fields  # the user has to sign in
+        _, _, headers = await window.open(link, form)
+        assert "location" not in headers
+        assert await served.notes.token_digest("ann") == b""
+
+
 # users who begin often
 
 
