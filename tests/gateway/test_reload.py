@@ -156,7 +156,7 @@ async def test_a_subscription_goes_on_at_a_server_that_was_restarted(
 
 async def test_a_gateway_without_a_file_has_nothing_to_reload(tmp_path: Path) -> None:
     gateway = Gateway(write_server(tmp_path, "one"), limits=PATIENT)
-    with pytest.raises(ConfigError, match="no file"):
+    with pytest.raises(ConfigError, match="nothing to reload"):
         await gateway.reload()
 
 
