@@ -11,6 +11,7 @@ the server can always be asked.
 
 import os
 import re
+import stat
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any, Final
@@ -176,11 +177,12 @@ def catalog_key(entry: "UpstreamEntry") -> str | None:
 
 
 def _is_own(folder: Path) -> bool:
-    """Return whether nobody else could have written to a folder."""
+    """Return whether nobody else could have written to a folder, or put a link in its place."""
     if os.name != "posix":
         return True
-    found = folder.stat()
-    return found.st_uid == os.geteuid() and not found.st_mode & 0o022
+    found = folder.lstat()
+    is_own = found.st_uid == os.geteuid() and not found.st_mode & 0o022
+    return is_own and stat.S_ISDIR(found.st_mode)
 
 
 def _index(kind: Any, items: list[dict[str, Raw]]) -> dict[str, Item]:

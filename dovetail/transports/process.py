@@ -42,6 +42,7 @@ from ..errors import ConnectFailed, ConnectionClosed
 from ..jsonrpc.framing import LineSplitter
 from ..limits import DEFAULT, KIB, Limits
 from ..ports import PIPE, OnClose, Receive
+from ..text import escape_unsafe
 
 if sys.platform == "win32":
     from . import _windows as system
@@ -331,10 +332,13 @@ class _StderrReader:
 
 
 def _echo(line: str) -> None:
-    """Write to stderr as if the server had inherited it, but without blocking. Text that cannot be
-    written immediately is dropped."""
+    """Write to stderr as if the server had inherited it, but without blocking and without control
+    over a terminal, on which the user may be asked for consent. Text that cannot be written
+    immediately is dropped."""
     try:
-        system.write_now(sys.stderr.fileno(), f"{line}\n".encode(errors="replace"))
+        descriptor = sys.stderr.fileno()
+        text = escape_unsafe(line, keep_newlines=True) if os.isatty(descriptor) else line
+        system.write_now(descriptor, f"{text}\n".encode(errors="replace"))
     except (AttributeError, io.UnsupportedOperation):  # stderr is missing, or was replaced
         if sys.stderr is not None:
             sys.stderr.write(f"{line}\n")

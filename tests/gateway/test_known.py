@@ -152,6 +152,17 @@ def test_a_folder_that_others_can_write_to_is_not_used(
     assert list(folder.iterdir()) == []
 
 
+@pytest.mark.skipif(os.name != "posix", reason="links as POSIX has them")
+def test_a_link_in_place_of_the_folder_is_not_followed(
+    catalogs: KnownCatalogs, folder: Path, tmp_path: Path
+) -> None:
+    target = tmp_path / "chosen by somebody else"
+    target.mkdir(mode=0o700)
+    folder.symlink_to(target)
+    catalogs.save(ENTRY, CATALOG)
+    assert list(target.iterdir()) == []
+
+
 def test_a_folder_that_cannot_be_written_is_not_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     KnownCatalogs(tmp_path / "file").save(ENTRY, CATALOG)

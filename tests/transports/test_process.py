@@ -698,6 +698,34 @@ def test_stderr_goes_to_ours_by_default(capfd: pytest.CaptureFixture[str]) -> No
     assert capfd.readouterr().err == "I am here\n"
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
+def test_stderr_cannot_control_our_terminal() -> None:
+    """The user may be asked for consent there."""
+    code = """
+        import asyncio, sys
+        from dovetail.transports.process import spawn
+
+        async def main():
+            server = await spawn([sys.executable, "-c", sys.argv[1]])
+            ended = asyncio.Event()
+            server.start(print, lambda reason: ended.set())
+            await ended.wait()
+
+        asyncio.run(main())
+    """
+    evil = "import sys; print('a\\tb\\x1b[2K\\r\\x9b\\u202eAllow it? y', file=sys.stderr)"
+    ours, theirs = os.openpty()
+    environment = {**os.environ, "PYTHONIOENCODING": "utf-8"}
+    words = [sys.executable, "-c", textwrap.dedent(code), evil]
+    done = subprocess.run(words, stderr=theirs, timeout=60, env=environment)
+    os.close(theirs)
+    shown = os.read(ours, 10_000).decode()
+    os.close(ours)
+    assert done.returncode == 0, shown
+    assert r"b\x1b[2K\x0d" in shown and "Allow it?" in shown
+    assert not {"\x1b", "\x9b", "\u202e"} & set(shown)
+
+
 def test_stderr_goes_to_what_took_the_place_of_ours(capsys: pytest.CaptureFixture[str]) -> None:
     async def test() -> None:
         await (await peer("import sys; print('I am here', file=sys.stderr)")).end()
