@@ -14,7 +14,8 @@ calls on to other servers. A `Service` says so (`can_replay`), and such a call i
 
 The handle is the call's id in the sealed state, so it works only for the same caller and request.
 A worker that gets a request with the handle of another worker's call asks that worker for the reply
-(`multi_round_trip.py`).
+(`multi_round_trip.py`). If the request is cancelled, it does not wait there any longer. If no
+request waits any more, the call is cancelled.
 """
 
 import asyncio

@@ -2,11 +2,20 @@
 of them is sent to the server once, whatever happens."""
 
 import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
 
-from dovetail import Limits
+from dovetail import Client, Context, Limits, Server
+from dovetail.connection import multi_round_trip
+from dovetail.gateway.gateway import Gateway
+from dovetail.ports import Bus
+from tests.behaviour.web import on_a_port
+from tests.gateway.stage import OPTIONS
+from tests.server.test_subscription_counts import on_a_bus
 
 from .serving import ORDER, answer_to, ask_order, asking_server, post, recorded, served
 
@@ -59,6 +68,128 @@ async def test_an_answer_that_is_sent_twice_joins_the_same_call() -> None:
             replies.append(await send(url, params))  # the result is kept
     assert [one["result"]["content"][0]["text"] for one in replies] == ["3 tea"] * 3
     assert events == ["called"]
+
+
+# calls that are cancelled
+
+
+def working_server(events: list[str]) -> Server:
+    """A server with a tool that works for ever once its question is answered."""
+    server = Server("up", revisions=[HANDSHAKE])
+
+    @server.tool
+    async def order(ctx: Context, what: str) -> None:
+        answer = await ctx.elicit("How much?", int)
+        events.append(f"works on {answer.data}")
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            events.append("cancelled")
+            raise
+
+    return server
+
+
+class Worker:
+    """A gateway, as one of several processes of the same gateway."""
+
+    def __init__(self, up: str, bus: Callable[[], Awaitable[Bus]] | None = None) -> None:
+        gateway = Gateway({"mcpServers": {"up": {"url": up}}}, **OPTIONS)
+        self.app = gateway.asgi("/mcp", hosts="*", bus=bus)
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> "Worker":
+        place = await self._stack.enter_async_context(on_a_port(self.app))
+        self.url = f"http://{place}/mcp"
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._stack.aclose()
+
+    async def send(self, params: Any) -> "asyncio.Task[Any]":
+        """Send a call in the background. To cancel the task is to leave before the reply."""
+        client = await self._stack.enter_async_context(Client(self.url))
+        return asyncio.ensure_future(client.relay("tools/call", params))
+
+    async def has_waiting(self, number: int) -> None:
+        """Wait until this many requests wait for the reply of the call that is held."""
+        (held,) = (await self.app.start())._round_trips._held._held.values()
+        async with asyncio.timeout(60):
+            while held.waiting != number:
+                await asyncio.sleep(0.02)
+
+
+async def until(events: list[str], event: str) -> None:
+    async with asyncio.timeout(30):  # less than a call may take
+        while event not in events:
+            await asyncio.sleep(0.02)
+
+
+async def test_a_call_is_cancelled_when_the_last_request_that_joined_it_is() -> None:
+    events: list[str] = []
+    async with recorded(working_server(events)) as (up, _), Worker(up) as worker:
+        params = answer_to(*await ask_order(worker.url))
+        first = await worker.send(params)
+        await until(events, "works on 3")
+        second = await worker.send(params)
+        await worker.has_waiting(2)
+        first.cancel()
+        await worker.has_waiting(1)
+        assert events == ["works on 3"]
+        second.cancel()
+        await until(events, "cancelled")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no Unix sockets")
+async def test_a_call_that_another_worker_holds_is_cancelled_with_its_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("DOVETAIL_KEYS", "k" * 43)
+    events: list[str] = []
+    async with (
+        recorded(working_server(events)) as (up, _),
+        on_a_bus() as bus,
+        Worker(up, bus) as one,
+        Worker(up, bus) as other,
+    ):
+        request = await other.send(answer_to(*await ask_order(one.url)))
+        await until(events, "works on 3")
+        await one.has_waiting(1)
+        request.cancel()
+        await until(events, "cancelled")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no Unix sockets")
+async def test_a_reply_of_another_worker_may_take_longer_than_a_question_on_the_bus(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("DOVETAIL_KEYS", "k" * 43)
+    monkeypatch.setattr(multi_round_trip, "JOIN_SECONDS", 0.2)
+    asked, done = list[Any](), asyncio.Event()
+    server = Server("up", revisions=[HANDSHAKE])
+
+    @server.tool
+    async def order(ctx: Context, what: str) -> str:
+        answer = await ctx.elicit("How much?", int)
+        await done.wait()
+        return f"{answer.data} {what}"
+
+    async with (
+        recorded(server) as (up, _),
+        on_a_bus() as bus,
+        Worker(up, bus) as one,
+        Worker(up, bus) as other,
+    ):
+        joining = (await one.app.start())._round_trips._held
+        join = joining.join
+        monkeypatch.setattr(joining, "join", lambda *args: (asked.append(args), join(*args))[1])
+        request = await other.send(answer_to(*await ask_order(one.url)))
+        async with asyncio.timeout(60):
+            while len(asked) < 3:
+                await asyncio.sleep(0.02)
+        await one.has_waiting(1)
+        done.set()
+        assert b"3 tea" in bytes(await request)
 
 
 async def test_if_too_many_calls_are_held_the_newest_is_refused() -> None:
