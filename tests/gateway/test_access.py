@@ -434,7 +434,7 @@ async def test_a_store_that_cannot_be_used_withholds_or_warns(
     (tmp_path / "file").write_text("not a database")
     async with connected(files.source(), store=tmp_path / "file") as client:
         assert await list_names(client) == ["up__read", "up__remove"]
-    assert "not noticed" in caplog.text
+    assert "cannot be detected" in caplog.text
     async with connected(files.source(pin="ask"), store=tmp_path / "file") as client:
         assert await list_names(client) == []
         with pytest.raises(ProtocolError):
