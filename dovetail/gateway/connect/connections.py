@@ -55,10 +55,10 @@ START_SECONDS: Final = 10.0
 """How long to wait for the lists of a server after a user has connected."""
 MAX_LINKS: Final = 10_000
 REQUIREMENTS: Final = (
-    'has "auth" for which each user logs in. Serve the gateway over HTTP with '
-    'auth=Provider(users=… or upstream=…) and public_url="https://…" (from a Python file: dovetail '
-    'run gateway.py --http --public-url https://…), or use "auth" with "grantType": '
-    '"client_credentials".'
+    'has "auth": "oauth", so each user logs in to it. Write the gateway in a Python file, with '
+    "auth=Provider(users=… or upstream=…). Serve the gateway over HTTP with a public URL: dovetail "
+    "run gateway.py --http --public-url https://…. If the gateway itself should log in, use "
+    '"auth" with "grantType": "client_credentials".'
 )
 
 
@@ -72,11 +72,11 @@ def check_guard(source: "Source", guard: Guard | None) -> None:
     for entry in source.entries:
         if not entry.needs_login:
             continue
-        about = f"server {entry.name!r} {REQUIREMENTS}"
+        about = f"The server {entry.name!r} {REQUIREMENTS}"
         if guard is None:
-            raise ConfigError(f"{about} auth= is missing.")
+            raise ConfigError(f"auth= is missing. {about}")
         if not getattr(guard, "can_sign_in", hasattr(guard, "sign_in")):
-            raise ConfigError(f"{about} {type(guard).__name__} cannot sign in a browser.")
+            raise ConfigError(f"{type(guard).__name__} cannot sign in a browser. {about}")
         if entry.settings.share == "all":
             raise ConfigError(
                 f"server {entry.name!r}: each user logs in to it, so callers cannot share a "
@@ -146,9 +146,7 @@ class UserConnections:
             ConfigError: An option is missing.
         """
         if not options.get("public_url"):
-            raise ConfigError(
-                f"The gateway has a server that {REQUIREMENTS} public_url is missing."
-            )
+            raise ConfigError(f"public_url is missing. A server of the gateway {REQUIREMENTS}")
         if self._storage.path == MEMORY and (options.get("workers") or 1) > 1:
             raise ConfigError(
                 "Workers cannot share the tokens of users in memory. Pass store= with a file."
