@@ -669,10 +669,17 @@ class Host:
             owner = self._upstreams.names.owner(name)
             if owner is not None and self.servers[owner].state == "refused":
                 raise ConsentDenied(self.servers[owner].error or str(problem)) from None
-            close = closest_name(name, self._lists.merged(kind))
-            advice = f". Did you mean {escape_unsafe(close)}?" if close else ""
-            raise InvalidParams(f"{problem}{advice}", parameter="name") from None
-        return self.servers[found.server], found.name
+            raise self._unknown(kind, name, str(problem)) from None
+        server = self.servers[found.server]
+        is_listed = server.state != "started" or found.name in server.catalog.items(kind)
+        if kind in ("tools", "prompts") and not is_listed:  # a single server keeps its names
+            raise self._unknown(kind, name, f"Unknown {kind.removesuffix('s')}: {quote(name)}")
+        return server, found.name
+
+    def _unknown(self, kind: Kind, name: str, problem: str) -> InvalidParams:
+        close = closest_name(name, self._lists.merged(kind))
+        advice = f". Did you mean {escape_unsafe(close)}?" if close else ""
+        return InvalidParams(f"{problem}{advice}", parameter="name")
 
     async def _send(self, server: UpstreamServer, send: Callable[[], Any]) -> Any:
         """Send a request, and record whether the server could be reached."""

@@ -149,6 +149,16 @@ async def test_resources_keep_their_uris_or_get_the_prefix_of_their_server(
             assert await asyncio.wait_for(updates.get(), 30) == "music+note://one"
 
 
+async def test_an_unknown_name_of_a_single_server_is_an_error_that_suggests_the_right_one(
+    setup: Setup,
+) -> None:
+    entry = setup.entries["weather"]
+    async with Host([entry["command"], *entry["args"]], policy="allow", store=setup.store) as host:
+        await host.list_tools(fresh=True)
+        with pytest.raises(InvalidParams, match=r"Unknown tool: 'gret'. Did you mean greet\?"):
+            await host.call_tool("gret")
+
+
 async def test_without_async_with_the_first_list_starts_the_servers(setup: Setup) -> None:
     host = Host(setup.file, policy="allow", store=setup.store)
     try:
