@@ -108,7 +108,10 @@ async def _check(gateway: "Gateway", options: Namespace) -> None:
         own_names = {one["name"]: one["upstreamName"] for one in listed if one["name"] is not None}
         warnings += policy.find_unused(found, own_names)
         if policy.depends_on_caller:
-            warnings.append("the effects are those for a caller without authentication")
+            warnings.append(
+                "some rules depend on the caller. The effects shown are those for a caller without "
+                "authentication"
+            )
     if options.json:
         print_json({"servers": found, "warnings": warnings})
     else:
