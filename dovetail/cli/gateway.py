@@ -19,7 +19,13 @@ if TYPE_CHECKING:
     from ..gateway.upstream import UpstreamServer
 
 MAX_STDERR_LINES = 20
-COUNTED = {"tools": "tool", "prompts": "prompt", "resources": "resource", "templates": "template"}
+COUNTED = {
+    "tools": "tool",
+    "prompts": "prompt",
+    "resources": "resource",
+    "templates": "template",
+    "skills": "skill",
+}
 
 
 class ServersFailed(DovetailError):
@@ -127,13 +133,13 @@ async def _check(gateway: "Gateway", options: Namespace) -> None:
 def _describe(gateway: "Gateway", server: "UpstreamServer") -> dict[str, Any]:
     """Return what is known about a server, and the policy's effect on all that it lists."""
     from ..gateway.access.access import use_of
-    from ..gateway.naming import KINDS
+    from ..gateway.catalog import LIST_KINDS
 
     names = gateway.upstreams.names
     about: dict[str, Any] = {"state": server.state, "revision": server.revision}
     if server.error is not None:
         about["error"] = server.error
-    for kind in KINDS:
+    for kind in LIST_KINDS:
         about[kind] = listed = []
         for name in () if server.is_unread else server.catalog.items(kind):
             decision = gateway.access.check(server, use_of(kind), name)

@@ -109,6 +109,17 @@ def test_check_as_json(file: ConfigFile) -> None:
     assert done.json["warnings"] == []
 
 
+def test_check_lists_skills(file: ConfigFile) -> None:
+    skill = file.folder / "tidy"
+    skill.mkdir()
+    (skill / "SKILL.md").write_text("---\nname: tidy\ndescription: How to tidy.\n---\n", "utf-8")
+    program = write_server(file.folder, "one", more=f"server.add_skill({str(skill)!r})\n")
+    file.write(one=entry(program))
+    done = dovetail("gateway", str(file.path), "--check")
+    assert "1 skill\n" in done.out
+    assert "one+skill://tidy/SKILL.md" in done.out
+
+
 def test_check_says_what_happens_to_a_caller(file: ConfigFile) -> None:
     file.write("one", "two")
     policy = file.folder / "policy.toml"
