@@ -72,8 +72,6 @@ class ActiveCalls(list[Call]):
         self._is_shared = key.kind == "shared"
         self._abandoned: list[Caller] = []
         """Whose calls ended without an answer: up to two callers."""
-        self._tasks: dict[Caller, float] = {}
-        """Who started a task on the connection, and when it expires: up to two callers."""
         self._before: tuple[Call, ...] | None = None
         """The calls that were sent before the last one was abandoned; None if the server has
         answered another call since."""
@@ -94,20 +92,10 @@ class ActiveCalls(list[Call]):
         elif self._before is not None and call not in self._before:
             self._before = None
 
-    def start_task(self, caller: Caller, expires: float) -> None:
-        """A call has become a task, about which the server may ask or say something later.
-
-        Args:
-            caller: Who started it.
-            expires: When it expires, by the clock of the loop.
-        """
-        found = {**self._tasks, caller: max(expires, self._tasks.get(caller, expires))}
-        self._tasks = dict(sorted(found.items(), key=lambda one: -one[1])[:2])
-
     def sole(self, *, for_task: bool = False) -> Call | None:
         """Return the call that a question belongs to if the transport does not say so: the newest
         call, if all calls are from the same caller. If callers share the connection and one of them
-        abandoned a call or started a task, the question may be about that, so nobody else gets it.
+        abandoned a call, the question may be about that call, so nobody else gets it.
 
         Args:
             for_task: Whether the question is about a task (default: False). If callers share the
@@ -127,9 +115,6 @@ class ActiveCalls(list[Call]):
         callers = {id(call.caller) for call in self}
         if self._is_shared:
             callers.update(map(id, others))
-            if self._tasks:
-                now = asyncio.get_running_loop().time()
-                callers.update(id(one) for one, expires in self._tasks.items() if expires > now)
         return self[-1] if self and len(callers) == 1 else None
 
 

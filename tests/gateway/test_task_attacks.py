@@ -39,8 +39,7 @@ for line in sys.stdin:
     state = {"taskId": "1", "status": "working", "createdAt": "now", "lastUpdatedAt": "now",
              "ttl": 60000, "statusMessage": "for " + name}
     if method == "initialize":
-        capabilities = {"tools": {}, "logging": {}, "tasks": tasks}
-        reply(message, protocolVersion="2025-11-25", capabilities=capabilities,
+        reply(message, protocolVersion="2025-11-25", capabilities={"tools": {}, "tasks": tasks},
               serverInfo={"name": "counting", "version": "1"})
     elif method == "tools/list":
         listed = {"inputSchema": {"type": "object"}, "execution": {"taskSupport": "optional"}}
@@ -52,7 +51,6 @@ for line in sys.stdin:
         reply(message, **state)
     elif method in ("tasks/result", "tools/call"):
         waiting = message
-        send(method="notifications/message", params={"level": "error", "data": "for " + name})
         schema = {"type": "object", "properties": {"value": {"type": "string"}}}
         send(id="question", method="elicitation/create", params={
             "_meta": related, "message": "for " + name, "requestedSchema": schema})
@@ -95,8 +93,8 @@ async def test_tasks_of_two_processes_with_the_same_id_are_kept_apart(tmp_path: 
 async def test_a_question_of_a_task_does_not_reach_a_caller_who_did_not_start_it(
     tmp_path: Path, caller: str, started: bool
 ) -> None:
-    """All callers share a connection. The server asks and logs something about the task of ann, or
-    about one of an earlier run, while it answers a call of bob."""
+    """All callers share a connection. The server asks something about the task of ann, or about one
+    of an earlier run, while it answers a call of bob."""
     script = tmp_path / "counting.py"
     script.write_text(COUNTING)
     settings = {"share": "all", "capabilities": ["elicitation"]}
@@ -109,9 +107,7 @@ async def test_a_question_of_a_task_does_not_reach_a_caller_who_did_not_start_it
 
     async with served({"mcpServers": {"up": entry}}, auth=KEYS, **OPTIONS) as (_, url):
         ann = Client(url, revision=CORE, headers=headers_of(ANN))
-        on_log = seen.append if started else None
-        options: dict[str, Any] = {"on_elicit": answer, "on_log": on_log, "tasks": False}
-        bob = Client(url, revision=caller, headers=headers_of(BOB), **options)
+        bob = Client(url, revision=caller, headers=headers_of(BOB), on_elicit=answer, tasks=False)
         async with ann, bob:
             if started:
                 await ann.start_tool("up__work", {"name": "ann"})

@@ -210,10 +210,10 @@ class TaskCalls:
         """Tell a caller of a new task."""
         connection = pooled.client.connection_id
         handle = self._give_handle(server, call, tool, connection, task)
-        expires = asyncio.get_running_loop().time() + self._context.lifetime(task.ttl_ms)
-        pooled.calls.start_task(call.caller, expires)
         if pooled.key is not SHARED:
-            pooled.tasks[task.task_id], pooled.ran_tasks = expires, True
+            now = asyncio.get_running_loop().time()
+            pooled.tasks[task.task_id] = now + self._context.lifetime(task.ttl_ms)
+            pooled.ran_tasks = True
         if form == "extension" and server.catalog.tasks == "core":
             known = self._context.find(server, connection, task.task_id)
             if known is not None:
