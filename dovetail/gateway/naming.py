@@ -11,7 +11,8 @@ they are never split. These rules keep one server from taking the place of anoth
   list of an earlier server is unknown, that server may still turn out to be the owner.
 - In all other cases, the URI becomes `prefix+uri`. A caller may use this form at any time, so a URI
   that a caller has seen keeps working. `_` in a prefix becomes `-`, because the scheme of a URI
-  cannot contain underscores. URIs that already begin with the prefix of any server are always
+  cannot contain underscores. The URI of a view keeps its scheme, by which hosts know it:
+  `ui://prefix+rest`. URIs that already begin with the prefix of any server are always
   written in this form, so that no server can imitate another.
 
 So a server that is added at the end of the file does not rename anything, unless a name already
@@ -46,6 +47,8 @@ MAX_MATCHED_CHARS: Final = 8192
 """The length of a URI that is compared with templates."""
 MAX_MATCHED: Final = 100
 """The number of URIs of one result that are compared with templates. The others get a prefix."""
+VIEW: Final = "ui://"
+"""How the URI of an app's view begins."""
 _DIGEST_CHARS: Final = 8
 _REPLACED: Final = re.compile(r"[^A-Za-z0-9_-]")
 _WEB: Final = re.compile(r"https?:", re.IGNORECASE)
@@ -94,6 +97,11 @@ def _shorten(text: str, whole: str, limit: int) -> str:
         return text
     digest = sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGEST_CHARS]
     return f"{text[: limit - _DIGEST_CHARS - 1]}_{digest}"
+
+
+def _add_prefix(prefix: str, uri: str) -> str:
+    scheme = VIEW if uri.startswith(VIEW) else ""
+    return f"{scheme}{_scheme(prefix)}+{uri[len(scheme) :]}"
 
 
 def _scheme(prefix: str) -> str:
@@ -259,7 +267,7 @@ class NameTable:
             return self._table(kind).to_caller.get(UpstreamName(server, name))
         prefix = self._prefixes[server]
         if kind == "skills" and prefix:
-            return f"{_scheme(prefix)}+{name}"
+            return _add_prefix(prefix, name)
         owner = self._plain_owner(kind, name, match)
         if self._strip_prefix(name) is None and owner == server:
             return name
@@ -267,7 +275,7 @@ class NameTable:
         is_compared = match or not any(one.templates for one in self._listed.values())
         if is_page and is_compared and not self._offers(server, name, match):
             return name  # a web page that callers fetch themselves, not a resource of a server
-        return f"{_scheme(prefix)}+{name}" if prefix else None
+        return _add_prefix(prefix, name) if prefix else None
 
     def from_caller(self, kind: Kind, name: str) -> UpstreamName | None:
         """Return what a name or URI from a caller stands for, or None if nobody owns it.
@@ -333,9 +341,10 @@ class NameTable:
 
     def _strip_prefix(self, uri: str) -> UpstreamName | None:
         """Split `prefix+uri`, or return None if the text does not begin with a server's prefix."""
-        head, plus, rest = uri.partition("+")
+        scheme = VIEW if uri.startswith(VIEW) else ""
+        head, plus, rest = uri[len(scheme) :].partition("+")
         server = self._schemes.get(head.lower()) if plus else None
-        return UpstreamName(server, rest) if server is not None else None
+        return UpstreamName(server, scheme + rest) if server is not None else None
 
     def _plain_owner(self, kind: Kind, name: str, match: bool = True) -> str | None:
         """Return the server that a URI or template belongs to if it has no prefix, or None if it

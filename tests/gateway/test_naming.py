@@ -196,6 +196,16 @@ def test_a_scheme_begins_with_a_letter() -> None:
     assert names.from_caller("resources", "x-1mcp+x://1") == UpstreamName("b", "x://1")
 
 
+def test_the_view_of_a_later_server_is_still_known_as_a_view() -> None:
+    view = {"resources": ["ui://app/view"]}
+    names = table(("first", view), ("second", view))
+    assert names.to_caller("resources", "first", "ui://app/view") == "ui://app/view"
+    assert names.to_caller("resources", "second", "ui://app/view") == "ui://second+app/view"
+    for uri in ("ui://second+app/view", "second+ui://app/view"):
+        found = names.from_caller("resources", uri)
+        assert found == UpstreamName("second", "ui://app/view")
+
+
 def test_a_fast_server_cannot_take_the_uri_of_a_slow_one_that_is_first_in_the_file() -> None:
     names = NameTable({"slow": "slow", "fast": "fast"})
     names.update("fast", "resources", ["x://1"])
