@@ -48,6 +48,8 @@ OWN_FIELDS: Final = ("inputResponses", "requestState", "task")
 gateway itself."""
 
 
+START_ERRORS: Final = (ConnectionClosed, ConnectFailed, ConsentDenied)
+"""Why a server cannot be started or reached."""
 Prepare = Callable[[UpstreamServer, Call, RawObject], RawObject]
 """Prepares a question of a server for a caller, as `PrepareQuestion` does."""
 
@@ -176,7 +178,10 @@ async def _send(
         upstream.counts.seconds_added -= perf_counter() - sent
     if finished is not raw:
         return finished
-    return ServerReply(raw, RawObject.parse(call.method.result, raw), pooled.number)  # type: ignore[arg-type]
+    result = RawObject.parse(call.method.result, raw)  # type: ignore[arg-type]
+    kind = result.fields.get("resultType")
+    asks = kind is not None and bytes(kind) == b'"input_required"'
+    return ServerReply(raw, result, pooled.number, asks)
 
 
 async def with_connection(
@@ -201,8 +206,10 @@ async def with_connection(
         ProtocolError: The server answered with an error, or could not be reached.
         TaskLost: The process that ran the task has ended.
     """
-    with explaining(upstream.name, masked=masked):
+    try:
         pooled = await upstream.acquire(call, number, connection_id)
+    except START_ERRORS as problem:
+        raise InternalError(explain_failure(upstream.name, problem, masked=masked)) from problem
     asks = is_answered = False
     try:
         result = await work(pooled)
@@ -237,11 +244,8 @@ class ServerReply(NamedTuple):
     result: RawObject
     number: int
     """The number of the connection."""
-
-    @property
-    def asks(self) -> bool:
-        """Whether the answer is a question."""
-        return bytes(self.result.fields.get("resultType", b"")) == b'"input_required"'
+    asks: bool
+    """Whether the answer is a question."""
 
 
 def _header_params(
@@ -262,7 +266,7 @@ def explaining(name: str, *, masked: bool) -> Iterator[None]:
     """
     try:
         yield
-    except (ConnectionClosed, ConnectFailed, ConsentDenied) as problem:
+    except START_ERRORS as problem:
         raise InternalError(explain_failure(name, problem, masked=masked)) from problem
 
 
