@@ -122,9 +122,17 @@ class KeyRing:
         cipher = (self._ciphers.get((kind, purpose)) or self._derive_ciphers(kind, purpose))[0]
         return _to_text(b"%c%b%b" % (kind, nonce, cipher.encrypt(nonce, data, bound)))
 
-    def open(self, purpose: str, token: str, *, bound: bytes = b"") -> bytes:
+    def open(self, purpose: str, token: str, *, bound: bytes = b"", hidden: bool = True) -> bytes:
         """Return the bytes that were sealed for this purpose and with this `bound`. Raise Forged
-        for any other token."""
+        for any other token.
+
+        Args:
+            purpose: What the token is for.
+            token: The token.
+            bound: The data that it was bound to.
+            hidden: False if tokens for this purpose are never encrypted, so that an encrypted one
+                is a forgery.
+        """
         try:
             raw = _from_text(token)
         except ValueError:
@@ -133,6 +141,8 @@ class KeyRing:
         if len(raw) <= NONCE_BYTES + TAG_BYTES or _to_text(raw) != token:
             raise Forged
         kind, nonce, sealed = raw[0], raw[1 : 1 + NONCE_BYTES], raw[1 + NONCE_BYTES :]
+        if kind != SIGNED and not hidden:
+            raise Forged
         for cipher in self._ciphers.get((kind, purpose)) or self._derive_ciphers(kind, purpose):
             try:
                 return cipher.decrypt(nonce, sealed, bound)

@@ -259,6 +259,8 @@ def test_what_need_not_be_hidden_is_only_signed() -> None:
     token = ring.seal("session", b"known to its holder", hide=False)
     assert bare(NEW).open("session", token) == ring.open("session", token) == b"known to its holder"
     with pytest.raises(Forged):
+        ring.open("session", ring.seal("session", b"known to its holder"), hidden=False)
+    with pytest.raises(Forged):
         ring.open("session", token[:-2] + ("AA" if token[-2:] != "AA" else "BB"))
 
 

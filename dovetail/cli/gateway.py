@@ -9,7 +9,6 @@ from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError, DovetailError
-from ..logs import get_logger
 from .options import CONFIG_SUFFIXES, parse_target
 from .output import bold, dim, print_error, print_json, print_line, print_table
 from .run import add_network_arguments, read_network_settings
@@ -80,6 +79,8 @@ def run_gateway(options: Namespace) -> None:
     if is_file:
         files = [options.source, *([] if options.policy is None else [options.policy])]
         gateway.reload_on_signal(watch=files if options.watch else ())
+        from ..logs import get_logger
+
         get_logger("gateway.reload").setLevel(logging.INFO)
     if options.verbose:
         log_requests(gateway)

@@ -891,8 +891,9 @@ async def test_a_client_reports_progress_seldom_and_only_upwards() -> None:
         on_elicit=on_elicit, on_progress=lambda update: updates.append(update.progress)
     ) as client:
         await client.call_tool("patient", {"kind": "form", "seconds": 60})
-    assert updates == [1, 999]
-    assert talk.tape.methods("client").count("notifications/progress") == 2
+    assert (updates[0], updates[-1]) == (1, 999)
+    assert updates == sorted(updates)
+    assert talk.tape.methods("client").count("notifications/progress") < 20
 
 
 async def test_no_progress_is_reported_to_a_server_that_did_not_ask_for_it(

@@ -295,7 +295,7 @@ class SessionTable:
             return None
         try:
             name, expires, _, principal_digest, info, capabilities = _decode(
-                self._keys.open(PURPOSE, id, bound=self._bound)
+                self._keys.open(PURPOSE, id, bound=self._bound, hidden=False)
             )
             revision = BY_NAME[name]
             client = None if info is None else msgspec.convert(info, Implementation)
