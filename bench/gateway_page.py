@@ -30,6 +30,9 @@ look at.
 ## Goals
 
 {goals}
+The [design page](design/gateway.md#what-a-call-costs) shows where the time of a call goes, and why some goals are
+missed.
+
 ## Handshake era
 
 {handshake}
