@@ -6,7 +6,6 @@ import contextlib
 import os
 import re
 import shutil
-import socket
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -18,6 +17,7 @@ import pytest
 from dovetail import Client
 from dovetail.auth import FileStore, LoopbackBrowser, MemoryStore, OAuth
 from dovetail.errors import Unauthorized
+from tests.ports import free_port
 
 from .. import node
 from ..browser import browser
@@ -26,12 +26,6 @@ from ..system import needs_browser, needs_npm
 from .guarded import PASSWORD, USER
 
 HERE = Path(__file__).parent
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @asynccontextmanager

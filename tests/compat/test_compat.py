@@ -46,7 +46,7 @@ from dovetail.errors import ConfigError, NotFound, ProtocolError
 from dovetail.testing import pair
 from tests.architecture.test_imports import loaded_by
 from tests.behaviour.web import on_a_port
-from tests.faults.raw_http import free_port
+from tests.ports import free_port
 from tests.transports.http.raw import on_port
 
 both = pytest.mark.parametrize("kind", [FastMCP, MCPServer])

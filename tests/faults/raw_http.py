@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from dovetail.protocol.base import CLIENT_CAPABILITIES, LOG_LEVEL, PROTOCOL_VERSION
+from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 8
@@ -227,13 +228,6 @@ def until(condition: Callable[[], Any], what: str) -> Any:
         assert time.monotonic() < deadline, what
         time.sleep(0.02)
     return value
-
-
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port: int = listening.getsockname()[1]
-        return port
 
 
 class Program:

@@ -18,8 +18,9 @@ from dovetail import Client
 from dovetail.errors import InternalError, InvalidParams, TaskCancelled
 from dovetail.protocol.base import CLIENT_CAPABILITIES
 from dovetail.protocol.tasks import EXTENSION
-from tests.faults.raw_http import META, NEW, ROOT, Program, free_port, request as posted, running
+from tests.faults.raw_http import META, NEW, ROOT, Program, request as posted, running
 from tests.faults.test_http_processes import both, message
+from tests.ports import free_port
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="kills without mercy")
 

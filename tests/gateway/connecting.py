@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-import socket
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Mapping
@@ -19,6 +18,7 @@ from dovetail.ports import HttpRequest, HttpResponse, PublicUrl
 from tests.auth.provider_kit import cheaply
 from tests.behaviour.web import on_a_port
 from tests.person import Form, Person
+from tests.ports import free_port
 
 PASSWORDS = {"ann": "lovelace", "bob": "builder"}
 HASHES = {name: cheaply(password) for name, password in PASSWORDS.items()}
@@ -26,12 +26,6 @@ HASHES = {name: cheaply(password) for name, password in PASSWORDS.items()}
 
 KEYS = ["a key that outlives the process"]
 SCOPES = {"notes:read": "Read your notes", "notes:write": "Change and delete your notes"}
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class CountingProvider(Provider):

@@ -43,7 +43,6 @@ from tests.gateway.connecting import (
     CountingProvider,
     Robot,
     Served,
-    free_port,
     gateway_for,
     notes_gateway,
     notes_server,
@@ -51,6 +50,7 @@ from tests.gateway.connecting import (
     serve_notes,
 )
 from tests.person import Form
+from tests.ports import free_port
 from tests.system import needs_browser
 
 

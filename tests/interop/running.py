@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.ports import free_port
+
 from ..node import Trouble
 from .peers import HOME, MODULES, ROOT
 
@@ -25,13 +27,6 @@ def environment() -> dict[str, str]:
         "FASTMCP_LOG_LEVEL": "ERROR",
     }
     return {**os.environ, **quiet, "PYTHONPATH": str(ROOT), "INTEROP_MODULES": str(MODULES.parent)}
-
-
-def free_port() -> int:
-    """A port that nobody listens at."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def accepts(port: int) -> bool:

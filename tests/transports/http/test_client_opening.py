@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-import socket
 import ssl
 import sys
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from dovetail.errors import (
     Overloaded,
     Unauthorized,
 )
+from tests.ports import free_port
 from tests.transports.http.scripted import (
     DISCOVERED,
     MODERN,
@@ -58,9 +58,7 @@ def _no_memory_of_eras() -> Iterator[None]:
 
 @pytest.fixture
 def closed_port() -> int:
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        return held.getsockname()[1]  # type: ignore[no-any-return]
+    return free_port()
 
 
 @pytest.mark.requirement(

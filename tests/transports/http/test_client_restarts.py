@@ -2,7 +2,6 @@
 deadline."""
 
 import asyncio
-import socket
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -13,6 +12,7 @@ import pytest
 from dovetail import Client, Limits, Server
 from dovetail.client import reconnect
 from dovetail.errors import ConnectFailed, ConnectionClosed, DovetailError
+from tests.ports import free_port
 from tests.transports.http.scripted import Asked, Scripted, modern
 
 DONE = {"resultType": "complete", "content": [{"type": "text", "text": "done"}]}
@@ -30,12 +30,6 @@ def _no_memory_of_eras() -> Iterator[None]:
 async def answer(asked: Asked) -> None:
     if not await modern(asked):
         await asked.result(DONE)
-
-
-def free_port() -> int:
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        return int(held.getsockname()[1])
 
 
 @asynccontextmanager

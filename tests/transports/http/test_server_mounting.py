@@ -3,7 +3,6 @@
 import asyncio
 import json
 import signal
-import socket
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 
 from dovetail.limits import Limits
+from tests.ports import free_port
 from tests.transports.http.raw import OLD, Site, Stage, drive, hosted, logged, modern, on_port, text
 
 ROOT = Path(__file__).parents[3]
@@ -53,12 +53,6 @@ HOSTS = {
         f"{PROGRAM}:app",
     ],
 }
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port: int = listening.getsockname()[1]
-        return port
 
 
 @asynccontextmanager
