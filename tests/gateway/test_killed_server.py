@@ -88,8 +88,8 @@ async def test_killing_one_of_three_servers_delays_no_other_and_repeats_no_call(
         at_up, at_others = pending[::3], [*pending[1::3], *pending[2::3]]
         await up.records.until(lambda _: len(numbers_received(up)) > 100)
         (pid,) = {one["pid"] for one in up.records._read()}
-        Path(f"{up.records.path}.killed").touch()
         os.kill(pid, signal.SIGKILL)
+        Path(f"{up.records.path}.killed").touch()  # from now on, `hold` answers at once
 
         others = await asyncio.gather(*at_others)  # although the first server is still away
         assert others == [str(number) for number in [*CALLS[1::3], *CALLS[2::3]]]
