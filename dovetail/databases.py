@@ -21,6 +21,8 @@ from threading import Lock, RLock
 from typing import Protocol
 from weakref import WeakSet, finalize
 
+MEMORY = ":memory:"
+"""The path of a database without a file."""
 RETRY_SECONDS = 0.01
 """How long to wait before a file that another process is switching is tried again."""
 
@@ -118,6 +120,47 @@ def close_before_fork(store: ForkSafe) -> None:
     """Close a store's connections at every fork for as long as the store exists."""
     with _forking:
         _stores.add(store)
+
+
+class SqliteFile:
+    """A file with one connection, which is opened on first use and closed before the process forks.
+    Subclasses open it while they hold `_lock`.
+
+    Args:
+        path: The path of the file, or `":memory:"`.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._lock = RLock()
+        self._connection: sqlite3.Connection | None = None
+        close_before_fork(self)
+
+    def close(self) -> None:
+        """Close the file. The next call opens it again."""
+        with self._lock:
+            self._disconnect()
+
+    def before_fork(self) -> None:
+        """Close the file, and prevent other threads from opening it."""
+        self._lock.acquire()
+        if self.path != MEMORY:
+            self._disconnect()
+
+    def after_fork(self, *, child: bool) -> None:
+        """Allow the file to be opened again.
+
+        Args:
+            child: Whether this process is the child. What is in memory stays in the parent process.
+        """
+        if child:
+            self._disconnect()
+        self._lock.release()
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = None
 
 
 _creating = Lock()

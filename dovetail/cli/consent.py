@@ -77,12 +77,12 @@ def manage_consent(options: Namespace) -> None:
 
 
 def _find_store(chosen: str | None) -> str:
-    from ..gateway.consent.store import MEMORY, default_store_path
+    from ..gateway.consent.store import default_store_path
 
     if chosen is not None and not Path(chosen).expanduser().is_file():
         raise ConfigError(f"The consent store {chosen} does not exist")
     path = chosen or str(default_store_path())
-    return path if chosen or Path(path).exists() else MEMORY  # nothing was allowed yet
+    return path if chosen or Path(path).exists() else ":memory:"  # nothing was allowed yet
 
 
 def _check_names(consent: "Consent", options: Namespace) -> None:

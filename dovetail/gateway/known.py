@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Raw, Struct
 
+from ..databases import MEMORY
 from ..errors import ConfigError
 from ..logs import get_logger
 from ..protocol.base import Implementation
@@ -27,7 +28,6 @@ from ..protocol.raw import encode_raw
 from ..protocol.tasks import TaskForm
 from .catalog import LIST_KINDS, LISTS, Catalog, Item
 from .consent.pins import digest
-from .consent.store import MEMORY
 
 if TYPE_CHECKING:
     from .upstream import UpstreamEntry

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from ..client.client import Client
 from ..config import ServerSettings
 from ..config.settings import MAX_PREFIX_CHARS
+from ..databases import MEMORY
 from ..errors import ConfigError, MethodNotFound
 from ..extensions.apps.settings import shows_apps
 from ..ports import Call, CallHandler, Principal
@@ -31,7 +32,6 @@ from ..protocol.utilities import PromptReference
 from ..server.handlers import Handlers
 from ..server.registry import may_use, require_scopes
 from .catalog import LISTS, ListHints
-from .consent.store import MEMORY
 from .gateway import Gateway
 from .lists import CORE_LISTS, KIND_BY_METHOD, MergedItem, hint_fields
 from .naming import Kind, UpstreamName

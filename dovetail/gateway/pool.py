@@ -212,7 +212,7 @@ class ConnectionPool:
             if self._has_enough(caller):
                 self._require_calls(caller)
                 if waited:
-                    self._wake_next()  # the place is for somebody else
+                    self._wake_next()  # another caller may use the free place
             elif len(self._all) < self._limits.upstream_connections or self._close_unused():
                 pooled = self._open_client(key, call)
                 pooled.number = next(self._numbers)

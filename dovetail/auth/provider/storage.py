@@ -20,12 +20,11 @@ from collections.abc import Callable, Set
 from contextlib import ExitStack
 from hashlib import sha256
 from pathlib import Path
-from threading import Lock
 from typing import Any, Protocol
 
 import msgspec
 
-from ...databases import close_before_fork, connect, create_private_file
+from ...databases import MEMORY, SqliteFile, connect, create_private_file
 from ...errors import ConfigError, Overloaded
 from ...logs import get_logger
 from ..client.store import data_folder
@@ -43,7 +42,6 @@ SWEEP_ADDS = 1000
 """Expired rows are deleted after this many seconds or this many new rows."""
 BUSY_TIMEOUT_SECONDS = 2.0
 """How long a write waits for another process to finish writing."""
-MEMORY = ":memory:"
 
 SCHEMA = """
 PRAGMA journal_mode = WAL;
@@ -130,7 +128,7 @@ def row_key(kind: str, *parts: str) -> str:
     return f"{kind}:{sha256(msgspec.json.encode(parts)).hexdigest()}"
 
 
-class SqliteStorage:
+class SqliteStorage(SqliteFile):
     """Stores rows in an SQLite file that only its owner can read.
 
     Args:
@@ -148,15 +146,12 @@ class SqliteStorage:
         rows: int = MAX_ROWS_PER_KIND,
         now: Callable[[], float] = time.time,
     ) -> None:
-        self.path = os.fspath(data_folder() / "provider.sqlite" if path is None else path)
+        super().__init__(os.fspath(data_folder() / "provider.sqlite" if path is None else path))
         self._rows = rows
         self._now = now
-        self._lock = Lock()  # servers may run in several event loops and threads
-        self._connection: sqlite3.Connection | None = None
         self._swept = 0.0
         self._adds = 0
         self._full: Set[str] = frozenset()
-        close_before_fork(self)
 
     async def get(self, key: str) -> bytes | None:
         """Return the data of a row, or None if the row does not exist or has expired.
@@ -224,32 +219,6 @@ class SqliteStorage:
         """
         with self._lock:
             self._do("DELETE FROM rows WHERE key = ?", (key,))
-
-    def close(self) -> None:
-        """Close the file. The next call opens the file again."""
-        with self._lock:
-            self._disconnect()
-
-    def before_fork(self) -> None:
-        """Close the file, and prevent other threads from opening it."""
-        self._lock.acquire()
-        if self.path != MEMORY:
-            self._disconnect()
-
-    def after_fork(self, *, child: bool) -> None:
-        """Allow the file to be opened again.
-
-        Args:
-            child: Whether this process is the child. Rows in memory stay in the parent process.
-        """
-        if child:
-            self._disconnect()
-        self._lock.release()
-
-    def _disconnect(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-        self._connection = None
 
     def _get(self, key: str) -> bytes | None:
         statement = "SELECT data FROM rows WHERE key = ? AND expires > ?"

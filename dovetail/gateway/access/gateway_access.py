@@ -24,6 +24,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ...connection.input_requests import ask, check, decode_answer, typed_view
+from ...databases import MEMORY
 from ...errors import CannotAsk, ConfigError, ConsentDenied, DovetailError, InvalidParams
 from ...logs import get_logger
 from ...ports import Call
@@ -32,7 +33,6 @@ from ...protocol.raw import RawObject, split_object
 from ...text import escape_json, quote
 from ..consent.consent import Consent, ConsentRequest, Decision, name_shared
 from ..consent.policy import ConsentKind, PolicyDecision, PolicyFile, PolicyRequest, decide
-from ..consent.store import MEMORY
 from ..naming import Kind
 from ..upstream import UpstreamServer
 from .access import Access, kind_of_start, use_of

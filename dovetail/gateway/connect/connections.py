@@ -16,8 +16,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ...aio import LruDict, TaskSet
-from ...auth.provider.storage import MEMORY, SqliteStorage
+from ...auth.provider.storage import SqliteStorage
 from ...connection.input_requests import as_tool_error, check
+from ...databases import MEMORY
 from ...errors import (
     CannotAsk,
     ConfigError,

@@ -6,9 +6,9 @@ authorization server.
     GET  /connect/callback/<server>  the user is back; the login goes on, and the tokens are stored
 
 A link is sealed, for one user and one entry, and can be used once. Each step requires that the
-browser is signed in as that user, so a link that somebody passes on connects nobody. The callback
-is accepted once, and only in the browser in which the login began. Each server has its own, which
-its authorization server knows. So a hostile server cannot have the user log in at the authorization
+browser is signed in as that user, so a link does not work for anybody else. The callback is
+accepted once, and only in the browser in which the login began. Each server has its own, which its
+authorization server knows. So a hostile server cannot have the user log in at the authorization
 server of another one, to get the code of that login:
 https://www.rfc-editor.org/rfc/rfc9700#section-4.4
 
@@ -228,7 +228,7 @@ class ConnectPages:
         return link, server
 
     async def was_used(self, link: Link) -> bool:
-        """Return whether somebody has begun to connect with a link.
+        """Return whether a link has been used to begin a login.
 
         Args:
             link: What the link is for.

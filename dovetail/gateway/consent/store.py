@@ -17,12 +17,17 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from threading import RLock
 from typing import Any, Protocol
 
 from msgspec import Struct
 
-from ...databases import close_before_fork, connect, create_private_file, use_write_ahead_log
+from ...databases import (
+    MEMORY,
+    SqliteFile,
+    connect,
+    create_private_file,
+    use_write_ahead_log,
+)
 from ...errors import ConfigError, Overloaded
 from .pins import MAX_DIGESTS
 from .policy import ConsentKind
@@ -31,7 +36,6 @@ SESSION_SECONDS = 7 * 86400.0
 """When the grants of a session are deleted if its program ended without doing that."""
 BUSY_SECONDS = 5.0
 """How long to wait for another program that is writing."""
-MEMORY = ":memory:"
 SCHEMA_VERSION = int.from_bytes(b"cns1", "big")
 TABLES = (
     """
@@ -232,7 +236,7 @@ def default_store_path() -> Path:
     return Path(folder, "dovetail", "consent.db")
 
 
-class SqliteConsentStore:
+class SqliteConsentStore(SqliteFile):
     """Stores consent in an SQLite file that only its owner can read or write.
 
     Args:
@@ -248,11 +252,9 @@ class SqliteConsentStore:
         now: Callable[[], float] = time.time,
     ) -> None:
         text = os.fspath(default_store_path() if path is None else path)
-        self.path = text if text == MEMORY else os.path.abspath(os.path.expanduser(text))
+        is_file = text != MEMORY
+        super().__init__(os.path.abspath(os.path.expanduser(text)) if is_file else text)
         self._now = now
-        self._lock = RLock()  # hosts may run in several threads
-        self._connection: sqlite3.Connection | None = None
-        close_before_fork(self)
 
     # grants
 
@@ -382,27 +384,6 @@ class SqliteConsentStore:
 
     # the file
 
-    def close(self) -> None:
-        """Close the file. The next call opens it again."""
-        with self._lock:
-            self._disconnect()
-
-    def before_fork(self) -> None:
-        """Close the file, and prevent other threads from opening it."""
-        self._lock.acquire()
-        if self.path != MEMORY:
-            self._disconnect()
-
-    def after_fork(self, *, child: bool) -> None:
-        """Allow the file to be opened again.
-
-        Args:
-            child: Whether this process is the child. Grants in memory stay in the parent process.
-        """
-        if child:
-            self._disconnect()
-        self._lock.release()
-
     def _select(
         self, table: str, type_: type[Any], filters: dict[str, str | None], order: str
     ) -> list[Any]:
@@ -499,11 +480,6 @@ class SqliteConsentStore:
                 f"The consent store {self.path} is damaged ({error}). Move the file away, and "
                 "answer the questions again. Nothing is allowed until then."
             ) from None
-
-    def _disconnect(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-        self._connection = None
 
 
 @contextmanager
