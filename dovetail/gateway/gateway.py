@@ -45,7 +45,7 @@ from ..protocol.base import Icon, Implementation, ListChangedParams
 from ..protocol.client_features import ElicitParams
 from ..protocol.header_params import HeaderParam
 from ..protocol.lifecycle import ClientCapabilities, InputRequired, ServerCapabilities
-from ..protocol.raw import RawObject, split_object
+from ..protocol.raw import RawObject, encode_raw, split_object
 from ..protocol.resources import ReadResourceResult
 from ..server.rates import NETWORK, Rates
 from ..server.runnable import RunnableService
@@ -505,18 +505,19 @@ class Gateway(RunnableService):
         return as_private(result) if is_personal else result
 
     async def _call_tool(self, call: Call) -> Any:
-        name, changed = call.params.name, dict[str, Any]()
-        search = self.lists.search
+        name, search = call.params.name, self.lists.search
         if search is not None and name == FIND:
             await self.upstreams.wait_for_catalogs(call.principal)
             visible = self.lists.visible("tools", call.principal, apps=False)
             return search.find(visible, call.params.arguments)
         if search is not None and name == CALL:
             wanted = read_arguments(call.params.arguments, CallArguments, CALL)
-            name, changed["arguments"] = wanted.name, wanted.arguments
+            name = wanted.name
+            # From here on, these are the arguments: those that are sent, shown and recorded.
+            params = {**split_object(call.raw_params), "arguments": wanted.arguments}
+            call.raw_params = encode_raw(params)
         found = await self._find(call, "tools", name)
-        changed["name"] = encode_text(found.name)
-        return await self._relay(call, "tools", found, changed)
+        return await self._relay(call, "tools", found, {"name": encode_text(found.name)})
 
     async def _get_prompt(self, call: Call) -> RawObject | InputRequired:
         found = await self._find(call, "prompts", call.params.name)

@@ -223,14 +223,27 @@ def hint_fields(hints: ListHints | None) -> dict[str, Any]:
 
 
 def _merge_meta(meta: Raw, rename: Rename) -> Raw:
-    """Return the `_meta` of a tool with the URI of its view as callers see it."""
+    """Return the `_meta` of a tool with the URI of its view as callers see it. It is in `ui`, or in
+    a key that is deprecated."""
     try:
         fields = split_object(meta)
-        ui = split_object(fields["ui"])
-        uri = msgspec.json.decode(ui["resourceUri"], type=str)
-    except (KeyError, msgspec.MsgspecError):
+    except msgspec.MsgspecError:
         return meta
-    return encode_raw({**fields, "ui": {**ui, "resourceUri": rename(uri)}})
+    _rename_field(fields, "ui/resourceUri", rename)
+    try:
+        ui = split_object(fields["ui"])
+    except (KeyError, msgspec.MsgspecError):
+        return encode_raw(fields)
+    _rename_field(ui, "resourceUri", rename)
+    return encode_raw({**fields, "ui": ui})
+
+
+def _rename_field(fields: dict[str, Raw], key: str, rename: Rename) -> None:
+    """Rename the URI in a field, if there is one."""
+    try:
+        fields[key] = encode_raw(rename(msgspec.json.decode(fields[key], type=str)))
+    except (KeyError, msgspec.MsgspecError):
+        pass
 
 
 def _shown(items: Mapping[str, MergedItem]) -> list[bytes]:

@@ -3,6 +3,7 @@
 A server may ask for a completion during a call. The gateway passes the question on to the caller if
 its client declared sampling. Otherwise, the model of the gateway answers, if there is one. The same
 limits hold for both: `"sampling"` and `maxTokens` of the entry, `Limits.questions`, and the policy.
+The gateway has no context that it could add to a prompt, so its model is not asked for any.
 """
 
 import sys
@@ -62,7 +63,7 @@ class OwnModel:
         question = Call(
             id=call.id,
             method=QUESTIONS[SAMPLE],
-            params=typed_view(params),
+            params=replace(typed_view(params), include_context=None),
             caller=Caller(call.caller.revision, server.catalog.info),
             connection=call.connection,
             parent=call,

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from dovetail import Client, Context, Server
@@ -73,6 +74,27 @@ async def test_each_caller_gets_what_it_can_show(
             if answers:
                 assert (await shows.call_tool("up__ask")).text == "Oslo, True"
                 assert (await plain.call_tool("up__ask")).text == "Oslo, False"
+
+
+OLD = {"ui/resourceUri": "ui://weather/forecast"}
+NEW = {"ui": {"resourceUri": "ui://weather/forecast", "visibility": ["model"]}}
+
+
+@pytest.mark.parametrize("meta", [OLD, NEW, {**OLD, **NEW}])
+async def test_a_view_has_the_same_uri_in_its_tool_and_as_a_resource(meta: dict[str, Any]) -> None:
+    """Some servers name the view of a tool in a key that is deprecated."""
+    servers = [weather(HANDSHAKE), weather(HANDSHAKE)]
+    servers[1].remove_tool("forecast")
+    servers[1].add_tool(lambda: "fine", name="forecast", meta={**meta, "kept": 2**60})
+    async with (
+        behind_gateway(*servers) as gateway,
+        Client(gateway, extensions=[APPS]) as client,
+    ):
+        tools = {tool.name: tool.meta for tool in await client.list_tools()}
+        seen = msgspec.json.encode({**meta, "kept": 2**60}).replace(b"//", b"//two+")
+        assert tools["two__forecast"] == msgspec.json.decode(seen)
+        assert (await client.read_app("two__forecast")).html == VIEW
+        assert "ui://two+weather/forecast" in [one.uri for one in await client.list_resources()]
 
 
 @pytest.mark.parametrize("upstream", ERAS)

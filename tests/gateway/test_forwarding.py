@@ -2,6 +2,7 @@
 
 import asyncio
 from typing import Annotated, Any
+from urllib.parse import unquote_to_bytes
 
 import pytest
 
@@ -9,8 +10,10 @@ from dovetail import Client, Header, Server
 from dovetail.auth import ApiKeys
 from dovetail.errors import ConfigError, ProtocolError
 from dovetail.gateway.gateway import Gateway
+from dovetail.gateway.health import TRIP_AFTER
 from tests.behaviour.web import on_a_port
 
+from .programs import PATIENT
 from .serving import ANN, BOB, KEYS, headers_of, post, recorded, served
 
 SECRETS = {
@@ -187,3 +190,37 @@ async def test_a_repeated_header_is_passed_on_as_one_value() -> None:
             repeated = {"X-Tenant": "blue", "x-tenant": "red"}
             await asyncio.to_thread(post, gateway, "tools/call", params, repeated)
     assert [one["x-tenant"] for one in recorder.calls] == ["blue, red"]
+
+
+class Careless:
+    """An ASGI server that decodes the values of headers, in front of an application."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            headers = [(name, unquote_to_bytes(value)) for name, value in scope["headers"]]
+            scope = {**scope, "headers": headers}
+        await self._app(scope, receive, send)
+
+
+@pytest.mark.parametrize(
+    "value", ["blue%0D%0AX-Admin: yes", "blue%0AX-Admin: yes", "blue%00", "blue%01"]
+)
+async def test_a_value_with_control_characters_is_refused(value: str) -> None:
+    async with recorded(a_server()) as (url, recorder):
+        entry = {"url": url, "dovetail": {"forward": ["X-Tenant"]}}
+        gateway = Gateway({"mcpServers": {"up": entry}}, limits=PATIENT)
+        params = {"name": "up__add", "arguments": {"a": 1, "b": 2}}
+        async with on_a_port(Careless(gateway.asgi("/mcp", hosts="*"))) as place:
+            for _ in range(TRIP_AFTER + 1):
+                headers = {"X-Tenant": value}
+                _, reply = await asyncio.to_thread(
+                    post, f"http://{place}/mcp", "tools/call", params, headers
+                )
+                assert "'X-Tenant' contains control characters" in reply["error"]["message"]
+            # The server did not fail, so others can still use it.
+            async with Client(f"http://{place}/mcp", headers={"X-Tenant": "blue"}) as client:
+                assert (await client.call_tool("up__add", {"a": 1, "b": 2})).data == 3
+    assert [one["x-tenant"] for one in recorder.calls] == ["blue"]

@@ -5,6 +5,7 @@ import json
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from inspect import Parameter, isfunction, signature
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from dovetail import AuditRecord, ConsentRequest, Host, HostEvent, Server, audit
+from dovetail import AuditRecord, Client, ConsentRequest, Host, HostEvent, Server, audit
 from dovetail.errors import (
     ConfigError,
     ConnectFailed,
@@ -871,3 +872,34 @@ async def test_stopping_a_server_ends_what_waits_for_its_start(setup: Setup) -> 
         await host.servers["weather"].stop()
         with pytest.raises(ConnectionClosed, match="weather was stopped"):
             await starting
+
+
+# the methods of a client
+
+DIFFERENT = {"set_roots": {"roots", "server"}, "task": {"server"}}
+"""The parameters that differ from those of a client. A host has many servers, so some methods say
+which one is meant. Its roots are not a function, because they are checked before a server asks."""
+SHARED = sorted(
+    name
+    for name, method in vars(Client).items()
+    if isfunction(method) and not name.startswith("_") and hasattr(Host, name)
+)
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_a_method_has_the_parameters_that_it_has_in_a_client(name: str) -> None:
+    def parameters(owner: type) -> list[Parameter]:
+        found = signature(getattr(owner, name)).parameters
+        return [one for key, one in found.items() if key not in DIFFERENT.get(name, ())]
+
+    assert parameters(Host) == parameters(Client)
+
+
+def test_a_host_has_the_methods_of_a_client_for_all_that_servers_offer() -> None:
+    lists = {"list_tools", "list_prompts", "list_resources", "list_resource_templates"}
+    used = {"call_tool", "start_tool", "get_prompt", "read_resource", "complete", "subscribe"}
+    assert {*lists, *used, *DIFFERENT} <= set(SHARED)
+    for name in lists:
+        listed, expected = (signature(getattr(one, name)) for one in (Host, Client))
+        (item,), (base,) = (one.return_annotation.__args__ for one in (listed, expected))
+        assert issubclass(item, base)

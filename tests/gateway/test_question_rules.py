@@ -1,6 +1,7 @@
 """What the servers of a gateway may do without a call of a caller: start, and ask questions."""
 
 import asyncio
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -139,9 +140,10 @@ async def test_a_rule_about_one_caller_denies_the_questions_of_its_calls(upstrea
 
 
 @each_pair
+@pytest.mark.parametrize("context", ["thisServer", "allServers"])
 @pytest.mark.parametrize("alone", [True, False])
 async def test_a_prompt_is_limited_to_its_tokens_and_its_server(
-    upstream: str, caller: str, alone: bool
+    upstream: str, caller: str, alone: bool, context: str
 ) -> None:
     asked = Asked()
     async with recorded(asking_server(upstream)) as (up, _):
@@ -150,10 +152,10 @@ async def test_a_prompt_is_limited_to_its_tokens_and_its_server(
             source["mcpServers"]["two"] = {"url": up}
         async with served(source) as (_, url), asked.client(url, caller) as client:
             for tokens in (50, 5000):
-                arguments = {"tokens": tokens, "context": "thisServer"}
+                arguments = {"tokens": tokens, "context": context}
                 await client.call_tool("up__ask_model", arguments)
     assert [one.max_tokens for one in asked.prompts] == [50, 100]
-    expected = "thisServer" if alone else None
+    expected = "thisServer" if alone and context == "thisServer" else None
     assert [one.include_context for one in asked.prompts] == [expected, expected]
 
 
@@ -181,6 +183,52 @@ async def test_the_model_of_a_gateway_answers_for_callers_that_have_none(
                 assert "sampling" in (await client.call_tool("up__can")).data
     assert len(own) == (0 if has_model else 2)
     assert all((one.max_tokens, one.target) == (100, "up") for one in own)
+
+
+ASKS_REGARDLESS = """
+import json, sys
+
+def send(**message):
+    print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
+
+for line in sys.stdin:
+    message = json.loads(line)
+    method, id = message.get("method"), message.get("id")
+    if method == "initialize":
+        send(id=id, result={"protocolVersion": "2025-11-25", "capabilities": {"tools": {}},
+                            "serverInfo": {"name": "raw", "version": "1"}})
+    elif method == "tools/list":
+        tools = [{"name": "ask", "inputSchema": {"type": "object"}}]
+        send(id=id, result={"tools": tools})
+    elif method == "tools/call":
+        called, content = id, {"type": "text", "text": "Who?"}
+        send(id="q", method="sampling/createMessage", params={
+            "messages": [{"role": "user", "content": content}], "maxTokens": 10,
+            "includeContext": sys.argv[1]})
+    elif id == "q":
+        send(id=called, result={"content": [message["result"]["content"]]})
+    elif id is not None:
+        send(id=id, error={"code": -32601, "message": "unknown"})
+"""
+"""A server that asks for context although no client declares that it adds some."""
+
+
+@pytest.mark.parametrize("context", ["thisServer", "allServers"])
+async def test_the_model_of_a_gateway_is_not_asked_for_context(
+    tmp_path: Path, context: str
+) -> None:
+    own: list[Any] = []
+
+    def model(request: Any) -> str:
+        own.append(request)
+        return "the gateway"
+
+    (tmp_path / "up.py").write_text(ASKS_REGARDLESS)
+    up = {"command": sys.executable, "args": [str(tmp_path / "up.py"), context]}
+    gateway = Gateway({"mcpServers": {"up": up}}, on_sample=model, limits=PATIENT)
+    async with Client(gateway) as client:
+        assert (await client.call_tool("up__ask")).text == "the gateway"
+    assert [one.include_context for one in own] == [None]
 
 
 @pytest.mark.parametrize("upstream", UPSTREAMS)

@@ -108,7 +108,7 @@ class GatewayAccess(Access):
             server: The server.
             params: The params of the question, which are changed.
             alone: Whether there is no other server. Otherwise, the context that a caller would add
-                is not only that of this server.
+                is not only that of this server. The context of other servers is never asked for.
 
         Raises:
             ConsentDenied: A rule or the entry does not allow it.
@@ -122,7 +122,8 @@ class GatewayAccess(Access):
         if isinstance(asked, CreateMessageParams):
             if asked.max_tokens > server.settings.max_tokens:
                 params.max_tokens = server.settings.max_tokens
-            if asked.include_context not in (None, "none") and not alone:
+            passed = (None, "none", "thisServer") if alone else (None, "none")
+            if asked.include_context not in passed:
                 params.include_context = None
 
     def _require_not_denied(
