@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from dovetail import Client
 from dovetail.errors import InvalidParams, ToolError
 from dovetail.gateway.gateway import Gateway
 from dovetail.gateway.search import (
@@ -19,6 +20,7 @@ from dovetail.gateway.search import (
 from dovetail.protocol.tools import Tool
 from dovetail.testing import pair
 from tests.gateway.programs import PATIENT
+from tests.gateway.serving import asking_server, recorded
 
 
 def tool(description: str = "", title: str | None = None) -> Tool:
@@ -145,3 +147,14 @@ async def test_a_gateway_with_search_lists_few_tools_and_calls_all_that_are_allo
             await client.call_tool("call_tool", {"name": "cal__wipe"})
         with pytest.raises((InvalidParams, ToolError), match="Unknown tool: call_tool"):
             await client.call_tool("call_tool", {"name": "call_tool"})
+
+
+@pytest.mark.parametrize("caller", ["2025-11-25", "2026-07-28"])
+@pytest.mark.parametrize("upstream", ["2025-11-25", "2026-07-28"])
+async def test_a_tool_that_is_called_through_a_search_may_ask(upstream: str, caller: str) -> None:
+    async with recorded(asking_server(upstream)) as (url, _):
+        source = {"mcpServers": {"up": {"url": url}}, "dovetail": {"search": True}}
+        gateway = Gateway(source, limits=PATIENT)
+        async with Client(gateway, revision=caller, on_elicit=lambda _: {"value": 3}) as client:
+            called = {"name": "up__order", "arguments": {"what": "cups"}}
+            assert (await client.call_tool("call_tool", called)).text == "3 cups"
