@@ -30,7 +30,7 @@ Messages never contain the value of a variable or a value from the file.
 from .entry_digest import entry_digest
 from .files import SUFFIXES, find, read, read_toml, write
 from .servers import AuthConfig, ChosenServer, ServerConfig, Servers, choose, parse, resolve
-from .settings import FileSettings, ServerSettings, ToolFilter
+from .settings import FileSettings, ServerSettings, ToolFilter, merge_settings
 from .variables import expand
 
 __all__ = [
@@ -46,6 +46,7 @@ __all__ = [
     "entry_digest",
     "expand",
     "find",
+    "merge_settings",
     "parse",
     "read",
     "read_toml",

@@ -117,11 +117,27 @@ def read_server_settings(
         InvalidObject: The object is not valid.
     """
     _convert(value, headers, f'"{KEY}"')  # so that errors are about what the entry says itself
-    own = {key: item for key, item in (value or {}).items() if item is not None}
-    merged = {**defaults, **own}
-    if isinstance(defaults.get("tools"), Mapping) and isinstance(own.get("tools"), Mapping):
-        merged["tools"] = {**defaults["tools"], **own["tools"]}
+    merged = merge_settings(value, defaults)
     return _convert(merged, headers, f'"{KEY}" with the defaults of the file')
+
+
+def merge_settings(value: Any, defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a server as they are written, on top of the defaults of the file. A
+    null counts as absent.
+
+    Args:
+        value: The `dovetail` object of its entry; None if it has none.
+        defaults: The defaults of the file.
+    """
+    merged = _drop_nulls(defaults)
+    for key, item in _drop_nulls(value or {}).items():
+        both = key == "tools" and isinstance(item, Mapping) and isinstance(merged.get(key), Mapping)
+        merged[key] = {**_drop_nulls(merged[key]), **_drop_nulls(item)} if both else item
+    return merged
+
+
+def _drop_nulls(value: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: item for key, item in value.items() if item is not None}
 
 
 def _convert(value: Any, headers: Collection[str], what: str) -> ServerSettings:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
+from weakref import WeakKeyDictionary
 
 import msgspec
 from msgspec.structs import replace
@@ -167,6 +168,9 @@ class Host:
         self._roots_by_server: dict[str, list[Root]] = {}
         self._level: Level | None = None
         self._background = TaskSet()
+        self._watching: asyncio.Task[None] | None = None
+        self._stopping: WeakKeyDictionary[UpstreamServer, asyncio.Task[None]] = WeakKeyDictionary()
+        """The servers whose consent was revoked, and what closes their connections."""
         self._is_opened = False
         consent = Consent(store, on_consent=on_consent, on_decision=self._record)
         self._access = HostAccess(
@@ -207,6 +211,8 @@ class Host:
 
     async def _open(self) -> None:
         self._is_opened = True
+        if self._watching is None or self._watching.done():
+            self._watching = self._background.start(self._access.watch(self._forget_revoked))
         await self._upstreams.start()
 
     async def close(self) -> None:
@@ -224,10 +230,11 @@ class Host:
 
         Args:
             name: The name of the server.
-            target: An entry as in a configuration file, or any other target of a client.
+            target: An entry as in a configuration file, the path of another file that has an entry
+                with this name, or any other target of a client.
 
         Raises:
-            ConfigError: The name is in use, or the entry is not valid.
+            ConfigError: The name is in use, there is no such entry, or it is not valid.
         """
         return self._upstreams.add(read_entry(name, target, self._upstreams.options))
 
@@ -295,12 +302,31 @@ class Host:
             The grants that were removed.
         """
         removed = self._access.consent.revoke(server, tool)
-        found = [one for one in self.servers.values() if server in (None, one.name)]
-        for one in found:
-            self._access.pins.forget(one)
-            if tool is None and one.state == "started":
-                self._background.start(one.stop())
+        for one in self.servers.values():
+            if server in (None, one.name):
+                self._forget(one, stop=tool is None)
         return removed
+
+    def _forget(self, server: UpstreamServer, *, stop: bool = True) -> None:
+        self._access.forget(server, is_stopped=stop)
+        if stop and server.has_client:  # it is started, or is being started
+            self._stopping[server] = self._background.start(server.stop())
+
+    def _forget_revoked(self) -> None:
+        """Stop the servers whose consent another program revoked."""
+        for server in self.servers.values():
+            if self._access.is_revoked(server):
+                self._forget(server)
+
+    async def _use(self, server: UpstreamServer) -> Client:
+        """Return the client of a server. If the consent to start it was revoked, by any program,
+        its connections are closed, and the user is asked again."""
+        if self._access.is_revoked(server):
+            self._forget(server)
+        stopping = self._stopping.get(server)
+        if stopping is not None and not stopping.done():
+            await asyncio.wait([stopping])
+        return await server.open()
 
     def _record(self, decision: Decision) -> None:
         for layer in self._middleware:
@@ -368,6 +394,7 @@ class Host:
     async def _wait(self, change: str, fresh: bool) -> None:
         if not self._is_opened:  # without `async with`, as for a client
             await self._open()
+        self._forget_revoked()
         await self._upstreams.wait_for_catalogs()
         if fresh:
             servers = self.servers.values()
@@ -461,7 +488,7 @@ class Host:
         """
         server, own = await self._find("tools", name)
         call = partial(
-            (await server.open()).call_tool,
+            (await self._use(server)).call_tool,
             own,
             arguments,
             type=type,
@@ -508,7 +535,7 @@ class Host:
         """
         server, own = await self._find("tools", name)
         start = partial(
-            (await server.open()).start_tool,
+            (await self._use(server)).start_tool,
             own,
             arguments,
             ttl=ttl,
@@ -547,7 +574,7 @@ class Host:
             InvalidParams: There is no such prompt.
         """
         server, own = await self._find("prompts", name)
-        client = await server.open()
+        client = await self._use(server)
         await self._access.share(server, own, is_prompt=True)
         result = await self._send(
             server, partial(client.get_prompt, own, arguments, timeout=timeout)
@@ -574,7 +601,7 @@ class Host:
             NotFound: The resource belongs to no server.
         """
         server, own = await self._find("resources", uri)
-        client = await server.open()
+        client = await self._use(server)
         await self._access.share(server, own)
         read = partial(client.read_resource, own, timeout=timeout, fresh=fresh)
         contents = await self._send(server, read)
@@ -613,7 +640,7 @@ class Host:
         kind: Kind = "prompts" if prompt is not None else "templates"
         server, own = await self._find(kind, prompt or resource or "")
         self._require_allowed(server, own)
-        client = await server.open()
+        client = await self._use(server)
         reference = {"prompt": own} if prompt is not None else {"resource": own}
         ask = partial(
             client.complete,
@@ -643,7 +670,7 @@ class Host:
         """
         server, own = await self._find("resources", uri)
         self._require_allowed(server, own)
-        client = await server.open()
+        client = await self._use(server)
 
         def on_update(changed: str) -> None:
             run_callback(callback, self._upstreams.names.renamer(server.name)(changed))

@@ -119,7 +119,7 @@ def with_name(params: RawObject, name: str) -> RawObject:
         name: The name; empty for none.
     """
     if name and params.type is ElicitParams:
-        params.message = _name_text(params.message, name)
+        params.message = name_text(params.message, name)
     elif name and params.type is CreateMessageParams:
         try:
             _name_messages(params, name)
@@ -128,8 +128,14 @@ def with_name(params: RawObject, name: str) -> RawObject:
     return params
 
 
-def _name_text(text: str, name: str) -> str:
-    """Return a text that begins with a name. Nothing in the text may erase or reverse the name."""
+def name_text(text: str, name: str) -> str:
+    """Return a server's question with the configured name of the server before it. Nothing in the
+    question may erase or reverse the name.
+
+    Args:
+        text: The question.
+        name: The name.
+    """
     return f"{name} asks: {escape_unsafe(text, keep_newlines=True)}"
 
 

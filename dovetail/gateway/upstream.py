@@ -302,6 +302,8 @@ class UpstreamServer:
             self.is_unknown = False
             raise
         except DovetailError as problem:
+            if self._starting is not asyncio.current_task():  # `stop` closed its client
+                raise ConnectionClosed(f"{self.name} was stopped", sent=False) from None
             self.on_failure(problem)
             raise ConnectFailed(f"{self.name}: {problem}") from problem
         finally:

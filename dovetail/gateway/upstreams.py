@@ -83,7 +83,7 @@ def read_source(source: Any) -> Source:
         return source
     if isinstance(source, Mapping):
         return _read_servers(config.parse(source), "the configuration")
-    if isinstance(source, str | Path) and Path(source).suffix.lower() in config.SUFFIXES:
+    if _is_config_file(source):
         return _read_servers(config.read(source), str(source))
     return Source(entries=[describe_target(SINGLE, source)], is_transparent=True)
 
@@ -93,20 +93,29 @@ def read_entry(name: str, target: Any, options: config.FileSettings) -> Upstream
 
     Args:
         name: The name of the server.
-        target: An entry as in a file, or any other target of a client.
+        target: An entry as in a file, the path of another file that has an entry with this name,
+            or any other target of a client.
         options: The settings of the file to which the server is added.
 
     Raises:
-        ConfigError: The entry is not valid.
+        ConfigError: There is no such entry, or it is not valid.
     """
-    if not isinstance(target, Mapping):
+    if isinstance(target, Mapping):
+        settings, where = {"defaults": options.defaults}, "the configuration"
+        servers = config.parse({"mcpServers": {name: target}, "dovetail": settings})
+    elif _is_config_file(target):
+        servers, where = config.read(target), str(target)
+    else:
         return describe_target(name, target)
-    settings = {"defaults": options.defaults}
-    file = config.parse({"mcpServers": {name: target}, "dovetail": settings})
-    entries = _read_servers(file, "the configuration").entries
-    if not entries:
-        raise ConfigError(f"The server {name!r} is disabled by its entry")
-    return entries[0]
+    config.choose(servers, name, where)  # raises if it is not there, not valid or disabled
+    return _read_server(servers, name, where)
+
+
+def _is_config_file(target: Any) -> bool:
+    """Return whether `Client` would read a target as a file of servers."""
+    if not isinstance(target, str | Path) or "://" in str(target):
+        return False
+    return Path(target).suffix.lower() in config.SUFFIXES
 
 
 def describe_target(name: str, target: Any) -> UpstreamEntry:
@@ -115,7 +124,15 @@ def describe_target(name: str, target: Any) -> UpstreamEntry:
     Args:
         name: The name of the server.
         target: A target of a client.
+
+    Raises:
+        ConfigError: The target is a server of a file whose entry is not known any more.
     """
+    if isinstance(target, config.ChosenServer):
+        raise ConfigError(
+            f"The target is the server {target.name!r} of a configuration, but consent is asked "
+            "for its entry. Pass the entry, or the path of the file."
+        )
     is_remote = isinstance(target, str) and "://" in target
     if is_remote:
         written = {"url": target}
@@ -154,22 +171,23 @@ def describe_target(name: str, target: Any) -> UpstreamEntry:
 def _read_servers(servers: config.Servers, where: str) -> Source:
     if servers.problems:
         raise ConfigError(next(iter(servers.problems.values())))
-    entries = [
-        UpstreamEntry(
-            name=name,
-            find_target=partial(config.resolve, servers, name, where),
-            settings=servers.settings[name],
-            digest=config.entry_digest(servers, name),
-            written=servers.written[name],
-            is_remote=server.url is not None,
-            needs_login=server.needs_login,
-            read_values=partial(_read_values, servers, name),
-            describe=partial(describe_server, servers, name),
-        )
-        for name, server in servers.items()
-        if not server.disabled
-    ]
+    names = [name for name, server in servers.items() if not server.disabled]
+    entries = [_read_server(servers, name, where) for name in names]
     return Source(entries=entries, options=servers.options)
+
+
+def _read_server(servers: config.Servers, name: str, where: str) -> UpstreamEntry:
+    return UpstreamEntry(
+        name=name,
+        find_target=partial(config.resolve, servers, name, where),
+        settings=servers.settings[name],
+        digest=config.entry_digest(servers, name),
+        written=servers.written[name],
+        is_remote=servers[name].url is not None,
+        needs_login=servers[name].needs_login,
+        read_values=partial(_read_values, servers, name),
+        describe=partial(describe_server, servers, name),
+    )
 
 
 def _read_values(servers: config.Servers, name: str) -> str:

@@ -33,9 +33,8 @@ if TYPE_CHECKING:
 MAX_SHOWN_CHARS, MAX_SHOWN_LINES = 1500, 20
 """How much of one text is shown at first."""
 MAX_LABEL_CHARS = 200
-SETTINGS_KEY = "dovetail"
 SHOWN_FIELDS: dict[str, type] = {
-    "command": str, "args": list, "env": dict, "url": str, "headers": dict, SETTINGS_KEY: dict
+    "command": str, "args": list, "env": dict, "url": str, "headers": dict, "dovetail": Mapping
 }  # fmt: skip
 """The fields of an entry that have lines of their own, and their types. Everything else is shown as
 JSON."""
@@ -156,8 +155,7 @@ def _show_start(page: _Page, request: "ConsentRequest") -> None:
         page.quote(variables, "It gets the values of these variables")
     if entry:
         page.quote(_to_json(entry), "Other fields of the entry")
-    settings = {**request.defaults, **shown.get(SETTINGS_KEY, {})}
-    if settings:
+    if settings := request.settings:
         page.quote(_to_json(settings), "Settings")
     for name, warning in WARNINGS.items():
         if text := warning(settings.get(name)):

@@ -123,6 +123,8 @@ def test_the_defaults_of_the_file_apply_where_an_entry_says_nothing() -> None:
     assert (merged.start, merged.pin) == ("lazy", "ask")
     assert merged.tools == ToolFilter(allow=["a*"], deny=["*_delete"])
     assert settings(None, file).pin == "warn"
+    nulls = settings({"pin": None, "tools": {"allow": None, "deny": None}}, file)
+    assert nulls == settings(None, file), "a null counts as absent"
 
 
 def test_a_default_that_does_not_fit_an_entry_is_an_error_of_that_entry() -> None:

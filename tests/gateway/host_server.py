@@ -44,7 +44,7 @@ def environment(variable: str) -> str | None:
 @server.tool
 async def order(ctx: Context) -> str:
     """Ask for a size."""
-    answer = await ctx.elicit("Which size?", Size)
+    answer = await ctx.elicit("Which \x1b[2Ksize?", Size)
     return f"ordered {answer.data.size}" if answer.data else "nothing"
 
 

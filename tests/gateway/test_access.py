@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -165,8 +166,10 @@ async def test_without_elicit_nobody_is_asked(files: Files) -> None:
     policy = {"rule": [{"effect": "ask"}]}
     async with connected(files.source(), policy=policy, on_elicit=answer) as client:
         assert await client.list_tools() == []
-        with pytest.raises(InvalidParams, match="Nobody can be asked"):
+        with pytest.raises(InvalidParams, match="Nobody can be asked") as refused:
             await client.call_tool("up__read", {"path": "a"})
+        assert 'ask = "elicit" in the policy' in str(refused.value)
+        assert "on_consent" not in str(refused.value)
     assert (asked, files.calls) == ([], [])
 
 
@@ -426,6 +429,25 @@ async def test_a_grant_does_not_pass_to_a_changed_tool(
             async with Client(url, headers=headers_of(ANN), on_elicit=answer) as client:
                 await client.call_tool("up__read", {"path": "a"})
     assert len(asked) == 2
+
+
+async def test_without_a_home_folder_consent_is_kept_in_memory(
+    files: Files, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("XDG_STATE_HOME", "LOCALAPPDATA"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # as if there were none
+    source = files.source(pin="ask")
+    for description in ("one", "two"):
+        monkeypatch.setenv("DESCRIPTION", description)
+        asked, answer = answering("session")
+        options = {"policy": ASK, "on_elicit": answer, "revision": "2025-11-25"}
+        async with connected(source, **options) as client:
+            for _ in range(2):
+                await client.call_tool("up__read", {"path": "a"})
+        assert len(asked) == 1, "the answer is remembered as long as the gateway runs"
+    assert "no home folder" in caplog.text
+    assert "only while the gateway runs" in caplog.text
 
 
 async def test_a_store_that_cannot_be_used_withholds_or_warns(

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from dovetail import AuditRecord, Client, ConsentRequest, Host, HostEvent, Server, audit
+from dovetail import AuditRecord, Client, ConsentRequest, Host, HostEvent, Server, audit, config
 from dovetail.errors import (
     ConfigError,
     ConnectFailed,
@@ -24,6 +24,8 @@ from dovetail.errors import (
     InvalidParams,
     NotFound,
 )
+from dovetail.gateway.access import access
+from dovetail.gateway.consent.consent import Consent
 from dovetail.gateway.consent.store import SqliteConsentStore
 from tests.gateway.programs import PATIENT
 
@@ -264,6 +266,41 @@ async def test_a_server_may_be_added_before_the_host_is_opened(setup: Setup) -> 
         assert "more__greet" in names(await host.list_tools())
 
 
+async def test_a_server_of_another_file_is_asked_about_by_its_entry(setup: Setup) -> None:
+    setup.add("more", dovetail={"pin": "warn"})
+    user = User(start="always")
+    for description, asked in (("once", 1), ("once", 1), ("changed", 2)):
+        setup.add("more", dovetail={"pin": "warn"}, env={"PYTHONPATH": str(ROOT), "X": description})
+        async with Host(on_consent=user, store=setup.store, limits=PATIENT) as host:
+            host.add("more", setup.file)
+            assert "more__greet" in names(await host.list_tools())
+            assert host.servers["more"].settings.pin == "warn"
+        assert user.kinds() == ["start"] * asked
+    assert user.asked[-1].entry is not None
+    assert user.asked[-1].entry["env"]["X"] == "changed"
+    assert user.asked[-1].server == "more"
+
+
+async def test_targets_without_an_entry_to_ask_about_are_refused(setup: Setup) -> None:
+    host = Host(policy="allow", store=setup.store)
+    with pytest.raises(ConfigError, match=r"mcp\.json has no server 'other'; it has weather"):
+        host.add("other", str(setup.file))
+    setup.add("off", disabled=True)
+    with pytest.raises(ConfigError, match="server 'off' is disabled"):
+        host.add("off", setup.file)
+    chosen = config.resolve(config.read(setup.file), "weather")
+    with pytest.raises(ConfigError, match="Pass the entry, or the path of the file"):
+        host.add("weather", chosen)
+    with pytest.raises(ConfigError, match="Pass the entry, or the path of the file"):
+        Host(chosen)
+    assert host.servers == {}
+
+
+def test_a_url_that_ends_like_a_file_is_a_url() -> None:
+    host = Host("https://example.com/mcp.json", store=":memory:")
+    assert [one.entry.is_remote for one in host.servers.values()] == [True]
+
+
 async def test_a_lazy_server_starts_when_it_is_used(setup: Setup) -> None:
     setup.add("weather", dovetail={"start": "lazy"})
     user = User()
@@ -454,6 +491,74 @@ async def test_revoking_ends_the_connection_and_asks_again(setup: Setup) -> None
         assert host.servers["weather"].state == "started"
         await host.call_tool("weather__greet")
         assert user.kinds()[4:] == ["pin", "call"]
+
+
+@pytest.mark.parametrize("answer", ["session", "always"])
+async def test_what_another_program_revokes_is_asked_again_at_the_next_call(
+    setup: Setup, answer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access, "WATCH_SECONDS", 600)
+    user = User(start=answer, call=answer)
+    async with setup.host(user) as host:
+        await host.call_tool("weather__greet")
+        client = host.servers["weather"].client
+        Consent(setup.store).revoke("weather")
+        await host.call_tool("weather__greet")
+        assert client.state == "closed"
+        assert user.kinds() == ["start", "call"] * 2
+        Consent(setup.store).revoke("weather")
+        user.answers["start"] = "deny"
+        with pytest.raises(ConsentDenied, match="refused starting the server 'weather'"):
+            await host.call_tool("weather__greet")
+        assert not host.servers["weather"].has_client
+
+
+async def test_what_another_program_revokes_is_closed_without_a_call(setup: Setup) -> None:
+    user = User(start="always")
+    async with setup.host(user) as host:
+        await host.list_tools()
+        client = host.servers["weather"].client
+        Consent(setup.store).revoke("weather")
+        await until(lambda: client.state == "closed")
+        assert host.servers["weather"].state == "configured"
+        assert user.kinds() == ["start"]
+
+
+async def test_what_was_allowed_once_is_not_revoked_by_other_programs(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access, "WATCH_SECONDS", 0.01)
+    user = User(start="once", call="once")
+    async with setup.host(user) as host:
+        await host.call_tool("weather__greet")
+        client = host.servers["weather"].client
+        Consent(setup.store).revoke("weather")
+        await host.call_tool("weather__greet")
+        assert host.servers["weather"].client is client
+        assert user.kinds().count("start") == 1
+
+
+async def test_revoking_stops_a_server_that_is_being_started(setup: Setup) -> None:
+    setup.add("silent", command=sys.executable, args=["-c", "import sys; sys.stdin.read()"])
+    user = User(start="always")
+    async with setup.host(user) as host:
+        silent = host.servers["silent"]
+        await until(lambda: silent.has_client)
+        starting = asyncio.create_task(silent.start())
+        await asyncio.sleep(0)
+        host.revoke("silent")
+        with pytest.raises(ConnectionClosed, match="silent was stopped"):
+            await starting
+        assert (silent.has_client, silent.state) == (False, "configured")
+
+
+async def test_a_call_right_after_a_revocation_is_asked_again(setup: Setup) -> None:
+    user = User(start="always", call="always")
+    async with setup.host(user) as host:
+        await host.call_tool("weather__greet")
+        host.revoke("weather")
+        await host.call_tool("weather__greet")
+        assert user.kinds() == ["start", "call"] * 2
 
 
 async def test_a_direct_call_of_a_servers_client_is_asked_as_well(setup: Setup) -> None:
@@ -664,7 +769,7 @@ async def test_elicitation_is_asked_each_time_and_names_the_configured_server(
         for _ in range(2):
             assert (await host.call_tool("weather__order")).text == "ordered large"
         assert user.kinds().count("elicitation") == 2
-        assert messages[0] == ("weather asks: Which size?", "weather")
+        assert messages[0] == ("weather asks: Which \\x1b[2Ksize?", "weather")
         await host.call_tool("music__visit")
         assert user.asked[-1].name == "https://example.com/sign-in"
         assert user.asked[-1].server == "music"

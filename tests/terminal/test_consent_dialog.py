@@ -16,7 +16,8 @@ import pytest
 from msgspec.structs import replace
 
 from dovetail import CallRequest
-from dovetail.gateway.consent.consent import ConsentRequest
+from dovetail.config import parse
+from dovetail.gateway.consent.consent import ConsentRequest, describe_server
 from dovetail.protocol.base import Implementation
 from dovetail.protocol.tools import Tool
 from dovetail.terminal.consent_dialog import ConsentPrompt, consent_dialog, terminal_confirm
@@ -116,6 +117,20 @@ def test_settings_that_give_a_server_more_are_marked(
     own = {"trust": False, "pin": "ask", "forward": []}
     harmless = replace(request, entry={"command": "x", "dovetail": own})
     assert "Warning" not in play(harmless, "d")[1], "the entry decides, not the defaults"
+
+
+@pytest.mark.parametrize("settings", [{"trust": True}, {"pin": "off"}, {"forward": ["X-Tenant"]}])
+def test_a_null_in_the_entry_does_not_hide_what_the_defaults_turn_on(
+    settings: dict[str, Any], tmp_path: Path
+) -> None:
+    own = dict.fromkeys(settings)
+    servers = {"weather": {"url": "https://example.com/mcp", "dovetail": own}}
+    found = parse({"mcpServers": servers, "dovetail": {"defaults": settings}})
+    ((name, value),) = settings.items()
+    assert getattr(found.settings["weather"], name) == value
+    _, shown = play(describe_server(found, "weather"), "d")
+    assert f"Warning: {name}" in shown
+    assert "null" not in shown
 
 
 def test_an_entry_that_changed_says_so() -> None:

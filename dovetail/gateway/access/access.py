@@ -4,8 +4,12 @@ host_access.py      a host, which asks its user
 gateway_access.py   a gateway, which asks its callers
 """
 
-from typing import Any
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final
 
+from ...errors import DovetailError
+from ...logs import get_logger
 from ..consent.consent import Consent, ConsentRequest
 from ..consent.policy import (
     ConsentKind,
@@ -17,6 +21,11 @@ from ..consent.policy import (
 from ..naming import Kind
 from ..upstream import UpstreamServer
 from .pin_checks import INSTRUCTIONS, PinChecks, item_of
+
+log = get_logger("gateway")
+
+WATCH_SECONDS: Final = 1.0
+"""How often a host or gateway looks for what other programs approved or revoked."""
 
 
 class Access:
@@ -94,6 +103,24 @@ class Access:
     def may_start(self, server: UpstreamServer) -> bool:
         """Return whether the rules allow a server to be started or reached."""
         return self.check(server, kind_of_start(server), "").effect != "deny"
+
+    async def watch(self, look: Callable[[], None]) -> None:
+        """Notice what other programs approve or revoke, until this is cancelled.
+
+        Args:
+            look: Compares the consent store with what is in use. It is called every
+                `WATCH_SECONDS`, and may raise DovetailError.
+        """
+        logged = ""
+        while True:
+            await asyncio.sleep(WATCH_SECONDS)
+            try:
+                look()
+                logged = ""
+            except DovetailError as problem:
+                if str(problem) != logged:  # it may last for days
+                    logged = str(problem)
+                    log.warning("%s", logged)
 
     def describe(self, server: UpstreamServer, kind: ConsentKind, **fields: Any) -> ConsentRequest:
         """Return the request for consent to do something with a server.

@@ -25,7 +25,7 @@ from msgspec.structs import replace
 
 from ...connection.input_requests import ask, check, decode_answer, typed_view
 from ...databases import MEMORY
-from ...errors import CannotAsk, ConfigError, ConsentDenied, DovetailError, InvalidParams
+from ...errors import CannotAsk, ConfigError, ConsentDenied, InvalidParams
 from ...logs import get_logger
 from ...ports import Call
 from ...protocol.client_features import CreateMessageParams, ElicitParams
@@ -40,8 +40,6 @@ from .pin_checks import PinChecks, item_of
 
 log = get_logger("gateway")
 
-WATCH_SECONDS: Final = 1.0
-"""How often a gateway looks for tools that were approved or revoked meanwhile."""
 ANONYMOUS: Final = "anonymous session "
 """What a caller without authentication is stored as, together with its session."""
 MAX_SHOWN_CHARS: Final = 2000
@@ -295,7 +293,12 @@ class GatewayAccess(Access):
         Args:
             servers: Returns all servers.
         """
-        watching = asyncio.create_task(self._watch_approvals(servers))
+
+        def look() -> None:
+            for server in list(servers().values()):
+                self.pins.refresh(server)
+
+        watching = asyncio.create_task(self.watch(look))
         try:
             yield
         finally:
@@ -304,15 +307,6 @@ class GatewayAccess(Access):
                 self.consent.close()
             else:
                 self.consent.store.close()
-
-    async def _watch_approvals(self, servers: Callable[[], Mapping[str, UpstreamServer]]) -> None:
-        while True:
-            await asyncio.sleep(WATCH_SECONDS)
-            try:
-                for server in list(servers().values()):
-                    self.pins.refresh(server)
-            except DovetailError as problem:
-                log.warning("%s", problem)
 
     def end_session(self, session_id: str) -> None:
         """Forget what a caller without authentication allowed in its session.
@@ -331,6 +325,11 @@ QUESTION_KINDS: Final[Mapping[Any, ConsentKind]] = {
 """What a policy calls the questions of servers, by the type of their params."""
 
 
+NOBODY_TO_ASK: Final = (
+    'To let the gateway ask its callers, its operator sets ask = "elicit" in the policy.'
+)
+
+
 def open_consent(store: Any, on_decision: Callable[[Decision], Any]) -> Consent:
     """Return the consent of a gateway. Nobody is asked at a terminal.
 
@@ -338,15 +337,16 @@ def open_consent(store: Any, on_decision: Callable[[Decision], Any]) -> Consent:
         store: A file, a `ConsentStore`, or None for the default file.
         on_decision: Called with each decision.
     """
+    open_ = partial(Consent, terminal=False, on_decision=on_decision, advice=NOBODY_TO_ASK)
     try:
-        return Consent(store, terminal=False, on_decision=on_decision)
+        return open_(store)
     except ConfigError as problem:
         if store is not None:
             raise
         log.warning(
             "%s Until then, changes to tools are detected only while the gateway runs.", problem
         )
-        return Consent(MEMORY, terminal=False, on_decision=on_decision)
+        return open_(MEMORY)
 
 
 def _principal_id(call: Call) -> str | None:

@@ -14,6 +14,7 @@ A refusal raises ConsentDenied, or leaves out what was refused.
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal
+from weakref import WeakKeyDictionary
 
 from msgspec.structs import replace
 
@@ -26,6 +27,7 @@ from ...protocol.client_features import CreateMessageResult, ListRootsResult
 from ...text import quote
 from ..consent.consent import GRANTED, MAX_QUESTIONS, Consent, ConsentRequest, Decision, name_shared
 from ..consent.policy import PolicyFile
+from ..input_requests import name_text
 from ..upstream import UpstreamServer
 from .access import Access
 from .pin_checks import PinChecks
@@ -66,6 +68,8 @@ class HostAccess(Access):
         pins = PinChecks(consent, "ask", on_change=on_approval, decide=self._decide)
         super().__init__(policy, consent, pins)
         self._on_context, self._name_of = on_context, name_of
+        self._granted: WeakKeyDictionary[UpstreamServer, ConsentRequest] = WeakKeyDictionary()
+        """The servers that were started with a grant, and what it was for."""
 
     async def _decide(
         self, server: UpstreamServer, describe: Callable[[], ConsentRequest], name: str
@@ -89,12 +93,39 @@ class HostAccess(Access):
             ConsentDenied: It may not.
         """
         if (describe := server.entry.describe) is not None:
+            self._granted.pop(server, None)
             decision = await self._decide(server, describe, "")
             # The files that an entry refers to may have changed since the entry was read.
-            digest = decision.require().digest
-            server.entry = replace(server.entry, digest=digest)
+            request = decision.require()
+            server.entry = replace(server.entry, digest=request.digest)
+            if decision.answer in ("session", "always"):
+                self._granted[server] = request
             if decision.answer is not None and decision.rule != GRANTED:
                 self.pins.on_server_approved(server)
+
+    def is_revoked(self, server: UpstreamServer) -> bool:
+        """Return whether the consent with which a server was started has been revoked since, by any
+        program. An answer that was not stored cannot be revoked by others.
+
+        Args:
+            server: The server.
+
+        Raises:
+            ConfigError, Overloaded: The store cannot be used.
+        """
+        request = self._granted.get(server)
+        return request is not None and self.consent.find_answer(request) is None
+
+    def forget(self, server: UpstreamServer, *, is_stopped: bool) -> None:
+        """Forget what the user accepted or refused, so that it is asked again.
+
+        Args:
+            server: The server.
+            is_stopped: Whether this includes the consent to start the server.
+        """
+        self.pins.forget(server)
+        if is_stopped:
+            self._granted.pop(server, None)
 
     # calls
 
@@ -173,7 +204,7 @@ class HostAccess(Access):
         if not (await self._decide(server, lambda: asked, asked.name)).allowed:
             return None
         name = self._name_of(server)
-        return replace(request, message=f"{name} asks: {request.message}") if name else request
+        return replace(request, message=name_text(request.message, name)) if name else request
 
     async def _allow_sampling(
         self, server: UpstreamServer, request: SampleRequest

@@ -40,7 +40,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ...aio import call_maybe_async
-from ...config import Servers, entry_digest
+from ...config import Servers, entry_digest, merge_settings
 from ...errors import ConfigError, ConsentDenied
 from ...protocol.tools import Tool
 from ...text import escape_unsafe, quote
@@ -121,6 +121,12 @@ class ConsentRequest(Struct, kw_only=True):
     previous: str | None = None
     diff: str | None = None
     principal: str = ""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Dovetail's settings of the server: those of its entry, on top of the file's defaults."""
+        own = (self.entry or {}).get("dovetail")
+        return merge_settings(own if isinstance(own, Mapping) else None, self.defaults)
 
     @property
     def doing(self) -> str:
@@ -284,6 +290,7 @@ class Consent:
         on_consent: The function that asks the user. It may be plain or async.
         terminal: Whether to ask at the terminal if there is no `on_consent`.
         on_decision: Called with each `Decision`, for an audit log.
+        advice: What to do if nobody can be asked, as a sentence for the error.
     """
 
     def __init__(
@@ -293,6 +300,7 @@ class Consent:
         on_consent: OnConsent | None = None,
         terminal: bool = True,
         on_decision: Callable[[Decision], Any] | None = None,
+        advice: str = "Pass on_consent= to ask the user, or allow it with policy=.",
     ) -> None:
         self.store: ConsentStore
         if store is None or isinstance(store, str | os.PathLike):
@@ -301,6 +309,7 @@ class Consent:
             self.store = store
         self.session = secrets.token_hex(8)
         self._on_consent, self._terminal, self._on_decision = on_consent, terminal, on_decision
+        self._advice = advice
         self._asking: WeakValueDictionary[tuple[str, ...], asyncio.Lock] = WeakValueDictionary()
         """Held while a question is asked, by what its answer is bound to."""
 
@@ -381,10 +390,7 @@ class Consent:
     async def _ask(self, request: ConsentRequest, on_consent: OnConsent | None) -> Decision:
         ask = on_consent or self._on_consent or self._ask_at_terminal()
         if ask is None:
-            reason = (
-                f"Nobody can be asked about {request.doing}. Pass on_consent= to ask the user, or "
-                "allow it with policy=."
-            )
+            reason = f"Nobody can be asked about {request.doing}. {self._advice}"
             return Decision(allowed=False, request=request, answer="deny", reason=reason)
         given = await call_maybe_async(ask, self._with_previous(request))
         if isinstance(given, ConsentRequest):
