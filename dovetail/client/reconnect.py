@@ -107,6 +107,8 @@ class Connector:
         self.logins = 0
         """How many times a user has logged in."""
         self._losses = 0
+        self._answers = 0
+        """The number of requests that were answered."""
         self._was_connected = False
         self._opening_channel: Channel | None = None
         """The channel of the latest attempt to open a session."""
@@ -210,6 +212,7 @@ class Connector:
     def reset_losses(self) -> None:
         """Reset the count of losses, because a request was answered."""
         self._losses = 0
+        self._answers += 1
 
     async def close(self) -> None:
         """Close permanently. You may call this method repeatedly and from any task."""
@@ -233,6 +236,27 @@ class Connector:
         if self.session is not None and self.session.agreed_revision.pings:
             await self.session.request(METHODS[ping_method(self.session)], None, timeout=timeout)
             self.reset_losses()
+
+    async def is_responding(self) -> bool:
+        """Ping the server, and return whether it answers the ping or any other request within
+        `Limits.ping_timeout`."""
+        answers = self._answers
+        try:
+            await self._ping(self.limits.ping_timeout)
+        except TimedOut:
+            return self._answers > answers
+        except DovetailError:
+            pass  # an error is an answer too; a closed connection is handled elsewhere
+        return True
+
+    async def end_session(self, reason: Exception) -> None:
+        """Close the session as if the connection had been lost, so that it is opened again.
+
+        Args:
+            reason: Why. Open requests fail with it.
+        """
+        if self.session is not None:
+            await self.session.connection.close(reason)
 
     # opening
 
@@ -419,10 +443,7 @@ class Connector:
         return self._background.start(connection.close())
 
     async def _on_ping_failure(self) -> None:
-        if self.session is not None:
-            await self.session.connection.close(
-                ConnectionClosed(f"{self.target.name} is not answering pings")
-            )
+        await self.end_session(ConnectionClosed(f"{self.target.name} is not answering pings"))
 
     async def _shut_down_server(self, session: ClientSession) -> None:
         try:

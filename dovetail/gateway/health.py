@@ -3,7 +3,7 @@
     configured   nothing is known about the server yet
     known        its lists are known from an earlier run; it was not started in this one
     started      it is connected
-    failed       it could not be started, or the connection was lost
+    failed       it could not be started, the connection was lost, or it stopped answering
     refused      consent or the policy does not allow it to be started
 
 A server that failed is started again after a pause, which doubles with each failure in a row and

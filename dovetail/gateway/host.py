@@ -33,6 +33,7 @@ from ..errors import (
     InvalidOutput,
     InvalidParams,
     NotFound,
+    TimedOut,
     ToolError,
 )
 from ..limits import DEFAULT, Limits
@@ -714,6 +715,9 @@ class Host:
             result = await send()
         except (ConnectionClosed, ConnectFailed) as problem:
             server.on_failure(problem)
+            raise
+        except TimedOut as problem:
+            server.on_timeout(problem)
             raise
         except (ToolError, InvalidOutput):
             server.health.on_success()  # it answered

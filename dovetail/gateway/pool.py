@@ -136,6 +136,9 @@ class PooledClient(Struct, eq=False):
     """The caller that used it last; empty if callers share it, or are on this machine and not
     authenticated."""
 
+    is_checked: bool = False
+    """Whether the gateway is finding out whether the server still responds on it."""
+
     @property
     def has_tasks(self) -> bool:
         """Whether a task that was started on the connection is still open."""

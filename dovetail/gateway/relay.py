@@ -221,6 +221,7 @@ async def with_connection(
         upstream.check_task(connection_id)
         raise InternalError(explain_failure(upstream.name, problem, masked=masked)) from problem
     except TimedOut as problem:
+        upstream.on_timeout(problem, pooled)
         raise InternalError(explain_failure(upstream.name, problem, masked=masked)) from problem
     except ProtocolError:
         is_answered = True

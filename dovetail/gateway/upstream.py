@@ -271,6 +271,8 @@ class UpstreamServer:
                 return
             self._starting = self._background.start(self._start())
             self._starting.add_done_callback(self._start_done)
+        elif self.health.is_tripped:
+            self._admit()  # others do not wait for the one that was admitted
         starting = self._starting
         try:
             await asyncio.shield(starting)
@@ -440,6 +442,34 @@ class UpstreamServer:
             self.health.on_call_failed(monotonic())
         elif pooled.key is SHARED:
             self.on_failure(problem)
+        elif self._pool.discard(pooled):
+            self.health.on_call_failed(monotonic())
+
+    def on_timeout(self, problem: Exception, pooled: PooledClient | None = None) -> None:
+        """Find out in the background whether the server still responds, because a call was not
+        answered in time. If the server answers a ping, only the tool is slow. If not, the
+        connection is closed, as if it had been lost.
+
+        Args:
+            problem: What happened.
+            pooled: The connection of the call (default: the main one).
+        """
+        pooled = pooled or self._main
+        if pooled is not None and not pooled.is_checked:
+            pooled.is_checked = True
+            self._background.start(self._check_responding(pooled, problem))
+
+    async def _check_responding(self, pooled: PooledClient, problem: Exception) -> None:
+        connector = pooled.client._connector
+        try:
+            if connector.state == "connected" and await connector.is_responding():
+                return
+        finally:
+            pooled.is_checked = False
+        if pooled is self._main:
+            lost = ConnectionClosed(f"{problem}, and no answer to a ping")
+            self.on_failure(lost)
+            await connector.end_session(lost)
         elif self._pool.discard(pooled):
             self.health.on_call_failed(monotonic())
 
