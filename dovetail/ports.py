@@ -302,6 +302,9 @@ class Service(Protocol):
         """Return the server's health for the health check. Anyone may read `status`. Only callers
         that `metrics_auth` admits may read other keys. This method must not block."""
 
+    def masked_health(self) -> Mapping[str, Any]:
+        """Return the same without what only callers with the scope `metrics_auth` may read."""
+
     async def respond(
         self, request: "HttpRequest", public_url: "PublicUrl"
     ) -> "HttpResponse | None":

@@ -390,6 +390,11 @@ class Gateway(RunnableService):
     def health(self) -> Mapping[str, Any]:
         """Return the status of the gateway, and of each server: its state, its revision, why it
         failed, when it is tried again, and what of it callers cannot use."""
+        return describe_servers(self.upstreams, masked=False)
+
+    def masked_health(self) -> Mapping[str, Any]:
+        """Return the same, but with `mask_errors` and over a network, only how processes ended
+        instead of why servers failed."""
         return describe_servers(self.upstreams, masked=self._is_masked)
 
     def series(self) -> Mapping[str, Mapping[Any, float]]:
@@ -494,10 +499,14 @@ class Gateway(RunnableService):
 
     async def _require(self, call: Call, kind: Kind, server: UpstreamServer, name: str) -> None:
         """Raise an error unless a call to a server is allowed."""
+        await self._start_known(call, kind, server, name)
+        await self.access.require(call, kind, server, name)
+
+    async def _start_known(self, call: Call, kind: Kind, server: UpstreamServer, name: str) -> None:
+        """Start a server whose lists are from disk, unless the call is denied anyway."""
         if server.catalog.is_from_disk and not self.access.is_denied(call, kind, server, name):
             with explaining(server.name, masked=self._is_masked):
                 await server.start()  # what it lists now decides
-        await self.access.require(call, kind, server, name)
 
     async def _list(self, call: Call) -> RawObject:
         result = await self.lists.answer(call)
@@ -626,11 +635,27 @@ class Gateway(RunnableService):
         wanted = call.params.notifications
         uris = wanted.resource_subscriptions or ()
         if 0 < len(uris) <= self.limits.subscriptions:  # more are refused
-            kept = [uri for uri in uris if await self._can_subscribe(call, uri)]
+            started = await asyncio.gather(*(self._start_for(call, uri) for uri in uris))
+            kept = [
+                uri
+                for uri, is_started in zip(uris, started, strict=True)
+                if is_started and await self._can_subscribe(call, uri)
+            ]
             wanted = replace(wanted, resource_subscriptions=kept or None)
             call.params = replace(call.params, notifications=wanted)
         async with self.tasks.notifications.listening(call):
             return await answer_in_connection(call)
+
+    async def _start_for(self, call: Call, uri: str) -> bool:
+        """Start the server of a resource if its lists are from disk. Return False if nobody can
+        subscribe to the resource, or if the server takes longer than `Limits.catalog_wait`."""
+        try:
+            server, name = await self._find_subscribable(call, uri)
+            async with asyncio.timeout(self.limits.catalog_wait):
+                await self._start_known(call, "resources", server, name)
+        except (ProtocolError, TimeoutError):
+            return False
+        return True
 
     async def _can_subscribe(self, call: Call, uri: str) -> bool:
         try:
@@ -640,11 +665,15 @@ class Gateway(RunnableService):
         return True
 
     async def _check_subscription(self, call: Call, uri: str) -> None:
+        server, name = await self._find_subscribable(call, uri)
+        await self._require(call, "resources", server, name)
+
+    async def _find_subscribable(self, call: Call, uri: str) -> tuple[UpstreamServer, str]:
         found = await self._find(call, "resources", uri)
         server = self.upstreams.servers[found.server]
         if server.entry.tokens is not None:
             raise InvalidParams(f"{server.name} does not support subscriptions through a gateway")
-        await self._require(call, "resources", server, found.name)
+        return server, found.name
 
     # logs
 

@@ -101,5 +101,6 @@ _VALUES: Final[Mapping[str, Any]] = {
     "mcp.upstream.errors": lambda server: server.counts.errors,
     "mcp.upstream.added": lambda server: server.counts.seconds_added,
     "mcp.upstream.connections": lambda server: server.connections,
+    # In the stateless era, a question is the result of a call: the gateway does not wait.
     "mcp.upstream.input_requests": lambda server: len(server.questions),
 }

@@ -79,10 +79,14 @@ class Routes:
 
     async def _send_health(self, path: str, scope: Scope, send: Send) -> None:
         """Send the service's status to anyone, and the details to callers who may read the
-        metrics."""
-        health = self._app.service.health()
-        if len(health) > 1 and not await self._may_read_metrics(path, scope):
-            health = {"status": health["status"]}
+        metrics: all of them only to callers with the scope."""
+        service = self._app.service
+        health = service.masked_health()
+        if len(health) > 1:
+            if not await self._may_read_metrics(path, scope):
+                health = {"status": health["status"]}
+            elif self._app.options.metrics_auth:
+                health = service.health()
         await send_body(send, encode(health))
 
     async def _may_read_metrics(self, path: str, scope: Scope) -> bool:

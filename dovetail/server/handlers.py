@@ -174,6 +174,14 @@ class Handlers(RunnableService):
         own = super().health()
         return own if self._mounts is None else {**own, **self._mounts.health()}
 
+    def masked_health(self) -> Mapping[str, Any]:
+        """Return the same without the reasons why mounted servers failed, as far as these may
+        contain secrets."""
+        own = self.health()
+        if self._mounts is None or "servers" not in own:
+            return own
+        return {**own, "servers": self._mounts.masked_health()["servers"]}
+
     def series(self) -> "Mapping[str, Mapping[Attributes, float]]":
         """Return the metrics of each mounted server."""
         own = super().series()

@@ -160,6 +160,11 @@ class BaseService:
         to add details, which only callers that `metrics_auth` admits may read. Do not block."""
         return {"status": "ok"}
 
+    def masked_health(self) -> Mapping[str, Any]:
+        """Return the answer of the health check for callers who need no scope for the details:
+        those of a server without `auth=`, or with `metrics_auth=False` (default: `health()`)."""
+        return self.health()
+
     def series(self) -> "Mapping[str, Mapping[Attributes, float]]":
         """Return further metrics for `metrics=` (default: none).
 

@@ -167,6 +167,34 @@ async def test_a_server_that_cannot_be_started_is_tried_again_until_it_works(
         assert (await client.call_tool("up__hello")).text == "hello"
 
 
+async def test_a_server_that_died_keeps_its_tools_in_the_lists_until_it_is_back(
+    tmp_path: Path,
+) -> None:
+    down = tmp_path / "down"
+    program = (
+        f"import os, sys; os.path.exists({str(down)!r}) and sys.exit(3); "
+        "from dovetail import Server; server = Server('s'); "
+        "server.tool(lambda: os._exit(3), name='die'); "
+        "server.tool(lambda: 'hello', name='hello'); server.run()"
+    )
+    up = {"command": sys.executable, "args": ["-c", program]}
+    gateway = Gateway({"mcpServers": {"up": up}}, **OPTIONS)
+    async with Client(gateway) as client:
+        listed = {tool.name for tool in await client.list_tools()}
+        assert listed == {"up__die", "up__hello"}
+        down.touch()  # it does not come back before this file is deleted
+        with pytest.raises(ProtocolError, match=r"^up: .*exited with code 3"):
+            await client.call_tool("up__die")
+        assert gateway.upstreams.servers["up"].state == "failed"
+        assert {tool.name for tool in await client.list_tools(fresh=True)} == listed
+        with pytest.raises(ProtocolError, match=r"^up: .*exited with code 3"):
+            await client.call_tool("up__hello")
+        down.unlink()
+        while gateway.upstreams.servers["up"].state != "started":
+            await asyncio.sleep(0.05)
+        assert (await client.call_tool("up__hello")).text == "hello"
+
+
 async def test_a_server_that_keeps_failing_gets_one_call_per_pause(
     upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

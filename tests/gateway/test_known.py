@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from msgspec import Raw
+from msgspec.structs import replace
 
 from dovetail import Client, Host
 from dovetail.config import ServerSettings
@@ -24,6 +25,7 @@ from dovetail.gateway.upstreams import describe_target, read_source
 from dovetail.protocol.base import Implementation
 from dovetail.protocol.lifecycle import ServerCapabilities
 from tests.gateway.programs import PATIENT, entry, write_server
+from tests.transports.http.raw import hosted
 
 BIG = Raw(b"9007199254740993")
 CATALOG = Catalog(
@@ -277,6 +279,28 @@ async def test_a_known_server_delays_no_list(servers: Servers) -> None:
     async with asyncio.timeout(PATIENT.catalog_wait / 2):
         async with servers.open() as opened:
             assert await opened.tools() == listed
+
+
+async def test_known_servers_that_hang_do_not_delay_subscriptions_beyond_catalog_wait(
+    tmp_path: Path,
+) -> None:
+    servers, hung = Servers("gateway", tmp_path), ["one", "two", "three"]
+    for name in [*hung, "good"]:
+        servers.write(name, start="lazy")
+    async with servers.open() as opened:
+        await opened.tools()
+    for name in hung:
+        servers.write(name, more="import time; time.sleep(3600)", start="lazy")
+    limits = replace(PATIENT, catalog_wait=2, shutdown=0.1)
+    gateway = Gateway({"mcpServers": servers.entries}, limits=limits, store=servers.store)
+    async with hosted(gateway) as site:
+        await gateway.upstreams.servers["good"].start()
+        wanted = {"resourceSubscriptions": [f"note://{name}" for name in [*hung, "good"]]}
+        async with asyncio.timeout(2.5 * limits.catalog_wait):  # less than one after another
+            answer = await site.ask("subscriptions/listen", {"notifications": wanted})
+            accepted = (await answer.next()).message["params"]["notifications"]
+        answer.cut()
+        assert accepted == {"resourceSubscriptions": ["note://good"]}
 
 
 @pytest.mark.parametrize("start", ["eager", "lazy"])

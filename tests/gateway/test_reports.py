@@ -83,7 +83,9 @@ async def test_only_callers_that_metrics_auth_admits_read_the_details(tmp_path: 
     gateway = make_gateway(tmp_path, auth=ApiKeys(KEYS))
     async with hosted(gateway, metrics="/metrics", metrics_auth="metrics") as site:
         assert await send_json(site, "/health", ADA) == {"status": "degraded"}
-        assert set((await send_json(site, "/health", OPS))["servers"]) == {"good", "bad"}
+        servers = (await send_json(site, "/health", OPS))["servers"]
+    assert set(servers) == {"good", "bad"}
+    assert "/no/such/program-hunter2" in servers["bad"]["error"]
 
 
 @pytest.mark.parametrize("headers", [{"Host": "evil.example"}, {"Origin": "https://evil.example"}])
@@ -108,8 +110,12 @@ async def test_the_name_of_a_server_cannot_add_a_metric(tmp_path: Path) -> None:
     assert [line for line in lines if r'{mcp_upstream_name="up\"} 1\nforged{x=\"\\"}' in line]
 
 
-async def test_health_over_http_shows_no_command_line(tmp_path: Path) -> None:
-    async with hosted(make_gateway(tmp_path)) as site:
+@pytest.mark.parametrize("auth", [None, ApiKeys(KEYS)])
+async def test_health_shows_no_command_line_to_callers_who_need_no_scope(
+    tmp_path: Path, auth: Any
+) -> None:
+    gateway = make_gateway(tmp_path, auth=auth)
+    async with hosted(gateway, metrics_auth=None if auth is None else False) as site:
         health = await send_json(site, "/health")
     assert health["servers"]["bad"]["error"] == "bad: the server is not available"
 
@@ -133,8 +139,12 @@ async def test_metrics_count_the_calls_of_each_server(tmp_path: Path) -> None:
     assert 0 < float(line.removeprefix(added)) < 5
 
 
-async def test_an_open_question_is_counted(tmp_path: Path) -> None:
-    command = write_server(tmp_path, "up", revisions=["2025-11-25"])
+@pytest.mark.parametrize(("revision", "open_questions"), [("2025-11-25", 1), ("2026-07-28", 0)])
+async def test_a_question_is_counted_while_a_server_waits_for_its_answer(
+    revision: str, open_questions: int, tmp_path: Path
+) -> None:
+    """A server of the stateless era does not wait: it returns its question as a result."""
+    command = write_server(tmp_path, "up", revisions=[revision])
     gateway = Gateway({"mcpServers": {"up": entry(command)}}, limits=PATIENT)
     seen: list[float] = []
 
@@ -147,7 +157,7 @@ async def test_an_open_question_is_counted(tmp_path: Path) -> None:
         await client.call_tool("up__ask")
         (value,) = gateway.series()["mcp.upstream.input_requests"].values()
         seen.append(value)
-    assert seen == [1, 0]
+    assert seen == [open_questions, 0]
 
 
 async def crash(client: Client) -> str:
