@@ -714,7 +714,8 @@ class Host:
         try:
             result = await send()
         except (ConnectionClosed, ConnectFailed) as problem:
-            server.on_failure(problem)
+            if server.has_client:  # it was not stopped
+                server.on_failure(problem)
             raise
         except TimedOut as problem:
             server.on_timeout(problem)

@@ -552,6 +552,24 @@ async def test_revoking_stops_a_server_that_is_being_started(setup: Setup) -> No
         assert (silent.has_client, silent.state) == (False, "configured")
 
 
+async def test_a_call_that_a_revocation_ends_is_not_a_failure_of_the_server(setup: Setup) -> None:
+    called = setup.folder / "called"
+    silent = RAW_SERVER.replace(
+        '    if "id" in message:',
+        '    if message["method"] == "tools/call":\n'
+        '        open(sys.argv[1], "w").close()\n'
+        '    elif "id" in message:',
+    )
+    setup.add("raw", command=sys.executable, args=["-c", silent, str(called)])
+    async with setup.host(User(start="always")) as host:
+        call = asyncio.create_task(host.call_tool("raw__fake"))
+        await until(called.exists)
+        host.revoke("raw")
+        with pytest.raises(ConnectionClosed):
+            await call
+        assert host.servers["raw"].state == "configured", "it is not started again"
+
+
 async def test_a_call_right_after_a_revocation_is_asked_again(setup: Setup) -> None:
     user = User(start="always", call="always")
     async with setup.host(user) as host:
