@@ -580,14 +580,7 @@ class Gateway(RunnableService):
             )
         result = await send()
         if self._model is not None and self._model.is_used_for(call):
-            for _ in range(self.limits.rounds):
-                if type(result) is not InputRequired:
-                    break
-                answers = await self._model.answer_all(server, call, result)
-                if not answers:
-                    break
-                call.input_responses, call.request_state = answers, result.state
-                result = await send()
+            result = await self._model.finish(server, call, result, send)
         if type(result) is not RawObject:
             return result  # type: ignore[no-any-return]
         if self.access.depends_on_caller or server.entry.user:
@@ -636,23 +629,21 @@ class Gateway(RunnableService):
         uris = wanted.resource_subscriptions or ()
         if 0 < len(uris) <= self.limits.subscriptions:  # more are refused
             started = await asyncio.gather(*(self._start_for(call, uri) for uri in uris))
-            kept = [
-                uri
-                for uri, is_started in zip(uris, started, strict=True)
-                if is_started and await self._can_subscribe(call, uri)
-            ]
+            in_time = [uri for uri, is_started in zip(uris, started, strict=True) if is_started]
+            kept = [uri for uri in in_time if await self._can_subscribe(call, uri)]
             wanted = replace(wanted, resource_subscriptions=kept or None)
             call.params = replace(call.params, notifications=wanted)
         async with self.tasks.notifications.listening(call):
             return await answer_in_connection(call)
 
     async def _start_for(self, call: Call, uri: str) -> bool:
-        """Start the server of a resource if its lists are from disk. Return False if nobody can
-        subscribe to the resource, or if the server takes longer than `Limits.catalog_wait`."""
+        """Start the server of a resource if its lists are from disk. Return False if there is no
+        such resource, or if the server takes longer than `Limits.catalog_wait`."""
         try:
-            server, name = await self._find_subscribable(call, uri)
+            found = await self._find(call, "resources", uri)
+            server = self.upstreams.servers[found.server]
             async with asyncio.timeout(self.limits.catalog_wait):
-                await self._start_known(call, "resources", server, name)
+                await self._start_known(call, "resources", server, found.name)
         except (ProtocolError, TimeoutError):
             return False
         return True
@@ -665,15 +656,11 @@ class Gateway(RunnableService):
         return True
 
     async def _check_subscription(self, call: Call, uri: str) -> None:
-        server, name = await self._find_subscribable(call, uri)
-        await self._require(call, "resources", server, name)
-
-    async def _find_subscribable(self, call: Call, uri: str) -> tuple[UpstreamServer, str]:
         found = await self._find(call, "resources", uri)
         server = self.upstreams.servers[found.server]
         if server.entry.tokens is not None:
             raise InvalidParams(f"{server.name} does not support subscriptions through a gateway")
-        return server, found.name
+        await self._require(call, "resources", server, found.name)
 
     # logs
 

@@ -197,6 +197,11 @@ class Mounts(Gateway):
         if component is not None:
             require_scopes(component, call.principal, uri)
 
+    async def _start_for(self, call: Call, uri: str) -> bool:
+        if self._server._can_change(uri, call.principal):
+            return True  # it is the server's own
+        return await super()._start_for(call, uri)
+
     async def _can_subscribe(self, call: Call, uri: str) -> bool:
         if self._server._can_change(uri, call.principal):
             return True

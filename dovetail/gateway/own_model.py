@@ -7,7 +7,7 @@ The gateway has no context that it could add to a prompt, so its model is not as
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from msgspec import Raw
@@ -70,7 +70,29 @@ class OwnModel:
         )
         return Raw(encode_typed(await callbacks.answers[SAMPLE](question)))
 
-    async def answer_all(
+    async def finish(
+        self, server: UpstreamServer, call: Call, result: Any, send: Callable[[], Awaitable[Any]]
+    ) -> Any:
+        """Answer the questions of a stateless server that are for the model, and return its result,
+        or its questions for the caller.
+
+        Args:
+            server: The server.
+            call: The call.
+            result: What the server has returned.
+            send: Sends the call again, with the answers.
+        """
+        for _ in range(self._limits.rounds):
+            if type(result) is not InputRequired:
+                break
+            answers = await self._answer_all(server, call, result)
+            if not answers:
+                break
+            call.input_responses, call.request_state = answers, result.state
+            result = await send()
+        return result
+
+    async def _answer_all(
         self, server: UpstreamServer, call: Call, required: InputRequired
     ) -> dict[str, Raw]:
         """Return the answers to those questions of a stateless server that are for the model. They

@@ -146,6 +146,18 @@ async def test_changes_pass(revision: str) -> None:
                 pass
 
 
+@pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
+async def test_resources_of_the_server_itself_change_beside_mounted_ones(revision: str) -> None:
+    shop = make_shop(make_weather())
+    shop.add_resource(lambda: "open", "shop://hours", name="hours")
+    changes: asyncio.Queue[str] = asyncio.Queue()
+    async with Client(shop, revision=revision) as client:
+        await client.list_tools()
+        async with await client.subscribe("shop://hours", changes.put_nowait):
+            shop.notify_resource_updated("shop://hours")
+            assert await changes.get() == "shop://hours"
+
+
 async def test_a_server_in_a_process_of_its_own_is_mounted(tmp_path: Path) -> None:
     shop = make_shop(write_server(tmp_path, "up"))
     async with Client(shop) as client:
