@@ -9,6 +9,7 @@ the public API.
 
 import asyncio
 import json
+import logging
 import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -44,6 +45,32 @@ async def call_every_tool(client: Client, data: dict[str, Any]) -> None:
     them."""
     for tool in await client.list_tools():
         await client.call_tool(tool.name, filled(tool.input_schema))
+
+
+class StreamLog(logging.Handler):
+    """Learns from the log when the stream of the session is open."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.DEBUG)
+        self.is_open = asyncio.Event()
+        log = logging.getLogger("dovetail.transports")
+        log.setLevel(logging.DEBUG)
+        log.addHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.msg == "A stream is open":
+            self.is_open.set()
+
+
+streams = StreamLog()
+
+
+async def call_with_open_stream(client: Client, data: dict[str, Any]) -> None:
+    """Call each tool once the stream of the session is open. If it opened during the call, the
+    suite would take that for a reconnection."""
+    async with asyncio.timeout(30):
+        await streams.is_open.wait()
+    await call_every_tool(client, data)
 
 
 async def call_as_told(client: Client, data: dict[str, Any]) -> None:
@@ -146,7 +173,7 @@ SCENARIOS: dict[str, Scenario] = {
     "initialize": list_tools,
     "tools_call": call_every_tool,
     "elicitation-sep1034-client-defaults": call_every_tool,
-    "sse-retry": call_every_tool,
+    "sse-retry": call_with_open_stream,
     "request-metadata": list_tools,
     "sep-2322-client-request-state": call_every_tool,
     "http-standard-headers": use_everything,

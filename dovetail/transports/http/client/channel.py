@@ -446,6 +446,7 @@ class HttpChannel:
             async with await self._transport.request("GET", headers) as reply:
                 if reply.status == 200 and reply.content_type == content_type:
                     position.was_open = True
+                    log.debug("A stream is open")
                     await read(reply)
                 elif not (reply.status == 204 or reply.status in TRANSIENT_STATUSES):
                     return reply
