@@ -74,7 +74,7 @@ async def test_callers_are_notified_of_a_server_that_was_added_or_removed(
     gateway = Gateway(file.path, limits=PATIENT)
     changes: asyncio.Queue[str] = asyncio.Queue()
     async with gateway.lifespan(), Client(gateway, revision=revision) as client:
-        client.on_change("tools", changes.put_nowait)
+        await client.on_change("tools", changes.put_nowait)
         while await names(client) != {"one", "two"}:  # they may be slower than `catalog_wait`
             await changes.get()
         file.write("one")
@@ -178,7 +178,7 @@ async def test_search_can_be_switched_on_and_off(file: ConfigFile) -> None:
     gateway = Gateway(file.path, limits=PATIENT)
     changes: asyncio.Queue[str] = asyncio.Queue()
     async with gateway.lifespan(), Client(gateway) as client:
-        client.on_change("tools", changes.put_nowait)
+        await client.on_change("tools", changes.put_nowait)
 
         async def reload(**options: Any) -> list[str]:
             file.write("one", options=options)

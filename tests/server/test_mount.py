@@ -131,7 +131,7 @@ async def test_changes_pass(revision: str) -> None:
     shop = make_shop(weather)
     changes: asyncio.Queue[str] = asyncio.Queue()
     async with Client(shop, revision=revision) as client:
-        client.on_change("tools", changes.put_nowait)
+        await client.on_change("tools", changes.put_nowait)
         await client.list_tools()
 
         async def snow() -> str:
