@@ -30,7 +30,7 @@ test-lowest:
 	$(PYTHON) scripts/lowest.py > .venv-lowest/constraints.txt
 	PIP_CONSTRAINT=$(CURDIR)/.venv-lowest/constraints.txt $(MAKE) test VENV=.venv-lowest
 
-# Browser and npm, with sudo if need be.
+# Browser, npm and Redis, with sudo if need be.
 setup:
 	$(PYTHON) scripts/system_packages.py
 

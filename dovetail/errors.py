@@ -13,6 +13,7 @@
     │   ├── UnsupportedVersion   -32022  this revision is not supported
     │   ├── UrlRequired          -32042  the user must visit a page first: `.elicitations`
     │   ├── Overloaded           -31001  a limit was reached; try again later
+    │   │   └── BackendAway              the shared backend cannot be reached; try again later
     │   ├── TooLarge             -31002  a message exceeds the size limit
     │   ├── Forbidden            -31003  the caller lacks `.scopes`
     │   └── ConsentDenied            -1  the user, a hook or a policy refused; nothing was sent
@@ -269,6 +270,13 @@ class Overloaded(ProtocolError):
         """The number of seconds to wait, if the server specified a time."""
         value = self._detail("retryAfter")
         return float(value) if isinstance(value, int | float) and 0 <= value < 2**31 else None
+
+
+class BackendAway(Overloaded):
+    """The server's shared backend cannot be reached; try again later.
+
+    On the wire this is Overloaded, so a client receives that.
+    """
 
 
 class TooLarge(ProtocolError):

@@ -257,6 +257,11 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Time for which an event stream waits for its client to return, in seconds (default: 300).
     After that, the stream is dropped."""
 
+    # the shared backend
+    backend_timeout: float = 1.0
+    """Time that one command to the shared backend may take, and that connecting to it may take, in
+    seconds (default: 1). After that, the backend counts as away until it answers again."""
+
     # JSON schemas from elsewhere
     schema_depth: int = 64
     """Maximum nesting depth of a JSON schema (default: 64). A deeper schema raises SchemaError."""

@@ -1,10 +1,11 @@
 """Tokens that only this server can create, such as session ids, cursors and the state of a
 question.
 
-A token is `kind | nonce | body | tag`, in URL-safe base64, so that a header can carry it. The first
-byte identifies one of two kinds. If `cryptography` is installed, tokens are *encrypted* with
-AES-GCM. Otherwise, they are *signed* with keyed BLAKE2b: anybody who holds a token can read its
-body, but only the server can create or change one. `ring.encrypts` says which kind a ring creates.
+A token is `kind | salt | nonce | body | tag`, in URL-safe base64, so that a header can carry it
+(`seal`), or as it is, for a database (`seal_bytes`). The first byte identifies the kind. If
+`cryptography` is installed, tokens are *encrypted* with AES-GCM. Otherwise, they are *signed* with
+keyed BLAKE2b and have no salt: anybody who holds a token can read its body, but only the server can
+create or change one. `ring.encrypts` says which kind a ring creates.
 
 For each kind and purpose, a separate key is derived from each secret, so a token for one purpose or
 kind never opens as another. A token may also be `bound` to data that it does not contain, such as a
@@ -14,8 +15,12 @@ tokens, and a fleet can be upgraded one machine at a time. A ring that only sign
 tokens.
 
 The first key seals tokens, and all keys open them. To rotate keys, put the new key first, and
-remove the old key when the last of its tokens has expired. Nonces are random, which limits each key
-to about 2^32 tokens per purpose.
+remove the old key when the last of its tokens has expired.
+
+Nonces are random, so one key may encrypt about 2^32 tokens. Many processes with the same keys could
+exceed that, so each ring encrypts with subkeys of its own. They are derived from the keys of the
+ring and a random salt, which is part of the token, and which the ring replaces in time. Tokens that
+were encrypted without a subkey still open.
 
 A token has exactly one spelling, so writing a revoked token differently does not evade the list of
 revoked tokens.
@@ -30,11 +35,16 @@ from typing import Literal, Protocol, TypeAlias
 
 from msgspec import Struct
 
+from .aio import BoundedDict
 from .errors import ConfigError
 
-ENCRYPTED, SIGNED = 1, 2
+ENCRYPTED, SIGNED, ENCRYPTED_WITH_SUBKEY = 1, 2, 3
+SALT_BYTES = 16
 NONCE_BYTES = 12
 TAG_BYTES = 16
+MAX_TOKENS_PER_SALT = 2**31
+MAX_CIPHERS = 4096
+"""How many ciphers a ring remembers. The ciphers of a salt cost a few microseconds to derive."""
 MIN_KEY_LENGTH = 16
 KEYS_VARIABLE = "DOVETAIL_KEYS"
 
@@ -86,19 +96,23 @@ class KeyRing:
     A purpose is a fixed word in the program and never comes from a request.
     """
 
-    __slots__ = ("_ciphers", "_forgery_errors", "_makers", "_roots", "origin")
+    __slots__ = (
+        *("_ciphers", "_forgery_errors", "_makers", "_roots", "origin"),
+        *("_process", "_salt", "_salt_uses"),
+    )
 
     def __init__(self, secrets: Sequence[bytes], origin: KeyOrigin = "configured") -> None:
         self.origin = origin
         """Where the keys come from. With "process", only this process and its children have the
         keys."""
         self._roots = [blake2b(secret, person=b"dovetail root").digest() for secret in secrets]
-        self._ciphers: dict[tuple[int, str], list[Cipher]] = {}
-        """The ciphers by kind and purpose, one for each key."""
+        self._ciphers: BoundedDict[tuple[int, str, bytes], list[Cipher]] = BoundedDict(MAX_CIPHERS)
+        """The ciphers by kind, purpose and salt, one for each key."""
         self._makers: dict[int, Callable[[bytes], Cipher]] = {}
         """The function that creates a cipher from a key, by kind. Each function is loaded on first
         use."""
         self._forgery_errors: tuple[type[Exception], ...] = (Forged,)
+        self._salt, self._salt_uses, self._process = b"", 0, 0
 
     @property
     def encrypts(self) -> bool:
@@ -117,10 +131,20 @@ class KeyRing:
                 anyway, a signature is enough, and `cryptography` is not imported, which takes
                 several MiB.
         """
-        kind = ENCRYPTED if hide and self.encrypts else SIGNED
+        return _to_text(self.seal_bytes(purpose, data, bound=bound, hide=hide))
+
+    def seal_bytes(
+        self, purpose: str, data: bytes, *, bound: bytes = b"", hide: bool = True
+    ) -> bytes:
+        """Return the token as bytes. The arguments are the same as for `seal`."""
+        kind, salt = SIGNED, b""
+        if hide and self.encrypts:
+            kind, salt = ENCRYPTED_WITH_SUBKEY, self._own_salt()
+        ciphers = self._ciphers.get((kind, purpose, salt))
+        if ciphers is None:
+            ciphers = self._ciphers[kind, purpose, salt] = self._derive_ciphers(kind, purpose, salt)
         nonce = os.urandom(NONCE_BYTES)
-        cipher = (self._ciphers.get((kind, purpose)) or self._derive_ciphers(kind, purpose))[0]
-        return _to_text(b"%c%b%b" % (kind, nonce, cipher.encrypt(nonce, data, bound)))
+        return b"%c%b%b%b" % (kind, salt, nonce, ciphers[0].encrypt(nonce, data, bound))
 
     def open(self, purpose: str, token: str, *, bound: bytes = b"", hidden: bool = True) -> bytes:
         """Return the bytes that were sealed for this purpose and with this `bound`. Raise Forged
@@ -137,32 +161,53 @@ class KeyRing:
             raw = _from_text(token)
         except ValueError:
             raise Forged from None
-        # The decoder skips unknown characters, hence the second condition.
-        if len(raw) <= NONCE_BYTES + TAG_BYTES or _to_text(raw) != token:
+        if _to_text(raw) != token:  # the decoder skips unknown characters
             raise Forged
-        kind, nonce, sealed = raw[0], raw[1 : 1 + NONCE_BYTES], raw[1 + NONCE_BYTES :]
-        if kind != SIGNED and not hidden:
+        return self.open_bytes(purpose, raw, bound=bound, hidden=hidden)
+
+    def open_bytes(
+        self, purpose: str, token: bytes, *, bound: bytes = b"", hidden: bool = True
+    ) -> bytes:
+        """Return the bytes in a token of `seal_bytes`. The arguments are the same as for `open`."""
+        kind = token[0] if token else 0
+        start = 1 + (SALT_BYTES if kind == ENCRYPTED_WITH_SUBKEY else 0)
+        if len(token) < start + NONCE_BYTES + TAG_BYTES or (kind != SIGNED and not hidden):
             raise Forged
-        for cipher in self._ciphers.get((kind, purpose)) or self._derive_ciphers(kind, purpose):
+        salt, nonce = token[1:start], token[start : start + NONCE_BYTES]
+        sealed = token[start + NONCE_BYTES :]
+        known = self._ciphers.get((kind, purpose, salt))
+        ciphers = self._derive_ciphers(kind, purpose, salt) if known is None else known
+        for cipher in ciphers:
             try:
-                return cipher.decrypt(nonce, sealed, bound)
+                data = cipher.decrypt(nonce, sealed, bound)
             except self._forgery_errors:
                 continue  # perhaps another key of the ring opens it
+            if known is None:
+                self._ciphers[kind, purpose, salt] = ciphers  # only now: forgeries cost no memory
+            return data
         raise Forged
 
-    def _derive_ciphers(self, kind: int, purpose: str) -> list[Cipher]:
+    def _own_salt(self) -> bytes:
+        """Return this process's salt: a new one in a forked child, and before the tokens of one
+        subkey become too many."""
+        self._salt_uses += 1
+        if self._salt_uses > MAX_TOKENS_PER_SALT or self._process != os.getpid():
+            self._salt, self._salt_uses, self._process = os.urandom(SALT_BYTES), 1, os.getpid()
+        return self._salt
+
+    def _derive_ciphers(self, kind: int, purpose: str, salt: bytes) -> list[Cipher]:
         make: Callable[[bytes], Cipher] | None = _Signer
         if kind != SIGNED:
-            make = (self._makers or self._load_makers()).get(kind)
+            base = ENCRYPTED if kind == ENCRYPTED_WITH_SUBKEY else kind
+            make = (self._makers or self._load_makers()).get(base)
         if make is None:
             return []
-        label = b"%c%b" % (kind, purpose.encode())
+        label = b"%c%b%b" % (kind, salt, purpose.encode())
         keys = (
             blake2b(label, digest_size=32, key=root, person=b"dovetail seal").digest()
             for root in self._roots
         )
-        ciphers = self._ciphers[kind, purpose] = [make(key) for key in keys]
-        return ciphers
+        return [make(key) for key in keys]
 
     def _load_makers(self) -> dict[int, Callable[[bytes], Cipher]]:
         makers: dict[int, Callable[[bytes], Cipher]] = {SIGNED: _Signer}

@@ -1,4 +1,4 @@
-"""Install what the tests need and pip cannot install: a browser, npm, and Debian's `venv`.
+"""Install what the tests need and pip cannot install: a browser, npm, Redis, and Debian's `venv`.
 
     python3 scripts/system_packages.py               install what is missing, with sudo if need be
     python3 scripts/system_packages.py --root        the same, but only if this user is root
@@ -17,7 +17,13 @@ import sys
 from collections.abc import Sequence
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
-PACKAGES = {"browser": "chromium", "npm": "npm", "venv": "python3-venv"}
+PACKAGES = {
+    "browser": "chromium",
+    "npm": "npm",
+    "redis": "redis-server",
+    "sentinel": "redis-sentinel",
+    "venv": "python3-venv",
+}
 
 
 def find_browser() -> str | None:
@@ -30,6 +36,8 @@ def find_missing(wanted: Sequence[str]) -> list[str]:
     present = {
         "browser": find_browser() is not None,
         "npm": shutil.which("npm") is not None,
+        "redis": shutil.which("redis-server") is not None,
+        "sentinel": shutil.which("redis-sentinel") is not None,
         # Debian splits it off, and without it `python3 -m venv` cannot install pip.
         "venv": importlib.util.find_spec("ensurepip") is not None,
     }

@@ -1,4 +1,4 @@
-"""Programs that some tests need and pip cannot install: a browser and npm.
+"""Programs that some tests need and pip cannot install: a browser, npm, Redis and its Sentinel.
 
 `make setup` installs them. Without one, the tests that need it are skipped, and the test run ends
 with a line that says so (`tests/conftest.py`).
@@ -15,6 +15,12 @@ REMEDY = "run `make setup`"
 
 needs_browser = pytest.mark.skipif(
     find_browser() is None, reason=f"no browser is installed: {REMEDY}"
+)
+needs_redis = pytest.mark.skipif(
+    shutil.which("redis-server") is None, reason=f"redis-server is not installed: {REMEDY}"
+)
+needs_sentinel = pytest.mark.skipif(
+    shutil.which("redis-sentinel") is None, reason=f"redis-sentinel is not installed: {REMEDY}"
 )
 needs_npm = pytest.mark.skipif(
     shutil.which("npm") is None, reason=f"npm is not installed: {REMEDY}"

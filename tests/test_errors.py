@@ -32,7 +32,7 @@ CLASSES: dict[str, Any] = {
     if inspect.isclass(kind) and issubclass(kind, Exception)
 }
 RESERVED = range(-32768, -31999)
-OWN = {"ConsentDenied", "Forbidden", "Overloaded", "TooLarge"}
+OWN = {"BackendAway", "ConsentDenied", "Forbidden", "Overloaded", "TooLarge"}
 
 
 def drawn() -> dict[str, tuple[str | None, str | None]]:

@@ -26,6 +26,7 @@ import os
 import socket
 import tempfile
 from collections.abc import Callable, Coroutine
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -98,6 +99,59 @@ class NoBus:
 
     async def close(self) -> None:
         """Do nothing."""
+
+
+class TopicHandlers:
+    """The part that all buses have in common: the handlers of one process."""
+
+    def __init__(self) -> None:
+        self._handlers: dict[str, Handler] = {}
+        self._handling = TaskSet()
+
+    def on(self, topic: str, handler: Handler) -> None:
+        """Set the handler for messages and questions on a topic, replacing any earlier handler."""
+        self._handlers[topic] = handler
+
+    def _call_handler(
+        self, topic: str, payload: Any, answer: Callable[[Any], None] | None = None
+    ) -> None:
+        """Call the handler for a topic.
+
+        Args:
+            topic: The topic.
+            payload: The message or question.
+            answer: Called once with the answer to a question (None: no answer).
+        """
+        result = None
+        try:
+            if (handler := self._handlers.get(topic)) is not None:
+                result = handler(payload)
+        except Exception:
+            log.exception("The handler for %r failed", topic)
+        if not asyncio.iscoroutine(result):
+            if answer is not None:
+                answer(result)
+        elif len(self._handling) >= MAX_HANDLERS:
+            result.close()
+            log.warning("Did not handle %r: %d handlers are already running", topic, MAX_HANDLERS)
+            if answer is not None:
+                answer(None)
+        else:
+            self._handling.start(self._wait(topic, result, answer))
+
+    async def _wait(
+        self,
+        topic: str,
+        running: Coroutine[Any, Any, Any],
+        answer: Callable[[Any], None] | None,
+    ) -> None:
+        result = None
+        try:
+            result = await running
+        except Exception:
+            log.exception("The handler for %r failed", topic)
+        if answer is not None:
+            answer(result)
 
 
 class BusConnection(asyncio.Protocol):
@@ -278,25 +332,20 @@ class Hub:
             question.asker.send(_framed(ANSWER, "", payload, question.number))
 
 
-class LocalBus:
+class LocalBus(TopicHandlers):
     """One process's connection to the bus."""
 
     def __init__(self, path: str) -> None:
+        super().__init__()
         self.alone = True
         self._path = path
-        self._handlers: dict[str, Handler] = {}
         self._asks: dict[int, asyncio.Future[Any]] = {}
         self._numbers = count(1)
-        self._handling = TaskSet()
         self._connection: BusConnection | None = None
         self._lost = asyncio.Event()
         self.tried = asyncio.Event()
         """An event that is set after the first attempt to reach the hub."""
         self._reconnecting = asyncio.create_task(self._stay_connected())
-
-    def on(self, topic: str, handler: Handler) -> None:
-        """Set the handler for messages and questions on a topic, replacing any earlier handler."""
-        self._handlers[topic] = handler
 
     def publish(self, topic: str, payload: Any) -> None:
         """Send a message to every other process."""
@@ -323,10 +372,9 @@ class LocalBus:
 
     async def close(self) -> None:
         """Leave the bus."""
-        tasks = [self._reconnecting, *self._handling]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        self._reconnecting.cancel()
+        await asyncio.wait([self._reconnecting])
+        await self._handling.close()
         if self._connection is not None:
             self._connection.close()
             self._gone(self._connection)
@@ -396,31 +444,11 @@ class LocalBus:
 
     def _handle(self, topic: str, payload: Any, number: int) -> None:
         """Call the handler for a topic. If the frame has a number, send the answer back."""
-        answer = None
-        try:
-            if (handler := self._handlers.get(topic)) is not None:
-                answer = handler(payload)
-        except Exception:
-            log.exception("The handler for %r failed", topic)
-        if not asyncio.iscoroutine(answer):
-            self._answer(topic, answer, number)
-        elif len(self._handling) >= MAX_HANDLERS:
-            answer.close()
-            log.warning("Did not handle %r: %d handlers are already running", topic, MAX_HANDLERS)
-            self._answer(topic, None, number)
-        else:
-            self._handling.start(self._wait(topic, answer, number))
+        answer = partial(self._answer, topic, number) if number else None
+        self._call_handler(topic, payload, answer)
 
-    async def _wait(self, topic: str, running: Coroutine[Any, Any, Any], number: int) -> None:
-        answer = None
-        try:
-            answer = await running
-        except Exception:
-            log.exception("The handler for %r failed", topic)
-        self._answer(topic, answer, number)
-
-    def _answer(self, topic: str, answer: Any, number: int) -> None:
-        if number and not self._send(ANSWER, "", answer, number):
+    def _answer(self, topic: str, number: int, answer: Any) -> None:
+        if not self._send(ANSWER, "", answer, number):
             log.debug("Could not send the answer to %r", topic)
             self._send(ANSWER, "", None, number)
 

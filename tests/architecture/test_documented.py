@@ -25,6 +25,7 @@ import pytest
 MODULES = [
     "dovetail",
     "dovetail.auth",
+    "dovetail.backend",
     "dovetail.compat",
     "dovetail.errors",
     "dovetail.extensions",

@@ -35,6 +35,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "databases": set(),
     "terminal": LOW | {"schema"},
     "python_target": {"server"},
+    "backend": {"ports", "sealing", "connection"},
     "yaml_loader": set(),
     "revisions": LOW,
     "ports": LOW | {"revisions"},
@@ -104,6 +105,7 @@ DOORS = {
     "cryptography": {"sealing"},
     "joserfc": {"auth"},
     "keyring": {"auth"},
+    "redis": {"backend"},
     "opentelemetry": {"extensions"},
     "ruamel": {"yaml_loader"},
 }
@@ -111,6 +113,7 @@ DOORS = {
 ONE_FILE = {
     "aiohttp": {"transports/http/client/aiohttp_client.py"},
     "httptools": {"transports/http/client/http1.py", "serve/uvicorn_server.py"},
+    "redis": {"backend/redis/client.py"},
 }
 """The only files that import these libraries: one, or one on each side."""
 

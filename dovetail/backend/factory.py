@@ -1,0 +1,114 @@
+"""`Backend`: from a URL to the implementations of the protocols."""
+
+import re
+from collections.abc import Sequence
+from urllib.parse import quote
+
+from ..errors import ConfigError, missing_extra
+from ..limits import DEFAULT, Limits
+from ..ports import Bus
+from ..sealing import KEYS_VARIABLE, Key, KeyRing, key_ring
+from .protocols import BackendState, Counters, Rows
+
+CONNECT_SECONDS = 3.0
+"""How long a process tries to reach the backend when it starts."""
+
+
+class Backend:
+    """A shared backend, which makes the processes that use it act as one server.
+
+    Creating it does not connect. All values are encrypted with the keys, so every process needs the
+    same keys.
+
+    Args:
+        url: `redis://host:6379/0`, `rediss://…` for TLS, or
+            `redis+sentinel://host:26379,…/master`. `?wait=N` makes important writes wait until N
+            replicas have them.
+        name: The name of the server. Servers with different names share nothing (default:
+            "default").
+        keys: The keys, of which the first encrypts and all decrypt (default: those in
+            `DOVETAIL_KEYS`).
+        limits: The limits. `backend_timeout` is the deadline of a command.
+
+    Raises:
+        ConfigError: The URL is not valid, there are no keys, or the extra `redis` is not installed.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        name: str = "default",
+        keys: Sequence[Key] | KeyRing | None = None,
+        limits: Limits = DEFAULT,
+    ) -> None:
+        from .redis.address import parse_address
+
+        address = parse_address(url)
+        self.ring = keys if isinstance(keys, KeyRing) else key_ring(keys)
+        """The keys that seal all values."""
+        if self.ring.origin == "process":
+            raise ConfigError(
+                "A shared backend needs keys that all processes have in common. Set "
+                f"{KEYS_VARIABLE} to the same value everywhere, or pass keys=. Generate one with: "
+                'python -c "import secrets; print(secrets.token_urlsafe(32))"'
+            )
+        try:
+            from .redis.client import RedisClient
+        except ImportError:
+            raise missing_extra("A shared backend", "redis") from None
+        if not self.ring.encrypts:
+            raise missing_extra("A shared backend", "redis")
+        self.client = RedisClient(address, limits.backend_timeout)
+        """The connections to Redis."""
+        # One hash tag. The ACL of this server is `~{dovetail:NAME}:*`, so NAME has no wildcards.
+        self.prefix = f"{{dovetail:{quote(name, safe='')}}}:"
+        """What all keys and channels of this server begin with."""
+
+    def __repr__(self) -> str:
+        return f"Backend({str(self.client.address)!r})"
+
+    @property
+    def state(self) -> BackendState:
+        """Whether Redis can be reached: "connected" or "away"."""
+        return self.client.state
+
+    async def connect(self, patience: float = CONNECT_SECONDS) -> bool:
+        """Try to reach Redis. Return whether it answers; if it does not, attempts continue in the
+        background.
+
+        Args:
+            patience: How long to try, in seconds (default: 3).
+        """
+        return await self.client.connect(patience)
+
+    async def close(self) -> None:
+        """Close the connections of this event loop."""
+        await self.client.close()
+
+    async def bus(self) -> Bus:
+        """Join the bus of the server: `run(bus=backend.bus)`."""
+        from .redis.bus import join_bus
+
+        return await join_bus(self.client, self.ring, self.prefix)
+
+    def rows(self, kind: str, *, durable: bool = False) -> Rows:
+        """Return the rows of one kind.
+
+        Args:
+            kind: A word that no other part of the package uses.
+            durable: Whether each write waits for the replicas that the URL demands.
+        """
+        from .redis.rows import RedisRows
+
+        return RedisRows(self.client, self.ring, self._kind(kind), durable=durable)
+
+    def rates(self) -> Counters:
+        """Return the rate limits."""
+        from .redis.rates import RedisCounters
+
+        return RedisCounters(self.client, self._kind("rate"))
+
+    def _kind(self, kind: str) -> str:
+        assert re.fullmatch(r"[a-z-]+", kind), kind
+        return f"{self.prefix}{kind}:"

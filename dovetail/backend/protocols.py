@@ -1,0 +1,129 @@
+"""What a shared backend can do, besides `ports.Bus`.
+
+These protocols are as small as their users allow. Every method may raise `BackendAway`; then it is
+unknown whether a change was made. Times are in seconds and measured by the clock of the backend,
+because the clocks of two processes may differ.
+
+Keys appear in the backend as they are, so a caller passes a digest of anything private. Data is
+opaque bytes; a backend that other programs can read encrypts it.
+"""
+
+from collections.abc import Sequence
+from typing import Literal, Protocol, TypeAlias
+
+from msgspec import Struct
+
+BackendState: TypeAlias = Literal["connected", "away", "none"]
+"""Whether a server reaches its backend; "none" if it has no backend."""
+
+
+class Rows(Protocol):
+    """Rows of bytes that expire. `add`, `change` and `take` are atomic across processes. A row with
+    an infinite life (`math.inf`) does not expire."""
+
+    async def get(self, key: str) -> bytes | None:
+        """Return the data of a row, or None if the row does not exist or has expired."""
+
+    async def put(self, key: str, data: bytes, life: float) -> None:
+        """Write a row that expires after `life` seconds, whether or not it exists."""
+
+    async def add(self, key: str, data: bytes, life: float) -> bool:
+        """Write a row that expires after `life` seconds. Return False, and change nothing, if it
+        exists."""
+
+    async def change(self, key: str, old: bytes, new: bytes, life: float) -> bool:
+        """Replace the data of a row, and let it expire after `life` seconds. Return False, and
+        change nothing, if its data is not `old`."""
+
+    async def take(self, key: str) -> bytes | None:
+        """Delete a row and return its data. Only one of several concurrent callers receives it."""
+
+    async def delete(self, *keys: str) -> None:
+        """Delete rows. A row that does not exist is ignored."""
+
+
+class Bucket(Struct, frozen=True):
+    """A bucket of tokens that fills up at a constant rate."""
+
+    key: str
+    token_seconds: float
+    """How long it takes to add one token."""
+    bucket_seconds: float
+    """How long it takes to fill the empty bucket: `token_seconds` times its size."""
+
+
+class Admitted(Struct, frozen=True):
+    """The result of `Counters.take`."""
+
+    granted: int
+    """How many tokens were taken from each bucket; 0 if a bucket is empty."""
+    wait: float = 0.0
+    """The number of seconds until the next token, if fewer were granted than requested."""
+    refused_by: int = -1
+    """The index of the bucket that granted the fewest tokens; -1 if all granted the request."""
+
+
+class Counters(Protocol):
+    """Buckets that limit how often something happens (GCRA)."""
+
+    async def take(self, buckets: Sequence[Bucket], cost: int = 1) -> Admitted:
+        """Take the same number of tokens from each bucket: `cost`, or as many as all of them have.
+
+        Args:
+            buckets: The buckets. A bucket that was not used before is full.
+            cost: The number of tokens. A negative number gives tokens back.
+        """
+
+
+class EventLog(Protocol):
+    """Logs of numbered messages, each bounded in size and time."""
+
+    async def append(self, key: str, number: int, data: bytes, bound: int, life: float) -> None:
+        """Append a message to a log.
+
+        Args:
+            key: The log. Its first message creates it.
+            number: The number of the message, which must be higher than any before.
+            data: The message.
+            bound: The maximum size of the log in bytes. Beyond it, the oldest messages are dropped.
+            life: The number of seconds after which the log is dropped, unless it is appended to.
+        """
+
+    async def read(self, key: str, after: int) -> list[tuple[int, bytes]] | None:
+        """Return the messages after this number, oldest first, or None if some of them are no
+        longer there."""
+
+
+class Lease(Struct, frozen=True):
+    """The right to run a task for a while."""
+
+    id: str
+    """The id of the task."""
+    token: int
+    """The fencing token. It grows with each claim of the task, so that a write can be refused
+    because a newer lease exists."""
+    until: float
+    """When the lease ends, by this process's monotonic clock. It ends no earlier at the
+    backend."""
+
+
+class TaskQueue(Protocol):
+    """A queue of task ids. Each id is delivered at least once; its holder renews the lease."""
+
+    async def push(self, id: str) -> None:
+        """Append a task."""
+
+    async def pull(self, room: int) -> list[Lease]:
+        """Take up to `room` tasks. Return an empty list if none arrive for a while."""
+
+    async def renew(self, leases: Sequence[Lease]) -> list[Lease]:
+        """Extend leases to their full length. Return those that were lost."""
+
+    async def done(self, lease: Lease) -> None:
+        """Remove a task, unless the lease was lost."""
+
+    async def claim_expired(self, room: int) -> list[Lease]:
+        """Take over up to `room` tasks whose leases have ended."""
+
+    async def give_back(self, lease: Lease) -> None:
+        """Let another process take over the task at once."""

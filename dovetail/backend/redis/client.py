@@ -1,0 +1,534 @@
+"""Commands to Redis, and when to stop sending them. This is the only module that imports redis-py.
+
+**Connections.** A command waits in a queue until a connection of its event loop is free, and
+connections are opened as needed, up to a few. A connection sends all commands that are waiting in
+one write. So a busy process needs fewer system calls, and a caller that is cancelled does not spoil
+a connection. Commands that block, and durable ones, which wait for replicas (`?wait=1`), have
+connections of their own, so that other commands do not wait for them.
+
+**Deadlines.** Redis has `Limits.backend_timeout` to answer what was sent in one write, and a little
+longer for large values. A command that got no reply may or may not have been executed, so nothing
+is sent twice.
+
+**Breaker.** One timeout, or three lost connections in a row, mean that Redis is away. From then on,
+commands fail immediately. A background task, not a caller, finds out when Redis is back: it tries
+at once, then after pauses of up to 4 seconds. A hung Redis thus costs a caller one timeout, once.
+
+Every failure is a `BackendAway`. The log names the address, never a password.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from itertools import count
+from typing import Any, TypeAlias
+
+from msgspec import Struct
+from redis.asyncio import Connection, SSLConnection
+from redis.exceptions import (
+    ConnectionError as LostConnection,
+    NoScriptError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+    TimeoutError as SlowConnection,
+)
+
+from ...aio import TaskSet, backoff
+from ...errors import BackendAway
+from ...logs import get_logger
+from ..protocols import BackendState
+from .address import RedisAddress
+from .scripts import Argument, Script
+
+CONNECTIONS = 4
+"""The number of connections of each kind and event loop."""
+MAX_BATCH, MAX_BATCH_BYTES = 64, 1024 * 1024
+"""The number of requests, and of bytes, that are sent in one write. A longer request is sent
+alone."""
+SENT_BYTES_PER_SECOND = 8 * 1024 * 1024
+"""The lowest expected speed, which extends the deadline of large values."""
+MAX_WAITING = 4096
+"""The number of commands that may wait for a connection in one event loop."""
+MAX_FAILURES = 3
+"""The number of lost connections in a row that open the breaker."""
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 4.0
+"""The shortest and longest pauses between two attempts to reach Redis, in seconds."""
+WAIT_SHARE = 0.8
+"""The part of a command's deadline for which a durable write waits for replicas."""
+
+Command: TypeAlias = Sequence[Argument]
+_Connection: TypeAlias = Any
+"""A `redis.asyncio.Connection`, whose annotations differ from version to version."""
+_FAILURES = (TimeoutError, RedisError, OSError)
+
+log = get_logger("backend")
+
+
+class BackendStats(Struct):
+    """What a process has sent to its backend, for metrics."""
+
+    commands: int = 0
+    """The number of commands."""
+    errors: int = 0
+    """The number of commands that failed."""
+    seconds: float = 0.0
+    """The time that commands took in total, including the time in the queue."""
+
+
+class RedisClient:
+    """The connections of one process to Redis. Any event loop may use them.
+
+    Args:
+        address: Where Redis is.
+        timeout: How long a command may take, in seconds, and how long connecting may take.
+    """
+
+    def __init__(self, address: RedisAddress, timeout: float) -> None:
+        self.address, self.timeout = address, timeout
+        self.stats = BackendStats()
+        self._lanes: dict[asyncio.AbstractEventLoop, dict[str, _Lane]] = {}
+        """The connections of each event loop."""
+        self._reached = False
+        """Whether Redis answered last."""
+        self._failures = 0
+        """The number of failures since the last answer."""
+        self._trial: asyncio.Task[None] | None = None
+        """The task that tries to reach Redis while the breaker is open."""
+        self._is_open = False
+        self._retry_at = 0.0
+        self._logged: set[tuple[str, str]] = set()
+        """The commands that Redis refused, and why."""
+
+    def __repr__(self) -> str:
+        return f"RedisClient({str(self.address)!r})"
+
+    @property
+    def state(self) -> BackendState:
+        """Whether Redis can be reached. Before the first command it counts as away."""
+        return "connected" if self._reached and not self._is_open else "away"
+
+    async def connect(self, patience: float) -> bool:
+        """Try to reach Redis for some seconds. Return whether it answers; if it does not, the
+        client keeps trying in the background."""
+        deadline = time.monotonic() + patience
+        for attempt in count():
+            error = await self._ping()
+            if error is None:
+                self.on_answer()
+                return True
+            pause = backoff(attempt, 0.1, 1.0)
+            if time.monotonic() + pause > deadline:
+                self._open(error)
+                return False
+            await asyncio.sleep(pause)
+        raise AssertionError  # the loop does not end
+
+    async def run(self, *command: Argument, durable: bool = False, block: float = 0.0) -> Any:
+        """Send a command and return its reply.
+
+        Args:
+            *command: The command and its arguments.
+            durable: Whether to wait until the write has reached as many replicas as the URL
+                demands (`?wait=N`).
+            block: How many seconds the command itself may block.
+
+        Raises:
+            BackendAway: Redis did not answer in time, refused the command, or is away.
+        """
+        return (await self.pipeline([command], durable=durable, block=block))[0]
+
+    async def run_script(
+        self, script: Script, keys: Sequence[str], *arguments: Argument, durable: bool = False
+    ) -> Any:
+        """Run a script and return its reply. See `run`."""
+        return (await self.pipeline([script.call(keys, *arguments)], durable=durable))[0]
+
+    async def pipeline(
+        self, commands: Sequence[Command], *, durable: bool = False, block: float = 0.0
+    ) -> list[Any]:
+        """Send several commands in order, over one connection, and return their replies. Other
+        commands may run in between. See `run`."""
+        replies = await self._send(commands, durable, block)
+        for index, reply in enumerate(replies):
+            if isinstance(reply, NoScriptError):  # Redis was restarted, or its scripts flushed
+                _, digest, *rest = commands[index]
+                source = Script.by_digest[str(digest)].source
+                [reply] = await self._send([("EVAL", source, *rest)], durable, block)
+                replies[index] = reply
+            if isinstance(reply, ResponseError):
+                raise self._refused(commands[index], reply)
+        return replies
+
+    @asynccontextmanager
+    async def subscribe(self, *channels: str) -> "AsyncIterator[Subscription]":
+        """Open a connection that receives what is published in these channels.
+
+        Raises:
+            BackendAway: Redis cannot be reached, or the connection was lost.
+        """
+        self.check_breaker()
+        connection = None
+        try:
+            async with asyncio.timeout(self.timeout):
+                connection = await self.open_connection()
+                await connection.send_command("SUBSCRIBE", *channels, check_health=False)
+                for _ in channels:
+                    await connection.read_response()
+            self.on_answer()
+            yield Subscription(connection)
+        except _FAILURES as error:
+            self.on_failure(error)
+            raise self.away() from None
+        finally:
+            if connection is not None:
+                await connection.disconnect(nowait=True)
+
+    async def close(self) -> None:
+        """Close the connections of this event loop. The client may be used again."""
+        for lane in self._lanes.pop(asyncio.get_running_loop(), {}).values():
+            await lane.close()
+
+    # sending
+
+    async def _send(self, commands: Sequence[Command], durable: bool, block: float) -> list[Any]:
+        self.check_breaker()
+        loop = asyncio.get_running_loop()
+        lanes = self._lanes.get(loop) or self._add_lanes(loop)
+        started = loop.time()
+        size = sum(len(part) for each in commands for part in each if isinstance(part, bytes))
+        request = _Request(commands, loop.create_future(), size, block)
+        self.stats.commands += len(commands)
+        lanes["block" if block else "wait" if durable and self.address.wait else ""].put(request)
+        try:
+            return await request.replies
+        except BackendAway:
+            self.stats.errors += 1
+            raise
+        finally:
+            self.stats.seconds += loop.time() - started
+
+    def _add_lanes(self, loop: asyncio.AbstractEventLoop) -> "dict[str, _Lane]":
+        self._lanes = {one: lanes for one, lanes in self._lanes.items() if not one.is_closed()}
+        lanes = self._lanes[loop] = {
+            "": _Lane(self),
+            "wait": _Lane(self, wait=self.address.wait),
+            "block": _Lane(self, batch=1),
+        }
+        return lanes
+
+    def _refused(self, command: Command, error: ResponseError) -> BackendAway:
+        """Return the error for a command that Redis answered with an error."""
+        self.stats.errors += 1
+        if isinstance(error, ReadOnlyError):  # this Redis is no longer the master
+            self.on_failure(error)
+        script = Script.by_digest.get(str(command[1])) if len(command) > 1 else None
+        name = script.name if script else str(command[0])
+        if (name, type(error).__name__) not in self._logged:
+            self._logged.add((name, type(error).__name__))
+            log.error("Redis at %s refused %r: %s", self.address, name, error)
+        return self.away()
+
+    # connecting
+
+    async def open_connection(self) -> _Connection:
+        """Return a new connection to Redis, or to the current master of the sentinels."""
+        address = self.address
+        if not address.master:
+            return await self._connect_to(*address.hosts[0])
+        connection = await self._connect_to(*await self._find_master())
+        await connection.send_command("ROLE", check_health=False)
+        if (await connection.read_response())[0] != b"master":
+            await connection.disconnect(nowait=True)
+            raise LostConnection("the sentinels name a server that is not the master")
+        return connection
+
+    async def _find_master(self) -> tuple[str, int]:
+        """Ask the sentinels, one after the other, for the address of the master."""
+        reason: Exception | None = None
+        each = self.timeout / len(self.address.hosts)
+        for host, port in self.address.hosts:
+            sentinel = None
+            try:
+                async with asyncio.timeout(each):
+                    sentinel = await self._connect_to(host, port, is_sentinel=True)
+                    await sentinel.send_command(
+                        *("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.address.master),
+                        check_health=False,
+                    )
+                    found = await sentinel.read_response()
+                if found is not None:
+                    return found[0].decode(), int(found[1])
+                reason = LostConnection(f"no sentinel knows a master {self.address.master!r}")
+            except _FAILURES as error:
+                reason = reason or error
+            finally:
+                if sentinel is not None:
+                    await sentinel.disconnect(nowait=True)
+        raise LostConnection(str(reason) or "the sentinels do not answer")
+
+    async def _connect_to(self, host: str, port: int, *, is_sentinel: bool = False) -> _Connection:
+        address = self.address
+        options: dict[str, Any] = {
+            "host": host,
+            "port": port,
+            "protocol": 2,  # the replies are the same in all versions of redis-py
+            "socket_timeout": None,  # deadlines are set here
+            "socket_connect_timeout": self.timeout,
+            "socket_keepalive": True,
+        }
+        if is_sentinel:
+            options |= {"password": address.sentinel_password}
+        else:
+            options |= {
+                "db": address.database,
+                "username": address.username,
+                "password": address.password,
+            }
+        if address.tls:  # old versions of redis-py do not check the name by default
+            connection: _Connection = SSLConnection(ssl_check_hostname=True, **options)
+        else:
+            connection = Connection(**options)
+        try:
+            await connection.connect()
+        except BaseException:
+            await connection.disconnect(nowait=True)
+            raise
+        return connection
+
+    async def _ping(self) -> Exception | None:
+        """Send PING over a new connection. Return the error if that fails."""
+        connection = None
+        try:
+            async with asyncio.timeout(self.timeout):
+                connection = await self.open_connection()
+                await connection.send_command("PING", check_health=False)
+                await connection.read_response()
+        except _FAILURES as error:
+            return error
+        finally:
+            if connection is not None:
+                await connection.disconnect(nowait=True)
+        return None
+
+    # the breaker
+
+    def check_breaker(self) -> None:
+        if not self._is_open:
+            return
+        if self._trial is None or self._trial.done():  # its event loop was closed
+            self._start_trial()
+        raise self.away()
+
+    def away(self) -> BackendAway:
+        seconds = max(1, round(self._retry_at - time.monotonic()) if self._is_open else 1)
+        return BackendAway(
+            f"The server cannot reach its shared state. Try again in {seconds} s",
+            data={"retryAfter": seconds},
+        )
+
+    def on_answer(self) -> None:
+        self._failures = 0
+        if not self._reached:
+            self._reached = True
+            log.info("Connected to Redis at %s", self.address)
+
+    def on_failure(self, error: Exception) -> None:
+        is_slow = isinstance(error, TimeoutError | SlowConnection)
+        self._failures += MAX_FAILURES if is_slow else 1
+        if self._failures >= MAX_FAILURES:
+            self._open(error)
+
+    def _open(self, error: Exception) -> None:
+        if self._is_open:
+            return
+        self._is_open, self._reached = True, False
+        self._retry_at = time.monotonic() + self.timeout
+        log.warning(
+            "Redis at %s is away: %s. Working without it until it is back",
+            *(self.address, _describe(error, self.timeout)),
+        )
+        self._start_trial()
+
+    def _start_trial(self) -> None:
+        self._trial = asyncio.get_running_loop().create_task(self._wait_until_back())
+
+    async def _wait_until_back(self) -> None:
+        for attempt in count():
+            if await self._ping() is None:
+                break
+            pause = backoff(attempt, FIRST_PAUSE, LONGEST_PAUSE)
+            self._retry_at = time.monotonic() + pause
+            await asyncio.sleep(pause)
+        self._is_open = False
+        self.on_answer()
+
+
+def _describe(error: Exception, timeout: float) -> str:
+    if isinstance(error, TimeoutError | SlowConnection):
+        return f"no answer within {timeout:g} s"
+    return str(error).strip().rstrip(".") or type(error).__name__
+
+
+class Subscription:
+    """A connection that receives messages."""
+
+    def __init__(self, connection: _Connection) -> None:
+        self._connection = connection
+
+    async def receive(self, timeout: float) -> tuple[bytes, bytes] | None:
+        """Return the channel and data of the next message, or None for an answer to `ping`. Raise
+        an error if nothing arrives in time."""
+        async with asyncio.timeout(timeout):
+            kind, *rest = await self._connection.read_response()
+        return (rest[0], rest[1]) if kind == b"message" else None
+
+    async def ping(self) -> None:
+        """Ask Redis to send something."""
+        await self._connection.send_command("PING", check_health=False)
+
+
+class _Request(Struct, eq=False):
+    """Commands that wait for their replies."""
+
+    commands: Sequence[Command]
+    replies: "asyncio.Future[list[Any]]"
+    size: int
+    """About how many bytes the commands have."""
+    block: float
+    """How many seconds Redis may wait before it answers."""
+
+    def fail(self, error: BackendAway) -> None:
+        if not self.replies.done():
+            self.replies.set_exception(error)
+
+
+class _Lane:
+    """Some connections of one event loop, and the queue of commands that they send.
+
+    Args:
+        client: Opens the connections.
+        wait: How many replicas must have each write.
+        batch: How many requests may be sent in one write.
+    """
+
+    def __init__(self, client: RedisClient, *, wait: int = 0, batch: int = MAX_BATCH) -> None:
+        self._client, self._wait, self._batch = client, wait, batch
+        self._queue: asyncio.Queue[_Request] = asyncio.Queue()
+        self._workers = TaskSet()
+        """One task for each connection."""
+        self._idle = 0
+
+    def put(self, request: _Request) -> None:
+        if self._queue.qsize() >= MAX_WAITING:
+            raise self._client.away()
+        self._queue.put_nowait(request)
+        if not self._idle and len(self._workers) < CONNECTIONS:
+            self._workers.start(self._work())
+
+    async def close(self) -> None:
+        await self._workers.close()
+        while not self._queue.empty():
+            self._queue.get_nowait().fail(self._client.away())
+
+    async def _work(self) -> None:
+        connection: _Connection = None
+        try:
+            while True:
+                self._idle += 1
+                try:
+                    first = await self._queue.get()
+                finally:
+                    self._idle -= 1
+                if batch := self._fill_batch(first):
+                    connection = await self._exchange(connection, batch)
+        finally:
+            if connection is not None:
+                await connection.disconnect()
+
+    def _fill_batch(self, first: _Request) -> list[_Request]:
+        """Return the first request and those that can be sent with it, except cancelled ones."""
+        batch, size = [first], first.size
+        while len(batch) < self._batch and size < MAX_BATCH_BYTES and not self._queue.empty():
+            batch.append(self._queue.get_nowait())
+            size += batch[-1].size
+        return [request for request in batch if not request.replies.done()]
+
+    async def _exchange(self, connection: _Connection, batch: list[_Request]) -> _Connection:
+        """Send the commands of a batch and hand out the replies. Return the connection, or None if
+        it must not be used again."""
+        client = self._client
+        extra = sum(each.block + each.size / SENT_BYTES_PER_SECOND for each in batch)
+        try:
+            client.check_breaker()
+            async with _deadline(client.timeout, extra):
+                if connection is None or await _is_stale(connection):
+                    connection = await client.open_connection()
+                replies = await self._read_replies(connection, batch)
+            client.on_answer()
+        except BaseException as error:
+            if connection is not None:
+                await connection.disconnect(nowait=True)
+            if isinstance(error, _FAILURES):
+                client.on_failure(error)
+            for request in batch:
+                request.fail(client.away())
+            if not isinstance(error, BackendAway | TimeoutError | RedisError | OSError):
+                raise
+            return None
+        is_replica = False
+        for request, got in zip(batch, replies, strict=True):
+            is_replica = is_replica or any(isinstance(one, ReadOnlyError) for one in got)
+            if not request.replies.done():
+                request.replies.set_result(got)
+        if is_replica:  # find the new master
+            await connection.disconnect(nowait=True)
+            return None
+        return connection
+
+    async def _read_replies(self, connection: _Connection, batch: list[_Request]) -> list[Any]:
+        commands = [command for request in batch for command in request.commands]
+        if self._wait:
+            # WAIT counts the replicas that have all writes of this connection.
+            patience = int(self._client.timeout * WAIT_SHARE * 1000)
+            commands.append(("WAIT", self._wait, patience))
+        packed = connection.pack_commands(commands)
+        await connection.send_packed_command(packed, check_health=False)
+        replies = [[await _read_reply(connection) for _ in each.commands] for each in batch]
+        if self._wait and await connection.read_response() < self._wait:
+            log.warning("A write was not confirmed by %d replica(s) in time", self._wait)
+            raise self._client.away()
+        return replies
+
+
+@asynccontextmanager
+async def _deadline(seconds: float, extra: float) -> AsyncIterator[None]:
+    """Raise TimeoutError after some seconds and some extra ones. If the event loop itself was
+    blocked for that long, replies may have arrived in the meantime. So half of the time is given
+    after the loop has run again."""
+    loop = asyncio.get_running_loop()
+    async with asyncio.timeout(None) as timeout:
+        halfway = loop.call_later(
+            seconds / 2 + extra, lambda: timeout.reschedule(loop.time() + seconds / 2)
+        )
+        try:
+            yield
+        finally:
+            halfway.cancel()
+
+
+async def _read_reply(connection: _Connection) -> Any:
+    try:
+        return await connection.read_response()
+    except ResponseError as error:
+        return error
+
+
+async def _is_stale(connection: _Connection) -> bool:
+    """Return whether Redis has closed a connection that was idle."""
+    check = getattr(connection, "can_read", None) or connection.can_read_destructive
+    try:
+        return bool(await check())
+    except (RedisError, OSError):
+        return True

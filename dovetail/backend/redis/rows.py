@@ -1,0 +1,104 @@
+"""Rows in Redis: one string for each row, sealed, with an expiry time.
+
+A row is sealed for its full key, so a value that somebody moves to another key, changes or makes up
+does not open. Such a row counts as missing, except that `add` does not replace it. Whoever can
+write to Redis can delete a row or put an old value of the same row back.
+"""
+
+from hmac import compare_digest
+from math import ceil, inf
+
+from ...logs import get_logger
+from ...sealing import Forged, KeyRing
+from ..protocols import Rows
+from .client import RedisClient
+from .scripts import CHANGE_ROW
+
+PURPOSE = "backend row"
+MAX_TRIES = 16
+"""How often `change` tries again if others write the same data at the same time."""
+
+log = get_logger("backend")
+
+
+class RedisRows(Rows):
+    """Rows of one kind.
+
+    Args:
+        client: The connections.
+        ring: The keys that seal the rows.
+        prefix: What the key of each row begins with.
+        durable: Whether each write waits for the replicas that the URL demands (`?wait=N`).
+    """
+
+    def __init__(
+        self, client: RedisClient, ring: KeyRing, prefix: str, *, durable: bool = False
+    ) -> None:
+        self._client, self._ring, self._prefix = client, ring, prefix
+        self._durable = durable
+        self._warned = False
+
+    async def get(self, key: str) -> bytes | None:
+        full = self._prefix + key
+        return self._open(full, await self._client.run("GET", full))
+
+    async def put(self, key: str, data: bytes, life: float) -> None:
+        await self._write(key, data, life)
+
+    async def add(self, key: str, data: bytes, life: float) -> bool:
+        return await self._write(key, data, life, "NX") is not None
+
+    async def change(self, key: str, old: bytes, new: bytes, life: float) -> bool:
+        full = self._prefix + key
+        sealed = self._seal(full, new)
+        for _ in range(MAX_TRIES):
+            found = await self._client.run("GET", full)
+            data = self._open(full, found)
+            if data is None or not compare_digest(data, old):
+                return False
+            if await self._client.run_script(
+                *(CHANGE_ROW, [full], found, sealed, _milliseconds(life)), durable=self._durable
+            ):
+                return True
+        return False
+
+    async def take(self, key: str) -> bytes | None:
+        full = self._prefix + key
+        return self._open(full, await self._client.run("GETDEL", full, durable=self._durable))
+
+    async def delete(self, *keys: str) -> None:
+        if keys:
+            full = [self._prefix + key for key in keys]
+            await self._client.run("UNLINK", *full, durable=self._durable)
+
+    async def _write(self, key: str, data: bytes, life: float, *condition: str) -> bytes | None:
+        full = self._prefix + key
+        sealed = self._seal(full, data)
+        expiry = () if life == inf else ("PX", _milliseconds(life))
+        reply: bytes | None = await self._client.run(
+            *("SET", full, sealed, *expiry, *condition), durable=self._durable
+        )
+        return reply
+
+    def _seal(self, key: str, data: bytes) -> bytes:
+        return self._ring.seal_bytes(PURPOSE, data, bound=key.encode())
+
+    def _open(self, key: str, sealed: bytes | None) -> bytes | None:
+        if sealed is None:
+            return None
+        try:
+            return self._ring.open_bytes(PURPOSE, sealed, bound=key.encode())
+        except Forged:
+            if not self._warned:
+                self._warned = True
+                log.warning(
+                    "A value in Redis is ignored, because this server's keys did not seal it: %s. "
+                    "Do all processes have the same DOVETAIL_KEYS?",
+                    key,
+                )
+            return None
+
+
+def _milliseconds(life: float) -> int:
+    """Return a time for Redis; 0 if it is infinite."""
+    return 0 if life == inf else max(1, ceil(life * 1000))

@@ -1,0 +1,119 @@
+"""Every Lua script that runs in Redis.
+
+Redis runs a script as one atomic step. A script is called by its digest, and sent in full when
+Redis does not know it (`client.RedisClient`). Scripts read the clock of Redis (TIME), never an
+argument, if they compare times. Each script is listed here with its keys, arguments and reply, and
+has a test (`tests/backend/test_scripts.py`).
+
+What a script reads may have been changed by anybody who can write to Redis. So a script decides
+nothing that a sealed value has to decide, and converts what it reads with `tonumber`.
+"""
+
+from collections.abc import Iterable
+from hashlib import sha1
+from typing import TypeAlias
+
+Argument: TypeAlias = str | bytes | int
+
+NOW_MS = "local t = redis.call('TIME') local now = t[1] * 1000 + math.floor(t[2] / 1000)\n"
+NOW_US = "local t = redis.call('TIME') local now = t[1] * 1000000 + t[2]\n"
+
+
+class Script:
+    """A Lua script."""
+
+    __slots__ = ("digest", "name", "source")
+
+    by_digest: "dict[str, Script]" = {}
+
+    def __init__(self, name: str, source: str) -> None:
+        self.name, self.source = name, source
+        self.digest = sha1(source.encode(), usedforsecurity=False).hexdigest()
+        Script.by_digest[self.digest] = self
+
+    def call(self, keys: Iterable[str], *arguments: Argument) -> tuple[Argument, ...]:
+        """Return the command that runs the script."""
+        keys = tuple(keys)
+        return "EVALSHA", self.digest, len(keys), *keys, *arguments
+
+    def __repr__(self) -> str:
+        return f"Script({self.name!r})"
+
+
+# rows
+
+CHANGE_ROW = Script(
+    "change row",
+    """
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
+if ARGV[3] == '0' then
+  redis.call('SET', KEYS[1], ARGV[2])
+else
+  redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
+end
+return 1
+""",
+)
+"""Replace a value if it has not changed.
+
+Keys: the row. Arguments: the old value, the new value, its life in milliseconds (0: forever).
+Reply: 1, or 0 if the row has another value or does not exist.
+"""
+
+# rates
+
+TAKE_TOKENS = Script(
+    "take tokens",
+    NOW_US
+    + """
+local cost = tonumber(ARGV[1])
+local granted, wait, refused = cost, 0, 0
+local full_at = {}
+for i, key in ipairs(KEYS) do
+  local token, size = tonumber(ARGV[2 * i]), tonumber(ARGV[2 * i + 1])
+  local at = tonumber(redis.call('GET', key)) or now
+  at = math.min(math.max(at, now), now + size)
+  full_at[i] = at
+  local room = math.floor((now + size - at) / token + 0.000001)
+  if room < granted then
+    granted, wait, refused = room, at + (room + 1) * token - size - now, i
+  end
+end
+if granted ~= 0 then
+  for i, key in ipairs(KEYS) do
+    local left = full_at[i] + granted * tonumber(ARGV[2 * i]) - now
+    if left > 0 then
+      redis.call('SET', key, string.format('%.0f', now + left), 'PX', math.ceil(left / 1000))
+    else
+      redis.call('DEL', key)
+    end
+  end
+end
+return {granted, math.ceil(wait), refused}
+""",
+)
+"""Take tokens from buckets, or give them back (GCRA). The value of a bucket is the time at which it
+is full again, in microseconds.
+
+Keys: the buckets. Arguments: the number of tokens (negative to give back); for each bucket, the
+microseconds to add one token and to fill it. Reply: the number of tokens that were taken from each
+bucket, the microseconds until the next token, the number of the bucket that refused more (0: none).
+"""
+
+# the bus
+
+BEAT = Script(
+    "beat",
+    NOW_MS
+    + """
+redis.call('ZADD', KEYS[1], now, ARGV[1])
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', '(' .. (now - ARGV[2]))
+redis.call('PEXPIRE', KEYS[1], ARGV[2])
+return {now, redis.call('ZRANGE', KEYS[1], 0, -1)}
+""",
+)
+"""Report that a member of the bus is alive, and remove members that have not done so for a while.
+
+Keys: the members. Arguments: the id of the member, the life of a member in milliseconds. Reply: the
+time in milliseconds, the ids of all members.
+"""

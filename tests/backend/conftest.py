@@ -1,0 +1,48 @@
+"""Redis servers for the tests.
+
+`shared_redis` runs for the whole test run (one for each process of pytest-xdist); tests keep apart
+by the names of their backends. A test that stops or configures Redis uses its own (`own_redis`).
+"""
+
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dovetail.backend import Backend
+from dovetail.limits import Limits
+
+from .redis_server import RedisServer, redis_server
+
+KEY = "a key for the tests of the backend"
+PATIENT = Limits(backend_timeout=20)
+"""A deadline that a busy machine meets, for tests that are not about deadlines."""
+_names = count(1)
+
+MakeBackend = Callable[..., Backend]
+
+
+@pytest.fixture(scope="session")
+def shared_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    with redis_server(tmp_path_factory.mktemp("redis")) as server:
+        yield server
+
+
+@pytest.fixture
+def own_redis(tmp_path: Path) -> Iterator[RedisServer]:
+    with redis_server(tmp_path / "redis") as server:
+        yield server
+
+
+@pytest.fixture
+def make_backend(shared_redis: RedisServer) -> MakeBackend:
+    """A function that makes backends of one server, as its processes would."""
+    name = f"test {next(_names)}"
+
+    def make(**options: Any) -> Backend:
+        settings = {"name": name, "keys": [KEY], "limits": PATIENT, **options}
+        return Backend(shared_redis.url, **settings)
+
+    return make

@@ -1,0 +1,104 @@
+"""Each script, called as the client calls it."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from dovetail.backend.redis import scripts
+from dovetail.backend.redis.scripts import BEAT, CHANGE_ROW, TAKE_TOKENS, Script
+from tests.system import needs_redis
+
+from .redis_server import RedisServer
+
+pytestmark = needs_redis
+
+
+@pytest.fixture
+def redis(shared_redis: RedisServer) -> Iterator[RedisServer]:
+    shared_redis.run("FLUSHALL")
+    yield shared_redis
+
+
+def run(redis: RedisServer, script: Script, keys: list[str], *arguments: Any) -> Any:
+    _, _, *rest = script.call(keys, *arguments)
+    return redis.run("EVAL", script.source, *rest)
+
+
+def test_every_script_has_a_test_a_name_and_a_description() -> None:
+    listed = {name: one for name, one in vars(scripts).items() if isinstance(one, Script)}
+    assert {*listed.values()} == {*Script.by_digest.values()}
+    assert {one.name.replace(" ", "_").upper() for one in listed.values()} == {*listed}
+    tests = [name for name in globals() if name.startswith("test_")]
+    for name in listed:
+        assert any(test.startswith(f"test_{name.lower()}") for test in tests), name
+
+
+def test_change_row_replaces_a_value_that_is_still_the_same(redis: RedisServer) -> None:
+    redis.run("SET", "row", b"\xff1")
+    assert run(redis, CHANGE_ROW, ["row"], b"other", b"new", 1000) == 0
+    assert run(redis, CHANGE_ROW, ["none"], b"", b"new", 1000) == 0
+    assert redis.run("GET", "row") == b"\xff1" and redis.run("EXISTS", "none") == 0
+    assert run(redis, CHANGE_ROW, ["row"], b"\xff1", b"new", 60_000) == 1
+    assert redis.run("GET", "row") == b"new" and 50 <= redis.run("TTL", "row") <= 60
+    assert run(redis, CHANGE_ROW, ["row"], b"new", b"newer", 0) == 1
+    assert redis.run("TTL", "row") == -1
+
+
+HOUR = 3_600_000_000
+
+
+def test_take_tokens_grants_what_the_emptiest_bucket_has(redis: RedisServer) -> None:
+    small, large = (HOUR, 3 * HOUR), (HOUR, 10 * HOUR)  # 3 and 10 tokens
+    assert run(redis, TAKE_TOKENS, ["a", "b"], 1, *small, *large) == [1, 0, 0]
+    granted, wait, refused = run(redis, TAKE_TOKENS, ["b", "a"], 5, *large, *small)
+    assert (granted, refused) == (2, 2)
+    assert HOUR * 0.9 < wait <= HOUR
+    granted, wait, refused = run(redis, TAKE_TOKENS, ["a", "b"], 1, *small, *large)
+    assert (granted, refused) == (0, 1) and HOUR * 0.9 < wait <= HOUR
+    assert run(redis, TAKE_TOKENS, ["b"], 10, *large)[0] == 7  # a refusal takes nothing
+    assert 2 * 3600 < redis.run("TTL", "a") <= 3 * 3600
+
+
+def test_take_tokens_gives_back(redis: RedisServer) -> None:
+    bucket = (HOUR, 5 * HOUR)
+    assert run(redis, TAKE_TOKENS, ["a"], 5, *bucket)[0] == 5
+    assert run(redis, TAKE_TOKENS, ["a"], -2, *bucket) == [-2, 0, 0]
+    assert run(redis, TAKE_TOKENS, ["a"], 5, *bucket)[0] == 2
+    run(redis, TAKE_TOKENS, ["a"], -100, *bucket)
+    assert redis.run("EXISTS", "a") == 0  # a full bucket costs no memory
+    assert run(redis, TAKE_TOKENS, ["a"], 100, *bucket)[0] == 5
+
+
+def test_take_tokens_fills_buckets_with_time(redis: RedisServer) -> None:
+    bucket = (20_000, 20_000)  # one token in 20 ms
+    assert run(redis, TAKE_TOKENS, ["a"], 1, *bucket)[0] == 1
+    deadline = time.monotonic() + 30
+    while run(redis, TAKE_TOKENS, ["a"], 1, *bucket)[0] == 0:
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+def test_take_tokens_counts_fractions_of_microseconds(redis: RedisServer) -> None:
+    bucket = (HOUR / 7, HOUR)
+    granted = [run(redis, TAKE_TOKENS, ["a"], 1, *map(repr, bucket))[0] for _ in range(8)]
+    assert granted == [1] * 7 + [0]
+
+
+@pytest.mark.parametrize("value", ["nonsense", "inf", "9" * 30, "-5"])
+def test_take_tokens_survives_a_value_that_somebody_changed(redis: RedisServer, value: str) -> None:
+    redis.run("SET", "a", value)
+    granted, wait, _ = run(redis, TAKE_TOKENS, ["a"], 3, HOUR, 3 * HOUR)
+    assert (granted, wait) == (3, 0) or (granted == 0 and wait <= HOUR)
+
+
+def test_beat_lists_members_that_reported_in_time(redis: RedisServer) -> None:
+    before = time.time() * 1000
+    now, members = run(redis, BEAT, ["members"], "one", 60_000)
+    assert members == [b"one"]
+    assert before - 1 <= now <= time.time() * 1000 + 1
+    assert sorted(run(redis, BEAT, ["members"], "two", 60_000)[1]) == [b"one", b"two"]
+    redis.run("ZADD", "members", now - 61_000, "one")
+    assert run(redis, BEAT, ["members"], "two", 60_000)[1] == [b"two"]
+    assert 50 < redis.run("TTL", "members") <= 60
