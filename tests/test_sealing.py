@@ -1,4 +1,5 @@
 import multiprocessing
+import os
 import string
 import subprocess
 import sys
@@ -7,6 +8,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given, strategies as st
 
+from dovetail import sealing
 from dovetail.errors import ConfigError
 from dovetail.sealing import Forged, KeyRing, key_ring
 
@@ -290,6 +292,75 @@ def test_nothing_heavy_is_loaded_before_the_first_token() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout.split()
     assert not {"asyncio", "cryptography", "multiprocessing", "base64"} & set(loaded)
+
+
+# tokens as bytes, and subkeys
+
+
+@both
+@pytest.mark.parametrize("data", [b"", b"x" * 1000], ids=["empty", "long"])
+def test_a_token_may_be_bytes(make: Make, data: bytes) -> None:
+    ring = make(NEW)
+    token = ring.seal_bytes("row", data, bound=b"key")
+    assert make(OLD, NEW).open_bytes("row", token, bound=b"key") == data
+    for changed in (b"", token[:-1], token + b"x", token[:1], b"\xff" + token[1:]):
+        with pytest.raises(Forged):
+            ring.open_bytes("row", changed, bound=b"key")
+    for index in range(min(len(token), 60)):
+        flipped = token[:index] + bytes([token[index] ^ 1]) + token[index + 1 :]
+        with pytest.raises(Forged):
+            ring.open_bytes("row", flipped, bound=b"key")
+    with pytest.raises(Forged):
+        ring.open_bytes("row", token, bound=b"other key")
+
+
+def salt_of(ring: KeyRing) -> bytes:
+    return ring.seal_bytes("row", b"")[1:17]
+
+
+def test_every_ring_encrypts_with_subkeys_of_its_own() -> None:
+    one, two = full(NEW), full(NEW)
+    assert salt_of(one) == salt_of(one) != salt_of(two)
+    assert two.open_bytes("row", one.seal_bytes("row", b"data")) == b"data"
+
+
+def test_a_subkey_is_replaced_before_it_encrypts_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sealing, "MAX_TOKENS_PER_SALT", 3)
+    ring = full(NEW)
+    tokens = [ring.seal_bytes("row", b"data") for _ in range(9)]
+    assert len({token[1:17] for token in tokens}) == 3
+    assert {ring.open_bytes("row", token) for token in tokens} == {b"data"}
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_forked_child_has_another_subkey() -> None:
+    ring = full(NEW)
+    salt, (reading, writing) = salt_of(ring), os.pipe()
+    child = os.fork()
+    if not child:
+        os.write(writing, salt_of(ring))
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert len(other := os.read(reading, 100)) == 16 and other != salt == salt_of(ring)
+    os.close(reading)
+    os.close(writing)
+
+
+def test_what_was_encrypted_without_a_subkey_still_opens() -> None:
+    ring = full(NEW)
+    [cipher] = ring._derive_ciphers(sealing.ENCRYPTED, "login", b"")
+    old = b"\x01" + b"n" * 12 + cipher.encrypt(b"n" * 12, b"data", b"alice")
+    assert ring.open_bytes("login", old, bound=b"alice") == b"data"
+
+
+def test_forged_salts_cost_no_memory() -> None:
+    ring = full(NEW)
+    token = ring.seal_bytes("row", b"data")
+    known = len(ring._ciphers)
+    for n in range(100):
+        with pytest.raises(Forged):
+            ring.open_bytes("row", token[:1] + n.to_bytes(16) + token[17:])
+    assert len(ring._ciphers) == known
 
 
 RINGS = (key_ring([NEW]), bare(NEW))
