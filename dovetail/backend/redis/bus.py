@@ -11,7 +11,7 @@ the bus. If a member has not reported for five seconds, the others are notified
 everything published in the meantime, so the bus must never carry the only copy of anything.
 
 Every message is sealed for its channel, with its sender, number and time (by the clock of Redis).
-So whoever can publish in Redis cannot make up a message. A message that is older than ten seconds,
+So anyone who can publish in Redis cannot make up a message. A message that is older than ten seconds,
 or that does not follow the last one of its sender, is dropped.
 """
 
@@ -39,7 +39,7 @@ from ...errors import BackendAway
 from ...logs import get_logger
 from ...ports import MEMBERS_CHANGED
 from ...sealing import Forged, KeyRing
-from .client import RedisClient, Subscription
+from .client import RedisClient, RedisSubscription
 from .scripts import BEAT
 
 PURPOSE = "backend bus"
@@ -211,7 +211,7 @@ class RedisBus(TopicHandlers):
             await asyncio.sleep(backoff(attempt, FIRST_PAUSE, LONGEST_PAUSE))
             attempt += 1
 
-    async def _work(self, subscription: Subscription) -> None:
+    async def _work(self, subscription: RedisSubscription) -> None:
         """Send, receive and report until something fails."""
         tasks = [
             asyncio.create_task(self._receive(subscription)),
@@ -225,7 +225,7 @@ class RedisBus(TopicHandlers):
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _report(self, subscription: Subscription) -> None:
+    async def _report(self, subscription: RedisSubscription) -> None:
         while True:
             await asyncio.sleep(BEAT_SECONDS)
             await subscription.ping()
@@ -321,7 +321,7 @@ class RedisBus(TopicHandlers):
 
     # receiving
 
-    async def _receive(self, subscription: Subscription) -> None:
+    async def _receive(self, subscription: RedisSubscription) -> None:
         while True:
             received = await subscription.receive(MEMBER_SECONDS)
             if received is not None and (message := self._open(*received)) is not None:

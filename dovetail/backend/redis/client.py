@@ -64,6 +64,9 @@ _Connection: TypeAlias = Any
 _FAILURES = (TimeoutError, RedisError, OSError)
 
 log = get_logger("backend")
+_running = TaskSet()
+"""The tasks of all clients. A client that is forgotten without being closed keeps its connections
+until the event loop ends."""
 
 
 class BackendStats(Struct):
@@ -162,7 +165,7 @@ class RedisClient:
         return replies
 
     @asynccontextmanager
-    async def subscribe(self, *channels: str) -> "AsyncIterator[Subscription]":
+    async def subscribe(self, *channels: str) -> "AsyncIterator[RedisSubscription]":
         """Open a connection that receives what is published in these channels.
 
         Raises:
@@ -177,7 +180,7 @@ class RedisClient:
                 for _ in channels:
                     await connection.read_response()
             self.on_answer()
-            yield Subscription(connection)
+            yield RedisSubscription(connection)
         except _FAILURES as error:
             self.on_failure(error)
             raise self.away() from None
@@ -352,7 +355,7 @@ class RedisClient:
         self._start_trial()
 
     def _start_trial(self) -> None:
-        self._trial = asyncio.get_running_loop().create_task(self._wait_until_back())
+        self._trial = _running.start(self._wait_until_back())
 
     async def _wait_until_back(self) -> None:
         for attempt in count():
@@ -371,7 +374,7 @@ def _describe(error: Exception, timeout: float) -> str:
     return str(error).strip().rstrip(".") or type(error).__name__
 
 
-class Subscription:
+class RedisSubscription:
     """A connection that receives messages."""
 
     def __init__(self, connection: _Connection) -> None:
@@ -425,7 +428,7 @@ class _Lane:
             raise self._client.away()
         self._queue.put_nowait(request)
         if not self._idle and len(self._workers) < CONNECTIONS:
-            self._workers.start(self._work())
+            _running.hold(self._workers.start(self._work()))
 
     async def close(self) -> None:
         await self._workers.close()
@@ -463,8 +466,10 @@ class _Lane:
         try:
             client.check_breaker()
             async with _deadline(client.timeout, extra):
-                if connection is None or await _is_stale(connection):
-                    connection = await client.open_connection()
+                if connection is not None and await _is_stale(connection):
+                    await connection.disconnect(nowait=True)
+                    connection = None
+                connection = connection or await client.open_connection()
                 replies = await self._read_replies(connection, batch)
             client.on_answer()
         except BaseException as error:

@@ -1,7 +1,7 @@
 """Rows in Redis: one string for each row, sealed, with an expiry time.
 
 A row is sealed for its full key, so a value that somebody moves to another key, changes or makes up
-does not open. Such a row counts as missing, except that `add` does not replace it. Whoever can
+does not open. Such a row counts as missing, except that `add` does not replace it. Anyone who can
 write to Redis can delete a row or put an old value of the same row back.
 """
 
