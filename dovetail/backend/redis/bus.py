@@ -11,8 +11,8 @@ the bus. If a member has not reported for five seconds, the others are notified
 everything published in the meantime, so the bus must never carry the only copy of anything.
 
 Every message is sealed for its channel, with its sender, number and time (by the clock of Redis).
-So anyone who can publish in Redis cannot make up a message. A message that is older than ten seconds,
-or that does not follow the last one of its sender, is dropped.
+So access to Redis is not enough to make up a message. A message that is older than ten seconds, or
+that does not follow the last one of its sender, is dropped.
 """
 
 import asyncio
