@@ -2,11 +2,13 @@
 
 import asyncio
 import logging
+import os
 import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -269,6 +271,49 @@ async def test_one_lost_connection_does_not_open_the_breaker(own_redis: RedisSer
         assert await client.run("ECHO", "x") == b"x"
 
 
+async def test_closing_while_redis_is_away_ends_the_attempts(own_redis: RedisServer) -> None:
+    own_redis.stop()
+    async with connected(own_redis) as client:
+        assert not await client.connect(0.05)
+        await client.close()
+        assert client._trial is not None and client._trial.done()
+        own_redis.start()
+        with pytest.raises(BackendAway):  # it starts another attempt
+            await client.run("PING")
+        await until(lambda: client.state == "connected")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_forked_child_finds_redis_by_itself(own_redis: RedisServer) -> None:
+    client = RedisClient(parse_address(own_redis.url), PATIENT)
+
+    async def child() -> None:
+        while True:
+            try:
+                await client.run("INCR", "child")
+                return
+            except BackendAway:
+                await asyncio.sleep(0.01)
+
+    async def parent() -> None:
+        await client.run("INCR", "parent")
+        own_redis.stop()
+        assert not await client.connect(0)
+        own_redis.start()
+        pid = os.fork()
+        if not pid:
+            asyncio._set_running_loop(None)
+            try:
+                asyncio.run(asyncio.wait_for(child(), 60))
+            finally:
+                os._exit(0)
+        while os.waitpid(pid, os.WNOHANG) == (0, 0):
+            await asyncio.sleep(0.01)
+
+    asyncio.run(parent())
+    assert own_redis.run("GET", "child") == b"1"
+
+
 @contextmanager
 def silent_server() -> Iterator[int]:
     """A server that accepts connections and never answers."""
@@ -438,3 +483,61 @@ def sentinels(folder: Path, master: RedisServer) -> Iterator[list[int]]:
     finally:
         for one in started:
             one.stop()
+
+
+# TLS
+
+
+def write_certificate(folder: Path, name: str) -> tuple[Path, Path]:
+    """A certificate that signs itself, and its key."""
+    x509 = pytest.importorskip("cryptography.x509")
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    paths = folder / f"{name}.pem", folder / f"{name}.key"
+    paths[0].write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    paths[1].write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    return paths
+
+
+@pytest.mark.parametrize(
+    ("name", "trusted", "reachable"),
+    [("localhost", True, True), ("localhost", False, False), ("example.org", True, False)],
+    ids=["valid", "unknown issuer", "another host"],
+)
+async def test_tls_checks_the_certificate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, trusted: bool, reachable: bool
+) -> None:
+    certificate, key = write_certificate(tmp_path, name)
+    port = free_port()
+    options = ["--tls-port", str(port), "--tls-auth-clients", "no"]
+    options += ["--tls-cert-file", str(certificate), "--tls-key-file", str(key)]
+    options += ["--tls-ca-cert-file", str(certificate)]
+    if trusted:
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    with redis_server(tmp_path / "redis", *options):
+        async with connected(f"rediss://localhost:{port}") as client:
+            assert await client.connect(10 if reachable else 0.1) is reachable
+            if reachable:
+                assert await client.run("PING") == b"PONG"

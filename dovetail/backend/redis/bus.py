@@ -48,8 +48,7 @@ LEAVE = 3
 bus."""
 BEAT_SECONDS = 2.0
 MEMBER_SECONDS = 5.0
-"""How long a process is a member after its last report. Also, how long a connection may be
-silent."""
+"""How long a process is a member after its last report."""
 MAX_AGE_MS = 10_000
 """How old a message may be when it arrives."""
 MAX_MESSAGE_BYTES = 8 * 1024 * 1024
@@ -323,7 +322,7 @@ class RedisBus(TopicHandlers):
 
     async def _receive(self, subscription: RedisSubscription) -> None:
         while True:
-            received = await subscription.receive(MEMBER_SECONDS)
+            received = await subscription.receive()
             if received is not None and (message := self._open(*received)) is not None:
                 try:
                     self._on_message(message)

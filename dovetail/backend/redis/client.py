@@ -18,6 +18,7 @@ Every failure is a `BackendAway`. The log names the address, never a password.
 """
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -77,7 +78,8 @@ class BackendStats(Struct):
     errors: int = 0
     """The number of commands that failed."""
     seconds: float = 0.0
-    """The time that commands took in total, including the time in the queue."""
+    """The time that commands took in total, including the time in the queue, except those that
+    block."""
 
 
 class RedisClient:
@@ -99,6 +101,8 @@ class RedisClient:
         """The number of failures since the last answer."""
         self._trial: asyncio.Task[None] | None = None
         """The task that tries to reach Redis while the breaker is open."""
+        self._process = 0
+        """The process of that task."""
         self._is_open = False
         self._retry_at = 0.0
         self._logged: set[tuple[str, str]] = set()
@@ -119,6 +123,7 @@ class RedisClient:
         for attempt in count():
             error = await self._ping()
             if error is None:
+                self._is_open = False
                 self.on_answer()
                 return True
             pause = backoff(attempt, 0.1, 1.0)
@@ -190,8 +195,12 @@ class RedisClient:
 
     async def close(self) -> None:
         """Close the connections of this event loop. The client may be used again."""
-        for lane in self._lanes.pop(asyncio.get_running_loop(), {}).values():
+        loop = asyncio.get_running_loop()
+        for lane in self._lanes.pop(loop, {}).values():
             await lane.close()
+        if self._trial is not None and self._trial.get_loop() is loop:
+            self._trial.cancel()
+            await asyncio.wait([self._trial])
 
     # sending
 
@@ -210,7 +219,8 @@ class RedisClient:
             self.stats.errors += 1
             raise
         finally:
-            self.stats.seconds += loop.time() - started
+            if not block:
+                self.stats.seconds += loop.time() - started
 
     def _add_lanes(self, loop: asyncio.AbstractEventLoop) -> "dict[str, _Lane]":
         self._lanes = {one: lanes for one, lanes in self._lanes.items() if not one.is_closed()}
@@ -250,7 +260,7 @@ class RedisClient:
     async def _find_master(self) -> tuple[str, int]:
         """Ask the sentinels, one after the other, for the address of the master."""
         reason: Exception | None = None
-        each = self.timeout / len(self.address.hosts)
+        each = self.timeout / (len(self.address.hosts) + 1)
         for host, port in self.address.hosts:
             sentinel = None
             try:
@@ -320,7 +330,8 @@ class RedisClient:
     def check_breaker(self) -> None:
         if not self._is_open:
             return
-        if self._trial is None or self._trial.done():  # its event loop was closed
+        # Its event loop may have been closed, or this process forked.
+        if self._trial is None or self._trial.done() or self._process != os.getpid():
             self._start_trial()
         raise self.away()
 
@@ -355,7 +366,7 @@ class RedisClient:
         self._start_trial()
 
     def _start_trial(self) -> None:
-        self._trial = _running.start(self._wait_until_back())
+        self._process, self._trial = os.getpid(), _running.start(self._wait_until_back())
 
     async def _wait_until_back(self) -> None:
         for attempt in count():
@@ -379,16 +390,20 @@ class RedisSubscription:
 
     def __init__(self, connection: _Connection) -> None:
         self._connection = connection
+        self._unanswered = 0
 
-    async def receive(self, timeout: float) -> tuple[bytes, bytes] | None:
-        """Return the channel and data of the next message, or None for an answer to `ping`. Raise
-        an error if nothing arrives in time."""
-        async with asyncio.timeout(timeout):
-            kind, *rest = await self._connection.read_response()
+    async def receive(self) -> tuple[bytes, bytes] | None:
+        """Return the channel and data of the next message, or None for the answer to `ping`."""
+        kind, *rest = await self._connection.read_response()
+        self._unanswered = 0
         return (rest[0], rest[1]) if kind == b"message" else None
 
     async def ping(self) -> None:
-        """Ask Redis to send something."""
+        """Ask Redis to send something. Raise TimeoutError if the last two requests had no effect:
+        then the connection is dead, although nobody has closed it."""
+        if self._unanswered >= 2:
+            raise TimeoutError
+        self._unanswered += 1
         await self._connection.send_command("PING", check_health=False)
 
 
