@@ -439,6 +439,18 @@ async def test_a_replica_is_not_written_to(tmp_path: Path) -> None:
                     await client.run("SET", "key", 1)
 
 
+async def test_a_connection_to_a_former_master_is_not_used_again(tmp_path: Path) -> None:
+    with replicated(tmp_path) as (master, replica):
+        async with connected(master) as client:
+            former = await client.run("CLIENT", "ID")
+            assert await client.run("CLIENT", "ID") == former
+            replica.run("REPLICAOF", "NO", "ONE")
+            master.run("REPLICAOF", "127.0.0.1", replica.port)
+            with pytest.raises(BackendAway):
+                await client.run("SET", "key", 1)
+            assert await client.run("CLIENT", "ID") != former
+
+
 @needs_sentinel
 async def test_sentinels_name_the_master_and_its_successor(tmp_path: Path) -> None:
     with replicated(tmp_path) as (master, replica):
