@@ -8,17 +8,14 @@ write to Redis can delete a row or put an old value of the same row back.
 from hmac import compare_digest
 from math import ceil, inf
 
-from ...logs import get_logger
-from ...sealing import Forged, KeyRing
+from ...sealing import KeyRing
 from ..protocols import Rows
 from .client import RedisClient
 from .scripts import CHANGE_ROW
+from .sealed import SealedValues
 
-PURPOSE = "backend row"
 MAX_TRIES = 16
 """How often `change` tries again if others write the same data at the same time."""
-
-log = get_logger("backend")
 
 
 class RedisRows(Rows):
@@ -34,13 +31,12 @@ class RedisRows(Rows):
     def __init__(
         self, client: RedisClient, ring: KeyRing, prefix: str, *, durable: bool = False
     ) -> None:
-        self._client, self._ring, self._prefix = client, ring, prefix
-        self._durable = durable
-        self._warned = False
+        self._client, self._prefix, self._durable = client, prefix, durable
+        self._values = SealedValues(ring, "backend row")
 
     async def get(self, key: str) -> bytes | None:
         full = self._prefix + key
-        return self._open(full, await self._client.run("GET", full))
+        return self._values.open(full, await self._client.run("GET", full))
 
     async def put(self, key: str, data: bytes, life: float) -> None:
         await self._write(key, data, life)
@@ -50,10 +46,10 @@ class RedisRows(Rows):
 
     async def change(self, key: str, old: bytes, new: bytes, life: float) -> bool:
         full = self._prefix + key
-        sealed = self._seal(full, new)
+        sealed = self._values.seal(full, new)
         for _ in range(MAX_TRIES):
             found = await self._client.run("GET", full)
-            data = self._open(full, found)
+            data = self._values.open(full, found)
             if data is None or not compare_digest(data, old):
                 return False
             if await self._client.run_script(
@@ -64,7 +60,9 @@ class RedisRows(Rows):
 
     async def take(self, key: str) -> bytes | None:
         full = self._prefix + key
-        return self._open(full, await self._client.run("GETDEL", full, durable=self._durable))
+        return self._values.open(
+            full, await self._client.run("GETDEL", full, durable=self._durable)
+        )
 
     async def delete(self, *keys: str) -> None:
         if keys:
@@ -73,30 +71,12 @@ class RedisRows(Rows):
 
     async def _write(self, key: str, data: bytes, life: float, *condition: str) -> bytes | None:
         full = self._prefix + key
-        sealed = self._seal(full, data)
+        sealed = self._values.seal(full, data)
         expiry = () if life == inf else ("PX", _milliseconds(life))
         reply: bytes | None = await self._client.run(
             *("SET", full, sealed, *expiry, *condition), durable=self._durable
         )
         return reply
-
-    def _seal(self, key: str, data: bytes) -> bytes:
-        return self._ring.seal_bytes(PURPOSE, data, bound=key.encode())
-
-    def _open(self, key: str, sealed: bytes | None) -> bytes | None:
-        if sealed is None:
-            return None
-        try:
-            return self._ring.open_bytes(PURPOSE, sealed, bound=key.encode())
-        except Forged:
-            if not self._warned:
-                self._warned = True
-                log.warning(
-                    "A value in Redis is ignored, because this server's keys did not seal it: %s. "
-                    "Do all processes have the same DOVETAIL_KEYS?",
-                    key,
-                )
-            return None
 
 
 def _milliseconds(life: float) -> int:
