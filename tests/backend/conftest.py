@@ -1,9 +1,11 @@
 """Redis servers for the tests.
 
 `shared_redis` runs for the whole test run (one for each process of pytest-xdist); tests keep apart
-by the names of their backends. A test that stops or configures Redis uses its own (`own_redis`).
+by the names of their backends. A test that stops or configures Redis uses its own (`own_redis`). If
+Valkey is installed, the tests run for it, too.
 """
 
+import shutil
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
@@ -19,20 +21,23 @@ from .redis_server import RedisServer, redis_server
 KEY = "a key for the tests of the backend"
 PATIENT = Limits(backend_timeout=20)
 """A deadline that a busy machine meets, for tests that are not about deadlines."""
+PROGRAMS = ["redis-server", *filter(shutil.which, ["valkey-server"])]
 _names = count(1)
 
 MakeBackend = Callable[..., Backend]
 
 
-@pytest.fixture(scope="session")
-def shared_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    with redis_server(tmp_path_factory.mktemp("redis")) as server:
+@pytest.fixture(scope="session", params=PROGRAMS)
+def shared_redis(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RedisServer]:
+    with redis_server(tmp_path_factory.mktemp("redis"), program=request.param) as server:
         yield server
 
 
-@pytest.fixture
-def own_redis(tmp_path: Path) -> Iterator[RedisServer]:
-    with redis_server(tmp_path / "redis") as server:
+@pytest.fixture(params=PROGRAMS)
+def own_redis(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RedisServer]:
+    with redis_server(tmp_path / "redis", program=request.param) as server:
         yield server
 
 

@@ -29,6 +29,7 @@ class RedisServer:
         folder: Where the server writes its files.
         *options: Options of redis-server, such as "--requirepass", "secret".
         password: The password that clients need.
+        program: The server program, such as "valkey-server".
         sentinel: Whether this is a sentinel, with the file `sentinel.conf` in its folder.
     """
 
@@ -37,12 +38,13 @@ class RedisServer:
         folder: Path,
         *options: str,
         password: str | None = None,
+        program: str = "redis-server",
         sentinel: bool = False,
     ) -> None:
         self.port = free_port()
         self.url = f"redis://127.0.0.1:{self.port}/0"
         self._folder, self._options, self._password = folder, options, password
-        self._is_sentinel = sentinel
+        self._program, self._is_sentinel = program, sentinel
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -53,7 +55,7 @@ class RedisServer:
     def start(self) -> None:
         """Start the server, and wait until it answers."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        command = ["redis-server", "--save", ""]
+        command = [self._program, "--save", ""]
         if self._is_sentinel:
             command = ["redis-sentinel", str(self._folder / "sentinel.conf")]
         command += ["--bind", "127.0.0.1", "--port", str(self.port)]
@@ -108,8 +110,10 @@ class RedisServer:
 
 
 @contextmanager
-def redis_server(folder: Path, *options: str, password: str | None = None) -> Iterator[RedisServer]:
-    server = RedisServer(folder, *options, password=password)
+def redis_server(
+    folder: Path, *options: str, password: str | None = None, program: str = "redis-server"
+) -> Iterator[RedisServer]:
+    server = RedisServer(folder, *options, password=password, program=program)
     try:
         server.start()
         yield server
