@@ -10,7 +10,7 @@ server over HTTP, and a client presents `Credentials` to it.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 from msgspec import Raw, Struct, field
 
@@ -25,6 +25,7 @@ from .revisions import Revision
 if TYPE_CHECKING:
     import asyncio
 
+    from .backend import Backend
     from .connection.extension import Extensions
     from .limits import Limits
     from .protocol.header_params import HeaderParam
@@ -271,6 +272,16 @@ ChangeListener: TypeAlias = Callable[[str, Any], None]
 any thread."""
 
 
+class NoBackend:
+    """The backend of a server whose processes share no state. It is false."""
+
+    state: Literal["none"] = "none"
+    """Says that there is no backend."""
+
+    def __bool__(self) -> Literal[False]:
+        return False
+
+
 class Service(Protocol):
     """A server as the layers below see it. `Server` is one implementation; a gateway is another."""
 
@@ -288,6 +299,10 @@ class Service(Protocol):
     guard: "Guard | None"
     """The guard that decides who may call the server over HTTP and WebSocket. None admits
     everybody."""
+
+    @property
+    def backend(self) -> "Backend | NoBackend":
+        """The backend that the processes of the server share."""
 
     @property
     def instructions(self) -> str | None:

@@ -1,7 +1,10 @@
 """`Backend`: from a URL to the implementations of the protocols."""
 
+import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TypeVar
 from urllib.parse import quote
 
 from ..errors import ConfigError, missing_extra
@@ -9,6 +12,8 @@ from ..limits import DEFAULT, Limits
 from ..ports import Bus
 from ..sealing import KEYS_VARIABLE, Key, KeyRing, key_ring
 from .protocols import BackendState, Counters, Rows
+
+T = TypeVar("T")
 
 CONNECT_SECONDS = 3.0
 """How long a process tries to reach the backend when it starts."""
@@ -62,6 +67,8 @@ class Backend:
         self.client = RedisClient(address, limits.backend_timeout)
         """The connections to Redis."""
         # One hash tag. The ACL of this server is `~{dovetail:NAME}:*`, so NAME has no wildcards.
+        self._lifespans: dict[asyncio.AbstractEventLoop, int] = {}
+        """The number of lifespans that use the connections, by event loop."""
         self.prefix = f"{{dovetail:{quote(name, safe='')}}}:"
         """What all keys and channels of this server begin with."""
 
@@ -81,6 +88,35 @@ class Backend:
             patience: How long to try, in seconds (default: 3).
         """
         return await self.client.connect(patience)
+
+    @asynccontextmanager
+    async def run_with(
+        self, inner: AbstractAsyncContextManager[T], required: bool = False
+    ) -> AsyncIterator[T]:
+        """Connect before a lifespan begins, and close the connections of this event loop after the
+        last lifespan has ended.
+
+        Args:
+            inner: The lifespan.
+            required: Whether to raise ConfigError if Redis cannot be reached (default: False).
+        """
+        loop = asyncio.get_running_loop()
+        self._lifespans = {one: n for one, n in self._lifespans.items() if not one.is_closed()}
+        is_first = loop not in self._lifespans
+        self._lifespans[loop] = self._lifespans.get(loop, 0) + 1
+        try:
+            if is_first and not await self.connect() and required:
+                raise ConfigError(
+                    f"Redis at {self.client.address} cannot be reached, and this server does not "
+                    "start without it (backend_required)"
+                )
+            async with inner as state:
+                yield state
+        finally:
+            self._lifespans[loop] -= 1
+            if not self._lifespans[loop]:
+                del self._lifespans[loop]
+                await self.close()
 
     async def close(self) -> None:
         """Close the connections of this event loop."""

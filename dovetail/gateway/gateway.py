@@ -78,6 +78,7 @@ from .upstreams import KIND_OF_LIST, Source, UpstreamSet, read_source
 from .uris import rename_uris
 
 if TYPE_CHECKING:
+    from ..backend import Backend
     from .connect.connections import UserConnections
 
 log = get_logger("gateway")
@@ -124,6 +125,10 @@ class Gateway(RunnableService):
         experimental: Experimental capabilities to declare.
         extensions: The protocol extensions to offer.
         revisions: The protocol revisions to serve, by date (default: all).
+        backend: The backend that all processes of this gateway share: a URL such as
+            "redis://cache:6379/0", or a `Backend` (default: the URL in `DOVETAIL_BACKEND`, if any).
+        backend_required: Whether the gateway refuses to start while its backend is away (default:
+            False; it serves alone until the backend is back).
 
     Raises:
         ConfigError: A setting or an entry is not valid.
@@ -154,6 +159,8 @@ class Gateway(RunnableService):
         experimental: dict[str, Any] | None = None,
         extensions: Sequence[Extension] = (),
         revisions: Sequence[str] | None = None,
+        backend: "str | Backend | None" = None,
+        backend_required: bool = False,
     ) -> None:
         if page_size is not None and page_size < 1:
             raise ConfigError("page_size must be at least 1")
@@ -173,6 +180,8 @@ class Gateway(RunnableService):
             redact=redact,
             extensions=extensions,
             revisions=revisions,
+            backend=backend,
+            backend_required=backend_required,
         )
         self._instructions, self._mask_errors, self._store = instructions, mask_errors, store
         self._experimental = {} if experimental is None else {"experimental": experimental}

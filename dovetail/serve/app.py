@@ -150,6 +150,13 @@ class App:
         state = self._current = await asyncio.shield(lifespan.ready)
         return state
 
+    async def join_bus(self) -> Bus:
+        """Join the bus that connects the processes of this server."""
+        join = self.options.bus
+        if join is None and self.service.backend:
+            join = self.service.backend.bus
+        return NoBus() if join is None else await join()
+
     def _log_start_failure(self, error: Exception) -> None:
         """Log why a request could not start the server. An invalid setting is logged without a
         traceback, and only once, although the next request tries again."""
@@ -211,7 +218,7 @@ class LoopLifespan:
         grace = 0.0
         try:
             async with app.server_lifespan() as value:
-                bus = NoBus() if app.options.bus is None else await app.options.bus()
+                bus = await app.join_bus()
                 state = LoopState(app, value, bus)
                 self.ready.set_result(state)
                 try:

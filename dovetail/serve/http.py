@@ -63,8 +63,11 @@ def run_http(
     from .workers import run_workers
 
     def work(path: str) -> None:
-        with_bus = replace(listener.options, bus=partial(join, path))
-        _serve(service, lifespan, listener._replace(options=with_bus))
+        with_bus = listener
+        if listener.options.bus is None and not service.backend:
+            options = replace(listener.options, bus=partial(join, path))
+            with_bus = listener._replace(options=options)
+        _serve(service, lifespan, with_bus)
 
     code = run_workers(
         workers,

@@ -13,6 +13,7 @@ from ..protocol.tools import ToolAnnotations
 from .caching import Cache
 
 if TYPE_CHECKING:
+    from ..backend import Backend
     from ..connection.extension import Extension
     from ..connection.middleware import Middleware
     from ..limits import Limits
@@ -35,6 +36,8 @@ class ServiceOptions(TypedDict, total=False):
     extensions: "Sequence[Extension]"
     revisions: Sequence[str] | None
     resume: Literal["live", "replay"]
+    backend: "str | Backend | None"
+    backend_required: bool
 
 
 class ComponentOptions(TypedDict, total=False):

@@ -170,6 +170,11 @@ class RunnableService(BaseService):
     def lifespan(self) -> AbstractAsyncContextManager[Any]:
         """Return the context manager that is entered before the first request and exited after the
         last request; its value is `ctx.state`."""
+        inner = self._inner_lifespan()
+        return self.backend.run_with(inner, self._backend_required) if self.backend else inner
+
+    def _inner_lifespan(self) -> AbstractAsyncContextManager[Any]:
+        """Return the lifespan of everything that may use the backend."""
         from contextlib import nullcontext
         from inspect import signature
 
@@ -184,6 +189,7 @@ class RunnableService(BaseService):
         """Check the settings for callers from a network. `single_process` means that all requests
         reach this process."""
         self._keys = options.get("keys", self._keys)
+        _ = self.backend  # report a mistake in its settings before the first request
         if self.guard is None and self.scopes:
             raise ConfigError(UNGUARDED)
         self._networked = True

@@ -40,6 +40,7 @@ from .tools import RegisteredTool, compile_tool
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ..backend import Backend
     from ..extensions.tasks.api import ServerTasks, TasksOption
     from ..extensions.tasks.settings import TaskSupport
     from .files import FileWatcher
@@ -125,6 +126,10 @@ class Server(Handlers):
         resume: How a handler that asked a question continues in the stateless era. "live" (the
             default) keeps the handler waiting in this process if possible; "replay" always runs it
             again with the answers.
+        backend: The backend that all processes of this server share: a URL such as
+            "redis://cache:6379/0", or a `Backend` (default: the URL in `DOVETAIL_BACKEND`, if any).
+        backend_required: Whether the server refuses to start while its backend is away (default:
+            False; it serves alone until the backend is back).
 
     Raises:
         ConfigError: A setting is not valid.
@@ -157,6 +162,8 @@ class Server(Handlers):
         tasks: "TasksOption" = None,
         revisions: Sequence[str] | None = None,
         resume: Literal["live", "replay"] = "live",
+        backend: "str | Backend | None" = None,
+        backend_required: bool = False,
     ) -> None:
         if page_size is not None and page_size < 1:
             raise ConfigError("page_size must be at least 1")
@@ -183,6 +190,8 @@ class Server(Handlers):
             extensions=extensions,
             revisions=revisions,
             resume=resume,
+            backend=backend,
+            backend_required=backend_required,
         )
         if instructions is not None:  # a subclass may have a property
             self.instructions = instructions
@@ -744,10 +753,8 @@ class Server(Handlers):
             self.extensions.layers_inside(self.tasks.extension, name), self._inner_handlers[name]
         )(call)
 
-    def lifespan(self) -> AbstractAsyncContextManager[Any]:
-        """Return the context manager that is entered before the first request and exited after the
-        last request; its value is `ctx.state`."""
-        own = super().lifespan()
+    def _inner_lifespan(self) -> AbstractAsyncContextManager[Any]:
+        own = super()._inner_lifespan()
         if self._mounts is not None:
             own = self._mounts.run_with(own)
         return own if self.tasks is None else self.tasks.manager.lifespan(own)

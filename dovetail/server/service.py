@@ -6,6 +6,7 @@ handlers of its methods (`add_handlers`) and declares its capabilities. `runnabl
 to serve a service. A service holds nothing that is bound to an event loop.
 """
 
+import os
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -25,6 +26,7 @@ from ..ports import (
     HttpRequest,
     HttpResponse,
     Network,
+    NoBackend,
     Principal,
     PublicUrl,
     Redact,
@@ -39,6 +41,7 @@ from .caching import Cache, Caching
 from .rates import NETWORK, RateLimiter, Rates
 
 if TYPE_CHECKING:
+    from ..backend import Backend
     from ..connection.instrumentation import Attributes
     from ..protocol.header_params import HeaderParam
     from ..sealing import KeyRing
@@ -47,6 +50,8 @@ if TYPE_CHECKING:
 
 Admission = Callable[[Method, Any, Caller], None]
 """A function that checks a request before it is handled and raises an error to refuse it."""
+BACKEND_VARIABLE = "DOVETAIL_BACKEND"
+"""The environment variable with the URL of the shared backend."""
 GUARD_METHODS = ("admit", "respond", "challenge")
 
 
@@ -68,6 +73,10 @@ class BaseService:
         revisions: The protocol revisions to serve, by date (default: all).
         resume: How a handler that asked a question continues in the stateless era: "live" (the
             default) or "replay".
+        backend: The backend that all processes of the service share: a URL or a `Backend` (default:
+            the URL in `DOVETAIL_BACKEND`, if any).
+        backend_required: Whether the service refuses to start while its backend is away (default:
+            False).
 
     Raises:
         ConfigError: A setting is not valid.
@@ -90,6 +99,8 @@ class BaseService:
         extensions: Sequence[Extension] = (),
         revisions: Sequence[str] | None = None,
         resume: Literal["live", "replay"] = "live",
+        backend: "str | Backend | None" = None,
+        backend_required: bool = False,
     ) -> None:
         if resume not in ("live", "replay"):
             raise ConfigError(f'resume={resume!r}: use "live" (the default) or "replay"')
@@ -107,6 +118,8 @@ class BaseService:
         """The methods whose results may depend on the caller."""
         self._caching = Caching(cache, self._personal_methods)
         self._keys: Sequence[str | bytes] | None = None
+        self._backend: str | Backend | NoBackend | None = backend
+        self._backend_required = backend_required
         self._lock = threading.Lock()
         self._listeners: tuple[ChangeListener, ...] = ()
         self._remote_listeners: frozenset[ChangeListener] = frozenset()
@@ -158,7 +171,8 @@ class BaseService:
     def health(self) -> Mapping[str, Any]:
         """Return the answer of the health check (default: `{"status": "ok"}`). Override this method
         to add details, which only callers that `metrics_auth` admits may read. Do not block."""
-        return {"status": "ok"}
+        own = {"status": "ok"}
+        return {**own, "backend": self.backend.state} if self.backend else own
 
     def masked_health(self) -> Mapping[str, Any]:
         """Return the answer of the health check for callers who need no scope for the details:
@@ -211,6 +225,33 @@ class BaseService:
         from ..sealing import key_ring
 
         return key_ring(self._keys)
+
+    # the shared backend
+
+    @property
+    def backend(self) -> "Backend | NoBackend":
+        """The backend that all processes of this service share. Its `state` is "connected", "away"
+        or, if there is no backend, "none"."""
+        if self._backend is None:
+            self._backend = os.environ.get(BACKEND_VARIABLE) or NoBackend()
+        if isinstance(self._backend, str):
+            from ..backend import Backend
+
+            self._backend = Backend(
+                self._backend, name=self.name, keys=self.ring, limits=self.limits
+            )
+        return self._backend
+
+    def use_backend(self, backend: "str | Backend", *, required: bool = False) -> None:
+        """Use this backend instead of the one that the service was created with. Call this method
+        before the service is run.
+
+        Args:
+            backend: The URL of the backend, or a `Backend`.
+            required: Whether the service refuses to start while the backend is away (default:
+                False).
+        """
+        self._backend, self._backend_required = backend, required
 
     # observers
 

@@ -35,7 +35,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "databases": set(),
     "terminal": LOW | {"schema"},
     "python_target": {"server"},
-    "backend": {"ports", "sealing", "connection"},
+    "backend": LOW | {"ports", "sealing", "connection", "extensions", "transports", "auth"},
     "yaml_loader": set(),
     "revisions": LOW,
     "ports": LOW | {"revisions"},
@@ -45,9 +45,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "transports": LOW | {"revisions", "ports", "sealing"},
     "serve": VALUES | {"transports", "connection", "sealing"},
     "auth": {"ports", "sealing", "databases"},
-    "server": VALUES | {"serve", "extensions", "connection", "sealing", "python_target"},
+    "server": VALUES | {"serve", "extensions", "connection", "sealing", "python_target", "backend"},
     "client": VALUES
     | {
+        "backend",
         "transports",
         "extensions",
         "connection",
@@ -59,6 +60,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "gateway": VALUES
     | {
+        "backend",
         "server",
         "client",
         "connection",
@@ -74,6 +76,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "compat": LOW | {"ports", "server", "transports"},
     "cli": VALUES
     | {
+        "backend",
         "server",
         "client",
         "gateway",

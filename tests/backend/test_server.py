@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 import pytest
 
 from dovetail import Client, Server
-from dovetail.errors import ConnectFailed
+from dovetail.errors import ConfigError, ConnectFailed
 from tests.system import needs_redis
 
-from .conftest import KEY, MakeBackend
+from .conftest import KEY, PATIENT, MakeBackend
 from .redis_server import RedisServer, free_port
 
 pytestmark = needs_redis
@@ -18,16 +18,14 @@ pytestmark = needs_redis
 
 @asynccontextmanager
 async def replica(make_backend: MakeBackend) -> AsyncIterator[tuple[Server, str]]:
-    server = Server("shop")
+    server = Server("shop", backend=make_backend())
 
     @server.resource("stock://apples")
     def apples() -> str:
         return "3"
 
     port = free_port()
-    running = asyncio.create_task(
-        server.run_async("http", port=port, bus=make_backend().bus, keys=[KEY])
-    )
+    running = asyncio.create_task(server.run_async("http", port=port, keys=[KEY]))
     try:
         yield server, f"http://127.0.0.1:{port}/mcp"
     finally:
@@ -58,3 +56,57 @@ async def test_an_update_at_one_server_reaches_the_clients_of_another(
             await asyncio.sleep(0.05)
         await client.close()
     assert shared_redis.keys(f"{make_backend().prefix}*") == []
+
+
+def test_a_server_without_a_backend_says_so() -> None:
+    assert Server("shop").backend.state == "none"
+
+
+async def test_a_server_reports_the_state_of_its_backend(
+    shared_redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOVETAIL_BACKEND", shared_redis.url)
+    monkeypatch.setenv("DOVETAIL_KEYS", KEY)
+    server = Server("shop", limits=PATIENT)
+    assert server.backend.state == "away"  # not started yet
+    async with Client(server):
+        assert server.health() == {"status": "ok", "backend": "connected"}
+
+
+async def test_the_argument_overrides_the_environment(
+    own_redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOVETAIL_BACKEND", "redis://127.0.0.1:1/0")
+    monkeypatch.setenv("DOVETAIL_KEYS", KEY)
+    server = Server("shop", backend=own_redis.url, backend_required=True, limits=PATIENT)
+    async with Client(server):
+        assert server.backend.state == "connected"
+
+
+async def test_a_server_serves_alone_while_its_backend_is_away(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("DOVETAIL_KEYS", KEY)
+    server = Server("shop", backend="redis://127.0.0.1:1/0")
+    async with Client(server):
+        assert server.health()["backend"] == "away"
+    assert len([one for one in caplog.records if one.name == "dovetail.backend"]) == 1
+
+
+async def test_a_server_that_requires_its_backend_does_not_start_without_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("DOVETAIL_KEYS", KEY)
+    server = Server("shop", backend="redis://127.0.0.1:1/0", backend_required=True)
+    with pytest.raises(ConfigError, match="cannot be reached"):
+        async with server.lifespan():
+            pass
+
+
+def test_without_keys_the_server_is_refused_before_it_listens(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("DOVETAIL_KEYS", raising=False)
+    server = Server("shop", backend="redis://127.0.0.1:1/0")
+    with pytest.raises(ConfigError, match="DOVETAIL_KEYS"):
+        server.asgi()
