@@ -38,6 +38,7 @@ codes lie outside -32768…-32000, which JSON-RPC reserves.
 """
 
 from collections.abc import Iterable
+from math import ceil
 from typing import Any, Literal, NamedTuple
 
 LOCAL: Literal["local"] = "local"
@@ -271,11 +272,16 @@ class Overloaded(ProtocolError):
         value = self._detail("retryAfter")
         return float(value) if isinstance(value, int | float) and 0 <= value < 2**31 else None
 
+    @property
+    def retry_header(self) -> str:
+        """The value of the HTTP header `Retry-After`: whole seconds, at least one."""
+        return str(max(1, ceil(self.retry_after or 0.0)))
+
 
 class BackendAway(Overloaded):
     """The server's shared backend cannot be reached; try again later.
 
-    On the wire this is Overloaded, so a client receives that.
+    On the wire this is Overloaded, so a client receives that. Over HTTP, the status is 503.
     """
 
 

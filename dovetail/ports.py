@@ -212,6 +212,9 @@ class Call(Struct, eq=False):
     afterwards."""
     error_code: int | None = None
     """The code of the error with which the call was answered."""
+    refusal: ProtocolError | None = None
+    """The error with which the call was answered, if its HTTP status is that of a refused request,
+    although the call had already been started."""
     protocol_handler: "CallHandler | None" = None
     """The handler for methods that belong to the protocol itself (subscriptions, log levels). The
     server lets this handler answer calls to these methods."""

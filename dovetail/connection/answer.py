@@ -15,6 +15,7 @@ from typing import Any
 from msgspec import Raw
 
 from ..errors import (
+    BackendAway,
     CannotAsk,
     Forbidden,
     InternalError,
@@ -57,6 +58,8 @@ async def answer(call: Call, handle: CallHandler, outgoing: MessageEncoder) -> b
         call.error_code = revision.code(refusal)
         if isinstance(refusal, Forbidden):
             call.missing_scopes = refusal.scopes
+        elif isinstance(refusal, BackendAway):
+            call.refusal = refusal
         return outgoing.encode_failure(call.id, refusal, revision)
     return outgoing.encode_result(call.id, result)
 

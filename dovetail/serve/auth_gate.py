@@ -19,9 +19,11 @@ from math import inf
 from typing import Any
 from urllib.parse import urlsplit
 
+from msgspec import json
 from msgspec.structs import replace
 
 from ..aio import BoundedDict
+from ..errors import BackendAway
 from ..logs import get_logger
 from ..net import HTTP_SCHEMES
 from ..ports import Guard, HttpRequest, HttpResponse, Principal, PublicUrl, RequestIdentity, Service
@@ -79,6 +81,8 @@ class AuthGate:
         )
         try:
             admitted = await self._guard.admit(request, public_url)
+        except BackendAway as error:
+            return _unavailable(error)
         except Exception:
             log.exception("Refusing the request: the guard failed")
             return GUARD_FAILED
@@ -105,6 +109,8 @@ class AuthGate:
         )
         try:
             admitted = await recheck(identity.request, identity.public_url)
+        except BackendAway:
+            return True
         except Exception:
             log.exception("Closing the connection: the guard failed")
             return False
@@ -125,6 +131,8 @@ class AuthGate:
         try:
             answer = await self._guard.respond(request, public_url)
             return answer or await self._service.respond(request, public_url)
+        except BackendAway as error:
+            return _unavailable(error)
         except Exception:
             log.exception("The request for the page %s failed", path)
             return GUARD_FAILED
@@ -164,6 +172,20 @@ class AuthGate:
         return PublicUrl(
             url, base, self._ring, self._fetch, self._fetch_trusted, is_configured=is_configured
         )
+
+
+def _unavailable(error: BackendAway) -> HttpResponse:
+    """Return the response for a request that the guard cannot decide, in the form of OAuth."""
+    reason = {"error": "temporarily_unavailable", "error_description": error.message}
+    return HttpResponse(
+        status=503,
+        headers={
+            "content-type": "application/json",
+            "cache-control": "no-store",
+            "retry-after": error.retry_header,
+        },
+        body=json.encode(reason),
+    )
 
 
 class _LazyHeaders(Mapping[str, str]):

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 from msgspec.structs import asdict
 
-from ...errors import ConfigError, ConnectFailed, Overloaded
+from ...errors import ConfigError, Overloaded
 from ...logs import get_logger
 from ...net import network_of
 from ...ports import HttpRequest, HttpResponse, Principal, PublicUrl
@@ -317,10 +317,7 @@ class Provider(Bearer):
                 "this server does not know its own URL, so it cannot check the audience; its "
                 "operator must set public_url="
             )
-        try:
-            access = await self._grants.look_up(self._issuer(public_url), token)
-        except Overloaded as error:
-            raise ConnectFailed(str(error)) from None
+        access = await self._grants.look_up(self._issuer(public_url), token)
         if (
             access is None
             or access.resource not in (public_url.base, audience_of(public_url.url))
@@ -349,7 +346,7 @@ def _to_oauth_error(problem: OAuthError | Overloaded) -> OAuthError:
         "temporarily_unavailable",
         "this server is too busy; try again later",
         503,
-        {"retry-after": "60"},
+        {"retry-after": "60" if problem.retry_after is None else problem.retry_header},
     )
 
 

@@ -8,7 +8,7 @@ callers how to get one.
     malformed token, or token in the URL         400   … error="invalid_request"
     DPoP proof refused                           401   DPoP … error="invalid_dpop_proof"
     scopes missing                               403   … error="insufficient_scope", scope="…"
-    issuer cannot be reached                     503
+    issuer or backend cannot be reached          503   … error="temporarily_unavailable"
 
 The metadata (RFC 9728) names the authorization servers that issue tokens for this server. The RFC
 defines the URL of the metadata as a well-known path at the root of the origin, followed by the path
@@ -35,7 +35,7 @@ from urllib.parse import parse_qsl, urlsplit
 import msgspec
 from msgspec.structs import replace
 
-from ...errors import ConfigError, ConnectFailed, TimedOut
+from ...errors import ConfigError, ConnectFailed, Overloaded, TimedOut
 from ...logs import get_logger
 from ...ports import HttpRequest, HttpResponse, Principal, PublicUrl
 from .. import jose
@@ -173,6 +173,9 @@ class Bearer:
         except ProofRefused as error:
             reason = f"The DPoP proof was refused: {error}"
             return self._refuse(public_url, 401, error.code, reason, proof=True)
+        except Overloaded as error:
+            headers = {"retry-after": error.retry_header}
+            return _error_response(503, headers, "temporarily_unavailable", error.message)
         except (ConnectFailed, TimedOut) as error:
             log.warning("Cannot check an access token: %s", error)
             reason = "The token cannot be checked because its issuer cannot be reached"
@@ -194,7 +197,7 @@ class Bearer:
                     return self._remember(key, verifier, found)
             except TokenRefused as error:
                 refusal = error
-            except (ConnectFailed, TimedOut) as error:
+            except (ConnectFailed, TimedOut, Overloaded) as error:
                 unreachable = error  # this verifier might have accepted the token
         raise unreachable or refusal
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from ....errors import (
+    BackendAway,
     Forbidden,
     InvalidParams,
     InvalidRequest,
@@ -187,6 +188,10 @@ class Endpoint:
             if isinstance(refusal.reject.error, Forbidden):
                 headers += self._challenge(identity, refusal.reject.error.scopes)
             await self._refuse(send, refusal.reject, refusal.id, revision, headers)
+        except BackendAway as error:
+            headers = cors(self.rules, head)
+            revision = self.revisions.get(head.version or "")
+            await self._refuse(send, rejection_for(error, False), None, revision, headers)
         except ClientGone:
             pass
 
@@ -424,7 +429,10 @@ class Endpoint:
             call = calls[0]
             code, stateless = call.error_code, call.caller.revision.stateless
             status = 200 if code is None else status_for(code, stateless, refused=False)
-            if status == 403:
+            if call.refusal is not None:
+                rejection = rejection_for(call.refusal, stateless)
+                status, headers = rejection.status, [*rejection.headers, *headers]
+            elif status == 403:
                 headers += self._challenge(post.identity, call.missing_scopes)
             await send_body(send, post.replies[0], status, headers)
 

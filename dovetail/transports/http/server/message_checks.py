@@ -25,7 +25,6 @@ too many requests receives a 429 with the time to wait.
 """
 
 from collections.abc import Mapping
-from math import ceil
 from typing import Any, Final
 
 import msgspec
@@ -33,6 +32,7 @@ from msgspec import Raw, Struct
 
 from ....errors import (
     BY_CODE,
+    BackendAway,
     ConsentDenied,
     Forbidden,
     HeaderMismatch,
@@ -354,8 +354,9 @@ def status_for(
 
 def rejection_for(error: ProtocolError, stateless: bool) -> Rejection:
     """Return the rejection for an error that is detected later, but before a handler runs."""
-    # The caller has exceeded its own rate limit: RFC 6585, section 4.
-    if isinstance(error, Overloaded) and error.retry_after is not None:
-        return Rejection(429, error, ((b"retry-after", b"%d" % max(1, ceil(error.retry_after))),))
-    number = status_for(error, stateless, refused=True)
-    return Rejection(number, error, ((b"retry-after", b"1"),) if number == 503 else ())
+    if not isinstance(error, Overloaded):
+        return Rejection(status_for(error, stateless, refused=True), error)
+    # With a time to wait, the caller has exceeded its own rate limit: RFC 6585, section 4.
+    is_own_limit = error.retry_after is not None and not isinstance(error, BackendAway)
+    retry_after = (b"retry-after", error.retry_header.encode())
+    return Rejection(429 if is_own_limit else 503, error, (retry_after,))

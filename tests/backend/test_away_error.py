@@ -1,0 +1,153 @@
+"""What a caller is told if the backend is away: one error, and over HTTP one status."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from dovetail import Client, Server
+from dovetail.errors import BackendAway, Overloaded
+from dovetail.ports import HttpRequest, HttpResponse, Principal, PublicUrl
+from dovetail.protocol.methods import Method
+from tests.behaviour.web import on_a_port
+from tests.transports.http.raw import BATCHING, Answer, Site, hosted
+
+AWAY = "The server cannot reach its shared state. Try again in 7 s"
+
+
+def away() -> BackendAway:
+    return BackendAway(AWAY, data={"retryAfter": 6.2})
+
+
+class Refusing(Server):
+    """A server that refuses every request while its backend is away."""
+
+    def admit(self, method: Method, params: Any, caller: Any) -> Any:
+        if method.name == "tools/list":
+            raise away()
+        return super().admit(method, params, caller)
+
+
+def build(kind: type[Server] = Server, **options: Any) -> Server:
+    server = kind("shop", **options)
+
+    @server.tool
+    def buy() -> str:
+        raise away()
+
+    return server
+
+
+async def check_refusal(answer: Answer) -> None:
+    assert (answer.status, answer.headers["retry-after"]) == (503, "7")
+    error = await answer.error()
+    assert (error["code"], error["data"]) == (Overloaded.code, {"retryAfter": 6.2})
+
+
+async def stateless_call(site: Site, headers: Mapping[str, str]) -> Answer:
+    return await site.ask("tools/call", {"name": "buy", "arguments": {}}, headers=headers)
+
+
+async def handshake_call(site: Site, headers: Mapping[str, str]) -> Answer:
+    return await (await site.greet()).call("buy", _headers=headers)
+
+
+ERAS = [stateless_call, handshake_call]
+
+
+@pytest.mark.parametrize("accept", ["application/json", "application/json, text/event-stream"])
+@pytest.mark.parametrize("call", ERAS)
+async def test_a_handler_that_needs_the_backend_is_answered_with_503(
+    call: Callable[..., Any], accept: str
+) -> None:
+    async with hosted(build()) as site:
+        await check_refusal(await call(site, {"Accept": accept}))
+
+
+@pytest.mark.parametrize("era", ["stateless", "handshake"])
+async def test_a_request_that_is_refused_is_answered_with_503(era: str) -> None:
+    async with hosted(build(Refusing)) as site:
+        if era == "stateless":
+            await check_refusal(await site.ask("tools/list"))
+        else:
+            await check_refusal(await (await site.greet()).ask("tools/list"))
+
+
+async def test_in_a_batch_the_error_is_one_of_the_replies() -> None:
+    async with hosted(build()) as site:
+        session = await site.greet(BATCHING)
+        call = {"jsonrpc": "2.0", "method": "tools/call", "params": {"name": "buy"}}
+        answer = await session.post([{**call, "id": 1}, {**call, "id": 2}])
+        assert answer.status == 200
+        assert [one["error"]["code"] for one in await answer.json()] == [Overloaded.code] * 2
+
+
+@pytest.mark.parametrize("transport", ["memory", "websocket"])
+async def test_other_transports_carry_the_error(transport: str) -> None:
+    server = build()
+    async with on_a_port(server.asgi(path="/mcp", websocket=True)) as address:
+        target: Any = f"ws://{address}/ws" if transport == "websocket" else server
+        async with Client(target, timeout=2) as client:
+            with pytest.raises(Overloaded, match="cannot reach its shared state") as caught:
+                await client.call_tool("buy")
+            assert caught.value.retry_after == 6.2
+
+
+class AwayGuard:
+    """A guard whose state is in the backend."""
+
+    is_away = True
+
+    async def admit(self, request: HttpRequest, public_url: PublicUrl) -> Principal | HttpResponse:
+        if self.is_away:
+            raise away()
+        return Principal("ada")
+
+    async def respond(self, request: HttpRequest, public_url: PublicUrl) -> HttpResponse | None:
+        if request.path == "/token":
+            raise away()
+        return None
+
+    def challenge(self, *_: Any) -> Mapping[str, str]:
+        return {}
+
+
+@pytest.mark.parametrize(("method", "path"), [("POST", "/mcp"), ("POST", "/token")])
+async def test_a_guard_that_needs_the_backend_is_answered_with_503(method: str, path: str) -> None:
+    async with hosted(build(auth=AwayGuard())) as site:
+        answer = await site.send(method, {"Content-Type": "application/json"}, b"{}", path)
+        assert (answer.status, answer.headers["retry-after"]) == (503, "7")
+        assert await answer.json() == {
+            "error": "temporarily_unavailable",
+            "error_description": AWAY,
+        }
+
+
+async def test_a_websocket_is_refused_with_503_if_the_guard_needs_the_backend() -> None:
+    app = build(auth=AwayGuard()).asgi(path="/mcp", websocket=True)
+    async with on_a_port(app) as address:
+        upgrade = {
+            "Connection": "Upgrade",
+            "Upgrade": "websocket",
+            "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==",
+            "Sec-WebSocket-Version": "13",
+        }
+        answer = await Site(int(address.rpartition(":")[2])).send("GET", upgrade, path="/ws")
+        assert (answer.status, answer.headers["retry-after"]) == (503, "7")
+        await answer.body()
+
+
+async def test_a_stream_stays_open_while_the_guard_cannot_check_its_caller(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("dovetail.serve.auth_gate.RECHECK_SECONDS", 0.01)
+    guard = AwayGuard()
+    guard.is_away = False
+    async with hosted(build(auth=guard)) as site:
+        session = await site.greet()
+        stream = await session.listen()
+        guard.is_away = True
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(stream.event(), 0.3)
+        stream.cut()
