@@ -11,7 +11,7 @@ from ..errors import ConfigError, missing_extra
 from ..limits import DEFAULT, Limits
 from ..ports import Bus
 from ..sealing import KEYS_VARIABLE, Key, KeyRing, key_ring
-from .protocols import BackendState, Counters, Rows
+from .protocols import BackendState, Counters, EventLog, Rows, SessionRecords
 
 T = TypeVar("T")
 
@@ -144,6 +144,18 @@ class Backend:
         from .redis.rates import RedisCounters
 
         return RedisCounters(self.client, self._kind("rate"))
+
+    def sessions(self) -> SessionRecords:
+        """Return what all processes know about the sessions in use."""
+        from .redis.sessions import RedisSessions
+
+        return RedisSessions(self.client, self.ring, self.prefix)
+
+    def events(self) -> EventLog:
+        """Return the logs of event streams, from which any process resumes a stream."""
+        from .redis.event_log import RedisEventLog
+
+        return RedisEventLog(self.client, self.ring, self._kind("events"))
 
     def _kind(self, kind: str) -> str:
         assert re.fullmatch(r"[a-z-]+", kind), kind

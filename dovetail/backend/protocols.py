@@ -8,7 +8,7 @@ Keys appear in the backend as they are, so a caller passes a digest of anything 
 opaque bytes; a backend that other programs can read encrypts it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Literal, Protocol, TypeAlias
 
 from msgspec import Struct
@@ -78,20 +78,57 @@ class Counters(Protocol):
 class EventLog(Protocol):
     """Logs of numbered messages, each bounded in size and time."""
 
-    async def append(self, key: str, number: int, data: bytes, bound: int, life: float) -> None:
-        """Append a message to a log.
+    async def append(
+        self, key: str, messages: Sequence[tuple[int, bytes]], bound: int, life: float
+    ) -> None:
+        """Append messages to a log. A message whose number is not higher than the last one in the
+        log is already there, and is skipped.
 
         Args:
             key: The log. Its first message creates it.
-            number: The number of the message, which must be higher than any before.
-            data: The message.
-            bound: The maximum size of the log in bytes. Beyond it, the oldest messages are dropped.
+            messages: The messages with their numbers, lowest first.
+            bound: The maximum size of the log in bytes, without its newest message. Beyond it, the
+                oldest messages are dropped.
             life: The number of seconds after which the log is dropped, unless it is appended to.
         """
 
     async def read(self, key: str, after: int) -> list[tuple[int, bytes]] | None:
-        """Return the messages after this number, oldest first, or None if some of them are no
-        longer there."""
+        """Return the messages after this number, oldest first. Return None if the log ends before
+        this number, or if some of the messages are not in the log."""
+
+
+class SessionRecords(Protocol):
+    """What the processes of a server have to know about each session that is in use."""
+
+    async def meet(self, key: str, started: float, idle: float) -> dict[str, bytes] | None:
+        """Mark a session as used and return its settings. Return None if it has ended: somebody
+        ended it, or it was not used for `idle` seconds.
+
+        Args:
+            key: The key of the session, a digest of its id.
+            started: When the session began, in seconds since the epoch.
+            idle: How many seconds a session may go unused.
+        """
+
+    async def mark_used(self, keys: Collection[str], idle: float) -> None:
+        """Mark sessions as used. See `meet`."""
+
+    async def change(self, key: str, settings: Mapping[str, bytes | None], idle: float) -> None:
+        """Change settings of a session. Other settings are not affected.
+
+        Args:
+            key: The key of the session.
+            settings: The new values, by name. None deletes a setting.
+            idle: How many seconds a session may go unused.
+        """
+
+    async def end(self, key: str, life: float) -> None:
+        """End a session.
+
+        Args:
+            key: The key of the session.
+            life: The number of seconds until its id expires and its end can be forgotten.
+        """
 
 
 class Lease(Struct, frozen=True):

@@ -7,7 +7,14 @@ from typing import Any
 import pytest
 
 from dovetail.backend.redis import scripts
-from dovetail.backend.redis.scripts import BEAT, CHANGE_ROW, TAKE_TOKENS, Script
+from dovetail.backend.redis.scripts import (
+    APPEND_EVENTS,
+    BEAT,
+    CHANGE_ROW,
+    MEET_SESSION,
+    TAKE_TOKENS,
+    Script,
+)
 from tests.system import needs_redis
 
 from .redis_server import RedisServer
@@ -102,3 +109,48 @@ def test_beat_lists_members_that_reported_in_time(redis: RedisServer) -> None:
     redis.run("ZADD", "members", now - 61_000, "one")
     assert run(redis, BEAT, ["members"], "two", 60_000)[1] == [b"two"]
     assert 50 < redis.run("TTL", "members") <= 60
+
+
+def test_meet_session_marks_a_session_as_used(redis: RedisServer) -> None:
+    now, keys = round(time.time() * 1000), ["ended", "seen", "settings"]
+    assert run(redis, MEET_SESSION, keys, 60_000, now) == []
+    assert 50 < redis.run("TTL", "seen") <= 60
+    redis.run("HSET", "settings", "level", b"\xff1")
+    assert run(redis, MEET_SESSION, keys, 60_000, now - 100_000) == [b"level", b"\xff1"]
+    assert 50 < redis.run("TTL", "settings") <= 60
+
+
+def test_meet_session_reports_an_ended_or_idle_session(redis: RedisServer) -> None:
+    now, keys = round(time.time() * 1000), ["ended", "seen", "settings"]
+    assert run(redis, MEET_SESSION, keys, 60_000, now - 61_000) is None  # not used for too long
+    assert run(redis, MEET_SESSION, keys, 60_000, now) == []
+    redis.run("SET", "ended", "")
+    assert run(redis, MEET_SESSION, keys, 60_000, now) is None
+
+
+def append(redis: RedisServer, bound: int, *messages: tuple[int, bytes]) -> list[bytes]:
+    rest = [part for number, data in messages for part in (number, len(data), data)]
+    run(redis, APPEND_EVENTS, ["log"], bound, 60_000, *rest)
+    return [id for id, _ in redis.run("XRANGE", "log", "-", "+")]
+
+
+def test_append_events_counts_bytes_without_the_newest_message(redis: RedisServer) -> None:
+    assert append(redis, 10, (1, b"x" * 6), (2, b"x" * 5)) == [b"0-1", b"0-2"]
+    assert append(redis, 10, (3, b"x" * 100)) == [b"0-2", b"0-3"]
+    assert append(redis, 10, (4, b"")) == [b"0-4"]  # 105 bytes were too many, 100 were, too
+    assert append(redis, 10, (5, b"x"), (6, b"x")) == [b"0-4", b"0-5", b"0-6"]
+    assert 50 < redis.run("TTL", "log") <= 60
+
+
+def test_append_events_skips_what_is_there(redis: RedisServer) -> None:
+    append(redis, 1000, (2, b"a"), (4, b"b"))
+    assert append(redis, 1000, (1, b"c"), (3, b"c"), (4, b"c"), (5, b"c")) == [
+        *(b"0-2", b"0-4", b"0-5")
+    ]
+    redis.run("XADD", "log", "0-7", "what", "ever")  # somebody else
+    assert append(redis, 1000, (8, b"d"))[-1] == b"0-8"
+
+
+def test_append_events_without_messages_makes_no_log(redis: RedisServer) -> None:
+    assert run(redis, APPEND_EVENTS, ["log"], 10, 60_000) == 0
+    assert redis.run("EXISTS", "log") == 0

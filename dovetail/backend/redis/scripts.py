@@ -117,3 +117,64 @@ return {now, redis.call('ZRANGE', KEYS[1], 0, -1)}
 Keys: the members. Arguments: the id of the member, the life of a member in milliseconds. Reply: the
 time in milliseconds, the ids of all members.
 """
+
+# sessions
+
+MEET_SESSION = Script(
+    "meet session",
+    NOW_MS
+    + """
+local idle, started = tonumber(ARGV[1]), tonumber(ARGV[2])
+if redis.call('EXISTS', KEYS[1]) == 1 then return false end
+if redis.call('EXISTS', KEYS[2]) == 0 and now - started > idle then return false end
+redis.call('SET', KEYS[2], '', 'PX', idle)
+redis.call('PEXPIRE', KEYS[3], idle)
+return redis.call('HGETALL', KEYS[3])
+""",
+)
+"""Mark a session as used, unless it has ended.
+
+Keys: the mark of its end, the mark of its use, its settings. Arguments: how long it may go unused
+and when it began, in milliseconds. Reply: the names and values of its settings, or nil if it has
+ended.
+"""
+
+# event logs
+
+APPEND_EVENTS = Script(
+    "append events",
+    """
+local bound = tonumber(ARGV[1])
+local function number(entry) return tonumber(string.match(entry[1], '%-(%d+)$')) end
+local function size(entry, field) return tonumber(entry[2][field]) or 0 end
+local function edge(command, from, to)
+  return redis.call(command, KEYS[1], from, to, 'COUNT', 1)[1]
+end
+local first, last = edge('XRANGE', '-', '+'), edge('XREVRANGE', '+', '-')
+local top, total = last and number(last) or 0, last and size(last, 6) or 0
+for i = 3, #ARGV, 3 do
+  local n = tonumber(ARGV[i])
+  if n > top then
+    while first and total - size(first, 4) > bound do
+      redis.call('XDEL', KEYS[1], first[1])
+      first = edge('XRANGE', '-', '+')
+    end
+    local before = string.format('%.0f', total)
+    top, total = n, total + tonumber(ARGV[i + 1])
+    local id, after = string.format('0-%.0f', n), string.format('%.0f', total)
+    redis.call('XADD', KEYS[1], id, 'data', ARGV[i + 2], 'before', before, 'after', after)
+    first = first or edge('XRANGE', '-', '+')
+  end
+end
+return redis.call('PEXPIRE', KEYS[1], ARGV[2])
+""",
+)
+"""Append messages to a log, and drop the oldest ones beyond its bound. The newest message does not
+count, so that a long one does not drive out all others.
+
+Each entry has the id `0-NUMBER`, its data, and the size of all messages before it and up to it.
+
+Keys: the log. Arguments: its bound in bytes, its life in milliseconds; the number, size and data of
+each message. The size is that of the message before it was sealed. Reply: 1, or 0 if the log does
+not exist.
+"""
