@@ -20,6 +20,8 @@ from hypothesis import HealthCheck, settings
 
 from tests.system import REMEDY
 
+pytest.register_assert_rewrite("tests.auth.storage_contract", "tests.auth.store_contract")
+
 TIMEOUT_SECONDS = 90
 
 # A shell starts background jobs with SIGINT ignored, and programs under test would inherit that.

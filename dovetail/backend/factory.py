@@ -2,16 +2,20 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import TypeVar
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import quote
 
-from ..errors import ConfigError, missing_extra
+from ..errors import BackendAway, ConfigError, missing_extra
 from ..limits import DEFAULT, Limits
 from ..ports import Bus
 from ..sealing import KEYS_VARIABLE, Key, KeyRing, key_ring
 from .protocols import BackendState, Counters, EventLog, Rows, SessionRecords
+
+if TYPE_CHECKING:
+    from ..auth.provider.storage import Storage
 
 T = TypeVar("T")
 
@@ -69,6 +73,8 @@ class Backend:
         # One hash tag. The ACL of this server is `~{dovetail:NAME}:*`, so NAME has no wildcards.
         self._lifespans: dict[asyncio.AbstractEventLoop, int] = {}
         """The number of lifespans that use the connections, by event loop."""
+        self._checks: list[Callable[[], Awaitable[None]]] = []
+        """What to check before a lifespan begins, if Redis can be reached."""
         self.prefix = f"{{dovetail:{quote(name, safe='')}}}:"
         """What all keys and channels of this server begin with."""
 
@@ -105,11 +111,8 @@ class Backend:
         is_first = loop not in self._lifespans
         self._lifespans[loop] = self._lifespans.get(loop, 0) + 1
         try:
-            if is_first and not await self.connect() and required:
-                raise ConfigError(
-                    f"Redis at {self.client.address} cannot be reached, and this server does not "
-                    "start without it (backend_required)"
-                )
+            if is_first:
+                await self._start(required)
             async with inner as state:
                 yield state
         finally:
@@ -117,6 +120,17 @@ class Backend:
             if not self._lifespans[loop]:
                 del self._lifespans[loop]
                 await self.close()
+
+    async def _start(self, required: bool) -> None:
+        if await self.connect():
+            for check in self._checks:
+                with suppress(BackendAway):
+                    await check()
+        elif required:
+            raise ConfigError(
+                f"Redis at {self.client.address} cannot be reached, and this server does not "
+                "start without it (backend_required)"
+            )
 
     async def close(self) -> None:
         """Close the connections of this event loop."""
@@ -156,6 +170,25 @@ class Backend:
         from .redis.event_log import RedisEventLog
 
         return RedisEventLog(self.client, self.ring, self._kind("events"))
+
+    def storage(
+        self, *, rows: int | None = None, now: Callable[[], float] = time.time
+    ) -> "Storage":
+        """Return the rows of an authorization server: `Provider(storage=…)`. A provider without
+        storage uses those of the backend of its server.
+
+        Args:
+            rows: The maximum number of rows of one kind (default: 100,000).
+            now: The clock of the provider (default: `time.time`).
+        """
+        from ..auth.provider.storage import MAX_ROWS_PER_KIND
+        from .redis.storage import RedisStorage
+
+        rows = MAX_ROWS_PER_KIND if rows is None else rows
+        kind = self._kind("provider")
+        storage = RedisStorage(self.client, self.ring, kind, rows=rows, now=now)
+        self._checks.append(storage.check)
+        return storage
 
     def _kind(self, kind: str) -> str:
         assert re.fullmatch(r"[a-z-]+", kind), kind

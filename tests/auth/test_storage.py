@@ -1,4 +1,4 @@
-"""Where the provider keeps its rows."""
+"""Where the provider keeps its rows: the contract, and what SQLite adds to it."""
 
 import asyncio
 import os
@@ -8,78 +8,34 @@ import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dovetail.auth import SqliteStorage
 from dovetail.auth.provider import storage as storage_module
-from dovetail.auth.provider.storage import row_key
+from dovetail.auth.provider.storage import Storage, row_key
 from dovetail.errors import ConfigError, Overloaded
 
 from .provider_kit import Agent, Clock, provider
+from .storage_contract import *  # noqa: F403
+from .storage_contract import Elapse, MakeStorage
 
 
 @pytest.fixture(params=[":memory:", "file"])
-def storage(request: pytest.FixtureRequest, tmp_path: Path) -> SqliteStorage:
-    return SqliteStorage(
-        tmp_path / "rows.sqlite" if request.param == "file" else ":memory:", now=Clock()
-    )
+def make_storage(request: pytest.FixtureRequest, tmp_path: Path) -> MakeStorage:
+    path = tmp_path / "rows.sqlite" if request.param == "file" else ":memory:"
+
+    def make(clock: Clock, **options: Any) -> tuple[Storage, Elapse]:
+        def elapse(seconds: float) -> None:
+            clock.time += seconds
+
+        return SqliteStorage(path, now=clock, **options), elapse
+
+    return make
 
 
 LATER = Clock().time + 100
-
-
-async def test_a_row_is_added_once_read_and_deleted(storage: SqliteStorage) -> None:
-    assert await storage.get("a:1") is None
-    assert await storage.add("a:1", b"one", LATER)
-    assert not await storage.add("a:1", b"two", LATER)
-    assert await storage.get("a:1") == b"one"
-    await storage.delete("a:1")
-    assert await storage.get("a:1") is None
-
-
-async def test_a_row_is_changed_only_by_who_knows_what_is_in_it(storage: SqliteStorage) -> None:
-    await storage.add("a:1", b"one", LATER)
-    assert not await storage.change("a:1", b"other", b"two", LATER)
-    assert await storage.change("a:1", b"one", b"two", LATER)
-    assert await storage.get("a:1") == b"two"
-    assert not await storage.change("a:2", b"", b"two", LATER)
-
-
-async def test_a_row_is_taken_by_one(storage: SqliteStorage) -> None:
-    await storage.add("a:1", b"one", LATER)
-    taken = await asyncio.gather(*(storage.take("a:1") for _ in range(5)))
-    assert sorted(filter(None, taken)) == [b"one"]
-
-
-async def test_children_go_with_their_parent_and_need_one(storage: SqliteStorage) -> None:
-    await storage.add("grant:1", b"", LATER)
-    assert await storage.add("access:1", b"", LATER, "grant:1")
-    await storage.delete("grant:1")
-    assert await storage.get("access:1") is None
-    assert not await storage.add("access:2", b"", LATER, "grant:1")
-
-
-async def test_what_has_expired_is_not_there() -> None:
-    clock = Clock()
-    storage = SqliteStorage(":memory:", now=clock)
-    await storage.add("a:1", b"one", clock.time + 10)
-    clock.time += 10
-    assert await storage.get("a:1") is None
-    assert await storage.take("a:1") is None
-    assert not await storage.change("a:1", b"one", b"two", clock.time + 10)
-    assert not await storage.add("b:1", b"", clock.time + 10, "a:1")
-
-
-async def test_what_has_expired_does_not_keep_a_new_row_out() -> None:
-    clock = Clock()
-    storage = SqliteStorage(":memory:", now=clock)
-    assert await storage.add("a:1", b"one", clock.time + 10)
-    assert await storage.add("b:1", b"child", LATER, "a:1")
-    clock.time += 11  # before the next sweep
-    assert await storage.add("a:1", b"two", LATER)
-    assert await storage.get("a:1") == b"two"
-    assert await storage.get("b:1") is None
 
 
 async def test_what_has_expired_is_swept(tmp_path: Path) -> None:
@@ -92,17 +48,6 @@ async def test_what_has_expired_is_swept(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "rows") as connection:
         assert connection.execute("SELECT count(*) FROM rows").fetchone() == (1,)
     connection.close()
-
-
-async def test_each_kind_is_bounded_and_there_is_room_again_when_rows_expire() -> None:
-    clock = Clock()
-    storage = SqliteStorage(":memory:", rows=3, now=clock)
-    with pytest.raises(Overloaded):
-        for number in range(10):
-            await storage.add(f"a:{number}", b"", clock.time + 10)
-    assert await storage.add("b:1", b"", clock.time + 10)
-    clock.time += 100
-    assert await storage.add("a:new", b"", clock.time + 10)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="permissions of another kind")

@@ -8,10 +8,14 @@ import pytest
 
 from dovetail.backend.redis import scripts
 from dovetail.backend.redis.scripts import (
+    ADD_PROVIDER_ROW,
     APPEND_EVENTS,
     BEAT,
+    CHANGE_PROVIDER_ROW,
     CHANGE_ROW,
+    GET_PROVIDER_ROW,
     MEET_SESSION,
+    TAKE_PROVIDER_ROW,
     TAKE_TOKENS,
     Script,
 )
@@ -51,6 +55,83 @@ def test_change_row_replaces_a_value_that_is_still_the_same(redis: RedisServer) 
     assert redis.run("GET", "row") == b"new" and 50 <= redis.run("TTL", "row") <= 60
     assert run(redis, CHANGE_ROW, ["row"], b"new", b"newer", 0) == 1
     assert redis.run("TTL", "row") == -1
+
+
+GRANT, ACCESS = "{dovetail:x}:provider:grant:1", "{dovetail:x}:provider:access:1"
+GRANTS, CHILDREN = "{dovetail:x}:provider-index:grant", "{dovetail:x}:provider-children:grant:1"
+MINUTE = 60_000
+
+
+def add_row(redis: RedisServer, *keys: str, bound: int = 100, evict: int = 0) -> int:
+    reply: int = run(redis, ADD_PROVIDER_ROW, [*keys], b"\xffdata", MINUTE, bound, evict)
+    return reply
+
+
+def test_get_provider_row_finds_no_row_without_its_parent(redis: RedisServer) -> None:
+    assert run(redis, GET_PROVIDER_ROW, [GRANT]) is None
+    add_row(redis, GRANT)
+    add_row(redis, ACCESS, GRANT)
+    assert run(redis, GET_PROVIDER_ROW, [ACCESS]) == b"\xffdata"
+    redis.run("DEL", GRANT)  # as if it had expired
+    assert run(redis, GET_PROVIDER_ROW, [ACCESS]) is None
+
+
+def test_add_provider_row_lists_the_row_by_its_expiry(redis: RedisServer) -> None:
+    assert add_row(redis, ACCESS, GRANT) == 0
+    assert add_row(redis, GRANT) == 1
+    assert add_row(redis, GRANT) == 0
+    assert add_row(redis, ACCESS, GRANT) == 1
+    for listed, key in ((GRANTS, GRANT), (CHILDREN, ACCESS)):
+        [[found, at]] = [redis.run("ZRANGE", listed, 0, -1, "WITHSCORES")]
+        assert (found, int(at)) == (key.encode(), redis.run("PEXPIRETIME", key))
+        assert redis.run("PEXPIRETIME", listed) == int(at)
+
+
+def test_add_provider_row_forgets_rows_that_have_expired(redis: RedisServer) -> None:
+    add_row(redis, GRANT)
+    redis.run("ZADD", GRANTS, 1, "old")
+    redis.run("ZADD", CHILDREN, 1, "old")
+    assert add_row(redis, f"{GRANT}2", bound=2) == 1
+    assert add_row(redis, f"{GRANT}3", bound=2) == -1
+    assert add_row(redis, ACCESS, GRANT) == 1
+    assert redis.run("ZCARD", GRANTS) == 2 and redis.run("ZCARD", CHILDREN) == 1
+
+
+def test_add_provider_row_makes_room_if_it_is_told_to(redis: RedisServer) -> None:
+    for number in range(5):
+        add_row(redis, f"{GRANT}{number}")
+        redis.run("ZADD", GRANTS, 10**13 - number, f"{GRANT}{number}")
+    assert add_row(redis, GRANT, bound=3, evict=1) == 1
+    assert redis.keys(f"{GRANT}*") == [key.encode() for key in (GRANT, f"{GRANT}0", f"{GRANT}1")]
+
+
+def test_change_provider_row_replaces_data_that_is_still_the_same(redis: RedisServer) -> None:
+    add_row(redis, GRANT)
+    add_row(redis, ACCESS, GRANT)
+    assert run(redis, CHANGE_PROVIDER_ROW, [ACCESS], b"other", b"new", 2 * MINUTE) == 0
+    assert run(redis, CHANGE_PROVIDER_ROW, ["none"], b"", b"new", 2 * MINUTE) == 0
+    assert run(redis, CHANGE_PROVIDER_ROW, [ACCESS], b"\xffdata", b"new", 2 * MINUTE) == 1
+    assert redis.run("HGET", ACCESS, "data") == b"new"
+    assert 100 < redis.run("TTL", ACCESS) <= 120
+    assert int(redis.run("ZSCORE", CHILDREN, ACCESS)) == redis.run("PEXPIRETIME", ACCESS)
+    assert redis.run("PEXPIRETIME", CHILDREN) == redis.run("PEXPIRETIME", ACCESS)
+
+
+def test_take_provider_row_leaves_nothing_behind(redis: RedisServer) -> None:
+    add_row(redis, GRANT)
+    for number in range(3):
+        add_row(redis, f"{ACCESS}{number}", GRANT)
+    assert run(redis, TAKE_PROVIDER_ROW, [f"{ACCESS}0"]) == b"\xffdata"
+    assert redis.run("ZCARD", CHILDREN) == 2
+    assert run(redis, TAKE_PROVIDER_ROW, [GRANT]) == b"\xffdata"
+    assert run(redis, TAKE_PROVIDER_ROW, [GRANT]) is None
+    assert redis.keys() == []
+
+
+def test_take_provider_row_ends_although_somebody_made_a_circle(redis: RedisServer) -> None:
+    add_row(redis, GRANT)
+    redis.run("ZADD", CHILDREN, 10**13, GRANT, 10**13, "no row")
+    assert run(redis, TAKE_PROVIDER_ROW, [GRANT]) == b"\xffdata"
 
 
 HOUR = 3_600_000_000

@@ -15,7 +15,7 @@ authorization servers.
 import os
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import urlsplit
 
 from msgspec.structs import asdict
@@ -52,6 +52,9 @@ from .web import (
     json_response,
 )
 
+if TYPE_CHECKING:
+    from ...backend import Backend
+
 log = get_logger("auth")
 
 Endpoint: TypeAlias = Callable[[ProviderRequest], Awaitable[HttpResponse]]
@@ -83,7 +86,8 @@ class Provider(Bearer):
             URL of the server).
         name: The name of the server on its pages (default: its host).
         storage: The file in which to store grants and tokens, `":memory:"`, or a `Storage`
-            (default: `provider.sqlite` in the user's folder for application data).
+            (default: the backend of the server, if it has one, and otherwise `provider.sqlite` in
+            the user's folder for application data).
         scopes: The scopes that can be granted, as a dict with their descriptions for the consent
             page, or just their names. Scopes that tools require are added.
         required: The scopes that every caller must have (default: none).
@@ -148,50 +152,75 @@ class Provider(Bearer):
         self._descriptions = _describe_scopes(scopes)
         self._interactive = users is not None or upstream is not None
         self._documents = documents and self._interactive
+        self._users = None if users is None else UserDirectory(users, now)
+        self._may_use_backend = storage is None
+        """Whether a backend may replace the storage."""
+        self._now = now
+
+        def use_storage(storage: Storage) -> None:
+            self._grants = GrantStore(
+                storage=storage,
+                access_life=access_life,
+                refresh_life=refresh_life,
+                grace=grace,
+                now=now,
+            )
+            registry = ClientRegistry(
+                known, storage, now, schemes=schemes, described=documents, private=private
+            )
+            tokens = TokenEndpoint(
+                clients=registry,
+                grants=self._grants,
+                upstream=upstream,
+                checker=self._checker,
+                knows_user=self._knows,
+                implies=implies,
+                now=now,
+            )
+            self._pages = AuthorizationEndpoint(
+                clients=registry,
+                grants=self._grants,
+                storage=storage,
+                sessions=LoginSessions(storage, self._users, now),
+                upstream=upstream,
+                default_scopes=self.scopes,
+                name=name,
+                now=now,
+            )
+            self._routes = self._make_routes(tokens, registry if register else None, upstream)
+
         if storage is None or isinstance(storage, str | os.PathLike):
             storage = SqliteStorage(storage, now=now)
-        self._users = None if users is None else UserDirectory(users, now)
-        self._grants = GrantStore(
-            storage=storage,
-            access_life=access_life,
-            refresh_life=refresh_life,
-            grace=grace,
-            now=now,
-        )
-        registry = ClientRegistry(
-            known, storage, now, schemes=schemes, described=documents, private=private
-        )
-        tokens = TokenEndpoint(
-            clients=registry,
-            grants=self._grants,
-            upstream=upstream,
-            checker=self._checker,
-            knows_user=self._knows,
-            implies=implies,
-            now=now,
-        )
-        self._pages = AuthorizationEndpoint(
-            clients=registry,
-            grants=self._grants,
-            storage=storage,
-            sessions=LoginSessions(storage, self._users, now),
-            upstream=upstream,
-            default_scopes=self.scopes,
-            name=name,
-            now=now,
-        )
+        use_storage(storage)
+        self._use_storage = use_storage
+
+    def use_backend(self, backend: "Backend") -> None:
+        """Store rows in the backend of the server, unless a storage was passed. The server calls
+        this method before it starts.
+
+        Args:
+            backend: The backend of the server.
+        """
+        if self._may_use_backend:
+            self._use_storage(backend.storage(now=self._now))
+
+    def _make_routes(
+        self, tokens: TokenEndpoint, registry: ClientRegistry | None, upstream: Upstream | None
+    ) -> dict[str, Route]:
+        now = self._now
         calls, self._visits = AttemptLimiter(300, 0.2, now), AttemptLimiter(300, 0.2, now)
-        self._routes: dict[str, Route] = {
+        routes: dict[str, Route] = {
             "/token": (("POST",), tokens.token, calls),
             "/revoke": (("POST",), tokens.revoke, calls),
         }
         if self._interactive:
-            self._routes["/authorize"] = (("GET", "POST"), self._pages.authorize, self._visits)
-        if self._interactive and register:
+            routes["/authorize"] = (("GET", "POST"), self._pages.authorize, self._visits)
+        if self._interactive and registry is not None:
             registrations = AttemptLimiter(100, 6.0, now)
-            self._routes["/register"] = (("POST",), registry.register, registrations)
+            routes["/register"] = (("POST",), registry.register, registrations)
         if upstream is not None:
-            self._routes["/callback"] = (("GET",), self._pages.callback, self._visits)
+            routes["/callback"] = (("GET",), self._pages.callback, self._visits)
+        return routes
 
     def check_base_url(self, base: str) -> None:
         """Check the server's public URL at startup rather than at the first login.

@@ -60,6 +60,126 @@ Keys: the row. Arguments: the old value, the new value, its life in milliseconds
 Reply: 1, or 0 if the row has another value or does not exist.
 """
 
+# the rows of the authorization server
+#
+# A row `…:provider:KIND:DIGEST` is a hash with the fields `data` and `parent`, which expires. Two
+# sorted sets hold the keys of rows by the time at which they expire: `…:provider-children:KIND:
+# DIGEST` those of its children, `…:provider-index:KIND` those of all rows of a kind. Both expire
+# with the last row that was added to them.
+
+PROVIDER_ROWS = """
+local function related(key, what)
+  return (string.gsub(key, ':provider:', ':provider-' .. what .. ':', 1))
+end
+local function index_of(key)
+  return string.match(related(key, 'index'), '^{.-}:[^:]*:[^:]*')
+end
+local function read(key)
+  local row = redis.call('HMGET', key, 'data', 'parent')
+  if row[2] and redis.call('EXISTS', row[2]) == 0 then return false end
+  return row[1]
+end
+local function list(set, key, at)
+  redis.call('ZADD', set, at, key)
+  if redis.call('PEXPIRETIME', set) < at then redis.call('PEXPIREAT', set, at) end
+end
+local function delete(first)
+  local waiting = {first}
+  while #waiting > 0 do
+    local key = table.remove(waiting)
+    local children = related(key, 'children')
+    for _, child in ipairs(redis.call('ZRANGE', children, 0, -1)) do
+      if index_of(child) then waiting[#waiting + 1] = child end
+    end
+    local parent = redis.call('HGET', key, 'parent')
+    if parent then redis.call('ZREM', related(parent, 'children'), key) end
+    redis.call('ZREM', index_of(key), key)
+    redis.call('UNLINK', key, children)
+  end
+end
+"""
+"""Functions of the scripts below. A row whose parent has expired does not exist, although Redis
+still has it."""
+
+GET_PROVIDER_ROW = Script("get provider row", PROVIDER_ROWS + "return read(KEYS[1])\n")
+"""Read a row.
+
+Keys: the row. Reply: its data, or nil if it does not exist.
+"""
+
+ADD_PROVIDER_ROW = Script(
+    "add provider row",
+    NOW_MS
+    + PROVIDER_ROWS
+    + """
+local row, parent = KEYS[1], KEYS[2]
+if read(row) or (parent and not read(parent)) then return 0 end
+local index = index_of(row)
+redis.call('ZREMRANGEBYSCORE', index, '-inf', now)
+local excess = redis.call('ZCARD', index) + 1 - tonumber(ARGV[3])
+if excess > 0 then
+  if ARGV[4] == '0' then return -1 end
+  for _, old in ipairs(redis.call('ZRANGE', index, 0, math.min(excess, 1000) - 1)) do
+    delete(old)
+  end
+end
+delete(row)
+local at = now + tonumber(ARGV[2])
+redis.call('HSET', row, 'data', ARGV[1])
+if parent then
+  local children = related(parent, 'children')
+  redis.call('HSET', row, 'parent', parent)
+  redis.call('ZREMRANGEBYSCORE', children, '-inf', now)
+  list(children, row, at)
+end
+redis.call('PEXPIREAT', row, at)
+list(index, row, at)
+return 1
+""",
+)
+"""Add a row, unless it exists or its parent does not.
+
+Keys: the row, and optionally its parent. Arguments: the data, the life in milliseconds, the maximum
+number of rows of this kind, whether to delete the rows that expire first if there are too many (1
+or 0). Reply: 1 if the row was added, 0 if not, -1 if there are too many.
+"""
+
+CHANGE_PROVIDER_ROW = Script(
+    "change provider row",
+    NOW_MS
+    + PROVIDER_ROWS
+    + """
+local row = KEYS[1]
+if read(row) ~= ARGV[1] then return 0 end
+local at = now + tonumber(ARGV[3])
+redis.call('HSET', row, 'data', ARGV[2])
+list(index_of(row), row, at)
+local parent = redis.call('HGET', row, 'parent')
+if parent then list(related(parent, 'children'), row, at) end
+redis.call('PEXPIREAT', row, at)
+return 1
+""",
+)
+"""Replace the data of a row if it has not changed.
+
+Keys: the row. Arguments: the old data, the new data, the life in milliseconds. Reply: 1, or 0 if
+the row has other data or does not exist.
+"""
+
+TAKE_PROVIDER_ROW = Script(
+    "take provider row",
+    PROVIDER_ROWS
+    + """
+local data = read(KEYS[1])
+delete(KEYS[1])
+return data
+""",
+)
+"""Delete a row and its children, and their children.
+
+Keys: the row. Reply: its data, or nil if it did not exist.
+"""
+
 # rates
 
 TAKE_TOKENS = Script(

@@ -1,0 +1,147 @@
+"""An authorization server whose replicas share their rows."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dovetail.auth import Provider
+from dovetail.backend import Backend
+from dovetail.ports import HttpRequest, HttpResponse
+from tests.auth.provider_kit import URL, Agent, decoded, provider, refused, returned
+from tests.system import needs_redis
+
+from .conftest import KEY, MakeBackend
+from .redis_server import RedisServer
+
+pytestmark = needs_redis
+
+
+def make_replica(backend: Backend, **settings: Any) -> Provider:
+    found = provider(storage=None, **settings)
+    found.use_backend(backend)
+    return found
+
+
+MakeAgents = Callable[..., list[Agent]]
+
+
+@pytest.fixture(params=["sqlite", "redis"])
+def make_agents(
+    request: pytest.FixtureRequest, make_backend: MakeBackend, tmp_path: Path
+) -> MakeAgents:
+    """A function that makes a caller for each of three replicas."""
+
+    def make(**settings: Any) -> list[Agent]:
+        if request.param == "sqlite":
+            file = tmp_path / "rows.sqlite"
+            return [Agent(provider(storage=file, **settings)) for _ in range(3)]
+        return [Agent(make_replica(make_backend(), **settings)) for _ in range(3)]
+
+    return make
+
+
+@pytest.fixture
+def agents(make_agents: MakeAgents) -> list[Agent]:
+    return make_agents()
+
+
+async def test_each_step_of_a_login_may_reach_another_replica(agents: list[Agent]) -> None:
+    one, two, three = agents
+    client = (await one.register())["client_id"]
+    two.cookies = three.cookies = one.cookies
+    url = two.wish(client)
+    shown = await two.get(url)
+    back = await three.press(url, shown, "login", username="ada", password="lovelace")
+    asked = await one.get(back.headers["location"])
+    code = returned(await two.press(url, asked, "approve"))["code"]
+    answer = await three.redeem(client, code)
+    assert answer.status == 200, answer.body
+    tokens = decoded(answer)
+    for agent in agents:
+        caller = await agent.who(tokens["access_token"])
+        assert caller is not None and caller.id == "ada"
+    answer = await two.form("/revoke", {"client_id": client, "token": tokens["refresh_token"]})
+    assert answer.status == 200
+    for agent in agents:
+        assert await agent.who(tokens["access_token"]) is None
+
+
+async def test_a_code_is_redeemed_at_one_of_the_replicas(agents: list[Agent]) -> None:
+    client = (await agents[0].register())["client_id"]
+    code = await agents[1].code(client)
+    answers = await asyncio.gather(*(agent.redeem(client, code) for agent in agents))
+    # A second use of a code is an attack: it ends the grant.
+    assert [answer.status for answer in answers].count(200) <= 1
+    for answer in answers:
+        if answer.status == 200:
+            assert await agents[2].who(decoded(answer)["access_token"]) is None
+
+
+async def test_a_refresh_token_that_is_used_at_two_replicas_at_once_has_one_successor(
+    agents: list[Agent],
+) -> None:
+    client = (await agents[0].register())["client_id"]
+    old = (await agents[1].tokens(client))["refresh_token"]
+    answers = await asyncio.gather(*(agent.refresh(client, old) for agent in agents))
+    assert [answer.status for answer in answers] == [200, 200, 200]  # within the grace period
+    assert len({decoded(answer)["refresh_token"] for answer in answers}) == 1
+
+
+async def test_a_refresh_token_has_one_use_if_there_is_no_grace_period(
+    make_agents: MakeAgents,
+) -> None:
+    agents = make_agents(grace=-1)
+    client = (await agents[0].register())["client_id"]
+    old = (await agents[1].tokens(client))["refresh_token"]
+    answers = await asyncio.gather(*(agent.refresh(client, old) for agent in agents))
+    assert [answer.status for answer in answers].count(200) <= 1
+    for agent, answer in zip(agents, answers, strict=True):
+        if answer.status == 200:  # the others have ended the grant
+            assert await agent.who(decoded(answer)["access_token"]) is None
+        else:
+            refused(answer, "invalid_grant")
+
+
+async def test_a_refresh_token_that_is_reused_at_another_replica_ends_the_grant(
+    agents: list[Agent],
+) -> None:
+    one, two, three = agents
+    client = (await one.register())["client_id"]
+    first = await one.tokens(client)
+    second = decoded(await two.refresh(client, first["refresh_token"]))
+    third = decoded(await three.refresh(client, second["refresh_token"]))
+    refused(await one.refresh(client, first["refresh_token"]), "invalid_grant")
+    refused(await two.refresh(client, third["refresh_token"]), "invalid_grant")
+    assert await three.who(third["access_token"]) is None
+
+
+async def test_a_storage_that_was_passed_is_used_instead_of_the_backend(
+    make_backend: MakeBackend, shared_redis: RedisServer
+) -> None:
+    backend = make_backend()
+    guard = provider(storage=":memory:")
+    guard.use_backend(backend)
+    await Agent(guard).register()
+    assert shared_redis.keys(f"{backend.prefix}*") == []
+
+
+async def test_if_redis_is_away_clients_learn_when_to_try_again(own_redis: RedisServer) -> None:
+    backend = Backend(own_redis.url, keys=[KEY])
+    agent = Agent(make_replica(backend))
+    client = (await agent.register())["client_id"]
+    tokens = await agent.tokens(client)
+    own_redis.stop()
+    answer = await agent.refresh(client, tokens["refresh_token"])
+    refused(answer, "temporarily_unavailable", 503)
+    assert 1 <= int(answer.headers["retry-after"]) <= 5
+    page = await agent.get(agent.wish(client))
+    assert page.status == 503 and b"Redis" not in page.body
+    authorization = {"authorization": f"Bearer {tokens['access_token']}"}
+    call = HttpRequest(path="/mcp", url=URL, headers=authorization)
+    found = await agent.provider.admit(call, agent.site)
+    assert isinstance(found, HttpResponse)
+    refused(found, "temporarily_unavailable", 503)
+    await backend.close()
