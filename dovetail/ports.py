@@ -451,6 +451,13 @@ class Service(Protocol):
             A function that removes the listener.
         """
 
+    def connect_bus(self, bus: "Bus") -> None:
+        """Use the bus that connects the processes of the server, in the current event loop.
+
+        Args:
+            bus: The bus, which is left when the server stops.
+        """
+
     def count_subscriptions(self, started: Iterable[str], ended: Iterable[str]) -> None:
         """Count the subscriptions to each resource, of all sessions and streams in this process.
         This method may be called from any thread and must not raise an error.

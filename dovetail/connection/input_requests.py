@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from hashlib import blake2b
 from inspect import isawaitable
-from secrets import token_urlsafe
+from secrets import token_bytes, token_urlsafe
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -290,6 +290,8 @@ async def once(call: Call, key: str, function: Callable[[], Any]) -> Any:
     if done is None:
         running = results[key] = asyncio.get_running_loop().create_future()
         try:
+            if call.run is not None:
+                await call.run.check_lease()
             results[key] = done = msgspec.json.encode(await _run_once(call.run, function))
             if call.run is not None:
                 await call.run.save_once_result(key, done)
@@ -299,6 +301,23 @@ async def once(call: Call, key: str, function: Callable[[], Any]) -> Any:
         finally:
             running.set_result(None)
     return msgspec.json.decode(done)
+
+
+def once_key(call: Call, key: str) -> str:
+    """Return a token for one step of a call that is the same in every run of the handler."""
+    return blake2b(key.encode(), key=once_seed(call), digest_size=16).hexdigest()
+
+
+def once_seed(call: Call) -> bytes:
+    """Return what distinguishes the tokens of this call from those of other calls. A call that
+    becomes a task keeps it under a key of its own."""
+    results = call.once_results = {} if call.once_results is None else call.once_results
+    seed: bytes | None = results.get(ONCE_SEED)
+    if seed is None and call.run is not None:
+        return call.run.once_seed  # type: ignore[no-any-return]
+    if seed is None:
+        seed = results[ONCE_SEED] = token_bytes(16)
+    return seed
 
 
 async def _run_once(run: Any, function: Callable[[], Any]) -> Any:
@@ -317,6 +336,8 @@ async def _run_once(run: Any, function: Callable[[], Any]) -> Any:
             run.close_round_soon()
 
 
+ONCE_SEED = "\0seed"
+"""The key of the seed of `once_key` among the results of `once`."""
 _inside_once: ContextVar[bool] = ContextVar("inside", default=False)
 """Whether this code runs inside `once`, which must not ask questions because a replay would skip
 them."""
@@ -441,6 +462,8 @@ class Journal(Struct, array_like=True):
     visit the pages, and the handler is run again."""
     held: bool = False
     """Whether the call is held, so its handler must not be run again."""
+    first_id: str = ""
+    """The id of the first run."""
 
 
 class SuspendableCall:
@@ -454,6 +477,7 @@ class SuspendableCall:
         request_key: RequestKey | None = None,
     ) -> None:
         self.id = token_urlsafe(16)
+        self.first_id = journal.first_id if journal is not None else self.id
         self.request_key = identify_request(call) if request_key is None else request_key
         self.call = call = replace(call, run=self)
         """The call as the handler sees it, across several requests."""
@@ -530,6 +554,14 @@ class SuspendableCall:
             return await future
         finally:
             self.open_questions.pop(key, None)
+
+    @property
+    def once_seed(self) -> bytes:
+        """What distinguishes the `once_key` tokens of this call."""
+        return self.first_id.encode()
+
+    async def check_lease(self) -> None:
+        """Do nothing, because no other process can take over the call."""
 
     async def save_once_result(self, key: str, done: bytes) -> None:
         """Do nothing, because the next round carries the result."""

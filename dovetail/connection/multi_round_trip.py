@@ -394,6 +394,7 @@ class MultiRoundTrip:
             diverging=run.diverging,
             awaits_consent=run.awaits_consent,
             held=is_held,
+            first_id=run.first_id,
         )
         data = msgspec.msgpack.encode(journal)
         if len(data) > self._limits.journal:

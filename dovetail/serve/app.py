@@ -314,6 +314,7 @@ class LoopState:
         )
         bus.on("change", self._on_remote_change)
         bus.on(MEMBERS_CHANGED, self._on_bus_lost)
+        service.connect_bus(bus)
         # Each process watches the files itself.
         self._stop_listening = service.add_listener(self._on_local_change, local=False)
 

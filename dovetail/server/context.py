@@ -735,6 +735,20 @@ class Context(Generic[State]):
 
         return await once(self._call, key, function)  # type: ignore[no-any-return]
 
+    def once_key(self, key: str) -> str:
+        """Return a token for a step that is the same every time this handler runs, and different
+        for every other call or task.
+
+        Pass it as an idempotency key to a service that supports them. `once` cannot know whether a
+        step that was interrupted by a crash has taken effect, but that service can.
+
+        Args:
+            key: Identifies the step within the handler.
+        """
+        from ..connection.input_requests import once_key
+
+        return once_key(self._call, key)
+
     # for handlers that return InputRequired
 
     @property

@@ -22,7 +22,7 @@ from ..connection.extension import Extension
 from ..connection.middleware import Middleware, compose
 from ..errors import ConfigError
 from ..limits import DEFAULT, Limits
-from ..ports import Call, ChangeListener, Guard, Redact
+from ..ports import Bus, Call, ChangeListener, Guard, Redact
 from ..protocol.base import Icon, Implementation, Meta
 from ..protocol.resources import UriParams
 from ..protocol.tools import Tool
@@ -753,6 +753,16 @@ class Server(Handlers):
             self.extensions.layers_inside(self.tasks.extension, name), self._inner_handlers[name]
         )(call)
 
+    def connect_bus(self, bus: Bus) -> None:
+        """Use the bus that connects the processes of the server, in the current event loop.
+
+        Args:
+            bus: The bus.
+        """
+        super().connect_bus(bus)
+        if self.tasks is not None:
+            self.tasks.manager.connect_bus(bus)
+
     def _inner_lifespan(self) -> AbstractAsyncContextManager[Any]:
         own = super()._inner_lifespan()
         if self._mounts is not None:
@@ -766,7 +776,7 @@ class Server(Handlers):
         if not one_process and self.tasks is not None and not self.tasks.manager.store.shared:
             raise ConfigError(
                 "The processes of a server must share their tasks. Store tasks in a file: "
-                'Server(tasks="tasks.db")'
+                'Server(tasks="tasks.db"), or name a backend: Server(backend="redis://…")'
             )
         super()._prepare_for_network(options, single_process=single_process)
 

@@ -18,6 +18,7 @@ from ..connection.middleware import Middleware, Observer, compose
 from ..errors import ConfigError, MethodNotFound, ProtocolError
 from ..limits import DEFAULT, Limits
 from ..ports import (
+    Bus,
     Call,
     Caller,
     CallHandler,
@@ -252,6 +253,9 @@ class BaseService:
                 False).
         """
         self._backend, self._backend_required = backend, required
+
+    def connect_bus(self, bus: Bus) -> None:
+        """Do nothing: the service does not use the bus that connects its processes."""
 
     # observers
 

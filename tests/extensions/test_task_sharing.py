@@ -106,7 +106,7 @@ async def test_a_letter_to_a_task_that_is_yet_to_be_taken_up_waits(path: Path) -
 async def test_letters_go_on_when_the_file_could_not_be_read_for_a_while(
     path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dovetail.extensions.tasks.manager.MAILBOX_SECONDS", 0.01)
+    monkeypatch.setattr("dovetail.extensions.tasks.signals.POLL_SECONDS", 0.01)
     failures: Iterator[Exception] = iter([OSError("gone"), Overloaded("busy"), ValueError("odd")])
 
     class Shaky(SqliteStore):

@@ -434,7 +434,7 @@ async def test_an_answer_that_does_not_fit_the_form_is_refused_by_every_process(
 async def test_a_cancellation_counts_though_there_is_no_room_for_the_letter(
     path: Path, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dovetail.extensions.tasks.manager.MAILBOX_SECONDS", 60)
+    monkeypatch.setattr("dovetail.extensions.tasks.signals.POLL_SECONDS", 60)
     async with neighbours(path, form, asks=2) as (here, there, other, id):
         await asyncio.sleep(0)
         for _ in range(2):
@@ -447,7 +447,7 @@ async def test_a_cancellation_counts_though_there_is_no_room_for_the_letter(
 async def test_a_letter_says_no_more_than_it_has_to(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dovetail.extensions.tasks.manager.MAILBOX_SECONDS", 60)
+    monkeypatch.setattr("dovetail.extensions.tasks.signals.POLL_SECONDS", 60)
     async with neighbours(path, CORE) as (here, there, _, id):
         record = await manager(there).find(id)
         assert record is not None

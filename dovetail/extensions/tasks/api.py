@@ -47,6 +47,7 @@ from ...revisions import decode
 from .manager import TaskManager
 from .running_task import background
 from .settings import TaskSettings, TaskSupport
+from .signals import CHANGE, TaskWaiter
 from .store import TaskMessage, TaskRecord, TaskStore
 from .wire import (
     decode_cursor,
@@ -63,8 +64,6 @@ log = get_logger("tasks")
 
 PAGE_SIZE = 100
 """The number of tasks per page of `tasks/list`."""
-POLL_SECONDS = 0.25
-"""The interval at which `tasks/result` checks a task that runs in another process."""
 CORE_CAPABILITY: dict[str, Any] = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
 """The capability that a server declares for tasks in the core form."""
 
@@ -241,6 +240,12 @@ class ServerTasks:
     async def result(self, call: Call) -> Any:
         """Answer `tasks/result`: wait until the task finishes, ask the client the task's questions
         in the meantime, and return the outcome."""
+        with self.manager.signals.waiting(CHANGE, call.params.task_id) as elsewhere:
+            record = await self._wait_for_end(call, elsewhere)
+        log.info("The outcome of task %s was fetched", describe(record))
+        return get_outcome(record, call.revision)
+
+    async def _wait_for_end(self, call: Call, elsewhere: TaskWaiter) -> TaskRecord:
         record = await self._own_task(call)
         loop = asyncio.get_running_loop()
         task = self.manager.running.get(record.id)
@@ -258,7 +263,7 @@ class ServerTasks:
                 for question in asking.values():
                     if question.done():
                         question.result()  # raises if a question cannot be asked
-                await self.manager.wait_for_change(record.id, POLL_SECONDS)
+                await self.manager.wait_for_change(record.id, elsewhere)
                 record = await self._own_task(call)
         finally:
             for question in asking.values():
@@ -267,8 +272,7 @@ class ServerTasks:
                 await asyncio.wait(asking.values())  # withdraw questions before the stream ends
             if task is not None and task.result_call is call:
                 task.result_call = None
-        log.info("The outcome of task %s was fetched", describe(record))
-        return get_outcome(record, call.revision)
+        return record
 
     async def _ask(self, call: Call, record: TaskRecord, key: str) -> None:
         """Send a task's question to the client that is waiting for the result."""

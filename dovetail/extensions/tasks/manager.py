@@ -17,31 +17,31 @@ from itertools import chain, repeat
 from typing import Any
 from weakref import WeakValueDictionary
 
-from msgspec.structs import replace
-
 from ...connection.answer import as_protocol_error
+from ...connection.input_requests import ONCE_SEED, once_seed
 from ...connection.multi_round_trip import call_until_answered
 from ...errors import (
     ConfigError,
     InternalError,
-    InvalidParams,
     Overloaded,
     ProtocolError,
     TooLarge,
-    ToolError,
     UrlRequired,
 )
 from ...logs import get_logger
-from ...ports import Call, CallHandler, ChangeListener, Service
+from ...ports import Bus, Call, CallHandler, ChangeListener, Service
 from ...protocol.lifecycle import InputRequired
 from ...protocol.tasks import TaskChangedParams, TaskStatusParams
 from ...revisions import BY_NAME
-from .running_task import RunningTask, background, fitting_answers
+from .mailbox import Mailbox
+from .running_task import RunningTask, background
 from .settings import FORBIDDEN, TaskSettings, TaskSupport
+from .signals import CHANGE, TaskSignals, TaskWaiter
 from .store import (
     InMemoryTaskStore,
     TaskMessage,
     TaskRecord,
+    TaskStore,
     TaskStoreBroken,
     reset_when_forked,
 )
@@ -63,8 +63,6 @@ SAVE_RETRY_SECONDS = (0.1, 1.0, 10.0, 30.0)
 """The pauses between attempts to store the final state of a task; the last pause is repeated."""
 SWEEP_SECONDS = 60.0
 """The interval at which expired tasks are deleted and orphaned tasks are resumed."""
-MAILBOX_SECONDS = 0.25
-"""The interval at which this process checks for messages while it runs a task."""
 STOPPED = "The server stopped while this task was running, and the task cannot be resumed"
 GIVEN_UP = "The server stopped {} times while this task was running, and the task made no progress"
 NOT_SAVED = "The task has finished, but its outcome could not be saved"
@@ -97,11 +95,12 @@ class TaskManager:
         stop_with_lifespan: bool,
     ) -> None:
         self.service, self.limits, self.notify = service, service.limits, notify
-        self.store = settings.store or InMemoryTaskStore()
         self.support_of = support_of
+        self._store = settings.store
         self._engine, self._handler = settings.engine, handler
         self._stop_with_lifespan = stop_with_lifespan
-        self.store.bind(service.limits)
+        if self._store is not None:
+            self._store.bind(service.limits)
         self.reset_after_fork()
         reset_when_forked.add(self)
 
@@ -117,7 +116,21 @@ class TaskManager:
         """The number of open lifespans, by loop."""
         self._states: dict[asyncio.AbstractEventLoop, Any] = {}
         """The value of the lifespan, by loop."""
+        self.signals = TaskSignals(self.running.__contains__)
         self._mailbox = Mailbox(self)
+
+    @property
+    def store(self) -> TaskStore:
+        """Where tasks are stored. This is decided when it is first used, because a server may
+        receive its backend late."""
+        if self._store is None:
+            self._store = InMemoryTaskStore()
+            self._store.bind(self.limits)
+        return self._store
+
+    def connect_bus(self, bus: Bus) -> None:
+        """Use the bus that connects the processes of the server, in this event loop."""
+        self.signals.connect(bus)
 
     # beginning
 
@@ -150,7 +163,7 @@ class TaskManager:
         record.answers = dict(call.run.answers) if call.run is not None else {}
         record.once_results = {
             key: done for key, done in (call.once_results or {}).items() if isinstance(done, bytes)
-        }
+        } | {ONCE_SEED: once_seed(call)}
         async with self._stored(record, call):
             task = self._start(record, call, handler)
         task.asyncio_task, task.detached_call = asyncio_task, call
@@ -319,6 +332,10 @@ class TaskManager:
             self.notify(
                 "notifications/tasks/status", make_core_task(TaskStatusParams, record, self.limits)
             )
+        state = (record.status, *record.questions)
+        if not revision.stateless and self.store.shared and state != task.signalled_state:
+            task.signalled_state = state
+            self.signals.send(CHANGE, record.id)  # to `tasks/result` in other processes
         task.notified_status = record.status
 
     def _expire(self, task: RunningTask) -> None:
@@ -347,11 +364,16 @@ class TaskManager:
         task = self.running.get(id)
         return None if task is None or task.loop.is_closed() else task
 
-    async def wait_for_change(self, id: str, seconds: float) -> None:
-        """Wait until a task changes. If the task runs in another process, wait for `seconds`."""
+    async def wait_for_change(self, id: str, elsewhere: TaskWaiter) -> None:
+        """Wait until a task changes, or may have changed in another process.
+
+        Args:
+            id: The task.
+            elsewhere: What waits for signals about the task, from before its record was read.
+        """
         task = self.running.get(id)
         if task is None or task.loop is not asyncio.get_running_loop():
-            await asyncio.sleep(seconds)
+            await elsewhere.wait()
         else:
             await task.wait_for_change()
 
@@ -523,77 +545,3 @@ class TaskManager:
 
 _last_managers: WeakValueDictionary[int, TaskManager] = WeakValueDictionary()
 """The last manager that used each store, by the identity of the store."""
-
-
-class Mailbox:
-    """The exchange of messages with tasks in other processes.
-
-    A message waits in the store until the process that runs the task has read it, even after a
-    crash. Each process checks for messages while it runs a task. An answer is checked as far as
-    possible before it is sent, because its sender receives no reply. If the task still refuses the
-    answer, the question is treated as refused by the client, because nobody will answer it again.
-    """
-
-    def __init__(self, manager: TaskManager) -> None:
-        self._manager, self._store = manager, manager.store
-        self._polled: set[asyncio.AbstractEventLoop] = set()
-        """The loops that check for messages."""
-
-    async def send(self, record: TaskRecord, message: TaskMessage) -> None:
-        """Send a message, without the parts about questions that were not asked; raise
-        InvalidParams if an answer does not fit its question."""
-        limit = self._manager.limits.journal
-        answers = fitting_answers(record, message.answers, self._manager.service.make_form)
-        if (size := sum(map(len, answers.values()))) > limit:
-            raise InvalidParams(
-                f"The answers use {size} bytes; the limit is {limit}", parameter="inputResponses"
-            )
-        refused = {
-            key: reason[:MAX_MESSAGE_LENGTH]
-            for key, reason in message.refused.items()
-            if key in record.questions
-        }
-        if answers or refused or message.cancel:
-            await self._store.send_message(replace(message, answers=answers, refused=refused))
-
-    def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Check for messages as long as a task runs in this loop."""
-        if self._store.shared and loop not in self._polled:
-            self._polled.add(loop)
-            background.start(self._poll(loop))
-
-    async def _poll(self, loop: asyncio.AbstractEventLoop) -> None:
-        try:
-            while any(task.loop is loop for task in list(self._manager.running.values())):
-                try:
-                    for number, message in await self._store.receive_messages():
-                        await self._deliver(number, message, loop)
-                except (Overloaded, TaskStoreBroken):
-                    pass  # the messages are still there next time
-                except Exception as error:
-                    log.warning("Messages to tasks cannot be read: %s", error)
-                await asyncio.sleep(MAILBOX_SECONDS)
-        finally:
-            self._polled.discard(loop)
-
-    async def _deliver(
-        self, number: int, message: TaskMessage, loop: asyncio.AbstractEventLoop
-    ) -> None:
-        """Deliver a message, unless its task runs in another loop or has not been resumed yet."""
-        task = self._manager.running.get(message.id)
-        if task is None or task.loop.is_closed():
-            record = await self._store.get(message.id)
-            if record is not None and not record.over:
-                return
-        elif task.loop is not loop:
-            return
-        else:
-            try:
-                await task.receive(message)
-            except Overloaded:
-                raise
-            except Exception as error:  # the next message may be valid
-                log.warning("A message to task %s was refused: %s", describe(task.record), error)
-                for key in message.answers:
-                    task.refuse(key, ToolError(f"The answer to this question was refused: {error}"))
-        await self._store.delete_message(number)

@@ -93,6 +93,8 @@ class RunningTask:
         self.save_lock = asyncio.Lock()
         self.notified_status = record.status
         """The status in the last notification."""
+        self.signalled_state: tuple[str, ...] = (record.status,)
+        """The status and the questions in the last signal to other processes."""
         self._open_questions: dict[str, asyncio.Future[Raw]] = {}
         self.used_keys: set[str] = set()
         """The keys of all questions in this run of the tool."""
@@ -135,6 +137,15 @@ class RunningTask:
             self._open_questions.pop(key, None)
             if key in self.record.questions:
                 self.loop.call_soon(self._withdraw_question, key)
+
+    @property
+    def once_seed(self) -> bytes:
+        """What distinguishes the `once_key` tokens of this task."""
+        return self.record.id.encode()
+
+    async def check_lease(self) -> None:
+        """Make sure that no other process has taken over the task, before a step that must not be
+        repeated."""
 
     async def save_once_result(self, key: str, done: bytes) -> None:
         """Save the result of a `ctx.once` call."""
