@@ -4,7 +4,8 @@ For each request, the client signs the method, the URL, the time and the access 
 The token itself contains the thumbprint of the key (`cnf.jkt`). A proof is valid only once and for
 a short time. The server remembers the `jti` of each accepted proof until the proof is too old to be
 accepted again. The number of remembered proofs is limited. If the limit is exceeded, proofs as old
-as the forgotten ones are refused, so no proof is ever accepted twice.
+as the forgotten ones are refused, so no proof is ever accepted twice. If the processes of a server
+share a backend, they remember the proofs there. A proof that cannot be looked up is not accepted.
 
 A server may also require its own nonce in each proof, so that proofs cannot be made in advance.
 This server's nonce is the sealed current time. Every process with the same keys recognises the
@@ -22,7 +23,7 @@ from collections.abc import Collection, Mapping
 from hashlib import sha256
 from hmac import compare_digest
 from secrets import token_urlsafe
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from ..aio import LruDict
@@ -32,6 +33,9 @@ from ..sealing import Forged, KeyRing
 from . import jose
 from .urls import origin, to_http_scheme
 from .wire import ErrorReply, read_document, read_requirements
+
+if TYPE_CHECKING:
+    from ..backend.protocols import Rows
 
 PROOF_TYPE = "dpop+jwt"
 NONCE_PURPOSE = "dpop nonce"
@@ -140,7 +144,8 @@ class Checker:
         window: How far a proof's time may be from this server's time in either direction, in
             seconds (default: 60).
         remembered: How many accepted proofs to remember (default: 100,000). If more proofs arrive
-            within the window, the oldest ones are refused rather than accepted twice.
+            within the window, the oldest ones are refused rather than accepted twice. A shared
+            backend remembers all of them.
     """
 
     def __init__(
@@ -160,6 +165,15 @@ class Checker:
         """Proofs made before this time may have been accepted already."""
         self._nonce = ("", 0.0)
         self._lock = threading.Lock()
+        self._rows: Rows | None = None
+
+    def use_rows(self, rows: "Rows") -> None:
+        """Remember proofs together with other processes.
+
+        Args:
+            rows: The rows that the processes share.
+        """
+        self._rows = rows
 
     def nonce(self, ring: KeyRing) -> str:
         """Return the nonce that the next proof should contain.
@@ -173,7 +187,7 @@ class Checker:
             self._nonce = nonce, _ = ring.seal(NONCE_PURPOSE, int(now).to_bytes(8)), now
         return nonce
 
-    def check(
+    async def check(
         self,
         proof: str | None,
         method: str,
@@ -198,6 +212,7 @@ class Checker:
 
         Raises:
             ProofRefused: The proof is missing, invalid, too old or already used.
+            BackendAway: The server cannot find out whether the proof was already used.
         """
         if not proof:
             raise ProofRefused("the DPoP header is missing")
@@ -228,7 +243,7 @@ class Checker:
             )
         if self.nonces and not self._is_current(claims.get("nonce"), ring, now):
             raise ProofRefused("the proof must contain this server's nonce", nonce=True)
-        self._accept_once(claims.get("jti"), found, float(issued_at), now)
+        await self._accept_once(claims.get("jti"), found, float(issued_at), now)
         return found
 
     def _verify(self, proof: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -255,17 +270,26 @@ class Checker:
             return False
         return issued_at - 1 <= now <= issued_at + 2 * self._window
 
-    def _accept_once(self, jti: Any, thumbprint: str, issued_at: float, now: float) -> None:
+    async def _accept_once(self, jti: Any, thumbprint: str, issued_at: float, now: float) -> None:
         if not isinstance(jti, str) or not jti:
             raise ProofRefused("the jti claim is missing")
-        key = sha256(f"{thumbprint} {jti}".encode("utf-8", "surrogatepass")).digest()
+        key = sha256(f"{thumbprint} {jti}".encode("utf-8", "surrogatepass"))
+        # A proof is valid until at most two windows from now, if it was made one window ahead.
+        if not (
+            self._remember(key.digest(), issued_at, now)
+            if self._rows is None
+            else await self._rows.add(key.hexdigest(), b"", 2 * self._window)
+        ):
+            raise ProofRefused("the proof was already used; create a new proof for each request")
+
+    def _remember(self, key: bytes, issued_at: float, now: float) -> bool:
+        """Remember a proof in this process. Return False if it may have been used."""
         with self._lock:
             self._forget(now)
             if key in self._seen or issued_at <= self._floor:
-                raise ProofRefused(
-                    "the proof was already used; create a new proof for each request"
-                )
+                return False
             self._seen[key] = issued_at
+            return True
 
     def _forget(self, now: float) -> None:
         """Forget the proofs that are too old to be accepted again, and then the oldest ones if too

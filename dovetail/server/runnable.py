@@ -189,7 +189,7 @@ class RunnableService(BaseService):
         """Check the settings for callers from a network. `single_process` means that all requests
         reach this process."""
         self._keys = options.get("keys", self._keys)
-        _ = self.backend  # report a mistake in its settings before the first request
+        self._share_backend()
         if self.guard is None and self.scopes:
             raise ConfigError(UNGUARDED)
         self._networked = True

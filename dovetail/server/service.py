@@ -121,6 +121,8 @@ class BaseService:
         self._keys: Sequence[str | bytes] | None = None
         self._backend: str | Backend | NoBackend | None = backend
         self._backend_required = backend_required
+        self._guard_backend: Backend | None = None
+        """The backend that the guard uses."""
         self._lock = threading.Lock()
         self._listeners: tuple[ChangeListener, ...] = ()
         self._remote_listeners: frozenset[ChangeListener] = frozenset()
@@ -256,6 +258,15 @@ class BaseService:
 
     def connect_bus(self, bus: Bus) -> None:
         """Do nothing: the service does not use the bus that connects its processes."""
+
+    def _share_backend(self) -> None:
+        """Pass the backend to the parts that keep state in it. Raise ConfigError if its settings
+        are not valid."""
+        backend = self.backend
+        share = getattr(self.guard, "use_backend", None)
+        if backend and share is not None and self._guard_backend is not backend:
+            share(backend)
+            self._guard_backend = backend
 
     # observers
 

@@ -1,5 +1,6 @@
 """Proof of possession, both sides: what is taken, and all that is not."""
 
+import asyncio
 import time
 from typing import Any
 
@@ -16,7 +17,8 @@ URL = "https://mcp.example/mcp"
 
 
 def check(checker: Checker, proof: str | None, **how: Any) -> str:
-    return checker.check(proof, how.pop("method", "POST"), how.pop("url", URL), ring=RING, **how)
+    method, url = how.pop("method", "POST"), how.pop("url", URL)
+    return asyncio.run(checker.check(proof, method, url, ring=RING, **how))
 
 
 def forged(prover: DpopSigner, *, header: dict[str, Any] | None = None, **claims: Any) -> str:

@@ -77,7 +77,7 @@ class TokenEndpoint(Struct, frozen=True, eq=False, kw_only=True):
             )
         if grant_type not in client.grant_types and grant_type != "refresh_token":
             raise OAuthError("unauthorized_client", "this client may not use this grant_type")
-        thumbprint = self._check_proof(request)
+        thumbprint = await self._check_proof(request)
         reply = await grants[grant_type](
             TokenRequest(fields, client, resource, request, thumbprint)
         )
@@ -201,13 +201,15 @@ class TokenEndpoint(Struct, frozen=True, eq=False, kw_only=True):
         }
         return {**reply, "scope": " ".join(access.scopes)} if access.scopes else reply
 
-    def _check_proof(self, request: ProviderRequest) -> str:
+    async def _check_proof(self, request: ProviderRequest) -> str:
         """Return the thumbprint of the key to bind the token to, or an empty string for none."""
         proof, ring = request.headers.get("dpop"), request.public_url.ring
         if proof is None and not self.checker.required:
             return ""
         try:
-            return self.checker.check(proof, request.method, f"{request.issuer}/token", ring=ring)
+            return await self.checker.check(
+                proof, request.method, f"{request.issuer}/token", ring=ring
+            )
         except ProofRefused as error:
             nonce = {"dpop-nonce": self.checker.nonce(ring)} if error.nonce else {}
             text = f"the DPoP proof was refused: {error}"

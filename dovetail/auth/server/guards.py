@@ -29,7 +29,7 @@ guessed. Clients send it in a separate header, or as a bearer token if they supp
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
@@ -43,6 +43,9 @@ from ..dpop import Checker, ProofRefused
 from ..urls import RESOURCE_METADATA_PATH
 from ..wire import ResourceMetadata, format_challenge, parse_scopes
 from .verifiers import TokenCache, TokenRefused, Verifier, index_principals, token_digest
+
+if TYPE_CHECKING:
+    from ...backend import Backend
 
 log = get_logger("auth")
 
@@ -117,6 +120,14 @@ class Bearer:
         self._checker = dpop if isinstance(dpop, Checker) else Checker(required=dpop)
         self._cache = TokenCache(MAX_CACHED_TOKENS)
 
+    def use_backend(self, backend: "Backend") -> None:
+        """Remember DPoP proofs in the backend that the processes of the server share.
+
+        Args:
+            backend: The backend. The server passes it before it is run.
+        """
+        self._checker.use_rows(backend.rows("jti"))
+
     # admitting callers
 
     async def admit(self, request: HttpRequest, public_url: PublicUrl) -> Principal | HttpResponse:
@@ -166,7 +177,7 @@ class Bearer:
             caller = caller or await self._verify(key, token, public_url)
             bound_to = _key_thumbprint(caller) if "cnf" in caller.claims else None
             if prove and (bound_to or scheme == "dpop" or self._checker.required):
-                self._check_proof(bound_to, scheme, token, request, public_url)
+                await self._check_proof(bound_to, scheme, token, request, public_url)
         except TokenRefused as error:
             reason = f"The token was refused: {error}"
             return self._refuse(public_url, 401, "invalid_token", reason, proof=scheme == "dpop")
@@ -226,7 +237,7 @@ class Bearer:
             self._cache.put(key, caller, found.expires or float("inf"), seconds)
         return caller
 
-    def _check_proof(
+    async def _check_proof(
         self,
         bound_to: str | None,
         scheme: str,
@@ -243,7 +254,7 @@ class Bearer:
             raise ProofRefused(
                 "the token is bound to a key; send it with the DPoP scheme and a proof"
             )
-        self._checker.check(
+        await self._checker.check(
             request.headers.get("dpop"),
             request.method,
             request.url,
