@@ -120,6 +120,9 @@ class Limits(Struct, frozen=True, kw_only=True):
     task_attempts: int = 5
     """How many times a task is resumed after crashes without making progress (default: 5). After
     that, the task fails."""
+    task_lease: float = 10.0
+    """Time after which another process takes over a task if its process no longer reports that it
+    is alive, in seconds (default: 10). It applies to tasks in a shared backend."""
     task_poll: float = 2.0
     """Longest poll interval that is suggested to clients, in seconds (default: 2). The interval is
     shorter for a task that has just started."""

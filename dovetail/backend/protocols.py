@@ -129,38 +129,3 @@ class SessionRecords(Protocol):
             key: The key of the session.
             life: The number of seconds until its id expires and its end can be forgotten.
         """
-
-
-class Lease(Struct, frozen=True):
-    """The right to run a task for a while."""
-
-    id: str
-    """The id of the task."""
-    token: int
-    """The fencing token. It grows with each claim of the task, so that a write can be refused
-    because a newer lease exists."""
-    until: float
-    """When the lease ends, by this process's monotonic clock. It ends no earlier at the
-    backend."""
-
-
-class TaskQueue(Protocol):
-    """A queue of task ids. Each id is delivered at least once; its holder renews the lease."""
-
-    async def push(self, id: str) -> None:
-        """Append a task."""
-
-    async def pull(self, room: int) -> list[Lease]:
-        """Take up to `room` tasks. Return an empty list if none arrive for a while."""
-
-    async def renew(self, leases: Sequence[Lease]) -> list[Lease]:
-        """Extend leases to their full length. Return those that were lost."""
-
-    async def done(self, lease: Lease) -> None:
-        """Remove a task, unless the lease was lost."""
-
-    async def claim_expired(self, room: int) -> list[Lease]:
-        """Take over up to `room` tasks whose leases have ended."""
-
-    async def give_back(self, lease: Lease) -> None:
-        """Let another process take over the task at once."""

@@ -24,7 +24,13 @@ from dovetail.errors import (
     TooLarge,
     UrlRequired,
 )
-from dovetail.extensions.tasks import InMemoryTaskStore, SqliteStore, TaskRecord, TaskSettings
+from dovetail.extensions.tasks import (
+    InMemoryTaskStore,
+    Lease,
+    SqliteStore,
+    TaskRecord,
+    TaskSettings,
+)
 from dovetail.limits import Limits
 from dovetail.ports import HttpRequest
 from dovetail.protocol.client_features import ElicitParams
@@ -263,11 +269,11 @@ async def test_an_answer_that_cannot_be_written_down_still_gets_to_the_tool() ->
     class Busy(InMemoryTaskStore):
         refusals = 1
 
-        async def put(self, record: TaskRecord) -> bool:
+        async def put(self, record: TaskRecord, lease: Lease) -> bool:
             if record.answers and self.refusals:
                 self.refusals -= 1
                 raise Overloaded("busy")
-            return await super().put(record)
+            return await super().put(record, lease)
 
     async with extended(Site(tasks=Busy()).server) as ask:
         id = (await ask("tools/call", name="both"))["taskId"]
@@ -310,10 +316,10 @@ async def test_a_task_whose_end_there_is_no_room_for_at_all_is_gone(
     form: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Full(InMemoryTaskStore):
-        async def put(self, record: TaskRecord) -> bool:
+        async def put(self, record: TaskRecord, lease: Lease) -> bool:
             if record.over:
                 raise TooLarge("full")
-            return await super().put(record)
+            return await super().put(record, lease)
 
     site = Site(tasks=Full())
     site.go.set()
@@ -561,11 +567,11 @@ async def test_to_cancel_what_was_faster_is_refused() -> None:
             super().__init__()
             self.ending, self.go = asyncio.Event(), asyncio.Event()
 
-        async def put(self, record: TaskRecord) -> bool:
+        async def put(self, record: TaskRecord, lease: Lease) -> bool:
             if record.status == "completed":
                 self.ending.set()
                 await self.go.wait()
-            return await super().put(record)
+            return await super().put(record, lease)
 
     store = Slow()
     site = Site(tasks=store)

@@ -18,6 +18,7 @@ from dovetail.errors import ConfigError, Overloaded, TooLarge
 from dovetail.extensions.tasks.sqlite import LARGE_BYTES, SqliteStore
 from dovetail.extensions.tasks.store import (
     InMemoryTaskStore,
+    Lease,
     TaskMessage,
     TaskOrigin,
     TaskRecord,
@@ -45,6 +46,11 @@ def record(id: str, ttl: float | None = 60.0, **fields: Any) -> TaskRecord:
     return TaskRecord(id=id, updated=now, ttl=ttl, **(about | fields))
 
 
+def leased(lease: Lease | None) -> Lease:
+    assert lease is not None
+    return lease
+
+
 async def test_what_was_put_in_is_given_back_as_it_was(store: TaskStore) -> None:
     one = record(
         "one",
@@ -60,10 +66,10 @@ async def test_what_was_put_in_is_given_back_as_it_was(store: TaskStore) -> None
         answers={"before": b"1"},
         once_results={"paid": b"null"},
     )
-    await store.add(one)
+    lease = leased(await store.add(one))
     assert await store.get("one") == one
     one.status, one.result, one.questions = "completed", b"{}", {}
-    await store.put(one)
+    await store.put(one, lease)
     assert await store.get("one") == one
     assert await store.get("two") is None
     await store.close()
@@ -80,14 +86,14 @@ async def test_a_record_is_nobodys_to_change_but_by_putting_it(store: TaskStore)
 
 async def test_what_is_over_stays_as_it_is(store: TaskStore) -> None:
     one = record("one")
-    await store.add(one)
+    lease = leased(await store.add(one))
     one.status = "cancelled"
-    assert await store.put(one)
+    assert await store.put(one, lease)
     one.status = "completed"
-    assert not await store.put(one), "and whoever comes late is told"
+    assert not await store.put(one, lease), "and whoever comes late is told"
     found = await store.get("one")
     assert found is not None and found.status == "cancelled"
-    assert not await store.put(record("never added"))
+    assert not await store.put(record("never added"), Lease("never added", 1))
     assert await store.get("never added") is None
     await store.close()
 
@@ -101,7 +107,7 @@ async def test_what_has_expired_is_not_given_back_and_goes(store: TaskStore) -> 
     await store.delete_expired()
     await store.remove("eternal")
     await store.remove("eternal")
-    assert [one.id for one in await store.claim_orphans(include_own=True)] == ["young"]
+    assert [one.id for one, _ in await store.claim_orphans(include_own=True)] == ["young"]
     assert await store.claim_orphans(include_own=False) == []
     await store.close()
 
@@ -221,10 +227,10 @@ async def test_finished_tasks_of_anonymous_callers_make_room_for_bytes(store: Ta
 async def test_what_there_is_no_room_for_is_refused_and_the_rest_stays(store: TaskStore) -> None:
     store.bind(Limits(task_bytes=400_000))
     one = record("one")
-    await store.add(one)
+    lease = leased(await store.add(one))
     one.result = b"x" * 500_000
     with pytest.raises(TooLarge, match="not enough room"):
-        await store.put(one)
+        await store.put(one, lease)
     with pytest.raises(TooLarge, match="not enough room"):
         await store.add(record("two", params=b"x" * 500_000))
     found = await store.get("one")
@@ -238,11 +244,11 @@ async def test_what_has_expired_makes_room_for_what_is_new_and_for_what_grows(
 ) -> None:
     store.bind(Limits(task_bytes=400_000))
     one = record("one")
-    await store.add(one)
+    lease = leased(await store.add(one))
     await store.add(record("old", ttl=0.0, params=b"x" * 250_000))
     for size in (80_000, 160_000):
         one.result = b"x" * size
-        assert await store.put(one)
+        assert await store.put(one, lease)
     await store.add(record("old", ttl=0.0, params=b"x" * 125_000))
     await store.add(record("two", params=b"x" * 125_000))
     assert await store.get("one") == one and await store.get("two") is not None
@@ -254,10 +260,10 @@ async def test_what_has_expired_makes_room_for_what_is_new_and_for_what_grows(
 async def test_a_task_that_makes_room_after_its_time_is_counted_once(store: TaskStore) -> None:
     store.bind(Limits(task_bytes=400_000, tasks_each=1))
     one = record("one", owner="ada", ttl=0.0)
-    await store.add(one)
+    lease = leased(await store.add(one))
     await store.add(record("old", ttl=0.0, params=b"x" * 200_000))
     one.result = b"x" * 300_000
-    await store.put(one)  # which may find that it is gone itself
+    await store.put(one, lease)  # which may find that it is gone itself
     await store.remove("one")
     await store.add(record("two", owner="ada", params=b"x" * 300_000))
     with pytest.raises(Overloaded, match="You already have 1 tasks"):
@@ -267,9 +273,9 @@ async def test_a_task_that_makes_room_after_its_time_is_counted_once(store: Task
 
 async def test_large_results_are_kept_too(store: TaskStore) -> None:
     one = record("one")
-    await store.add(one)
+    lease = leased(await store.add(one))
     one.result, one.status = b"x" * (LARGE_BYTES + 1), "completed"
-    await store.put(one)
+    await store.put(one, lease)
     assert await store.get("one") == one
     ((_, listed),) = await store.list_page("", "", 0, 9)
     assert listed.result == b"" and listed.status == "completed", "a list says how they stand"
@@ -346,9 +352,9 @@ async def test_tasks_of_the_dead_are_taken_over_and_those_of_the_living_are_not(
     await living.add(record("running"))
     assert await heir.claim_orphans(include_own=True) == []
     await dead.close()
-    assert [one.id for one in await heir.claim_orphans(include_own=False)] == ["left"]
+    assert [one.id for one, _ in await heir.claim_orphans(include_own=False)] == ["left"]
     assert await living.claim_orphans(include_own=False) == [], "what was taken over is taken"
-    assert [one.id for one in await living.claim_orphans(include_own=True)] == ["running"], (
+    assert [one.id for one, _ in await living.claim_orphans(include_own=True)] == ["running"], (
         "its own are for it to judge"
     )
     for store in (living, heir):
@@ -382,7 +388,7 @@ async def test_a_record_that_cannot_be_read_keeps_nobody_from_the_others(
     )
     assert await heir.get("spoilt and secret") is None
     await dead.close()
-    assert [one.id for one in await heir.claim_orphans(include_own=False)] == [
+    assert [one.id for one, _ in await heir.claim_orphans(include_own=False)] == [
         "one",
         "two",
         "three",
@@ -395,8 +401,7 @@ async def test_a_record_that_cannot_be_read_keeps_nobody_from_the_others(
 
 async def test_a_task_that_cannot_be_read_is_not_claimed(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "tasks.db")
-    await store.add(record("spoilt"))
-    await store.release("spoilt")
+    assert await store.add(record("spoilt"), claim=False) is None
     spoil(tmp_path / "tasks.db", "tasks", 1)
     assert await store.claim("spoilt") is None
     await store.close()
@@ -408,7 +413,7 @@ async def test_a_letter_that_cannot_be_read_keeps_nobody_from_the_next(tmp_path:
     for _ in range(2):
         await store.send_message(TaskMessage("one", cancel=True))
     spoil(tmp_path / "tasks.db", "letters", 1)
-    assert await store.receive_messages() == [(2, TaskMessage("one", cancel=True))]
+    assert await store.receive_messages({"one", "task"}) == [(2, TaskMessage("one", cancel=True))]
     await store.close()
 
 
@@ -425,23 +430,23 @@ async def test_who_fails_to_take_over_the_tasks_of_the_dead_leaves_them_to_other
 
     with pytest.raises(OSError, match="disk"):
         await unlucky.claim_orphans(include_own=False, can_run=unable)
-    assert [one.id for one in await heir.claim_orphans(include_own=False)] == ["left"]
+    assert [one.id for one, _ in await heir.claim_orphans(include_own=False)] == ["left"]
     for store in (unlucky, heir):
         await store.close()
 
 
 async def test_whoever_claims_a_task_runs_it(store: TaskStore, tmp_path: Path) -> None:
-    await store.add(record("one"))
+    lease = leased(await store.add(record("one")))
     await store.add(record("over", status="failed"))
     other = SqliteStore(tmp_path / "tasks.db") if store.shared else store
     assert await store.claim("one") is await other.claim("one") is None, "somebody runs it"
-    await store.release("one")
+    await store.release(lease)
     assert await store.claim_orphans(include_own=True) == [], "nobody has to run it"
     claimed = await other.claim("one")
-    assert claimed is not None and claimed.id == "one"
+    assert claimed is not None and claimed[0].id == "one"
     for id in ("one", "over", "none"):
         assert await other.claim(id) is None
-    assert [one.id for one in await other.claim_orphans(include_own=True)] == ["one"]
+    assert [one.id for one, _ in await other.claim_orphans(include_own=True)] == ["one"]
     for one in (store, other):
         await one.close()
 
@@ -466,7 +471,7 @@ async def test_a_child_that_was_forked_keeps_nobody_alive(tmp_path: Path) -> Non
     found = await heir.claim_orphans(include_own=False)
     parents.close()
     os.waitpid(child, 0)
-    assert [one.id for one in found] == ["left"]
+    assert [one.id for one, _ in found] == ["left"]
     await heir.close()
 
 
@@ -487,11 +492,11 @@ async def test_a_child_that_was_forked_is_a_process_of_its_own(tmp_path: Path) -
             found = [
                 asyncio.Runner(loop_factory=asyncio.new_event_loop).run(step) for step in steps
             ]
-            worked = [one.id for one in found[2]] == ["child"] and found[1] is not None
+            worked = [one.id for one, _ in found[2]] == ["child"] and found[1] is not None
         finally:
             os._exit(0 if worked else 1)
     assert os.waitpid(child, 0)[1] == 0
-    assert [one.id for one in await store.claim_orphans(include_own=False)] == ["child"]
+    assert [one.id for one, _ in await store.claim_orphans(include_own=False)] == ["child"]
     await store.close()
 
 
@@ -502,17 +507,17 @@ async def test_a_letter_reaches_whoever_runs_the_task_and_stays_until_it_is_take
     await other.add(record("task"))
     await one.send_message(TaskMessage("task", {"key": b"1"}))
     await one.send_message(TaskMessage("task", cancel=True))
-    assert await one.receive_messages() == []
-    letters = await other.receive_messages()
+    assert await one.receive_messages({"task"}) == []
+    letters = await other.receive_messages({"task"})
     assert [(letter.answers, letter.cancel) for _, letter in letters] == [
         ({"key": b"1"}, False),
         ({}, True),
     ]
-    await other.delete_message(letters[0][0])
-    assert await other.receive_messages() == letters[1:]
+    await other.delete_message("task", letters[0][0])
+    assert await other.receive_messages({"task"}) == letters[1:]
     await other.close()  # before it could do what the second one says
     await heir.claim_orphans(include_own=False)
-    assert [letter for _, letter in await heir.receive_messages()] == [letters[1][1]]
+    assert [letter for _, letter in await heir.receive_messages({"task"})] == [letters[1][1]]
     for store in (one, heir):
         await store.close()
 
@@ -528,7 +533,7 @@ async def test_letters_are_bounded_and_go_with_their_task(tmp_path: Path) -> Non
             await store.send_message(TaskMessage(id, {"key": b"1"}))
     await store.remove("task")
     await store.add(record("task"))
-    assert await store.receive_messages() == []
+    assert await store.receive_messages({"one", "task"}) == []
     await store.close()
 
 
@@ -580,16 +585,19 @@ async def test_a_file_that_another_holds_too_long_is_said_and_nothing_breaks(
 async def test_the_event_loop_goes_on_while_another_process_writes(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "tasks.db")
     one = record("one")
-    await store.add(one)
+    lease = leased(await store.add(one))
     held = sqlite3.connect(tmp_path / "tasks.db", isolation_level=None)
     held.execute("BEGIN IMMEDIATE")
-    writing = [asyncio.create_task(store.put(one)), asyncio.create_task(store.add(record("two")))]
+    writing = [
+        asyncio.create_task(store.put(one, lease)),
+        asyncio.create_task(store.add(record("two"))),
+    ]
     await asyncio.sleep(0.05)
     assert await store.get("one") == one and await store.get("two") is None
     assert not any(task.done() for task in writing)
     held.execute("ROLLBACK")
     held.close()
-    assert await asyncio.gather(*writing) == [True, None]
+    assert await asyncio.gather(*writing) == [True, Lease("two")]
     assert await store.get("two") is not None
     await store.close()
 
@@ -599,10 +607,10 @@ async def test_what_is_cancelled_while_it_is_written_is_written_before_anything_
 ) -> None:
     store = SqliteStore(tmp_path / "tasks.db")
     one = record("one")
-    await store.add(one)
+    lease = leased(await store.add(one))
     held = sqlite3.connect(tmp_path / "tasks.db", isolation_level=None)
     held.execute("BEGIN IMMEDIATE")
-    writing = asyncio.create_task(store.put(one))
+    writing = asyncio.create_task(store.put(one, lease))
     await asyncio.sleep(0.05)
     writing.cancel()
     await asyncio.sleep(0.05)

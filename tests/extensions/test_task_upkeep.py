@@ -26,13 +26,14 @@ from dovetail.errors import (
 )
 from dovetail.extensions.tasks import (
     InMemoryTaskStore,
+    Lease,
     SqliteStore,
     TaskMessage,
     TaskRecord,
     TaskSettings,
 )
 from dovetail.extensions.tasks.manager import TaskManager
-from dovetail.extensions.tasks.store import TaskOrigin, TaskStore
+from dovetail.extensions.tasks.store import Claim, TaskOrigin, TaskStore
 from dovetail.limits import Limits
 from tests.extensions.test_tasks import CORE, EXTENDED, Site, Sure, extended, settled, until
 
@@ -62,11 +63,11 @@ class Ill(InMemoryTaskStore):
         super().__init__()
         self.error, self.times = error, times
 
-    async def put(self, record: TaskRecord) -> bool:
+    async def put(self, record: TaskRecord, lease: Lease) -> bool:
         if record.over and self.times:
             self.times -= 1
             raise self.error
-        return await super().put(record)
+        return await super().put(record, lease)
 
 
 # an end that cannot be written down
@@ -148,11 +149,11 @@ class Noting(InMemoryTaskStore):
         super().__init__()
         self.times, self.noted = times, ""
 
-    async def put(self, record: TaskRecord) -> bool:
+    async def put(self, record: TaskRecord, lease: Lease) -> bool:
         if record.message is not None and self.times:
             self.times -= 1
             raise OSError("the line is down")
-        done = await super().put(record)
+        done = await super().put(record, lease)
         self.noted = record.message or ""
         return done
 
@@ -200,7 +201,7 @@ async def test_that_a_task_was_stopped_and_may_be_resumed_is_said_where_it_canno
     form: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Down(InMemoryTaskStore):
-        async def put(self, record: TaskRecord) -> bool:
+        async def put(self, record: TaskRecord, lease: Lease) -> bool:
             raise OSError("the line is down")
 
     server = Server("stops", tasks=Down())
@@ -256,10 +257,10 @@ async def test_a_call_that_is_cancelled_while_its_task_is_written_down_leaves_no
     added = asyncio.Event()
 
     class Slow(InMemoryTaskStore):
-        async def add(self, record: TaskRecord) -> None:
-            await super().add(record)
+        async def add(self, record: TaskRecord, *, claim: bool = True) -> Lease | None:
+            await super().add(record, claim=claim)
             added.set()
-            await asyncio.Event().wait()
+            return await asyncio.Future()
 
     store, left = Slow(), asyncio.Event()
     server = Server("slow", tasks=store)
@@ -370,7 +371,7 @@ async def test_a_server_starts_though_its_store_fails_and_takes_up_what_was_left
     class Odd(InMemoryTaskStore):
         refusals = 1
 
-        async def claim_orphans(self, **options: Any) -> list[TaskRecord]:
+        async def claim_orphans(self, **options: Any) -> list[Claim]:
             if self.refusals:
                 self.refusals -= 1
                 raise OSError("gone for a while")
@@ -425,7 +426,7 @@ async def test_an_answer_that_does_not_fit_the_form_is_refused_by_every_process(
         wrong = {"action": "accept", "content": {"sure": "perhaps"}}
         with pytest.raises(InvalidParams, match="`sure`"):
             await other.request("tasks/update", {"taskId": id, "inputResponses": {"sure": wrong}})
-        assert await manager(here).store.receive_messages() == []
+        assert await manager(here).store.receive_messages({id}) == []
         right = {"action": "accept", "content": {"sure": True}}
         await other.request("tasks/update", {"taskId": id, "inputResponses": {"sure": right}})
         assert (await settled(other, id)).status == "completed"
@@ -441,7 +442,7 @@ async def test_a_cancellation_counts_though_there_is_no_room_for_the_letter(
             await manager(there).store.send_message(TaskMessage(id, refused={"other": "no"}))
         await other.task(id).cancel()
         assert (await other.request("tasks/get", {"taskId": id})).status == "cancelled"
-        assert len(await manager(here).store.receive_messages()) == 2
+        assert len(await manager(here).store.receive_messages({id})) == 2
 
 
 async def test_a_letter_says_no_more_than_it_has_to(
@@ -454,7 +455,7 @@ async def test_a_letter_says_no_more_than_it_has_to(
         await manager(there).deliver(
             record, TaskMessage(id, refused={"sure": "no " * 100_000, "other": "no"})
         )
-        ((_, letter),) = await manager(here).store.receive_messages()
+        ((_, letter),) = await manager(here).store.receive_messages({id})
         assert letter.refused == {"sure": ("no " * 1000)[:1000]}
 
 

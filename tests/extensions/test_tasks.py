@@ -25,7 +25,7 @@ from dovetail.errors import (
     Overloaded,
     ProtocolError,
 )
-from dovetail.extensions.tasks import InMemoryTaskStore, TaskRecord, TaskSettings
+from dovetail.extensions.tasks import InMemoryTaskStore, Lease, TaskRecord, TaskSettings
 from dovetail.extensions.tasks.settings import calls_detach
 from dovetail.limits import Limits
 from dovetail.protocol.client_features import ElicitParams
@@ -957,11 +957,11 @@ async def test_that_a_task_is_over_is_written_down_as_soon_as_that_is_possible(
     class Busy(InMemoryTaskStore):
         refusals = 2
 
-        async def put(self, record: TaskRecord) -> bool:
+        async def put(self, record: TaskRecord, lease: Lease) -> bool:
             if record.over and self.refusals:
                 self.refusals -= 1
                 raise Overloaded("busy")
-            return await super().put(record)
+            return await super().put(record, lease)
 
     monkeypatch.setattr("dovetail.extensions.tasks.manager.SAVE_RETRY_SECONDS", (0, 0, 0))
     store = Busy()

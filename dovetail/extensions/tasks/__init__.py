@@ -17,16 +17,16 @@ from ...lazy import lazy
 if TYPE_CHECKING:
     from .settings import Engine, TaskSettings
     from .sqlite import SqliteStore
-    from .store import InMemoryTaskStore, TaskMessage, TaskRecord, TaskStore
+    from .store import InMemoryTaskStore, Lease, TaskMessage, TaskRecord, TaskStore
 
 _NAMES = {
     "settings": "Engine TaskSettings",
     "sqlite": "SqliteStore",
-    "store": "InMemoryTaskStore TaskMessage TaskRecord TaskStore",
+    "store": "InMemoryTaskStore Lease TaskMessage TaskRecord TaskStore",
 }
 __all__ = [
-    "Engine", "InMemoryTaskStore", "SqliteStore", "TaskMessage", "TaskRecord", "TaskSettings",
-    "TaskStore",
+    "Engine", "InMemoryTaskStore", "Lease", "SqliteStore", "TaskMessage", "TaskRecord",
+    "TaskSettings", "TaskStore",
 ]  # fmt: skip
 
 __getattr__, __dir__ = lazy(globals(), _NAMES)

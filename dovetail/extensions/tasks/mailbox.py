@@ -66,10 +66,10 @@ class Mailbox:
         with manager.signals.waiting(MESSAGE, ANY) as signal:
             self._readers[loop] = signal
             try:
-                while any(task.loop is loop for task in list(manager.running.values())):
+                while ids := self._ids_in(loop):
                     try:
-                        for number, message in await manager.store.receive_messages():
-                            await self._deliver(number, message, loop)
+                        for number, message in await manager.store.receive_messages(ids):
+                            await self._deliver(number, message)
                     except (Overloaded, TaskStoreBroken):
                         pass  # the messages are still there next time
                     except Exception as error:
@@ -78,24 +78,20 @@ class Mailbox:
             finally:
                 del self._readers[loop]
 
-    async def _deliver(
-        self, number: int, message: TaskMessage, loop: asyncio.AbstractEventLoop
-    ) -> None:
-        """Deliver a message, unless its task runs in another loop or has not been resumed yet."""
+    def _ids_in(self, loop: asyncio.AbstractEventLoop) -> list[str]:
+        running = list(self._manager.running.items())
+        return [id for id, task in running if task.loop is loop]
+
+    async def _deliver(self, number: int, message: TaskMessage) -> None:
         task = self._manager.running.get(message.id)
-        if task is None or task.loop.is_closed():
-            record = await self._manager.store.get(message.id)
-            if record is not None and not record.over:
-                return
-        elif task.loop is not loop:
-            return
-        else:
-            try:
-                await task.receive(message)
-            except Overloaded:
-                raise
-            except Exception as error:  # the next message may be valid
-                log.warning("A message to task %s was refused: %s", describe(task.record), error)
-                for key in message.answers:
-                    task.refuse(key, ToolError(f"The answer to this question was refused: {error}"))
-        await self._manager.store.delete_message(number)
+        if task is None:
+            return  # it has just finished
+        try:
+            await task.receive(message)
+        except Overloaded:
+            raise
+        except Exception as error:  # the next message may be valid
+            log.warning("A message to task %s was refused: %s", describe(task.record), error)
+            for key in message.answers:
+                task.refuse(key, ToolError(f"The answer to this question was refused: {error}"))
+        await self._manager.store.delete_message(message.id, number)

@@ -39,6 +39,7 @@ from .settings import FORBIDDEN, TaskSettings, TaskSupport
 from .signals import CHANGE, TaskSignals, TaskWaiter
 from .store import (
     InMemoryTaskStore,
+    Lease,
     TaskMessage,
     TaskRecord,
     TaskStore,
@@ -62,7 +63,7 @@ log = get_logger("tasks")
 SAVE_RETRY_SECONDS = (0.1, 1.0, 10.0, 30.0)
 """The pauses between attempts to store the final state of a task; the last pause is repeated."""
 SWEEP_SECONDS = 60.0
-"""The interval at which expired tasks are deleted and orphaned tasks are resumed."""
+"""The longest interval at which expired tasks are deleted and orphaned tasks are resumed."""
 STOPPED = "The server stopped while this task was running, and the task cannot be resumed"
 GIVEN_UP = "The server stopped {} times while this task was running, and the task made no progress"
 NOT_SAVED = "The task has finished, but its outcome could not be saved"
@@ -137,18 +138,19 @@ class TaskManager:
     async def begin(self, call: Call, support: TaskSupport, handler: CallHandler) -> TaskRecord:
         """Turn a call into a task before its tool runs."""
         record = record_from_call(call, support.resumable, self.limits)
-        async with self._stored(record, call):
-            await self._schedule(record, call, handler)
+        async with self._stored(record, call, claim=self._engine is None) as lease:
+            self._schedule(record, lease, call, handler)
         return record
 
-    async def _schedule(self, record: TaskRecord, call: Call, handler: CallHandler) -> None:
+    def _schedule(
+        self, record: TaskRecord, lease: Lease | None, call: Call, handler: CallHandler
+    ) -> None:
         """Run a task immediately in this process, or hand it to the engine."""
-        if self._engine is None:
-            self._start(record, call, handler)
-            background.start(self.perform(record.id))
-        else:
-            await self.store.release(record.id)
+        if self._engine is not None:
             self._engine(record.id, self.perform)
+        elif lease is not None:
+            self._start(record, lease, call, handler)
+            background.start(self.perform(record.id))
 
     async def detach(
         self,
@@ -164,18 +166,20 @@ class TaskManager:
         record.once_results = {
             key: done for key, done in (call.once_results or {}).items() if isinstance(done, bytes)
         } | {ONCE_SEED: once_seed(call)}
-        async with self._stored(record, call):
-            task = self._start(record, call, handler)
+        async with self._stored(record, call, claim=True) as lease:
+            assert lease is not None
+            task = self._start(record, lease, call, handler)
         task.asyncio_task, task.detached_call = asyncio_task, call
         return task
 
     @asynccontextmanager
-    async def _stored(self, record: TaskRecord, call: Call) -> AsyncIterator[None]:
+    async def _stored(
+        self, record: TaskRecord, call: Call, *, claim: bool
+    ) -> AsyncIterator[Lease | None]:
         """Add a record to the store; remove it if the call fails or is cancelled in the
         meantime."""
         try:
-            await self.store.add(record)
-            yield
+            yield await self.store.add(record, claim=claim)
         except BaseException:
             await self.store.remove(record.id)
             raise
@@ -183,8 +187,10 @@ class TaskManager:
             call.caller.remember_task(record.id)
         log.info("Task %s has started", describe(record))
 
-    def _start(self, record: TaskRecord, call: Call, handler: CallHandler) -> RunningTask:
-        task = RunningTask(record, call, handler, self)
+    def _start(
+        self, record: TaskRecord, lease: Lease, call: Call, handler: CallHandler
+    ) -> RunningTask:
+        task = RunningTask(record, lease, call, handler, self)
         self.running[record.id] = task
         if record.ttl is not None:
             task.expiry_timer = task.loop.call_later(
@@ -200,11 +206,12 @@ class TaskManager:
         store."""
         task = self._local(id)
         if task is None:
-            record = await self.store.claim(id)
-            if record is None:
+            claimed = await self.store.claim(id)
+            if claimed is None:
                 return
+            record, lease = claimed
             state = self._states.get(asyncio.get_running_loop())
-            task = self._start(record, call_from_record(record, state), self._handler)
+            task = self._start(record, lease, call_from_record(record, state), self._handler)
         elif task.asyncio_task is not None:
             return  # it is running already
         task.asyncio_task, outcome = asyncio.current_task(), None
@@ -258,7 +265,7 @@ class TaskManager:
             if record.resumable:  # another process continues it, and this was not a crash
                 record.attempts = 0
                 with suppress(TaskStoreBroken):
-                    await self.store.put(record)
+                    await self.store.put(record, task.lease)
                 return
             outcome = InternalError(STOPPED)
         if not isinstance(outcome, BaseException):
@@ -313,7 +320,11 @@ class TaskManager:
                 return
             record = task.record if changed is None else changed
             record.updated = time.time()
-            if not await self.store.put(record):  # another process cancelled it, or it has expired
+            if record.status == "cancelled":
+                stored = await self.store.end(record)  # in any process
+            else:
+                stored = await self.store.put(record, task.lease)
+            if not stored:  # another process cancelled it or took it over, or it has expired
                 record = await self.store.get(record.id) or mark_cancelled(record)
                 task.stop()
             task.record = record
@@ -415,7 +426,7 @@ class TaskManager:
         log.info("Cancelling task %s", describe(record))
         if self._local(record.id) is not None:
             await self.deliver(record, message)
-        elif await self.store.put(mark_cancelled(record)):  # else it was already over
+        elif await self.store.end(mark_cancelled(record)):  # else it was already over
             with suppress(Overloaded):  # then it stops at its next write
                 await self._mailbox.send(record, message)
 
@@ -497,11 +508,11 @@ class TaskManager:
                 exc_info=not isinstance(error, Overloaded),
             )
             return
-        for record in orphans:
+        for record, lease in orphans:
             if self._local(record.id) is not None:
                 continue
             try:
-                await self._resume(record, state)
+                await self._resume(record, lease, state)
             except Exception:  # it must not harm other tasks, or the server
                 log.exception("The orphaned task %s could not be resumed", describe(record))
 
@@ -510,30 +521,34 @@ class TaskManager:
         has its tool."""
         return not record.resumable or self.support_of(record.tool) not in (None, FORBIDDEN)
 
-    async def _resume(self, record: TaskRecord, state: Any) -> None:
+    async def _resume(self, record: TaskRecord, lease: Lease, state: Any) -> None:
         if not record.resumable:
-            await self._fail(record, STOPPED)
+            await self._fail(record, STOPPED, lease)
             return
         if record.attempts >= self.limits.task_attempts:
-            await self._fail(record, GIVEN_UP.format(record.attempts + 1))
+            await self._fail(record, GIVEN_UP.format(record.attempts + 1), lease)
             return
         record.attempts += 1
-        if await self.store.put(record):  # before it has another chance to crash the process
-            try:
-                await self._schedule(record, call_from_record(record, state), self._handler)
-            except Exception as error:
-                log.warning("The engine refused task %s: %r", describe(record), error)
-                await self._fail(record, NOT_RESUMED)
+        if not await self.store.put(record, lease):  # before it can crash the process again
+            return
+        try:
+            if self._engine is not None:
+                await self.store.release(lease)
+            self._schedule(record, lease, call_from_record(record, state), self._handler)
+        except Exception as error:
+            log.warning("The engine refused task %s: %r", describe(record), error)
+            await self._fail(record, NOT_RESUMED)
 
-    async def _fail(self, record: TaskRecord, reason: str) -> None:
+    async def _fail(self, record: TaskRecord, reason: str, lease: Lease | None = None) -> None:
         revision = BY_NAME[record.origin.revision]
-        await self.store.put(mark_failed(record, InternalError(reason), revision, self.limits))
-        log.warning("Task %s has failed: %s", describe(record), reason)
+        failed = mark_failed(record, InternalError(reason), revision, self.limits)
+        if await (self.store.end(failed) if lease is None else self.store.put(failed, lease)):
+            log.warning("Task %s has failed: %s", describe(record), reason)
 
     async def _sweep(self, state: Any) -> None:
         """Periodically delete expired tasks and resume tasks orphaned by other processes."""
         while True:
-            await asyncio.sleep(SWEEP_SECONDS)
+            await asyncio.sleep(min(SWEEP_SECONDS, self.store.lease_seconds / 4))
             try:
                 await self.store.delete_expired()
                 await self._recover(state, include_own=False)

@@ -40,7 +40,7 @@ from ...protocol.lifecycle import ProgressParams
 from ...protocol.methods import Method
 from ...protocol.tasks import RELATED_TASK
 from ...revisions import decode
-from .store import TaskMessage, TaskRecord
+from .store import Lease, TaskMessage, TaskRecord
 from .wire import MAX_MESSAGE_LENGTH, mark_cancelled
 
 if TYPE_CHECKING:
@@ -67,9 +67,14 @@ class RunningTask:
     _save_timer: asyncio.TimerHandle | None = None
 
     def __init__(
-        self, record: TaskRecord, call: Call, handler: CallHandler, manager: "TaskManager"
+        self,
+        record: TaskRecord,
+        lease: Lease,
+        call: Call,
+        handler: CallHandler,
+        manager: "TaskManager",
     ) -> None:
-        self.record, self.handler = record, handler
+        self.record, self.lease, self.handler = record, lease, handler
         self._manager, self._limits = manager, manager.limits
         self.loop = asyncio.get_running_loop()
         self.headers: Mapping[str, str] = (

@@ -20,10 +20,11 @@ import asyncio
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from glob import escape
+from itertools import islice
 from pathlib import Path
 from secrets import token_hex
 from threading import Lock
@@ -37,6 +38,8 @@ from ...limits import DEFAULT, KIB, Limits
 from ...logs import get_logger
 from .store import (
     CanRun,
+    Claim,
+    Lease,
     TaskMessage,
     TaskRecord,
     TaskStore,
@@ -60,6 +63,10 @@ BATCH_SIZE = 250
 """The maximum number of expired tasks, and of free pages, that are removed in one batch."""
 PAGE_BYTES = 4096
 MAX_NAME_ATTEMPTS = 10
+LEASE_SECONDS = 60.0
+"""How long an orphaned task may have to wait, times four."""
+NO_PROCESS = "none"
+"""The name of a process that never runs, so that its tasks are orphans."""
 
 SCHEMA_VERSION = int.from_bytes(b"tsk1", "big")
 """Marks a file that already has the schema. Creating the schema again would require a lock."""
@@ -108,14 +115,15 @@ ADD = (
     "INSERT INTO tasks (id, owner, session, payer, expires, runner, over, data, result) "
     "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
-PUT = "UPDATE tasks SET over = ?, data = ?, result = ? WHERE id = ? AND NOT over"
+END = "UPDATE tasks SET over = ?, data = ?, result = ? WHERE id = ? AND NOT over"
+PUT = f"{END} AND runner = ?"
 GET = "SELECT data, result FROM tasks WHERE id = ? AND expires > ?"
 LIST = """
 SELECT number, id, data FROM tasks
 WHERE owner = ? AND number > ? AND ? IN ('', session) AND expires > ?
 ORDER BY number LIMIT ?
 """
-RELEASE = "UPDATE tasks SET runner = '' WHERE id = ? AND runner = ?"
+RELEASE = "UPDATE tasks SET runner = ? WHERE id = ? AND runner = ?"
 CLAIM = "UPDATE tasks SET runner = ? WHERE id = ? AND runner = ? AND NOT over AND expires > ?"
 OTHER_RUNNERS = "SELECT DISTINCT runner FROM tasks WHERE NOT over AND runner NOT IN ('', ?)"
 ORPHANS = "SELECT id, data FROM tasks WHERE runner = ? AND NOT over AND expires > ?"
@@ -157,6 +165,7 @@ class SqliteStore(TaskStore):
     """
 
     shared = True
+    lease_seconds = LEASE_SECONDS
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
@@ -177,21 +186,21 @@ class SqliteStore(TaskStore):
     def bind(self, limits: Limits) -> None:
         self._limits = limits
 
-    async def add(self, record: TaskRecord) -> None:
+    async def add(self, record: TaskRecord, *, claim: bool = True) -> Lease | None:
         data = pack(record)
-        await self._write(self._add, record, data, size=len(data) + len(record.result))
+        await self._write(self._add, record, data, claim, size=len(data) + len(record.result))
+        return Lease(record.id) if claim else None
 
     async def get(self, id: str) -> TaskRecord | None:
         rows = self._read(GET, id, time.time())
         return self._record(id, *rows[0]) if rows else None
 
-    async def put(self, record: TaskRecord) -> bool:
-        data, result = pack(record), record.result
-        values = record.over, data, result, record.id
-        done = await self._write(
-            self._execute_with_room, PUT, *values, size=len(data) + len(result)
-        )
-        return done.rowcount > 0
+    async def put(self, record: TaskRecord, lease: Lease) -> bool:
+        # The file names the process that runs a task, so a lease needs no token.
+        return await self._replace(record, own=True)
+
+    async def end(self, record: TaskRecord) -> bool:
+        return await self._replace(record, own=False)
 
     async def remove(self, id: str) -> None:
         await self._write(self._execute, "DELETE FROM tasks WHERE id = ?", id)
@@ -208,16 +217,21 @@ class SqliteStore(TaskStore):
             page += [(number, record) for number, record in records if record is not None]
         return page
 
-    async def release(self, id: str) -> None:
-        await self._write(lambda: self._execute(RELEASE, id, self._runner))
-
-    async def claim(self, id: str) -> TaskRecord | None:
-        return await self._write(self._claim, id, "")
+    async def claim(self, id: str) -> Claim | None:
+        record = await self._write(self._claim, id, "")
+        return None if record is None else (record, Lease(id))
 
     async def claim_orphans(
-        self, *, include_own: bool, can_run: CanRun = can_run_all
-    ) -> list[TaskRecord]:
-        return await self._write_in_thread(self._claim_orphans, include_own, can_run)
+        self, *, include_own: bool, can_run: CanRun = can_run_all, room: int | None = None
+    ) -> list[Claim]:
+        records = await self._write_in_thread(self._claim_orphans, include_own, can_run, room)
+        return [(record, Lease(record.id)) for record in records]
+
+    async def give_back(self, lease: Lease) -> None:
+        await self._write(lambda: self._execute(RELEASE, NO_PROCESS, lease.id, self._runner))
+
+    async def release(self, lease: Lease) -> None:
+        await self._write(lambda: self._execute(RELEASE, "", lease.id, self._runner))
 
     async def send_message(self, message: TaskMessage) -> None:
         data = msgspec.msgpack.encode(message)
@@ -229,14 +243,18 @@ class SqliteStore(TaskStore):
                 "again later"
             )
 
-    async def receive_messages(self) -> list[tuple[int, TaskMessage]]:
+    async def receive_messages(self, ids: Collection[str]) -> list[tuple[int, TaskMessage]]:
         messages = (
             (number, self._decode(f"message {number}", _decode_message, data))
             for number, data in self._read(RECEIVE, self._runner)
         )
-        return [(number, message) for number, message in messages if message is not None]
+        return [
+            (number, message)
+            for number, message in messages
+            if message is not None and message.id in ids
+        ]
 
-    async def delete_message(self, number: int) -> None:
+    async def delete_message(self, id: str, number: int) -> None:
         await self._write(self._execute, "DELETE FROM letters WHERE number = ?", number)
 
     async def delete_expired(self) -> None:
@@ -255,6 +273,17 @@ class SqliteStore(TaskStore):
             self._was_open = self._is_broken = False
 
     # reading and writing
+
+    async def _replace(self, record: TaskRecord, *, own: bool) -> bool:
+        data, result = pack(record), record.result
+        values = record.over, data, result, record.id
+
+        def replace() -> sqlite3.Cursor:
+            if own:
+                return self._execute_with_room(PUT, *values, self._runner)
+            return self._execute_with_room(END, *values)
+
+        return (await self._write(replace, size=len(data) + len(result))).rowcount > 0
 
     def _record(self, id: str, data: bytes, result: bytes = b"") -> TaskRecord | None:
         return self._decode(f"task {id[:8]}…", unpack, data, result)
@@ -378,14 +407,15 @@ class SqliteStore(TaskStore):
                 if not self._delete_expired_tasks() and not (fits and self._delete_finished()):
                     raise
 
-    def _add(self, record: TaskRecord, data: bytes) -> None:
+    def _add(self, record: TaskRecord, data: bytes, claim: bool) -> None:
         key = quota_key(record)
         while (error := self._quota_error(key)) is not None:
             is_full = isinstance(error, TaskStoreFull)
             if not self._delete_expired_tasks() and not (is_full and self._delete_finished()):
                 raise error
         columns = record.id, record.owner, record.session, key, record.expires
-        self._execute_with_room(ADD, *columns, self._runner, record.over, data, record.result)
+        runner = self._runner if claim else ""
+        self._execute_with_room(ADD, *columns, runner, record.over, data, record.result)
 
     def _quota_error(self, key: str) -> Overloaded | None:
         statement = "SELECT payer, tasks FROM counts WHERE payer IN (?, 'all')"
@@ -417,28 +447,32 @@ class SqliteStore(TaskStore):
         row = self._execute(GET, id, now).fetchone()
         return None if row is None else self._record(id, *row)
 
-    def _claim_orphans(self, include_own: bool, can_run: CanRun) -> list[TaskRecord]:
+    def _claim_orphans(
+        self, include_own: bool, can_run: CanRun, room: int | None
+    ) -> list[TaskRecord]:
         assert self._writer is not None
         self._execute("BEGIN IMMEDIATE")
         with self._writer:
-            claimed = self._claim_all_of(self._runner, can_run) if include_own else []
+            claimed = self._claim_all_of(self._runner, can_run, room) if include_own else []
             for (runner,) in self._execute(OTHER_RUNNERS, self._runner).fetchall():
                 path = self._lock_path(runner)
                 if (lock := _lock_file(path)) is not None:  # else that process is alive
+                    left = None if room is None else room - len(claimed)
                     try:
-                        claimed += self._claim_all_of(runner, can_run)
+                        claimed += self._claim_all_of(runner, can_run, left)
                     finally:  # else nobody could claim the rest while this process runs
                         _remove_lock(lock, path)
         return claimed
 
-    def _claim_all_of(self, runner: str, can_run: CanRun) -> list[TaskRecord]:
+    def _claim_all_of(self, runner: str, can_run: CanRun, room: int | None) -> list[TaskRecord]:
         rows = self._execute(ORPHANS, runner, time.time()).fetchall()
         records = (self._record(id, data) for id, data in rows)
-        return [
+        claimed = (
             record
             for record in records
             if record is not None and can_run(record) and self._claim(record.id, runner) is not None
-        ]
+        )
+        return list(islice(claimed, room))
 
     def _lock_path(self, runner: str) -> str:
         return f"{self.path}-{runner}.lock"

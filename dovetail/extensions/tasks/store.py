@@ -7,9 +7,14 @@ run it on another machine.
 
 A `TaskStore` stores records. `InMemoryTaskStore`, the default, loses them when the process ends;
 `SqliteStore` (`sqlite.py`) does not. A store that is `shared` among processes records which process
-runs each task. It also carries task messages: answers and cancellations for a task that runs in
-another process. A message is addressed to the task, so the process that runs the task finds the
-message even if it took over the task after a crash.
+runs each task. That process holds the `Lease` of the task, and names it when it writes, so that a
+process that lost its task cannot change it. A shared store also carries task messages: answers and
+cancellations for a task that runs in another process. A message is addressed to the task, so the
+process that runs the task finds the message even if it took over the task after a crash.
+
+A task is in one of these states: a process *runs* it (holds its lease); it *waits* for a process
+that pulls it (only in a store that has a queue); it is an *orphan*, because its lease has ended; it
+is *released*, and nobody takes it over without being told its id; or it has *finished*.
 
 Expired tasks are never returned. The number of tasks in a store and their total size are limited
 (`Limits.tasks`, `tasks_each`, `task_bytes`). If a store is full, the oldest finished tasks of
@@ -20,7 +25,8 @@ are refused, so that every accepted task is kept for as long as promised.
 import os
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
+from math import inf
 from threading import Lock
 from typing import Any, Protocol, TypeAlias
 from weakref import WeakSet
@@ -132,19 +138,52 @@ def can_run_all(record: TaskRecord) -> bool:
     return True
 
 
+class Lease(Struct, frozen=True):
+    """The right to run a task for a while."""
+
+    id: str
+    """The id of the task."""
+    token: int = 0
+    """The fencing token. It grows with each claim of the task, so that a write can be refused
+    because a newer lease exists."""
+    until: float = inf
+    """When the lease ends, by `time.monotonic()` of this process. It ends no earlier in the store.
+    Infinity if it ends only with the process."""
+
+
+Claim: TypeAlias = tuple[TaskRecord, Lease]
+"""A task that this process runs from now on, and its lease. The record has no result."""
+
+
 class TaskStore(Protocol):
-    """A store of task records. Its methods may be called from several event loops concurrently."""
+    """A store of task records. Its methods may be called from several event loops concurrently.
+
+    A store that inherits from this class needs no queue: `pull` and `renew` do nothing by default.
+    """
 
     shared: bool
     """Whether other processes, and this process after a restart, find the same tasks in the
     store."""
+    queued: bool = False
+    """Whether a task may wait for a process that has room for it (`pull`). Otherwise, tasks run in
+    the process that adds them, or wherever an engine sends their ids."""
+    lease_seconds: float = inf
+    """How long a lease lasts unless it is renewed. Holders renew their leases, and all processes
+    look for orphans, four times in that time. Infinity if nobody else can take over tasks."""
 
     def bind(self, limits: Limits) -> None:
         """Set the limits to enforce. This method is called once, before any other method."""
 
-    async def add(self, record: TaskRecord) -> None:
-        """Add a task that this process runs. The task must be stored durably before this method
-        returns.
+    async def add(self, record: TaskRecord, *, claim: bool = True) -> Lease | None:
+        """Add a task. The task must be stored durably before this method returns.
+
+        Args:
+            record: The task.
+            claim: Whether this process runs the task now. Otherwise, the task waits for a process
+                that pulls it or, in a store without a queue, is released.
+
+        Returns:
+            The lease, if the task was claimed.
 
         Raises:
             Overloaded: There are too many tasks.
@@ -155,17 +194,23 @@ class TaskStore(Protocol):
     async def get(self, id: str) -> TaskRecord | None:
         """Return a task; None if it does not exist or has expired."""
 
-    async def put(self, record: TaskRecord) -> bool:
-        """Replace the record of a task. Return False, and change nothing, if the stored task no
-        longer exists or has already finished.
+    async def put(self, record: TaskRecord, lease: Lease) -> bool:
+        """Replace the record of a task that this process runs. If the record is that of a finished
+        task, the lease ends. Return False, and change nothing, if the task no longer exists, has
+        already finished, or if the lease was lost: then the process must stop running the task.
 
         Raises:
             TooLarge: There is not enough room for the record.
             Overloaded: The write failed and can be tried again.
         """
 
+    async def end(self, record: TaskRecord) -> bool:
+        """Finish a task that any process runs: write its final record, and end its lease. Return
+        False, and change nothing, if the task no longer exists or has already finished. Raises
+        the same errors as `put`."""
+
     async def remove(self, id: str) -> None:
-        """Delete a task and all messages to it."""
+        """Delete a task that any process runs, and all messages to it."""
 
     async def list_page(
         self, owner: str, session: str, after: int, count: int
@@ -182,24 +227,45 @@ class TaskStore(Protocol):
             (task number, record) pairs. The records do not include results.
         """
 
-    async def release(self, id: str) -> None:
-        """Release a task of this process. A released task is not an orphan, and any process may
-        claim it."""
+    async def claim(self, id: str) -> Claim | None:
+        """Claim a task that is released or waits; return None if there is no such task."""
 
-    async def claim(self, id: str) -> TaskRecord | None:
-        """Claim a released task for this process; return None if there is no such task."""
-
-    async def claim_orphans(
-        self, *, include_own: bool, can_run: CanRun = can_run_all
-    ) -> list[TaskRecord]:
-        """Claim and return the unfinished tasks that no living process runs.
+    async def pull(self, room: int, can_run: CanRun = can_run_all) -> list[Claim]:
+        """Claim tasks that wait for a process. If there are none, wait for some seconds.
 
         Args:
-            include_own: Whether to include the tasks of this process. The caller ignores those that
-                are still running.
-            can_run: A function that decides which tasks to claim; the others are left for another
-                process.
+            room: The maximum number of tasks to claim.
+            can_run: See `claim_orphans`.
         """
+        return []
+
+    async def claim_orphans(
+        self, *, include_own: bool, can_run: CanRun = can_run_all, room: int | None = None
+    ) -> list[Claim]:
+        """Claim the unfinished tasks whose leases have ended, because no living process runs them.
+
+        Args:
+            include_own: Whether to include the tasks of this process, if their leases end only with
+                the process. The caller ignores those that are still running.
+            can_run: A function that decides which tasks to claim; the others are left for another
+                process. If several processes have left a task, the next one claims it anyway; the
+                caller then fails the task.
+            room: The maximum number of tasks to claim (default: all).
+        """
+
+    async def renew(self, leases: Sequence[Lease]) -> list[Lease]:
+        """Extend leases of this process to their full length. Return the new leases; those that
+        are missing were lost. A lease that has ended can be renewed until somebody else claims the
+        task. To check that a lease still holds, renew it."""
+        return list(leases)
+
+    async def give_back(self, lease: Lease) -> None:
+        """End a lease, so that the task is an orphan at once. Do nothing if the lease was lost."""
+
+    async def release(self, lease: Lease) -> None:
+        """End a lease without making the task an orphan: an engine has its id, or it waits for
+        input. In a store with a queue, the next message to the task makes it wait in the queue.
+        Do nothing if the lease was lost."""
 
     async def send_message(self, message: TaskMessage) -> None:
         """Send a message to the process that runs a task.
@@ -208,12 +274,12 @@ class TaskStore(Protocol):
             Overloaded: Too many messages to this task are waiting.
         """
 
-    async def receive_messages(self) -> list[tuple[int, TaskMessage]]:
-        """Return the messages to this process's tasks, oldest first, with their numbers.
-        Messages stay until they are deleted."""
+    async def receive_messages(self, ids: Collection[str]) -> list[tuple[int, TaskMessage]]:
+        """Return the messages to these tasks of this process, with their numbers. The messages to
+        one task are in order, oldest first. They stay until they are deleted."""
 
-    async def delete_message(self, number: int) -> None:
-        """Delete a message that has been delivered."""
+    async def delete_message(self, id: str, number: int) -> None:
+        """Delete a message to a task that has been delivered."""
 
     async def delete_expired(self) -> None:
         """Delete tasks that have expired."""
@@ -309,6 +375,7 @@ class StoredTask(Struct):
     over: bool
     data: bytes
     result: bytes
+    token: int = 1
     released: bool = False
 
     @property
@@ -339,7 +406,7 @@ class InMemoryTaskStore(TaskStore):
     def bind(self, limits: Limits) -> None:
         self._limits = limits
 
-    async def add(self, record: TaskRecord) -> None:
+    async def add(self, record: TaskRecord, *, claim: bool = True) -> Lease | None:
         key = quota_key(record)
         with self._lock:
             if self._quota_error(key) is not None:
@@ -350,6 +417,8 @@ class InMemoryTaskStore(TaskStore):
             self._last_number += 1
             self._set(record, self._last_number)
             self._counts[key] += 1
+            self._tasks[record.id].released = not claim
+            return Lease(record.id, 1) if claim else None
 
     async def get(self, id: str) -> TaskRecord | None:
         task = self._tasks.get(id)
@@ -357,13 +426,13 @@ class InMemoryTaskStore(TaskStore):
             return None
         return unpack(task.data, task.result)
 
-    async def put(self, record: TaskRecord) -> bool:
+    async def put(self, record: TaskRecord, lease: Lease) -> bool:
         with self._lock:
-            task = self._tasks.get(record.id)
-            if task is None or task.over:
-                return False
-            self._set(record, task.number)
-            return True
+            return self._holds(lease) and self._replace(record)
+
+    async def end(self, record: TaskRecord) -> bool:
+        with self._lock:
+            return self._replace(record)
 
     async def remove(self, id: str) -> None:
         with self._lock:
@@ -385,37 +454,43 @@ class InMemoryTaskStore(TaskStore):
                     break
         return page
 
-    async def release(self, id: str) -> None:
-        with self._lock:
-            if id in self._tasks:
-                self._tasks[id].released = True
-
-    async def claim(self, id: str) -> TaskRecord | None:
+    async def claim(self, id: str) -> Claim | None:
         with self._lock:
             task = self._tasks.get(id)
             if task is None or task.over or not task.released or task.expires <= time.time():
                 return None
-            task.released = False
-            return unpack(task.data)
+            task.released, task.token = False, task.token + 1
+            return unpack(task.data), Lease(id, task.token)
 
     async def claim_orphans(
-        self, *, include_own: bool, can_run: CanRun = can_run_all
-    ) -> list[TaskRecord]:
+        self, *, include_own: bool, can_run: CanRun = can_run_all, room: int | None = None
+    ) -> list[Claim]:
         """Return the tasks of this process if `include_own` is true; there are no other tasks."""
         if not include_own:
             return []
         tasks = list(self._tasks.values())
-        records = (unpack(task.data) for task in tasks if not (task.over or task.released))
-        return [record for record in records if can_run(record)]
+        mine = ((unpack(task.data), task) for task in tasks if not (task.over or task.released))
+        claims = [
+            (record, Lease(record.id, task.token)) for record, task in mine if can_run(record)
+        ]
+        return claims[:room]
+
+    async def give_back(self, lease: Lease) -> None:
+        """Do nothing, because there is no other process."""
+
+    async def release(self, lease: Lease) -> None:
+        with self._lock:
+            if self._holds(lease):
+                self._tasks[lease.id].released = True
 
     async def send_message(self, message: TaskMessage) -> None:
         """Do nothing, because there is no other process."""
 
-    async def receive_messages(self) -> list[tuple[int, TaskMessage]]:
+    async def receive_messages(self, ids: Collection[str]) -> list[tuple[int, TaskMessage]]:
         """Return nothing, because no other process sends messages."""
         return []
 
-    async def delete_message(self, number: int) -> None:
+    async def delete_message(self, id: str, number: int) -> None:
         """Do nothing, because there are no messages."""
 
     async def close(self) -> None:
@@ -429,6 +504,18 @@ class InMemoryTaskStore(TaskStore):
 
     def _quota_error(self, key: str) -> Overloaded | None:
         return quota_error(self._limits, len(self._tasks), self._counts[key] if key else 0)
+
+    def _holds(self, lease: Lease) -> bool:
+        task = self._tasks.get(lease.id)
+        return task is not None and not task.released and task.token == lease.token
+
+    def _replace(self, record: TaskRecord) -> bool:
+        task = self._tasks.get(record.id)
+        if task is None or task.over:
+            return False
+        self._set(record, task.number)
+        self._tasks[record.id].token = task.token
+        return True
 
     def _set(self, record: TaskRecord, number: int) -> None:
         task = StoredTask(
