@@ -15,6 +15,7 @@ from ..sealing import KEYS_VARIABLE, Key, KeyRing, key_ring
 from .protocols import BackendState, Counters, EventLog, Rows, SessionRecords
 
 if TYPE_CHECKING:
+    from ..auth.client.store import Store
     from ..auth.provider.storage import Storage
 
 T = TypeVar("T")
@@ -189,6 +190,18 @@ class Backend:
         storage = RedisStorage(self.client, self.ring, kind, rows=rows, now=now)
         self._checks.append(storage.check)
         return storage
+
+    def tokens(self, user: str = "") -> "Store":
+        """Return a store for the logins of clients: `OAuth(store=Backend(url).tokens())`. All
+        processes that name the same backend share them, and one of them renews a token at a time.
+
+        Args:
+            user: The user whose logins these are, if the program has several users (default: one
+                for all).
+        """
+        from .redis.token_store import RedisTokenStore
+
+        return RedisTokenStore(self.client, self.ring, self.prefix, user)
 
     def _kind(self, kind: str) -> str:
         assert re.fullmatch(r"[a-z-]+", kind), kind

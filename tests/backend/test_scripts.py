@@ -14,6 +14,7 @@ from dovetail.backend.redis.scripts import (
     CHANGE_PROVIDER_ROW,
     CHANGE_ROW,
     GET_PROVIDER_ROW,
+    KEEP_LOCK,
     MEET_SESSION,
     TAKE_PROVIDER_ROW,
     TAKE_TOKENS,
@@ -55,6 +56,17 @@ def test_change_row_replaces_a_value_that_is_still_the_same(redis: RedisServer) 
     assert redis.run("GET", "row") == b"new" and 50 <= redis.run("TTL", "row") <= 60
     assert run(redis, CHANGE_ROW, ["row"], b"new", b"newer", 0) == 1
     assert redis.run("TTL", "row") == -1
+
+
+def test_keep_lock_renews_and_releases_for_the_holder(redis: RedisServer) -> None:
+    assert run(redis, KEEP_LOCK, ["lock"], "mine", 60_000) == 0
+    redis.run("SET", "lock", "mine", "PX", 1000)
+    assert run(redis, KEEP_LOCK, ["lock"], "theirs", 60_000) == 0
+    assert run(redis, KEEP_LOCK, ["lock"], "theirs", 0) == 0
+    assert run(redis, KEEP_LOCK, ["lock"], "mine", 60_000) == 1
+    assert 50 < redis.run("TTL", "lock") <= 60
+    assert run(redis, KEEP_LOCK, ["lock"], "mine", 0) == 1
+    assert redis.run("EXISTS", "lock") == 0
 
 
 GRANT, ACCESS = "{dovetail:x}:provider:grant:1", "{dovetail:x}:provider:access:1"

@@ -12,6 +12,8 @@ is ever sent to another. Times are absolute, so they stay correct after a restar
                     in DOVETAIL_KEYS
     KeychainStore   a similar file whose key is in the system's keychain
 
+Processes on several machines share the store of a backend (`Backend.tokens`).
+
 The keychain holds only the key, because some keychains cannot list their entries, and some refuse
 values longer than a few tokens. A key in a second file protects the logins if only one of the two
 files leaks, for example in a backup. A key file does not protect the logins from programs that run
@@ -29,7 +31,7 @@ import asyncio
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from hashlib import blake2b
 from itertools import count
@@ -587,18 +589,24 @@ def _replace(new: Path, path: Path) -> None:
             time.sleep(LOCK_RETRY_SECONDS[0])
 
 
-async def poll_lock(attempt: Callable[[], bool], key: str) -> None:
-    """Keep trying to acquire a lock. The task can be cancelled between attempts."""
+async def poll_lock(
+    attempt: Callable[[], bool | Awaitable[bool]],
+    key: str,
+    longest: float = LOCK_RETRY_SECONDS[1],
+) -> None:
+    """Keep trying to acquire a lock, with pauses of up to `longest` seconds. The task can be
+    cancelled between attempts."""
     deadline = time.monotonic() + LOCK_TIMEOUT_SECONDS
     for number in count():
-        if attempt():
+        acquired = attempt()
+        if acquired is True or (acquired is not False and await acquired):
             return
         if time.monotonic() > deadline:
             raise TimedOut(
                 f"{key}: another program has been logging in for {LOCK_TIMEOUT_SECONDS:g} s. "
                 "Stop that program and try again."
             )
-        await asyncio.sleep(backoff(number, *LOCK_RETRY_SECONDS))
+        await asyncio.sleep(backoff(number, LOCK_RETRY_SECONDS[0], longest))
 
 
 if sys.platform == "win32":

@@ -60,6 +60,22 @@ Keys: the row. Arguments: the old value, the new value, its life in milliseconds
 Reply: 1, or 0 if the row has another value or does not exist.
 """
 
+# locks
+
+KEEP_LOCK = Script(
+    "keep lock",
+    """
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
+if ARGV[2] == '0' then return redis.call('DEL', KEYS[1]) end
+return redis.call('PEXPIRE', KEYS[1], ARGV[2])
+""",
+)
+"""Renew or release a lock, unless another process has it.
+
+Keys: the lock. Arguments: the token of its holder, its life in milliseconds (0: release it). Reply:
+1, or 0 if the lock was lost.
+"""
+
 # the rows of the authorization server
 #
 # A row `…:provider:KIND:DIGEST` is a hash with the fields `data` and `parent`, which expires. Two
