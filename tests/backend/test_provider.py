@@ -1,20 +1,25 @@
 """An authorization server whose replicas share their rows."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dovetail.auth import Provider
+from dovetail import Client, Context, Server
+from dovetail.auth import OAuth, Provider
+from dovetail.auth.client.store import read_record
 from dovetail.backend import Backend
 from dovetail.ports import HttpRequest, HttpResponse
 from tests.auth.provider_kit import URL, Agent, decoded, provider, refused, returned
+from tests.auth.test_provider_served import Robot
 from tests.system import needs_redis
 
-from .conftest import KEY, MakeBackend
-from .redis_server import RedisServer
+from .conftest import KEY, PATIENT, MakeBackend
+from .redis_server import RedisServer, free_port, redis_server
+from .test_server import connect
 
 pytestmark = needs_redis
 
@@ -145,3 +150,69 @@ async def test_if_redis_is_away_clients_learn_when_to_try_again(own_redis: Redis
     assert isinstance(found, HttpResponse)
     refused(found, "temporarily_unavailable", 503)
     await backend.close()
+
+
+# real servers
+
+
+@asynccontextmanager
+async def serve(backend: Backend, port: int, public_port: int) -> AsyncIterator[str]:
+    server = Server("guarded", backend=backend, auth=provider(storage=None))
+
+    @server.tool
+    def whoami(ctx: Context) -> str:
+        return ctx.user.id if ctx.user else ""
+
+    public_url = f"http://127.0.0.1:{public_port}/mcp"
+    running = asyncio.create_task(
+        server.run_async("http", port=port, keys=[KEY], public_url=public_url)
+    )
+    try:
+        yield f"http://127.0.0.1:{port}/mcp"
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+
+
+async def test_a_user_who_logged_in_at_one_server_is_known_at_the_other(
+    make_backend: MakeBackend, shared_redis: RedisServer
+) -> None:
+    backends, ports = [make_backend(), make_backend()], [free_port(), free_port()]
+    async with (
+        serve(backends[0], ports[0], ports[0]) as one,
+        serve(backends[1], ports[1], ports[0]) as two,
+    ):
+        store = make_backend(name="client").tokens()
+        robot = Robot()
+        client = Client(one, auth=OAuth(store=store, browser=robot))
+        await connect(client)
+        assert (await client.call_tool("whoami")).data == "ada"
+        await client.close()
+        tokens = read_record(await store.load(one)).tokens
+        assert tokens is not None
+        other = Client(two, headers={"Authorization": f"Bearer {tokens.access_token}"})
+        await connect(other)
+        assert (await other.call_tool("whoami")).data == "ada"
+        await other.close()
+        again = Client(one, auth=OAuth(store=make_backend(name="client").tokens(), browser=False))
+        await connect(again)  # another process of the client needs no login
+        await again.close()
+    assert robot.visits == 1
+    assert shared_redis.keys(f"{backends[0].prefix}provider:grant:*")
+
+
+async def test_a_server_does_not_start_if_a_failover_could_bring_codes_back(
+    own_redis: RedisServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    master = ("--replicaof", f"127.0.0.1 {own_redis.port}")
+    with (
+        redis_server(tmp_path / "one", *master),
+        redis_server(tmp_path / "two", *master),
+    ):
+        while own_redis.run("INFO", "replication")["connected_slaves"] != 2:
+            await asyncio.sleep(0.01)
+        backend, port = Backend(own_redis.url, keys=[KEY], limits=PATIENT), free_port()
+        server = Server("guarded", backend=backend, auth=provider(storage=None))
+        with pytest.raises(SystemExit):
+            await server.run_async("http", port=port, keys=[KEY])
+    assert "ConfigError: Redis at" in caplog.text and "?wait=1" in caplog.text
