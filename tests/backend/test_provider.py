@@ -12,6 +12,7 @@ from dovetail import Client, Context, Server
 from dovetail.auth import OAuth, Provider
 from dovetail.auth.client.store import read_record
 from dovetail.backend import Backend
+from dovetail.errors import ConfigError
 from dovetail.ports import HttpRequest, HttpResponse
 from tests.auth.provider_kit import URL, Agent, decoded, provider, refused, returned
 from tests.auth.test_provider_served import Robot
@@ -202,7 +203,7 @@ async def test_a_user_who_logged_in_at_one_server_is_known_at_the_other(
 
 
 async def test_a_server_does_not_start_if_a_failover_could_bring_codes_back(
-    own_redis: RedisServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    own_redis: RedisServer, tmp_path: Path
 ) -> None:
     master = ("--replicaof", f"127.0.0.1 {own_redis.port}")
     with (
@@ -211,8 +212,9 @@ async def test_a_server_does_not_start_if_a_failover_could_bring_codes_back(
     ):
         while own_redis.run("INFO", "replication")["connected_slaves"] != 2:
             await asyncio.sleep(0.01)
-        backend, port = Backend(own_redis.url, keys=[KEY], limits=PATIENT), free_port()
+        backend = Backend(own_redis.url, keys=[KEY], limits=PATIENT)
         server = Server("guarded", backend=backend, auth=provider(storage=None))
-        with pytest.raises(SystemExit):
-            await server.run_async("http", port=port, keys=[KEY])
-    assert "ConfigError: Redis at" in caplog.text and "?wait=1" in caplog.text
+        server.asgi(keys=[KEY], public_url=URL)
+        with pytest.raises(ConfigError, match=r"\?wait=1"):
+            async with server.lifespan():
+                pytest.fail("it must not start")
