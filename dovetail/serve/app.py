@@ -52,6 +52,7 @@ from .options import ServeOptions
 from .routes import Routes, replay_body, send_error
 
 if TYPE_CHECKING:
+    from ..transports.http.server.shared_sessions import SharedSessions
     from ..transports.http.sse import SseServer
 
 
@@ -296,7 +297,8 @@ class LoopState:
                     "same value for all workers"
                 )
             self.sessions = SessionTable(
-                self.dispatcher, app.ring, limits, bus, self.get_streams.ended
+                *(self.dispatcher, app.ring, limits, bus, self.get_streams.ended),
+                _share_sessions(service),
             )
         self.endpoint = Endpoint(
             self.dispatcher,
@@ -326,6 +328,8 @@ class LoopState:
         for task in list(self._channels):
             task.cancel()
         await self.endpoint.close(grace)
+        if self.sessions is not None:
+            await self.sessions.close()
         await self._bus.close()
 
     # WebSocket and HTTP+SSE clients
@@ -398,6 +402,14 @@ class LoopState:
         self.get_streams.on_bus_lost()
         if self.sessions is not None:
             self.sessions.on_bus_lost()
+
+
+def _share_sessions(service: Service) -> "SharedSessions | None":
+    if not service.backend:
+        return None
+    from ..transports.http.server.shared_sessions import SharedSessions
+
+    return SharedSessions(service.backend.sessions(), service.limits)
 
 
 async def _refuse(scope: Scope, send: Send) -> None:

@@ -540,7 +540,7 @@ class Endpoint:
         session = await self._require_session(head, identity)
         assert self.sessions is not None
         try:
-            self.sessions.end(session)
+            await self.sessions.end(session)
         except Overloaded as error:
             raise refuse(error) from None
         await send_body(send, b"", 204, cors(self.rules, head))

@@ -169,7 +169,7 @@ class PostResponse:
     def on_exit(self) -> None:
         """End the session, as the draft dialect's `exit` message requests."""
         if self.session is not None and self._endpoint.sessions is not None:
-            self._endpoint.sessions.end(self.session)
+            self._endpoint.sessions.end_soon(self.session)
 
     @property
     def headers(self) -> Mapping[str, str]:

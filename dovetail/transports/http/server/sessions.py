@@ -4,24 +4,26 @@ Any process that has the keys can serve any request in a session, and opening a 
 any memory on the server. Sessions in use are cached, so each token is opened only once. A session
 ends when its token expires, when it has been idle for too long, or when the client sends a DELETE.
 An idle timeout leaves a tombstone in this process. A DELETE leaves one in every process, through
-the bus. The tombstone of a DELETE is kept until the token has expired, so that nobody can use a
-session that its client has ended. A request with an ended or unknown session is answered with 404,
-and the client then opens a new session.
+the bus and, if there is one, the shared backend (`shared_sessions.py`). The tombstone of a DELETE
+is kept until the token has expired, so that nobody can use a session that its client has ended. A
+request with an ended or unknown session is answered with 404, and the client then opens a new
+session.
 https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#session-management
 """
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from hashlib import blake2b
 from secrets import token_bytes
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec import UNSET
 
-from ....aio import BoundedDict, Sweeper
-from ....errors import InvalidParams, Overloaded
+from ....aio import BoundedDict, Sweeper, TaskSet
+from ....errors import BackendAway, InvalidParams, Overloaded
 from ....jsonrpc.messages import ErrorResponse, Id, Response, decode, encode
 from ....limits import Limits
 from ....ports import HTTP, Bus, Call, Caller, Principal
@@ -33,6 +35,7 @@ from .event_store import EventStream
 
 if TYPE_CHECKING:
     from ....connection.dispatcher import Dispatcher
+    from .shared_sessions import SharedSessions
 
 
 PURPOSE = "session"
@@ -43,6 +46,8 @@ MAX_UNINITIALIZED = 10_000
 """The maximum number of sessions whose `notifications/initialized` this process waits for."""
 MAX_WITHDRAWN = 64
 """The number of withdrawn requests that a session remembers."""
+LOG_LEVEL, ELICITATIONS, SUBSCRIBED = "level", "elicitations", "subscribed "
+"""The names of a session's settings in a shared backend. A digest of a URI follows the last one."""
 RECENT_SECONDS = 1.0
 """A session used within this time keeps its place in the order of use."""
 
@@ -75,7 +80,9 @@ class HttpSession(msgspec.Struct, eq=False):
     announced_at: float
     """When the other processes were last notified that the session is in use."""
     is_synced: bool
-    """Whether the other processes have been asked about the session."""
+    """Whether this process knows what the other processes know about the session."""
+    syncing: "asyncio.Task[bool] | None" = None
+    """The task that finds out what the other processes know."""
     log_level_set_at: float = 0.0
     """When the client last set a log level in any process."""
     open_calls: dict[Id, Call] = {}
@@ -141,9 +148,13 @@ class SessionTable:
         limits: Limits,
         bus: Bus,
         on_end: Callable[[str], None],
+        shared: "SharedSessions | None" = None,
     ) -> None:
         self._dispatcher, self._keys, self._limits = dispatcher, keys, limits
-        self._bus, self._on_end = bus, on_end
+        self._bus, self._on_end, self._shared = bus, on_end, shared
+        self._tasks = TaskSet()
+        self._bus_losses = 0
+        """How often messages from other processes may have been lost."""
         self._bound = dispatcher.service.info.name.encode()
         """The name of this server. Other servers in the same program share this server's keys but
         not its sessions."""
@@ -258,18 +269,31 @@ class SessionTable:
         if now - session.announced_at > self._limits.session_idle / 4:
             session.announced_at = now
             self._bus.publish("session/used", (session.key,))
+            if self._shared is not None:
+                self._shared.mark_used(session.key)
 
-    def end(self, session: HttpSession) -> None:
+    async def end(self, session: HttpSession) -> None:
         """End a session in all processes. Raise Overloaded if this process cannot remember that the
         session has ended."""
+        self._check_room()
+        if self._shared is not None:
+            await self._shared.end(session.key, session.expires)
+        if session.key not in self._tombstones:  # otherwise it has ended in the meantime
+            self._bury(session.key)
+            self._report_ended(session, time.time())
+        self._bus.publish("session/ended", session.key)
+
+    def end_soon(self, session: HttpSession) -> None:
+        """End a session, as `end` does, without waiting until its end is stored."""
+        self._check_room()
+        self._tasks.start(self.end(session))
+
+    def _check_room(self) -> None:
         if not self._make_room():
             raise Overloaded(
                 "The session cannot be ended now: the server already remembers "
                 f"{len(self._tombstones)} ended sessions (Limits.tombstones). Try again later."
             )
-        self._bury(session.key)
-        self._report_ended(session, time.time())
-        self._bus.publish("session/ended", session.key)
 
     def _report_ended(self, session: HttpSession, when: float) -> None:
         self._dispatcher.service.session_ended(
@@ -281,14 +305,25 @@ class SessionTable:
         method, caller = call.method.name, session.caller
         if method == "logging/setLevel":
             now = session.log_level_set_at = time.time()
-            self._bus.publish("session/level", (session.id, caller.log_level, now))
+            message = session.id, caller.log_level, now
+            self._share(session.key, LOG_LEVEL, caller.log_level, "session/level", message)
         elif method in ("resources/subscribe", "resources/unsubscribe"):
             uri = call.params.uri
-            self._bus.publish(
-                "session/subscribed", (session.id, uri, uri in caller.subscribed_uris)
-            )
+            wanted = uri in caller.subscribed_uris
+            name = SUBSCRIBED + blake2b(uri.encode(), digest_size=16).hexdigest()
+            message = session.id, uri, wanted
+            self._share(session.key, name, uri if wanted else UNSET, "session/subscribed", message)
         elif method == "shutdown":
             self._bus.publish("session/shutdown", (session.key,))
+
+    def _share(self, key: str, name: str, value: Any, topic: str, message: Any) -> None:
+        """Store a setting of a session, and announce it to the other processes."""
+        announce = partial(self._bus.publish, topic, message)
+        if self._shared is None:
+            announce()
+        else:
+            data = None if value is UNSET else _encode(value)
+            self._shared.change(key, name, data, announce)
 
     def _unseal(self, id: str, now: float) -> HttpSession | None:
         if len(id) > MAX_ID_BYTES:
@@ -316,7 +351,8 @@ class SessionTable:
             return None
         ticks = time.monotonic()
         session = HttpSession(
-            id, key, caller, principal_digest, expires, ticks, ticks, is_synced=self._bus.alone
+            *(id, key, caller, principal_digest, expires, ticks, ticks),
+            is_synced=self._bus.alone and self._shared is None,
         )
         if len(self._open) >= self._limits.sessions:
             self._evict()
@@ -413,7 +449,9 @@ class SessionTable:
     def _on_url_elicitation(self, key: str, id: str) -> None:
         """Share the id of a URL elicitation, because any process may learn that the user has
         finished it."""
-        self._bus.publish("session/elicitation", (key, id))
+        session = self._by_key.get(key)
+        ids = (id,) if session is None else session.caller.elicitation_ids
+        self._share(key, ELICITATIONS, ids, "session/elicitation", (key, id))
 
     def cancel_request(self, session: HttpSession, id: Id | None) -> None:
         """Cancel a session's call, which may be running in another process."""
@@ -443,16 +481,65 @@ class SessionTable:
             self._bus.publish("session/progress", payload)
 
     def on_bus_lost(self) -> None:
-        """Handle the loss of the bus. Messages from other processes may be missing, so ask those
-        processes again and drop the cached roots."""
+        """Handle the loss of the bus, and its return. Messages from other processes may be missing,
+        so ask those processes again and drop the cached roots."""
+        self._bus_losses += 1
         for session in self._by_key.values():
-            session.is_synced = self._bus.alone
+            session.is_synced = self._bus.alone and self._shared is None
             self._drop_roots(session)
+        if self._shared is not None and not self._bus.alone:
+            self._shared.write()
+            for key in list(self._idle_ended):  # it may have been used in another process
+                self._forget_ended(key)
 
     async def sync(self, session: HttpSession) -> bool:
-        """Ask the other processes about a session that is new to this process. Return False if the
-        session has ended."""
-        session.is_synced = True
+        """Find out what the other processes know about a session that is new to this process.
+        Return False if the session has ended."""
+        if session.syncing is None:
+            session.syncing = self._tasks.start(self._sync(session))
+        return await asyncio.shield(session.syncing)
+
+    async def _sync(self, session: HttpSession) -> bool:
+        losses, is_known, is_open = self._bus_losses, False, True
+        try:
+            if self._shared is None:
+                is_open = await self._ask_others(session)
+            else:
+                is_open = await self._read_record(session, self._shared)
+            is_known = True
+        except BackendAway:  # the next request tries again
+            is_open = await self._ask_others(session)
+        finally:
+            session.syncing = None
+            session.is_synced = is_known and losses == self._bus_losses
+        return is_open and session.key not in self._tombstones
+
+    async def _read_record(self, session: HttpSession, shared: "SharedSessions") -> bool:
+        """Read what is stored about a session. Return False if it has ended."""
+        settings = await shared.meet(session.key, session.expires)
+        if settings is None:
+            self._bury_idle(session.key)  # this tombstone may be forgotten, because it is stored
+            return False
+        self._apply(session, settings)
+        return True
+
+    def _apply(self, session: HttpSession, settings: Mapping[str, bytes | None]) -> None:
+        """Apply the stored settings of a session."""
+        caller, uris = session.caller, set(session.caller.subscribed_uris)
+        for name, data in settings.items():
+            if data is None:
+                continue
+            value = msgspec.msgpack.decode(data)
+            if name == LOG_LEVEL:
+                caller.log_level = value
+            elif name == ELICITATIONS:
+                caller.elicitation_ids = tuple(value)
+            elif name.startswith(SUBSCRIBED):
+                uris.add(value)
+        self._dispatcher.subscriptions.set_subscribed(caller, frozenset(uris))
+
+    async def _ask_others(self, session: HttpSession) -> bool:
+        """Ask the other processes about a session. Return False if it has ended."""
         known = await self._bus.ask("session/sync", session.key)
         if known == ENDED:
             self._bury(session.key)
@@ -467,6 +554,12 @@ class SessionTable:
             for id in elicitation_ids:
                 session.caller.remember_elicitation(id)
         return True
+
+    async def close(self) -> None:
+        """Store what is not stored yet."""
+        await self._tasks.wait()
+        if self._shared is not None:
+            await self._shared.close()
 
     def _on_sync(self, key: str) -> Any:
         if key in self._tombstones:
