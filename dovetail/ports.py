@@ -339,7 +339,7 @@ class Service(Protocol):
         """The signals that the parent process passes on to workers, which reload their
         configuration."""
 
-    def series(self) -> Mapping[str, Mapping[tuple[tuple[str, str], ...], float]]:
+    def series(self) -> "Mapping[str, Mapping[tuple[tuple[str, str], ...], float | list[float]]]":
         """Return the server's own metrics: for each instrument, its values by attributes."""
 
     @property
@@ -475,6 +475,8 @@ class Service(Protocol):
         """
 
 
+WORKER_VARIABLE = "DOVETAIL_WORKER"
+"""The environment variable that holds the number of a worker, starting at 1."""
 MEMBERS_CHANGED = "bus/parted"
 """The topic on which a bus itself reports that another process has left, or that this process has
 lost or regained contact with all other processes."""

@@ -1,6 +1,7 @@
 """`Backend`: from a URL to the implementations of the protocols."""
 
 import asyncio
+import os
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -10,18 +11,25 @@ from urllib.parse import quote
 
 from ..errors import BackendAway, ConfigError, missing_extra
 from ..limits import DEFAULT, Limits
-from ..ports import Bus
+from ..ports import WORKER_VARIABLE, Bus
 from ..sealing import KEYS_VARIABLE, Key, KeyRing, key_ring
 from .protocols import BackendState, Counters, EventLog, Rows, SessionRecords
 
 if TYPE_CHECKING:
     from ..auth.client.store import Store
     from ..auth.provider.storage import Storage
+    from ..connection.instrumentation import Attributes
 
 T = TypeVar("T")
 
 CONNECT_SECONDS = 3.0
 """How long a process tries to reach the backend when it starts."""
+
+
+def prefix_of(name: str) -> str:
+    """Return what all keys and channels of a server begin with. The prefix contains one hash tag.
+    The ACL of the server is `~{dovetail:NAME}:*`, so NAME has no wildcards."""
+    return f"{{dovetail:{quote(name, safe='')}}}:"
 
 
 class Backend:
@@ -71,12 +79,13 @@ class Backend:
             raise missing_extra("A shared backend", "redis")
         self.client = RedisClient(address, limits.backend_timeout)
         """The connections to Redis."""
-        # One hash tag. The ACL of this server is `~{dovetail:NAME}:*`, so NAME has no wildcards.
         self._lifespans: dict[asyncio.AbstractEventLoop, int] = {}
         """The number of lifespans that use the connections, by event loop."""
         self._checks: list[Callable[[], Awaitable[None]]] = []
         """What to check before a lifespan begins, if Redis can be reached."""
-        self.prefix = f"{{dovetail:{quote(name, safe='')}}}:"
+        self._is_checked = False
+        """Whether the settings of Redis were checked."""
+        self.prefix = prefix_of(name)
         """What all keys and channels of this server begin with."""
 
     def __repr__(self) -> str:
@@ -114,7 +123,7 @@ class Backend:
         try:
             if is_first:
                 await self._start(required)
-            async with inner as state:
+            async with self._warning_about_settings(), inner as state:
                 yield state
         finally:
             self._lifespans[loop] -= 1
@@ -132,6 +141,22 @@ class Backend:
                 f"Redis at {self.client.address} cannot be reached, and this server does not "
                 "start without it (backend_required)"
             )
+
+    @asynccontextmanager
+    async def _warning_about_settings(self) -> AsyncIterator[None]:
+        """Check the settings of Redis in the background, once in a process and its workers."""
+        if self._is_checked or os.environ.get(WORKER_VARIABLE, "1") != "1":
+            yield
+            return
+        from .redis.checks import warn_about_settings
+
+        self._is_checked = True
+        checking = asyncio.create_task(warn_about_settings(self.client))
+        try:
+            yield
+        finally:
+            checking.cancel()
+            await asyncio.wait([checking])
 
     async def close(self) -> None:
         """Close the connections of this event loop."""
@@ -202,6 +227,16 @@ class Backend:
         from .redis.token_store import RedisTokenStore
 
         return RedisTokenStore(self.client, self.ring, self.prefix, user)
+
+    def series(self) -> "dict[str, dict[Attributes, float | list[float]]]":
+        """Return the metrics of this process's use of the backend, by instrument and attributes."""
+        stats = self.client.stats
+        return {
+            "mcp.backend.connected": {(): float(self.state == "connected")},
+            "mcp.backend.commands": {(): stats.commands},
+            "mcp.backend.errors": {(): stats.errors},
+            "mcp.backend": {(): stats.durations},
+        }
 
     def _kind(self, kind: str) -> str:
         assert re.fullmatch(r"[a-z-]+", kind), kind

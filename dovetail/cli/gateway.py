@@ -9,6 +9,7 @@ from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError, DovetailError
+from .backend import use_backend_options
 from .options import CONFIG_SUFFIXES, parse_target
 from .output import bold, dim, print_error, print_json, print_line, print_table
 from .run import add_network_arguments, read_network_settings
@@ -71,6 +72,7 @@ def run_gateway(options: Namespace) -> None:
     settings = {} if options.check else read_network_settings(options, "gateway")
     chosen = {"store": options.store} if options.store is not None else {}
     gateway = Gateway(_parse_source(options, is_file), policy=options.policy, **chosen)
+    use_backend_options(gateway, options)
     if options.check:
         import asyncio
 

@@ -13,6 +13,7 @@ Large modules are imported only when a verb needs them.
 """
 
 import os
+import re
 import sys
 from argparse import SUPPRESS, ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Sequence
@@ -30,7 +31,7 @@ from ..errors import (
     UrlRequired,
 )
 from ..text import closest_name
-from . import call, completion, consent, gateway, inspect, login, ping, prompt, read, run
+from . import backend, call, completion, consent, gateway, inspect, login, ping, prompt, read, run
 from .options import add_client_options, add_target_options
 from .output import one_line, prepare_streams, print_error, print_json
 from .session import run_session
@@ -55,6 +56,7 @@ VERBS: dict[str, Verb] = {
         (
             "dovetail run server.py",
             "dovetail run server.py --http --port 8000",
+            "dovetail run server.py --http --backend redis://redis.example/0",
             "dovetail run shop.py:orders",
             "dovetail run shop.servers:make_server --http --hosts mcp.example.com",
         ),
@@ -66,6 +68,14 @@ VERBS: dict[str, Verb] = {
             "dovetail gateway mcp.json --check",
             "dovetail gateway mcp.json",
             "dovetail gateway mcp.json --http --port 8000 --policy policy.toml --watch",
+        ),
+    ),
+    "backend": Verb(
+        SERVE, "check [URL]", "Check the Redis that the processes of a server share",
+        backend.add_backend_arguments, backend.check_backend,
+        (
+            "dovetail backend check redis://localhost",
+            "dovetail backend check rediss://redis.example:6379/0 --name shop",
         ),
     ),
     "inspect": Verb(
@@ -138,14 +148,18 @@ VERBS: dict[str, Verb] = {
 }  # fmt: skip
 
 
-PRINTED = (ToolError, inspect.ListsFailed, gateway.ServersFailed)
+PRINTED = (ToolError, inspect.ListsFailed, gateway.ServersFailed, backend.BackendNotReady)
 """The errors of commands that have printed their result."""
 
 
+_PASSWORD = re.compile(r"(://[^\s:@/]*:)[^\s]*@")
+
+
 class Parser(ArgumentParser):
-    """A parser that reports an error in one line."""
+    """A parser that reports an error in one line, without the passwords in URLs."""
 
     def error(self, message: str) -> NoReturn:
+        message = _PASSWORD.sub(r"\1***@", message)
         print_error(f"dovetail: error: {one_line(message)} (see `{self.prog} --help`)")
         self.exit(EXIT_USAGE)
 

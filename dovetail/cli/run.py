@@ -11,13 +11,14 @@ from typing import Any
 
 from ..errors import ConfigError
 from ..python_target.parse import parse_python_target
+from .backend import add_backend_option, add_tasks_option, use_backend_options
 from .options import integer, parse_seconds
 from .output import print_json
 
 NETWORK_TRANSPORTS = {"http": "streamable HTTP", "sse": "HTTP+SSE", "websocket": "WebSocket"}
 NETWORK_SETTINGS = (
     "host", "port", "path", "workers", "certfile", "keyfile", "public_url", "hosts",
-    "long_polling",
+    "long_polling", "metrics",
 )  # fmt: skip
 """The arguments of `Server.run` for network transports."""
 
@@ -31,10 +32,11 @@ def add_run_arguments(parser: ArgumentParser) -> None:
         "shop.servers:make_server, server.py:orders",
     )
     add_network_arguments(parser)
+    add_tasks_option(parser)
 
 
 def add_network_arguments(parser: ArgumentParser) -> None:
-    """Add the transports and their settings."""
+    """Add the transports and their settings, and the shared backend."""
     transports = parser.add_mutually_exclusive_group()
     for name, title in NETWORK_TRANSPORTS.items():
         transports.add_argument(
@@ -77,6 +79,12 @@ def add_network_arguments(parser: ArgumentParser) -> None:
         type=parse_seconds,
         help="let clients poll for messages with GET; each poll waits up to SECONDS",
     )
+    parser.add_argument(
+        "--metrics",
+        metavar="PATH",
+        help="serve metrics for Prometheus at this path, such as /metrics (default: none)",
+    )
+    add_backend_option(parser)
 
 
 def run_server(options: Namespace) -> None:
@@ -88,6 +96,7 @@ def run_server(options: Namespace) -> None:
     server = load_server(target)
     sys.argv = [options.file]  # stdio at a terminal says how to try this target
     settings = read_network_settings(options, server.name)
+    use_backend_options(server, options)
     if options.verbose:
         from .request_log import log_requests
 

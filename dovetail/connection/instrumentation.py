@@ -41,6 +41,8 @@ TARGETS = {"tools/call": "gen_ai.tool.name", "prompts/get": "gen_ai.prompt.name"
 """The attribute that holds the name of a call's target, keyed by method."""
 BUCKETS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
 """The upper bounds of the histogram buckets for durations, in seconds."""
+BACKEND_BUCKETS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1)
+"""The same for commands to the shared backend, which take less than a millisecond."""
 MAX_TARGETS, MAX_TEXT_CHARS = 1000, 256
 OTHER = "_OTHER"
 """The attribute value that replaces unknown values, to limit the number of series."""
@@ -57,6 +59,8 @@ class Instrument(Struct, frozen=True):
     kind: Literal["histogram", "counter", "gauge"]
     unit: str
     description: str
+    buckets: tuple[float, ...] = BUCKETS
+    """The upper bounds of a histogram."""
 
     @property
     def prometheus_name(self) -> str:
@@ -98,6 +102,15 @@ INSTRUMENTS = (
                "Questions to callers that a server is waiting for."),
     Instrument("mcp.upstream.state", "gauge", "{server}",
                "1 for the state that a server is in, otherwise 0."),
+    Instrument("mcp.backend.connected", "gauge", "{connection}",
+               "1 if the shared backend can be reached, otherwise 0."),
+    Instrument("mcp.backend.commands", "counter", "{command}",
+               "Commands sent to the shared backend."),
+    Instrument("mcp.backend.errors", "counter", "{command}",
+               "Commands that the shared backend did not answer in time, or refused."),
+    Instrument("mcp.backend", "histogram", "s",
+               "Duration of requests to the shared backend, each of one or more commands.",
+               BACKEND_BUCKETS),
     Instrument("process.start_time", "gauge", "s",
                "Time at which the process started serving, in seconds since 1970."),
 )  # fmt: skip

@@ -21,7 +21,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ..connection.instrumentation import (
-    BUCKETS,
     INSTRUMENTS,
     MAX_TEXT_CHARS,
     METHOD,
@@ -105,7 +104,7 @@ class Telemetry(OperationObserver):
                 instrument.name,
                 unit=instrument.unit,
                 description=instrument.description,
-                explicit_bucket_boundaries_advisory=BUCKETS,
+                explicit_bucket_boundaries_advisory=instrument.buckets,
             )
             for instrument in INSTRUMENTS
             if instrument.kind == "histogram"

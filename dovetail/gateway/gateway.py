@@ -399,16 +399,16 @@ class Gateway(RunnableService):
     def health(self) -> Mapping[str, Any]:
         """Return the status of the gateway, and of each server: its state, its revision, why it
         failed, when it is tried again, and what of it callers cannot use."""
-        return describe_servers(self.upstreams, masked=False)
+        return {**super().health(), **describe_servers(self.upstreams, masked=False)}
 
     def masked_health(self) -> Mapping[str, Any]:
         """Return the same, but with `mask_errors` and over a network, only how processes ended
         instead of why servers failed."""
-        return describe_servers(self.upstreams, masked=self._is_masked)
+        return {**super().health(), **describe_servers(self.upstreams, masked=self._is_masked)}
 
-    def series(self) -> Mapping[str, Mapping[Any, float]]:
-        """Return the metrics of each server."""
-        return measure_servers(self.upstreams)
+    def series(self) -> Mapping[str, Mapping[Any, float | list[float]]]:
+        """Return the metrics of each server, and of the shared backend."""
+        return {**super().series(), **measure_servers(self.upstreams)}
 
     @property
     def _is_masked(self) -> bool:

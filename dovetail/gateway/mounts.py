@@ -12,7 +12,7 @@ import re
 import sys
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Raw
 from msgspec.structs import replace
@@ -23,7 +23,7 @@ from ..config.settings import MAX_PREFIX_CHARS
 from ..databases import MEMORY
 from ..errors import ConfigError, MethodNotFound
 from ..extensions.apps.settings import shows_apps
-from ..ports import Call, CallHandler, Principal
+from ..ports import Call, CallHandler, NoBackend, Principal
 from ..protocol.base import Params
 from ..protocol.lifecycle import InputRequired
 from ..protocol.methods import METHODS
@@ -37,6 +37,9 @@ from .lists import CORE_LISTS, KIND_BY_METHOD, MergedItem, hint_fields
 from .naming import Kind, UpstreamName
 from .upstream import UpstreamServer
 from .upstreams import Source, describe_target
+
+if TYPE_CHECKING:
+    from ..backend import Backend
 
 _PREFIX = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*|")
 RELAYED = (
@@ -72,6 +75,11 @@ class Mounts(Gateway):
         handlers |= {"subscriptions/listen": self._listen, "logging/setLevel": self._set_level}
         server._decoded_methods |= set(CORE_LISTS)
         server.add_handlers(handlers)
+
+    @property
+    def backend(self) -> "Backend | NoBackend":
+        """The backend of the server that they are a part of."""
+        return self._server.backend
 
     def mount(self, target: Any, prefix: str) -> None:
         """Add a server.

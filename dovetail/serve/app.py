@@ -13,6 +13,7 @@ import os
 from collections.abc import Mapping
 from contextlib import nullcontext
 from functools import cached_property, partial
+from socket import gethostname
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -311,8 +312,9 @@ class LoopState:
             json_only=options.json_only,
             gate=app.gate,
         )
+        machine = gethostname() if service.backend else ""
         self.metrics_page = (
-            None if app.metrics is None else MetricsPage(app.metrics, self._series, bus)
+            None if app.metrics is None else MetricsPage(app.metrics, self._series, bus, machine)
         )
         bus.on("change", self._on_remote_change)
         bus.on(MEMBERS_CHANGED, self._on_bus_lost)

@@ -10,9 +10,10 @@ methods, tools that have answered, and defined codes. Series above the limit are
 `_OTHER`.
 
 With several workers, any worker can serve the page. That worker collects the series from the other
-workers over the bus and writes all series, each with its `worker` label. If a worker is restarted,
-only its own counters start again at zero. A worker that does not answer before the timeout is
-omitted. https://prometheus.io/docs/instrumenting/exposition_formats/
+workers over the bus and writes all series, each with its `worker` label, which also names the
+machine if the workers share a backend. If a worker is restarted, only its own counters start again
+at zero. A worker that does not answer before the timeout is omitted.
+https://prometheus.io/docs/instrumenting/exposition_formats/
 """
 
 import asyncio
@@ -31,12 +32,13 @@ from ..connection.instrumentation import (
     OTHER,
     Attributes,
     CallFailure,
+    Instrument,
     OperationObserver,
     Target,
     failure_for_code,
 )
 from ..errors import ProtocolError
-from ..ports import Bus, Call, Caller, CallHandler
+from ..ports import WORKER_VARIABLE, Bus, Call, Caller, CallHandler
 from ..protocol.methods import Method
 from ..transports.http.server.asgi import Send
 
@@ -45,13 +47,12 @@ MAX_SERIES = 2000
 """The maximum number of series per instrument. Any further series are counted as `_OTHER`."""
 WORKERS_SECONDS = 0.5
 """How long the other workers have to send their counts."""
-WORKER_VARIABLE = "DOVETAIL_WORKER"
-"""The environment variable that holds the number of a worker."""
 HTTP_METHODS = frozenset({"GET", "POST", "DELETE", "OPTIONS", "HEAD", "PUT", "PATCH"})
 Lines = dict[str, list[str]]
 """Maps the name of each instrument to its lines."""
-Series = Mapping[str, Mapping[Attributes, float]]
-"""Maps the name of each instrument to its values by attributes."""
+Series = Mapping[str, Mapping[Attributes, float | list[float]]]
+"""Maps the name of each instrument to its values by attributes. A histogram is a list: the count in
+each bucket (the last one has no upper bound), and the sum."""
 OVERFLOW: Attributes = ((ERROR_TYPE, OTHER),)
 """The series that counts everything above the limit."""
 _ESCAPED = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
@@ -65,8 +66,6 @@ class Metrics(OperationObserver):
         self._started = time()
         self._in_flight = 0
         self._durations: dict[Attributes, list[float]] = {}
-        """For each series, the count in each bucket (the last bucket has no upper bound), and the
-        sum."""
         self._refusals: dict[Attributes, float] = {}
         self._responses: dict[Attributes, float] = {}
 
@@ -139,19 +138,29 @@ class Metrics(OperationObserver):
             instrument.name: [
                 line
                 for attributes, value in series.get(instrument.name, {}).items()
-                for line in _write(instrument.prometheus_name, attributes + labels, value)
+                for line in _write(instrument, attributes + labels, value)
             ]
             for instrument in INSTRUMENTS
         }
 
 
 class MetricsPage:
-    """The metrics page in one event loop, which collects the lines from all workers."""
+    """The metrics page in one event loop, which collects the lines from all workers.
 
-    def __init__(self, metrics: Metrics, others: Callable[[], Series], bus: Bus) -> None:
+    Args:
+        metrics: What this process has counted.
+        others: A function that returns what others have counted in this process.
+        bus: The connection to the other workers.
+        machine: The name of this machine, if the workers are on several machines.
+    """
+
+    def __init__(
+        self, metrics: Metrics, others: Callable[[], Series], bus: Bus, machine: str = ""
+    ) -> None:
         self._metrics, self._others, self._bus = metrics, others, bus
         alone = isinstance(bus, NoBus)
-        self._worker = "" if alone else os.environ.get(WORKER_VARIABLE) or str(os.getpid())
+        number = os.environ.get(WORKER_VARIABLE) or str(os.getpid())
+        self._worker = "" if alone else f"{machine}:{number}" if machine else number
         self._expected: set[str] = set()
         """The other workers to wait for, which are those that answered last time."""
         self._collected: dict[str, Lines] = {}
@@ -218,12 +227,15 @@ def _bounded(attributes: Attributes, series: Mapping[Attributes, Any]) -> Attrib
     return attributes if attributes in series or len(series) < MAX_SERIES else OVERFLOW
 
 
-def _write(name: str, attributes: Attributes, value: float | list[float]) -> Iterator[str]:
+def _write(
+    instrument: Instrument, attributes: Attributes, value: float | list[float]
+) -> Iterator[str]:
+    name = instrument.prometheus_name
     if not isinstance(value, list):
         yield _line(name, attributes, value)
         return
     total = 0.0
-    for bound, count in zip((*map(str, BUCKETS), "+Inf"), value, strict=False):
+    for bound, count in zip((*map(str, instrument.buckets), "+Inf"), value, strict=False):
         total += count
         yield _line(f"{name}_bucket", (*attributes, ("le", bound)), total)
     yield _line(f"{name}_sum", attributes, value[-1])

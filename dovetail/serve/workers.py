@@ -37,8 +37,8 @@ from msgspec import Struct
 from ..connection.bus import Hub, private_socket
 from ..errors import ConfigError
 from ..logs import get_logger
+from ..ports import WORKER_VARIABLE
 from .channel import exit_now
-from .metrics import WORKER_VARIABLE
 
 EARLY_DEATH_SECONDS = 5.0
 """A process that ends within this many seconds of starting counts as having died early."""

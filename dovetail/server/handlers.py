@@ -182,7 +182,7 @@ class Handlers(RunnableService):
             return own
         return {**own, "servers": self._mounts.masked_health()["servers"]}
 
-    def series(self) -> "Mapping[str, Mapping[Attributes, float]]":
+    def series(self) -> "Mapping[str, Mapping[Attributes, float | list[float]]]":
         """Return the metrics of each mounted server."""
         own = super().series()
         return own if self._mounts is None else {**own, **self._mounts.series()}

@@ -182,13 +182,13 @@ class BaseService:
         those of a server without `auth=`, or with `metrics_auth=False` (default: `health()`)."""
         return self.health()
 
-    def series(self) -> "Mapping[str, Mapping[Attributes, float]]":
-        """Return further metrics for `metrics=` (default: none).
+    def series(self) -> "Mapping[str, Mapping[Attributes, float | list[float]]]":
+        """Return further metrics for `metrics=` (default: those of the shared backend, if any).
 
         Returns:
             For each instrument of `connection/instrumentation.py`, its values by attributes.
         """
-        return {}
+        return self.backend.series() if self.backend else {}
 
     @property
     def scopes(self) -> tuple[str, ...]:
@@ -245,16 +245,18 @@ class BaseService:
             )
         return self._backend
 
-    def use_backend(self, backend: "str | Backend", *, required: bool = False) -> None:
+    def use_backend(self, backend: "str | Backend", *, required: bool | None = None) -> None:
         """Use this backend instead of the one that the service was created with. Call this method
         before the service is run.
 
         Args:
             backend: The URL of the backend, or a `Backend`.
-            required: Whether the service refuses to start while the backend is away (default:
-                False).
+            required: Whether the service refuses to start while the backend is away (default: the
+                `backend_required` that the service was created with).
         """
-        self._backend, self._backend_required = backend, required
+        self._backend = backend
+        if required is not None:
+            self._backend_required = required
 
     def connect_bus(self, bus: Bus) -> None:
         """Do nothing: the service does not use the bus that connects its processes."""

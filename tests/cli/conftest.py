@@ -68,7 +68,15 @@ class Done(NamedTuple):
 
 def command(*words: str) -> list[str]:
     """The command line; a server that it starts finds the package where we do."""
-    alone = ("run", "gateway", "logout", "whoami", "consent", "completion")  # these start no server
+    alone = (
+        "run",
+        "gateway",
+        "backend",
+        "logout",
+        "whoami",
+        "consent",
+        "completion",
+    )  # these start no server
     found = (
         ["--env", f"PYTHONPATH={ROOT}"]
         if words and words[0] not in alone and not words[0].startswith("-")

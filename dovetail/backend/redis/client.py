@@ -20,12 +20,13 @@ Every failure is a `BackendAway`. The log names the address, never a password.
 import asyncio
 import os
 import time
+from bisect import bisect_left
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from itertools import count
 from typing import Any, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, field
 from redis.asyncio import Connection, SSLConnection
 from redis.exceptions import (
     ConnectionError as LostConnection,
@@ -37,6 +38,7 @@ from redis.exceptions import (
 )
 
 from ...aio import TaskSet, backoff
+from ...connection.instrumentation import BACKEND_BUCKETS
 from ...errors import BackendAway
 from ...logs import get_logger
 from ..protocols import BackendState
@@ -77,9 +79,19 @@ class BackendStats(Struct):
     """The number of commands."""
     errors: int = 0
     """The number of commands that failed."""
-    seconds: float = 0.0
-    """The time that commands took in total, including the time in the queue, except those that
-    block."""
+    durations: list[float] = field(default_factory=lambda: [0.0] * (len(BACKEND_BUCKETS) + 2))
+    """How long requests took, each of one or several commands, including their time in the queue:
+    the count in each bucket (the last one has no upper bound), and the sum. Requests that block are
+    not counted."""
+
+    @property
+    def seconds(self) -> float:
+        """How long all requests took in total."""
+        return self.durations[-1]
+
+    def add_duration(self, seconds: float) -> None:
+        self.durations[bisect_left(BACKEND_BUCKETS, seconds)] += 1
+        self.durations[-1] += seconds
 
 
 class RedisClient:
@@ -107,6 +119,8 @@ class RedisClient:
         self._retry_at = 0.0
         self._logged: set[tuple[str, str]] = set()
         """The commands that Redis refused, and why."""
+        self.problem = ""
+        """Why Redis was away last."""
 
     def __repr__(self) -> str:
         return f"RedisClient({str(self.address)!r})"
@@ -152,6 +166,11 @@ class RedisClient:
     ) -> Any:
         """Run a script and return its reply. See `run`."""
         return (await self.pipeline([script.call(keys, *arguments)], durable=durable))[0]
+
+    async def try_commands(self, *commands: Command) -> list[Any]:
+        """Send commands that this user of Redis may not be allowed to run. Return their replies,
+        and the ResponseError of those that Redis refused. See `run`."""
+        return await self._send(commands, False, 0.0)
 
     async def pipeline(
         self, commands: Sequence[Command], *, durable: bool = False, block: float = 0.0
@@ -220,7 +239,7 @@ class RedisClient:
             raise
         finally:
             if not block:
-                self.stats.seconds += loop.time() - started
+                self.stats.add_duration(loop.time() - started)
 
     def _add_lanes(self, loop: asyncio.AbstractEventLoop) -> "dict[str, _Lane]":
         self._lanes = {one: lanes for one, lanes in self._lanes.items() if not one.is_closed()}
@@ -359,9 +378,10 @@ class RedisClient:
             return
         self._is_open, self._reached = True, False
         self._retry_at = time.monotonic() + self.timeout
+        self.problem = _describe(error, self.timeout)
         log.warning(
             "Redis at %s is away: %s. Working without it until it is back",
-            *(self.address, _describe(error, self.timeout)),
+            *(self.address, self.problem),
         )
         self._start_trial()
 
