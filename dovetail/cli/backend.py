@@ -37,11 +37,11 @@ def add_backend_arguments(parser: ArgumentParser) -> None:
 def check_backend(options: Namespace) -> None:
     """Run all checks, and print what they found."""
     import asyncio
-    import logging
 
     from ..backend.factory import prefix_of
     from ..backend.redis.address import parse_address
     from ..limits import DEFAULT
+    from ..logs import get_logger
 
     url = options.url or os.environ.get("DOVETAIL_BACKEND")
     if not url:
@@ -52,7 +52,7 @@ def check_backend(options: Namespace) -> None:
     except ImportError:
         raise missing_extra("A shared backend", "redis") from None
     if not options.verbose:
-        logging.getLogger("dovetail.backend").setLevel(logging.CRITICAL)
+        get_logger("backend").disabled = True  # the checks say it
     prefix = None if options.name is None else prefix_of(options.name)
     checks = asyncio.run(check_redis(address, DEFAULT.backend_timeout, prefix))
     failed = [check.name for check in checks if check.status == "failed"]

@@ -18,7 +18,7 @@ from .output import print_json
 NETWORK_TRANSPORTS = {"http": "streamable HTTP", "sse": "HTTP+SSE", "websocket": "WebSocket"}
 NETWORK_SETTINGS = (
     "host", "port", "path", "workers", "certfile", "keyfile", "public_url", "hosts",
-    "long_polling", "metrics",
+    "trusted_proxies", "long_polling", "metrics",
 )  # fmt: skip
 """The arguments of `Server.run` for network transports."""
 
@@ -72,6 +72,12 @@ def add_network_arguments(parser: ArgumentParser) -> None:
         action="append",
         help="accept requests for this host name ('*' for any), in addition to the address and "
         "localhost; repeatable",
+    )
+    parser.add_argument(
+        "--trusted-proxies",
+        metavar="ADDRESS",
+        action="append",
+        help="address or network of a proxy that reports the clients' addresses; repeatable",
     )
     parser.add_argument(
         "--long-polling",
