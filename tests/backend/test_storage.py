@@ -176,6 +176,18 @@ async def test_a_provider_needs_confirmed_writes_if_redis_has_replicas(
     await backend.close()
 
 
+async def test_a_provider_must_know_whether_redis_has_replicas(own_redis: RedisServer) -> None:
+    own_redis.run("ACL", "SETUSER", "app", "on", ">secret", "~*", "+@all", "-info")
+    url = f"redis://app:secret@127.0.0.1:{own_redis.port}/0"
+    backend = Backend(url, keys=[KEY], limits=PATIENT)
+    with pytest.raises(ConfigError, match=r"may not run INFO.*\+info.*\?wait=1"):
+        await backend.storage().get("a:1")
+    await backend.close()
+    backend = Backend(f"{url}?wait=1", keys=[KEY], limits=PATIENT)
+    assert await backend.storage().get("a:1") is None
+    await backend.close()
+
+
 async def test_a_write_that_no_replica_confirms_counts_as_failed(own_redis: RedisServer) -> None:
     backend = Backend(f"{own_redis.url}?wait=1", keys=[KEY])
     with pytest.raises(BackendAway):

@@ -105,18 +105,29 @@ class RedisStorage(Storage):
 
         Raises:
             BackendAway: Redis cannot be reached.
-            ConfigError: Redis has replicas that may be behind when one of them becomes the master.
-                Then codes and refresh tokens could be used a second time.
+            ConfigError: Redis has replicas that may be behind when one of them becomes the master,
+                or does not say whether it has. Then codes and refresh tokens could be used a second
+                time.
         """
-        found = re.search(rb"connected_slaves:(\d+)", await self._client.run("INFO", "replication"))
+        if self._client.address.wait:
+            self._checked = True
+            return
+        [info] = await self._client.try_commands(("INFO", "replication"))
+        if not isinstance(info, bytes):
+            raise ConfigError(
+                f"The user of Redis at {self._client.address} may not run INFO, so it is not known "
+                "whether Redis has replicas. Allow the command (+info), or add ?wait=1 to the URL "
+                "of the backend."
+            )
+        found = re.search(rb"connected_slaves:(\d+)", info)
         replicas = int(found[1]) if found else 0
-        if not self._client.address.wait and replicas > 1:
+        if replicas > 1:
             raise ConfigError(
                 f"Redis at {self._client.address} has {replicas} replicas. After a failover, codes "
                 "and refresh tokens that were used could be used again. Add ?wait=1 to the URL of "
                 "the backend, or pass Provider(storage=…)."
             )
-        if not self._client.address.wait and replicas == 1:
+        if replicas == 1:
             log.warning(
                 "Redis at %s has a replica. After a failover to it, codes and refresh tokens that "
                 "were used could be used again. Add ?wait=1 to the URL of the backend",
