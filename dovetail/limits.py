@@ -120,6 +120,10 @@ class Limits(Struct, frozen=True, kw_only=True):
     task_attempts: int = 5
     """How many times a task is resumed after crashes without making progress (default: 5). After
     that, the task fails."""
+    task_slots: int = 16
+    """How many tasks a process runs at the same time (default: 16). Further tasks wait for a free
+    process. 0 leaves all tasks to other processes, such as workers (`dovetail worker`). It applies
+    to tasks in a shared backend; other tasks start at once."""
     task_lease: float = 10.0
     """Time after which another process takes over a task if its process no longer reports that it
     is alive, in seconds (default: 10). It applies to tasks in a shared backend."""

@@ -458,6 +458,10 @@ class Service(Protocol):
             bus: The bus, which is left when the server stops.
         """
 
+    def begin_shutdown(self) -> None:
+        """Begin nothing in the background any more, because the current event loop will stop within
+        `Limits.shutdown`."""
+
     def count_subscriptions(self, started: Iterable[str], ended: Iterable[str]) -> None:
         """Count the subscriptions to each resource, of all sessions and streams in this process.
         This method may be called from any thread and must not raise an error.

@@ -90,3 +90,5 @@ def use_backend_options(service: "RunnableService", options: Namespace) -> None:
     """Apply the options that name a backend to a server or gateway."""
     if options.backend is not None:
         service.use_backend(options.backend)
+    if (slots := getattr(options, "tasks", None)) is not None:
+        service.task_slots = slots

@@ -324,6 +324,7 @@ class LoopState:
 
     async def close(self, grace: float) -> None:
         """End all streams and sessions and, after `grace` seconds, the running calls."""
+        self._app.service.begin_shutdown()
         self._stop_listening()
         self.dispatcher.close()
         self._round_trips.close()

@@ -731,7 +731,8 @@ class Server(Handlers):
         if self.tasks is None:
             manager = TaskManager(
                 self, task_settings(self._tasks_option), self._task_support, self._continue_task,
-                self._notify, stop_with_lifespan=self._lifespan is not None,
+                self._notify, slots=lambda: self.task_slots,
+                stop_with_lifespan=self._lifespan is not None,
             )  # fmt: skip
             self.tasks = ServerTasks(manager)
             self.add_extension(self.tasks.extension)
@@ -762,6 +763,13 @@ class Server(Handlers):
         super().connect_bus(bus)
         if self.tasks is not None:
             self.tasks.manager.connect_bus(bus)
+
+    def begin_shutdown(self) -> None:
+        """Take no more tasks in the current event loop, and let other processes continue those that
+        can be resumed."""
+        super().begin_shutdown()
+        if self.tasks is not None:
+            self.tasks.manager.scheduler.drain()
 
     def _inner_lifespan(self) -> AbstractAsyncContextManager[Any]:
         own = super()._inner_lifespan()

@@ -107,6 +107,9 @@ class BaseService:
             raise ConfigError(f'resume={resume!r}: use "live" (the default) or "replay"')
         self.info, self.limits, self.guard, self.redact = info, limits, _check_guard(auth), redact
         self.replay = resume == "replay"
+        self.task_slots = limits.task_slots
+        """How many tasks this process runs at the same time, if tasks are in a shared backend
+        (default: `Limits.task_slots`). Set it before the service is run."""
         self.revisions = ALL if revisions is None else _find_revisions(revisions)
         self.extensions = Extensions()
         self._observers = tuple(layer for layer in middleware if isinstance(layer, Observer))
@@ -260,6 +263,9 @@ class BaseService:
 
     def connect_bus(self, bus: Bus) -> None:
         """Do nothing: the service does not use the bus that connects its processes."""
+
+    def begin_shutdown(self) -> None:
+        """Do nothing: nothing runs in the background."""
 
     def _share_backend(self) -> None:
         """Pass the backend to the parts that keep state in it. Raise ConfigError if its settings

@@ -123,7 +123,7 @@ async def test_a_server_starts_though_another_one_writes_and_takes_up_later_what
     path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("dovetail.extensions.tasks.sqlite.BUSY_SECONDS", 0.01)
-    monkeypatch.setattr("dovetail.extensions.tasks.manager.SWEEP_SECONDS", 0.05)
+    monkeypatch.setattr("dovetail.extensions.tasks.scheduler.SWEEP_SECONDS", 0.05)
     dead = SqliteStore(path)
     now = time.time()
     about: Any = {"created": now, "updated": now, "ttl": 60.0, "origin": TaskOrigin(EXTENDED)}

@@ -76,7 +76,7 @@ class Ill(InMemoryTaskStore):
 async def test_that_a_task_is_over_is_written_down_however_long_that_takes(
     form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dovetail.extensions.tasks.manager.SAVE_RETRY_SECONDS", (0, 0))
+    monkeypatch.setattr("dovetail.extensions.tasks.outcome.SAVE_RETRY_SECONDS", (0, 0))
     site = Site(tasks=Ill(Overloaded("disk I/O error"), 20))
     site.go.set()
     async with Client(site.server, revision=form) as client:
@@ -182,7 +182,7 @@ async def test_how_far_a_task_has_come_is_written_down_in_valid_text_and_another
 async def test_a_store_that_fails_in_a_way_of_its_own_loses_the_result_and_not_the_end(
     form: str, times: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("dovetail.extensions.tasks.manager.SAVE_RETRY_SECONDS", (0, 0))
+    monkeypatch.setattr("dovetail.extensions.tasks.outcome.SAVE_RETRY_SECONDS", (0, 0))
     site = Site(tasks=Ill(OSError("the line is down"), times))
     site.go.set()
     async with asyncio.timeout(10), Client(site.server, revision=form) as client:
@@ -223,7 +223,7 @@ async def test_that_a_task_was_stopped_and_may_be_resumed_is_said_where_it_canno
 async def test_nobody_tries_to_write_down_what_has_expired(
     form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dovetail.extensions.tasks.manager.SAVE_RETRY_SECONDS", (0.01,))
+    monkeypatch.setattr("dovetail.extensions.tasks.outcome.SAVE_RETRY_SECONDS", (0.01,))
     site = Site(tasks=Ill(Overloaded("disk I/O error"), float("inf")), limits=Limits(task_life=0.2))
     site.go.set()
     async with Client(site.server, revision=form) as client:

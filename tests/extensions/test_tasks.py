@@ -963,7 +963,7 @@ async def test_that_a_task_is_over_is_written_down_as_soon_as_that_is_possible(
                 raise Overloaded("busy")
             return await super().put(record, lease)
 
-    monkeypatch.setattr("dovetail.extensions.tasks.manager.SAVE_RETRY_SECONDS", (0, 0, 0))
+    monkeypatch.setattr("dovetail.extensions.tasks.outcome.SAVE_RETRY_SECONDS", (0, 0, 0))
     store = Busy()
     site = Site(tasks=store)
     site.go.set()

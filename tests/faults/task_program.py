@@ -13,10 +13,10 @@ import msgspec
 from msgspec import Struct
 
 from dovetail import Context, Limits, Server
-from dovetail.extensions.tasks import manager as manager
+from dovetail.extensions.tasks import scheduler as scheduler
 
 limits = msgspec.json.decode(os.environ.get("LIMITS", "{}"))
-manager.SWEEP_SECONDS = float(os.environ.get("SWEEP", manager.SWEEP_SECONDS))
+scheduler.SWEEP_SECONDS = float(os.environ.get("SWEEP", scheduler.SWEEP_SECONDS))
 server = Server("tasks", tasks=os.environ["TASKS"], limits=Limits(**limits))
 
 

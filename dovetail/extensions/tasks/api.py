@@ -45,7 +45,7 @@ from ...protocol.tasks import (
 )
 from ...revisions import decode
 from .manager import TaskManager
-from .running_task import background
+from .running_task import RunningTask, background
 from .settings import TaskSettings, TaskSupport
 from .signals import CHANGE, TaskWaiter
 from .store import TaskMessage, TaskRecord, TaskStore
@@ -118,11 +118,11 @@ class ServerTasks:
 
     async def _run_until_detached(self, call: Call, next: CallHandler, support: TaskSupport) -> Any:
         loop = asyncio.get_running_loop()
-        detached: asyncio.Future[TaskRecord] = loop.create_future()
+        detached: asyncio.Future[RunningTask] = loop.create_future()
 
         async def detach(current: Call) -> Call:
             task = await self.manager.detach(current, support, next, running)
-            detached.set_result(task.record)
+            detached.set_result(task)
             return task.call
 
         async def run() -> Any:
@@ -133,7 +133,7 @@ class ServerTasks:
                     raise
                 outcome = error
             if detached.done():
-                return await self.manager.end(detached.result().id, outcome)
+                return await self.manager.end(detached.result(), outcome)
             return outcome
 
         call.detach = detach
@@ -144,7 +144,7 @@ class ServerTasks:
             if not detached.done():
                 running.cancel()  # does nothing if it is done
         if detached.done():
-            return make_created_result(detached.result(), self._limits, call.revision)
+            return make_created_result(detached.result().record, self._limits, call.revision)
         return await running
 
     # requests about a task

@@ -13,29 +13,20 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
-from itertools import chain, repeat
 from typing import Any
-from weakref import WeakValueDictionary
 
-from ...connection.answer import as_protocol_error
 from ...connection.input_requests import ONCE_SEED, once_seed
-from ...connection.multi_round_trip import call_until_answered
-from ...errors import (
-    ConfigError,
-    InternalError,
-    Overloaded,
-    ProtocolError,
-    TooLarge,
-    UrlRequired,
-)
+from ...errors import BackendAway, InternalError, Overloaded, TooLarge, UrlRequired
 from ...logs import get_logger
 from ...ports import Bus, Call, CallHandler, ChangeListener, Service
 from ...protocol.lifecycle import InputRequired
 from ...protocol.tasks import TaskChangedParams, TaskStatusParams
-from ...revisions import BY_NAME
+from .leases import LeaseKeeper
 from .mailbox import Mailbox
-from .running_task import RunningTask, background
-from .settings import FORBIDDEN, TaskSettings, TaskSupport
+from .outcome import call_again, save_outcome
+from .running_task import RunningTask, TaskLeft, background
+from .scheduler import TaskScheduler
+from .settings import TaskSettings, TaskSupport
 from .signals import CHANGE, TaskSignals, TaskWaiter
 from .store import (
     InMemoryTaskStore,
@@ -43,31 +34,22 @@ from .store import (
     TaskMessage,
     TaskRecord,
     TaskStore,
-    TaskStoreBroken,
     reset_when_forked,
 )
 from .wire import (
-    MAX_MESSAGE_LENGTH,
     call_from_record,
     describe,
     make_core_task,
     make_detailed_task,
     mark_cancelled,
-    mark_completed,
     mark_failed,
     record_from_call,
 )
 
 log = get_logger("tasks")
 
-SAVE_RETRY_SECONDS = (0.1, 1.0, 10.0, 30.0)
-"""The pauses between attempts to store the final state of a task; the last pause is repeated."""
-SWEEP_SECONDS = 60.0
-"""The longest interval at which expired tasks are deleted and orphaned tasks are resumed."""
-STOPPED = "The server stopped while this task was running, and the task cannot be resumed"
-GIVEN_UP = "The server stopped {} times while this task was running, and the task made no progress"
-NOT_SAVED = "The task has finished, but its outcome could not be saved"
-NOT_RESUMED = "The server stopped while this task was running, and the task could not be resumed"
+DISCARD_SECONDS = (1.0, 2.0, 5.0, 10.0, 30.0)
+"""The pauses before attempts to delete a task whose call has failed."""
 EXPIRED = "The task ran longer than its time to live"
 
 
@@ -81,6 +63,8 @@ class TaskManager:
             tool.
         handler: The handler that runs the tool of a task whose original call no longer exists.
         notify: A function that sends a notification to the subscribed clients.
+        slots: A function that returns how many tasks this process runs at the same time, if the
+            store has a queue.
         stop_with_lifespan: Whether tasks stop when the server's lifespan ends, because tools may
             rely on it.
     """
@@ -93,13 +77,14 @@ class TaskManager:
         handler: CallHandler,
         notify: ChangeListener,
         *,
+        slots: Callable[[], int],
         stop_with_lifespan: bool,
     ) -> None:
         self.service, self.limits, self.notify = service, service.limits, notify
         self.support_of = support_of
         self._store = settings.store
-        self._engine, self._handler = settings.engine, handler
-        self._stop_with_lifespan = stop_with_lifespan
+        self.engine, self.handler = settings.engine, handler
+        self._slots, self._stop_with_lifespan = slots, stop_with_lifespan
         if self._store is not None:
             self._store.bind(service.limits)
         self.reset_after_fork()
@@ -113,12 +98,11 @@ class TaskManager:
         """For each stream in this process, the tasks whose changes it receives."""
         self.asking: set[tuple[str, str]] = set()
         """The questions that a client is being asked in the core form, by task and key."""
-        self._lifespans: dict[asyncio.AbstractEventLoop, int] = {}
-        """The number of open lifespans, by loop."""
-        self._states: dict[asyncio.AbstractEventLoop, Any] = {}
-        """The value of the lifespan, by loop."""
         self.signals = TaskSignals(self.running.__contains__)
-        self._mailbox = Mailbox(self)
+        self._mailbox, self._leases = Mailbox(self), LeaseKeeper(self)
+        self.scheduler = TaskScheduler(
+            self, self._slots, stop_with_lifespan=self._stop_with_lifespan
+        )
 
     @property
     def store(self) -> TaskStore:
@@ -138,16 +122,22 @@ class TaskManager:
     async def begin(self, call: Call, support: TaskSupport, handler: CallHandler) -> TaskRecord:
         """Turn a call into a task before its tool runs."""
         record = record_from_call(call, support.resumable, self.limits)
-        async with self._stored(record, call, claim=self._engine is None) as lease:
-            self._schedule(record, lease, call, handler)
+        claim = self.engine is None and self.scheduler.can_begin
+        self.scheduler.reserved += claim
+        try:
+            async with self._stored(record, call, claim=claim) as lease:
+                self.schedule(record, lease, call, handler)
+        finally:
+            self.scheduler.reserved -= claim
         return record
 
-    def _schedule(
+    def schedule(
         self, record: TaskRecord, lease: Lease | None, call: Call, handler: CallHandler
     ) -> None:
-        """Run a task immediately in this process, or hand it to the engine."""
-        if self._engine is not None:
-            self._engine(record.id, self.perform)
+        """Run a task immediately in this process, hand it to the engine, or let it wait in the
+        queue of the store."""
+        if self.engine is not None:
+            self.engine(record.id, self.perform)
         elif lease is not None:
             self._start(record, lease, call, handler)
             background.start(self.perform(record.id))
@@ -181,11 +171,27 @@ class TaskManager:
         try:
             yield await self.store.add(record, claim=claim)
         except BaseException:
-            await self.store.remove(record.id)
+            await self._discard(record)
             raise
         if not call.revision.stateless:
             call.caller.remember_task(record.id)
         log.info("Task %s has started", describe(record))
+
+    async def _discard(self, record: TaskRecord) -> None:
+        """Delete a task that its caller does not know. If the backend is away, it may have the
+        task, so try again later."""
+        try:
+            await self.store.remove(record.id)
+        except BackendAway:
+            background.start(self._discard_later(record))
+
+    async def _discard_later(self, record: TaskRecord) -> None:
+        for pause in DISCARD_SECONDS:
+            await asyncio.sleep(pause)
+            with suppress(BackendAway):
+                await self.store.remove(record.id)
+                return
+        log.warning("Task %s may run, although its call has failed", describe(record))
 
     def _start(
         self, record: TaskRecord, lease: Lease, call: Call, handler: CallHandler
@@ -197,6 +203,7 @@ class TaskManager:
                 max(0.0, record.expires - time.time()), self._expire, task
             )
         self._mailbox.start(task.loop)
+        self._leases.start(task)
         return task
 
     # running
@@ -210,113 +217,57 @@ class TaskManager:
             if claimed is None:
                 return
             record, lease = claimed
-            state = self._states.get(asyncio.get_running_loop())
-            task = self._start(record, lease, call_from_record(record, state), self._handler)
+            state = self.scheduler.states.get(asyncio.get_running_loop())
+            task = self._start(record, lease, call_from_record(record, state), self.handler)
         elif task.asyncio_task is not None:
             return  # it is running already
-        task.asyncio_task, outcome = asyncio.current_task(), None
-        if not task.record.over:  # it may have been cancelled before its turn
+        task.asyncio_task = asyncio.current_task()
+        outcome: Any = asyncio.CancelledError()
+        if not task.record.over and not task.call.cancelled:  # else it was stopped before its turn
             try:
                 outcome = await task.handler(task.call)
             except BaseException as error:
                 outcome = error
-        await self.end(id, outcome)
+        await self.end(task, outcome)
 
-    async def end(self, id: str, outcome: Any) -> None:
+    async def end(self, task: RunningTask, outcome: Any) -> None:
         """Store the outcome of a tool: its result or its exception. A tool that returns questions
         is first called again with the answers."""
-        task = self.running[id]
         try:
             if isinstance(outcome, InputRequired | UrlRequired):
-                outcome = await self._call_again(task, outcome)
-            await self._save_outcome(task, outcome)
+                outcome = await call_again(self, task, outcome)
+            task.is_ending = True
+            await save_outcome(self, task, outcome)
         except Exception as error:
             log.error(
                 "The final state of task %s could not be saved: %s", describe(task.record), error
             )
             if isinstance(error, TooLarge):  # no task is better than one that seems to run forever
-                await self.store.remove(id)
+                await self.store.remove(task.record.id)
         finally:
             task.finish()
-            if task.expiry_timer is not None:
-                task.expiry_timer.cancel()
-            if self.running.get(id) is task:
-                del self.running[id]
+            if self.running.get(task.record.id) is task:
+                del self.running[task.record.id]
+            self.scheduler.on_end(task)
             task.signal_change()  # even if nothing was saved: waiting callers now read the store
-            await self._close_unused()
+            await self.scheduler.close_unused()
 
-    async def _call_again(self, task: RunningTask, returned: InputRequired | UrlRequired) -> Any:
-        async def handle(call: Call) -> Any:
-            task.used_keys.clear()  # it asks the same questions again
-            return await task.handler(call)
+    def on_lost(self, task: RunningTask) -> None:
+        """Forget a task that another process may run, although its tool has not stopped yet."""
+        if self.running.get(task.record.id) is task:
+            del self.running[task.record.id]
+            self.scheduler.leaving.add(task)
+            task.signal_change()  # waiting callers now read the store
 
-        try:
-            return await call_until_answered(task.call, handle, returned, self.service)
-        except BaseException as error:
-            return error
-
-    async def _save_outcome(self, task: RunningTask, outcome: Any) -> None:
-        record, current, revision = task.record, asyncio.current_task(), task.call.revision
-        if record.over:
-            return  # it was cancelled, or has expired
-        if isinstance(outcome, asyncio.CancelledError) or (
-            current is not None and current.cancelling()
-        ):
-            if record.resumable:  # another process continues it, and this was not a crash
-                record.attempts = 0
-                with suppress(TaskStoreBroken):
-                    await self.store.put(record, task.lease)
-                return
-            outcome = InternalError(STOPPED)
-        if not isinstance(outcome, BaseException):
-            try:
-                await self._save_end(task, mark_completed(record, outcome, self.limits))
-                return
-            except ProtocolError as error:  # it cannot be encoded, or there is no room for it
-                outcome = error
-            except Exception:
-                log.exception("The outcome of task %s could not be saved", describe(record))
-                outcome = InternalError(NOT_SAVED)
-        whole = as_protocol_error(outcome, task.call)
-        shortened = ProtocolError(revision.code(whole), whole.message[:MAX_MESSAGE_LENGTH])
-        for attempt in (whole, shortened):
-            try:
-                await self._save_end(task, mark_failed(record, attempt, revision, self.limits))
-                return
-            except Exception as problem:
-                log.warning(
-                    "The error that task %s raised could not be saved: %r",
-                    describe(record),
-                    problem,
-                )
-        unsaved = mark_failed(record, InternalError(NOT_SAVED), revision, self.limits)
-        await self._save_end(task, unsaved, Exception)
-
-    async def _save_end(
-        self, task: RunningTask, record: TaskRecord, retry_on: type[Exception] = Overloaded
-    ) -> None:
-        """Store the final state of a task. Try again until this succeeds."""
-        for pause in chain(SAVE_RETRY_SECONDS, repeat(SAVE_RETRY_SECONDS[-1])):
-            try:
-                await self.save(task, record)
-                return
-            except TooLarge:
-                raise
-            except TaskStoreBroken:
-                task.record = record  # it cannot be saved, but is given to those who wait here
-                task.signal_change()
-                return
-            except retry_on as error:
-                log.warning(
-                    "The final state of task %s has not been saved yet: %s", describe(record), error
-                )
-            await asyncio.sleep(pause)
+    def can_park(self, task: RunningTask) -> bool:
+        """Return whether a task needs no process while it waits for input."""
+        return self.store.queued and self.engine is None and task.record.resumable
 
     async def save(self, task: RunningTask, changed: TaskRecord | None = None) -> None:
         """Store the record of a task, or a changed copy that replaces it, and notify subscribers.
         Do nothing if the task has already finished."""
         async with task.save_lock:
-            if task.record.over:
+            if task.record.over or task.is_lost:
                 return
             record = task.record if changed is None else changed
             record.updated = time.time()
@@ -325,7 +276,11 @@ class TaskManager:
             else:
                 stored = await self.store.put(record, task.lease)
             if not stored:  # another process cancelled it or took it over, or it has expired
-                record = await self.store.get(record.id) or mark_cancelled(record)
+                found = await self.store.get(record.id)
+                if found is not None and not found.over:
+                    task.lose()
+                    return
+                record = found or mark_cancelled(record)
                 task.stop()
             task.record = record
         if record.over:
@@ -356,13 +311,19 @@ class TaskManager:
             )
             task.signal_change()
             task.stop()
-            background.start(self.store.remove(task.record.id))
+            background.start(self._discard(task.record))
 
     # requests about tasks
 
     async def find(self, id: str) -> TaskRecord | None:
-        """Return the newest record of a task."""
-        record = await self.store.get(id)
+        """Return the newest record of a task. While the store is away, it is that of a task in this
+        process."""
+        try:
+            record = await self.store.get(id)
+        except BackendAway:
+            if (task := self._local(id)) is None:
+                raise
+            return task.record
         return None if record is None else self.newest(record)
 
     def newest(self, record: TaskRecord) -> TaskRecord:
@@ -374,6 +335,10 @@ class TaskManager:
     def _local(self, id: str) -> RunningTask | None:
         task = self.running.get(id)
         return None if task is None or task.loop.is_closed() else task
+
+    def is_running(self, id: str) -> bool:
+        """Return whether this process runs a task."""
+        return self._local(id) is not None
 
     async def wait_for_change(self, id: str, elsewhere: TaskWaiter) -> None:
         """Wait until a task changes, or may have changed in another process.
@@ -411,14 +376,17 @@ class TaskManager:
         """Deliver a message to a task in any process; raise InvalidParams if an answer does not fit
         its question."""
         task = self._local(record.id)
-        if task is None:
-            await self._mailbox.send(record, message)
-        elif task.loop is asyncio.get_running_loop():
-            await task.receive(message)
-        else:
-            await asyncio.wrap_future(
-                asyncio.run_coroutine_threadsafe(task.receive(message), task.loop)
-            )
+        if task is not None:
+            received = task.receive(message)
+            try:
+                if task.loop is asyncio.get_running_loop():
+                    await received
+                else:
+                    await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(received, task.loop))
+                return
+            except TaskLeft:
+                pass
+        await self._mailbox.send(record, message)
 
     async def cancel(self, record: TaskRecord) -> None:
         """Mark a task as cancelled immediately, even if its tool takes time to stop."""
@@ -435,128 +403,8 @@ class TaskManager:
     @property
     def busy(self) -> bool:
         """Whether a task is running, or may start, in this process."""
-        loops = (*self._lifespans, *(task.loop for task in list(self.running.values())))
-        return not all(loop.is_closed() for loop in loops)
+        return self.scheduler.busy
 
-    @asynccontextmanager
-    async def lifespan(self, inner: AbstractAsyncContextManager[Any]) -> AsyncIterator[Any]:
-        """Wrap the server's lifespan: resume tasks when it starts, and stop them when it ends."""
-        loop = asyncio.get_running_loop()
-        async with inner as state:
-            self._reserve_store()
-            lost_a_loop = any(task.loop.is_closed() for task in list(self.running.values()))
-            first = not self._lifespans
-            self._lifespans[loop] = self._lifespans.get(loop, 0) + 1
-            self._states[loop] = state
-            sweeper = loop.create_task(self._sweep(state))
-            try:
-                await self._recover(state, include_own=first or lost_a_loop)
-                yield state
-            finally:
-                sweeper.cancel()
-                await asyncio.wait([sweeper])
-                self._lifespans[loop] -= 1
-                if not self._lifespans[loop]:
-                    del self._lifespans[loop], self._states[loop]
-                    await self._close_loop(loop)
-
-    def _reserve_store(self) -> None:
-        """Make sure that no other server uses the store: each server would treat the other's tasks
-        as orphans."""
-        store = self.store
-        other = _last_managers.get(id(store))
-        if other is not None and other is not self and other.store is store and other.busy:
-            raise ConfigError(
-                f"Another server in this process already uses this {type(store).__name__}; give "
-                "each server its own"
-            )
-        _last_managers[id(store)] = self
-
-    async def _close_loop(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Stop the tasks of a loop when its last lifespan ends, if tools may rely on the
-        lifespan."""
-        tasks = {
-            task.asyncio_task: task
-            for task in list(self.running.values())
-            if task.loop is loop and task.asyncio_task is not None
-        }
-        if self._stop_with_lifespan and tasks:
-            for task in tasks.values():
-                task.call.abort_error = InternalError(STOPPED)
-                task.stop()
-            await asyncio.wait(tasks, timeout=self.limits.shutdown)
-        await self._close_unused()
-
-    async def _close_unused(self) -> None:
-        """Close the store after the last lifespan and the last task, so that another server can
-        resume what was stopped."""
-        if not self._lifespans and not self.running:
-            await self.store.close()
-
-    async def _recover(self, state: Any, *, include_own: bool) -> None:
-        """Resume the tasks that no process runs any more, or mark them as failed."""
-        try:
-            orphans = await self.store.claim_orphans(include_own=include_own, can_run=self._can_run)
-        except ConfigError:
-            raise  # there is no store at all
-        except TaskStoreBroken:
-            return
-        except Exception as error:
-            log.warning(
-                "Orphaned tasks could not be resumed: %s",
-                error,
-                exc_info=not isinstance(error, Overloaded),
-            )
-            return
-        for record, lease in orphans:
-            if self._local(record.id) is not None:
-                continue
-            try:
-                await self._resume(record, lease, state)
-            except Exception:  # it must not harm other tasks, or the server
-                log.exception("The orphaned task %s could not be resumed", describe(record))
-
-    def _can_run(self, record: TaskRecord) -> bool:
-        """Return whether to take over an orphaned task. A resumable task is left for a server that
-        has its tool."""
-        return not record.resumable or self.support_of(record.tool) not in (None, FORBIDDEN)
-
-    async def _resume(self, record: TaskRecord, lease: Lease, state: Any) -> None:
-        if not record.resumable:
-            await self._fail(record, STOPPED, lease)
-            return
-        if record.attempts >= self.limits.task_attempts:
-            await self._fail(record, GIVEN_UP.format(record.attempts + 1), lease)
-            return
-        record.attempts += 1
-        if not await self.store.put(record, lease):  # before it can crash the process again
-            return
-        try:
-            if self._engine is not None:
-                await self.store.release(lease)
-            self._schedule(record, lease, call_from_record(record, state), self._handler)
-        except Exception as error:
-            log.warning("The engine refused task %s: %r", describe(record), error)
-            await self._fail(record, NOT_RESUMED)
-
-    async def _fail(self, record: TaskRecord, reason: str, lease: Lease | None = None) -> None:
-        revision = BY_NAME[record.origin.revision]
-        failed = mark_failed(record, InternalError(reason), revision, self.limits)
-        if await (self.store.end(failed) if lease is None else self.store.put(failed, lease)):
-            log.warning("Task %s has failed: %s", describe(record), reason)
-
-    async def _sweep(self, state: Any) -> None:
-        """Periodically delete expired tasks and resume tasks orphaned by other processes."""
-        while True:
-            await asyncio.sleep(min(SWEEP_SECONDS, self.store.lease_seconds / 4))
-            try:
-                await self.store.delete_expired()
-                await self._recover(state, include_own=False)
-            except TaskStoreBroken:
-                pass
-            except Exception as error:  # it is tried again
-                log.warning("Failed to delete expired tasks or resume orphaned tasks: %s", error)
-
-
-_last_managers: WeakValueDictionary[int, TaskManager] = WeakValueDictionary()
-"""The last manager that used each store, by the identity of the store."""
+    def lifespan(self, inner: AbstractAsyncContextManager[Any]) -> AbstractAsyncContextManager[Any]:
+        """Wrap the server's lifespan: take tasks when it starts, and stop them when it ends."""
+        return self.scheduler.lifespan(inner)

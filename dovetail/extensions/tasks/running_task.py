@@ -16,6 +16,7 @@ as usual, marked with the task that they belong to.
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Raw
@@ -31,7 +32,7 @@ from ...connection.input_requests import (
     unanswered,
 )
 from ...connection.notifications import ProgressThrottle
-from ...errors import InternalError, ProtocolError, TimedOut, ToolError
+from ...errors import BackendAway, InternalError, Overloaded, ProtocolError, TimedOut, ToolError
 from ...jsonrpc.messages import encode
 from ...logs import get_logger
 from ...ports import Call, CallHandler
@@ -41,7 +42,7 @@ from ...protocol.methods import Method
 from ...protocol.tasks import RELATED_TASK
 from ...revisions import decode
 from .store import Lease, TaskMessage, TaskRecord
-from .wire import MAX_MESSAGE_LENGTH, mark_cancelled
+from .wire import MAX_MESSAGE_LENGTH, describe, mark_cancelled
 
 if TYPE_CHECKING:
     from ...server.forms import Form
@@ -49,7 +50,14 @@ if TYPE_CHECKING:
 
 log = get_logger("tasks")
 
+AWAY_SECONDS = 0.25
+"""The pause between attempts to use a store that is away."""
+
 background = TaskSet()
+
+
+class TaskLeft(Overloaded):
+    """The task no longer runs in this process. A message to it belongs in the store."""
 
 
 class RunningTask:
@@ -62,6 +70,15 @@ class RunningTask:
     """The `tasks/result` request that is waiting for the task, in the core form."""
     once_running = 0
     """The number of `ctx.once` functions that are running."""
+    is_ending = False
+    """Whether the tool has finished, and its outcome is being saved."""
+    is_lost = False
+    """Whether another process may run the task. Then this process saves nothing any more."""
+    is_parked = False
+    """Whether the tool was stopped because the task waits for input. It runs again when an answer
+    arrives."""
+    _lease_timer: asyncio.TimerHandle | None = None
+    _parking_timer: asyncio.TimerHandle | None = None
     expiry_timer: asyncio.TimerHandle | None = None
     _change: asyncio.Future[None] | None = None
     _save_timer: asyncio.TimerHandle | None = None
@@ -127,12 +144,13 @@ class RunningTask:
             raise asyncio.CancelledError
         future: asyncio.Future[Raw] = self.loop.create_future()
         self._open_questions[key] = future
+        self._start_parking_timer()
         lowered = self.call.caller.revision.lower_params(method, params)
         record.questions = {**record.questions, key: (method.name, encode(lowered))}
         record.status = "input_required"
         try:
             async with asyncio.timeout(timeout) as deadline:
-                await self._manager.save(self)
+                await self._save_patiently()
                 return await future
         except TimeoutError:
             if timeout is None or not deadline.expired():
@@ -140,6 +158,8 @@ class RunningTask:
             raise TimedOut(unanswered(method.name, timeout)) from None
         finally:
             self._open_questions.pop(key, None)
+            if not self._open_questions and self._parking_timer is not None:
+                self._parking_timer.cancel()
             if key in self.record.questions:
                 self.loop.call_soon(self._withdraw_question, key)
 
@@ -148,26 +168,27 @@ class RunningTask:
         """What distinguishes the `once_key` tokens of this task."""
         return self.record.id.encode()
 
-    async def check_lease(self) -> None:
-        """Make sure that no other process has taken over the task, before a step that must not be
-        repeated."""
-
     async def save_once_result(self, key: str, done: bytes) -> None:
         """Save the result of a `ctx.once` call."""
         self._check_size(len(done))
         record = self.record
         record.once_results, record.attempts = {**record.once_results, key: done}, 0
-        await self._manager.save(self)
+        await self._save_patiently()
 
     def close_round_soon(self) -> None:
         """Do nothing: a task has no rounds."""
 
     async def receive(self, message: TaskMessage) -> None:
         """Act on a message: cancel the task, refuse questions or answer them. Answers to questions
-        that were not asked are ignored; an answer that does not fit its question raises
-        InvalidParams."""
+        that were not asked are ignored.
+
+        Raises:
+            InvalidParams: An answer does not fit its question.
+            TaskLeft: The task no longer runs in this process.
+        """
         if message.cancel:
             await self._manager.save(self, mark_cancelled(self.record))
+            self._check_not_left()
             self.stop()
         for key, reason in message.refused.items():
             self.refuse(key, ToolError(reason))
@@ -176,15 +197,21 @@ class RunningTask:
             return
         self._check_size(sum(map(len, answers.values())))
         self.record.answers, self.record.attempts = {**self.record.answers, **answers}, 0
+        self.is_parked = False  # it runs again at once, if it is being stopped
         for key in answers:
             self._remove_question(key)
         try:
             await self._manager.save(self)
+            self._check_not_left()
         finally:  # even if it could not be saved: nobody sends an answer twice
             for key, answer in answers.items():
                 question = self._open_questions.get(key)
                 if question is not None and not question.done():
                     question.set_result(Raw(answer))
+
+    def _check_not_left(self) -> None:
+        if self.is_lost:
+            raise TaskLeft("The task has just moved to another process; try again")
 
     def refuse(self, key: str, error: ToolError) -> None:
         """Raise an error in the tool for a question that the client refused to answer."""
@@ -256,11 +283,13 @@ class RunningTask:
             )
 
     def finish(self) -> None:
-        """Send the last progress update."""
+        """Send the last progress update, and stop all timers."""
         if self._progress is not None:
             self._progress.finish()
-        if self._save_timer is not None:
-            self._save_timer.cancel()
+        timers = self._save_timer, self._lease_timer, self._parking_timer, self.expiry_timer
+        for timer in timers:
+            if timer is not None:
+                timer.cancel()
 
     def _send_progress(self, params: ProgressParams) -> None:
         params.progress_token = self._progress_token
@@ -278,6 +307,90 @@ class RunningTask:
             pass  # the next change is saved together with this one
         except Exception as error:
             log.warning("The progress of a task could not be saved: %r", error)
+
+    # the lease
+
+    @property
+    def has_lease(self) -> bool:
+        """Whether no other process can run the task yet, by the clock of this process."""
+        return not self.is_lost and time.monotonic() < self._stop_at
+
+    @property
+    def _stop_at(self) -> float:
+        """When the tool must stop unless the lease is renewed: when nine tenths of it have
+        passed."""
+        until = self.lease.until
+        return until if until == inf else until - self._manager.store.lease_seconds / 10
+
+    def set_lease(self, lease: Lease) -> None:
+        """Use a new lease, unless it ends before the current one."""
+        if lease.until >= self.lease.until:
+            self.lease = lease
+        if self._lease_timer is not None:
+            self._lease_timer.cancel()
+        self._lease_timer = self.loop.call_later(
+            max(0.0, self._stop_at - time.monotonic()), self._on_lease_end
+        )
+
+    def _on_lease_end(self) -> None:
+        if not self.is_ending:  # else the store decides whether it is too late
+            self.lose()
+
+    def lose(self) -> None:
+        """Stop the tool, because another process may run the task."""
+        if not self.is_lost:
+            log.warning("Stopping task %s: its lease was lost", describe(self.record))
+            self.is_lost = True
+            self._manager.on_lost(self)
+            self.stop()
+
+    async def check_lease(self) -> None:
+        """Make sure that no other process runs the task, before a step that must not be repeated.
+        Wait while the store is away."""
+        while self.has_lease:
+            if self.lease.until == inf:
+                return
+            try:
+                renewed = await self._manager.store.renew([self.lease])
+            except BackendAway:
+                await asyncio.sleep(AWAY_SECONDS)
+                continue
+            if not renewed:
+                break
+            self.set_lease(renewed[0])  # which may have ended already, if this process was stopped
+            if self.has_lease:
+                return
+        self.lose()
+        await _wait_to_be_cancelled()
+
+    async def _save_patiently(self) -> None:
+        """Save the record before the tool continues. Wait while the store is away."""
+        while self.has_lease:
+            try:
+                await self._manager.save(self)
+                break
+            except BackendAway:
+                await asyncio.sleep(AWAY_SECONDS)
+        if not self.has_lease:
+            self.lose()
+            await _wait_to_be_cancelled()
+
+    # waiting for input without a lease
+
+    def _start_parking_timer(self) -> None:
+        if self._manager.can_park(self):
+            if self._parking_timer is not None:
+                self._parking_timer.cancel()
+            self._parking_timer = self.loop.call_later(self._limits.parked_time, self._park)
+
+    def _park(self) -> None:
+        """Stop the tool until an answer arrives, unless it does something that must not be
+        repeated."""
+        if self.once_running:
+            self._start_parking_timer()
+        elif self._open_questions and not self.record.over:
+            self.is_parked = True
+            self.stop()
 
     # changes and the end
 
@@ -300,6 +413,12 @@ class RunningTask:
             self.detached_call.cancelled = True
         if self.asyncio_task is not None and not self.loop.is_closed():
             self.loop.call_soon_threadsafe(self.asyncio_task.cancel)
+
+
+async def _wait_to_be_cancelled() -> None:
+    """Let nothing happen until the cancellation of the tool arrives."""
+    await asyncio.sleep(1)
+    raise asyncio.CancelledError
 
 
 def fitting_answers(
