@@ -5,7 +5,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -94,6 +94,21 @@ class RedisServer:
         """How often each command ran, from INFO commandstats."""
         stats: dict[str, Any] = self.run("INFO", "commandstats")
         return {name.removeprefix("cmdstat_"): int(one["calls"]) for name, one in stats.items()}
+
+    @contextmanager
+    def listening(self, pattern: str) -> Iterator[Callable[[], tuple[str, bytes]]]:
+        """Subscribe to channels. Returns a function that returns the next message."""
+        client = redis.Redis(port=self.port, password=self._password, protocol=2)
+        with client, client.pubsub(ignore_subscribe_messages=True) as subscription:
+            subscription.psubscribe(pattern)
+            subscription.get_message(timeout=START_SECONDS)
+
+            def receive() -> tuple[str, bytes]:
+                while (message := subscription.get_message(timeout=START_SECONDS)) is None:
+                    pass
+                return message["channel"].decode(), message["data"]
+
+            yield receive
 
     def pause(self) -> None:
         os.kill(self.pid, signal.SIGSTOP)

@@ -126,6 +126,12 @@ class Answer:
         assert event is not None
         return event
 
+    async def next_message(self) -> Any:
+        """The next message, of which there is one; events without data are none."""
+        while not (event := await self.next()).data:
+            pass
+        return event.message
+
     async def rest(self) -> list[Event]:
         """All events up to the end."""
         events = []

@@ -1,0 +1,32 @@
+"""Clusters for the tests. `cluster` runs for the whole test run, so each test has a tag of its own.
+A test that stops something starts its own cluster."""
+
+from collections.abc import Iterator
+from itertools import count
+
+import pytest
+
+from tests.backend.conftest import own_redis, shared_redis  # noqa: F401
+from tests.backend.redis_server import RedisServer
+
+from .cluster import Cluster, running
+
+_tags = count(1)
+
+ERAS = ["handshake", "stateless"]
+FORMS = ["2025-11-25", "2026-07-28"]
+
+
+@pytest.fixture(scope="session")
+def cluster(
+    shared_redis: RedisServer,  # noqa: F811
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Cluster]:
+    with running(shared_redis, tmp_path_factory.mktemp("cluster")) as one:
+        yield one
+
+
+@pytest.fixture
+def tag() -> str:
+    """A name for the deeds of one test."""
+    return f"tag{next(_tags)}"
