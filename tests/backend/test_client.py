@@ -245,8 +245,9 @@ async def test_a_restarted_redis_is_found_again(
         assert time.monotonic() - started < 5
         assert await client.run("ECHO", "x") == b"x"
     lines = [one.message for one in caplog.records if one.name == "dovetail.backend"]
-    assert [line.split("Redis")[0] for line in lines] == ["Connected to ", "", "Connected to "]
-    assert "is away" in lines[1]
+    where = f"Redis at {own_redis.url}"
+    assert [lines[0], lines[2]] == [f"Connected to {where}", f"{where} is back"]
+    assert "is away" in lines[1] and len(lines) == 3
 
 
 async def test_a_restart_between_two_commands_goes_unnoticed(own_redis: RedisServer) -> None:

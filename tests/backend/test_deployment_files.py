@@ -8,7 +8,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, closing
+from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -233,12 +233,11 @@ async def test_every_page_of_metrics_shows_all_web_servers(
         assert {_pid(worker) for worker in workers} == shop.pids("web")
 
 
-@pytest.mark.parametrize("file", ["compose"])
-async def test_the_rights_of_the_guide_are_enough(file: str, tmp_path: Path) -> None:
-    containers = FILES[file]()
+async def test_the_rights_of_the_guide_are_enough(tmp_path: Path) -> None:
+    containers = read_compose()
     del containers["redis"]
     options = ["--aclfile", str(FOLDER / "users.acl"), "--appendonly", "yes"]
-    with redis_without_default_user(tmp_path / "redis", *options) as redis:
+    with redis_with_users(tmp_path / "redis", *options) as redis:
         url = redis.url.replace("//", "//shop:a-long-random-password@")
         done = await asyncio.to_thread(
             dovetail, *("backend", "check", url, "--name", "shop"), DOVETAIL_KEYS=KEY
@@ -264,11 +263,14 @@ class UserRedis(RedisServer):
             return client.execute_command(*command)
 
 
-def redis_without_default_user(folder: Path, *options: str) -> "closing[Any]":
+@contextmanager
+def redis_with_users(folder: Path, *options: str) -> Iterator[RedisServer]:
     server = UserRedis(folder, *options)
-    server.start()
-    server.close = server.stop  # type: ignore[attr-defined]
-    return closing(server)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
 
 
 def test_the_guide_and_the_file_grant_the_same_rights() -> None:

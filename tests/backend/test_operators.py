@@ -14,7 +14,7 @@ from dovetail import Client, Gateway, Server
 from tests.cli.conftest import dovetail, environment
 from tests.system import needs_redis
 
-from .conftest import KEY, PATIENT
+from .conftest import KEY, PATIENT, MakeBackend
 from .redis_server import RedisServer, free_port
 
 pytestmark = needs_redis
@@ -150,6 +150,19 @@ def test_the_option_keeps_what_the_server_requires() -> None:
     assert server._backend_required
     server.use_backend("redis://127.0.0.1:1/0", required=False)
     assert not server._backend_required
+
+
+async def test_keys_are_rotated_in_three_steps(make_backend: MakeBackend) -> None:
+    old, new = "the old key of all processes", "the new key of all processes"
+    before = make_backend(keys=[old])
+    for keys in ([old, new], [new, old], [new]):
+        after = make_backend(keys=keys)
+        for writer, reader in ((before, after), (after, before)):
+            await writer.rows("rotated").put("row", b"2", 60)
+            assert await reader.rows("rotated").get("row") == b"2", keys
+        await before.close()
+        before = after
+    await before.close()
 
 
 @pytest.mark.parametrize("verb", ["run", "gateway"])

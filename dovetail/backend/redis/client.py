@@ -120,7 +120,7 @@ class RedisClient:
         self._logged: set[tuple[str, str]] = set()
         """The commands that Redis refused, and why."""
         self.problem = ""
-        """Why Redis was away last."""
+        """Why Redis was away last; empty if it never was."""
 
     def __repr__(self) -> str:
         return f"RedisClient({str(self.address)!r})"
@@ -365,7 +365,10 @@ class RedisClient:
         self._failures = 0
         if not self._reached:
             self._reached = True
-            log.info("Connected to Redis at %s", self.address)
+            if self.problem:  # as visible as the line that says that it is away
+                log.warning("Redis at %s is back", self.address)
+            else:
+                log.info("Connected to Redis at %s", self.address)
 
     def on_failure(self, error: Exception) -> None:
         is_slow = isinstance(error, TimeoutError | SlowConnection)
