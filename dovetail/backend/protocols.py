@@ -41,6 +41,10 @@ class Rows(Protocol):
     async def delete(self, *keys: str) -> None:
         """Delete rows. A row that does not exist is ignored."""
 
+    async def keys(self) -> list[str]:
+        """Return the keys of all rows. This takes long if the backend contains much else, so it is
+        for commands of an operator."""
+
 
 class Bucket(Struct, frozen=True):
     """A bucket of tokens that fills up at a constant rate."""

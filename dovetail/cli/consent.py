@@ -6,6 +6,7 @@ revoked, and offers a tool that was approved. `approve` accepts one more version
 `pin` only the latest one. Both show the difference first, and ask if there is a terminal.
 """
 
+import os
 import shlex
 import sys
 from argparse import ArgumentParser, Namespace
@@ -20,7 +21,8 @@ from .output import bold, dim, print_json, print_line, print_table, print_text_o
 
 if TYPE_CHECKING:
     from ..gateway.consent.consent import Consent, ItemChange
-    from ..gateway.consent.store import ConsentGrant, SeenItem
+    from ..gateway.consent.shared_store import ConsentRow
+    from ..gateway.consent.store import ConsentGrant, ConsentStore, SeenItem
 
 ACTIONS = ("list", "show", "approve", "revoke", "pin", "diff")
 NEED_SERVER = ("approve", "revoke", "pin")
@@ -50,6 +52,18 @@ def add_consent_arguments(parser: ArgumentParser) -> None:
         help="where consent is stored (default: $XDG_STATE_HOME/dovetail/consent.db)",
     )
     parser.add_argument(
+        "--backend",
+        metavar="URL",
+        help="the consent that the replicas of a gateway share, such as redis://cache:6379/0 "
+        "(default: $DOVETAIL_BACKEND, unless --store is given)",
+    )
+    parser.add_argument(
+        "--name",
+        metavar="NAME",
+        default="gateway",
+        help="the name of the gateway that uses the backend (default: gateway)",
+    )
+    parser.add_argument(
         "--yes", action="store_true", help="approve or pin without asking at the terminal"
     )
 
@@ -60,7 +74,7 @@ def manage_consent(options: Namespace) -> None:
 
     if options.action in NEED_SERVER and options.server is None:
         raise ConfigError(f"consent {options.action} requires the name of a SERVER")
-    consent = Consent(_find_store(options.store), terminal=False)
+    consent = Consent(_find_store(options), terminal=False)
     try:
         if options.server is not None:
             _check_names(consent, options)
@@ -76,13 +90,56 @@ def manage_consent(options: Namespace) -> None:
         consent.close()
 
 
-def _find_store(chosen: str | None) -> str:
+def _find_store(options: Namespace) -> "str | ConsentStore":
     from ..gateway.consent.store import default_store_path
 
+    chosen, backend = options.store, options.backend
+    if chosen is not None and backend is not None:
+        raise ConfigError("Use either --store or --backend")
+    if backend is None and chosen is None:
+        backend = os.environ.get("DOVETAIL_BACKEND")
+    if backend:
+        return _open_backend(backend, options.name)
     if chosen is not None and not Path(chosen).expanduser().is_file():
         raise ConfigError(f"The consent store {chosen} does not exist")
     path = chosen or str(default_store_path())
     return path if chosen or Path(path).exists() else ":memory:"  # nothing was allowed yet
+
+
+def _open_backend(url: str, name: str) -> "ConsentStore":
+    """Return the consent in a shared backend. Each change is stored and announced before it is
+    reported."""
+    import asyncio
+
+    from ..backend import Backend
+    from ..gateway.replicas import announce_consent, open_shared_store
+
+    backend = Backend(url, name=name)
+    store = open_shared_store(backend, name)
+
+    async def read() -> None:
+        try:
+            if not await backend.connect():
+                raise ConfigError(f"Redis at {backend.client.address} cannot be reached")
+            await store.read_all()
+        finally:
+            await backend.close()
+
+    async def write() -> None:
+        changed: list[ConsentRow] = []
+        store.announce = changed.append
+        try:
+            await store.write()
+            bus = await backend.bus()
+            for row in changed:
+                announce_consent(bus, row)
+            await bus.close()
+        finally:
+            await backend.close()
+
+    asyncio.run(read())
+    store.store_changes = lambda: asyncio.run(write())
+    return store
 
 
 def _check_names(consent: "Consent", options: Namespace) -> None:
@@ -131,6 +188,7 @@ def _list(consent: "Consent", options: Namespace) -> None:
         if changed := len(consent.changes(server)):
             words = ["dovetail", "consent", "diff", server]
             words += ["--store", options.store] if options.store else []
+            words += getattr(consent.store, "command", ())
             rows.append(("not approved", f"{changed}", shlex.join(words)))
         print_table(rows, indent=2)
 

@@ -31,6 +31,7 @@ from ..extensions.telemetry import Telemetry
 from ..limits import DEFAULT, Limits
 from ..logs import get_logger
 from ..ports import (
+    Bus,
     Call,
     Caller,
     Guard,
@@ -67,6 +68,7 @@ from .own_model import SAMPLE, OwnModel
 from .pool import SHARED, ActiveCalls
 from .relay import as_private, encode_text, explaining, relay_call
 from .reloading import SIGHUP, Reloader
+from .replicas import DEFAULT_NAME, Replicas
 from .reports import describe_servers, measure_servers
 from .search import CALL, FIND, SEARCH_TOOLS, CallArguments, ToolSearch, read_arguments
 from .skills import relayed_skills
@@ -108,9 +110,10 @@ class Gateway(RunnableService):
         policy: Who may do what: the path of a policy file, its decoded contents, or "allow",
             "ask" or "deny" (default: everything is allowed).
         store: Where the answers of callers and the digests of approved tools are stored: a file
-            (default: `$XDG_STATE_HOME/dovetail/consent.db`) or a `ConsentStore`. If users log in to
-            servers, their tokens are stored in a file next to it (`consent.tokens.db`), sealed with
-            the keys of the gateway.
+            (default: the backend if there is one, otherwise
+            `$XDG_STATE_HOME/dovetail/consent.db`) or a `ConsentStore`. If users log in to servers,
+            their tokens are stored in a file next to it (`consent.tokens.db`) or in the backend,
+            sealed with the keys of the gateway.
         on_sample: The model for servers that ask for a completion during a call of a caller that
             has no model itself, as for `Client`. Its `request.target` is the name of the server in
             the configuration (default: these requests are refused).
@@ -138,7 +141,7 @@ class Gateway(RunnableService):
         self,
         source: "str | Path | Sequence[str | Path] | Mapping[str, Any] | Any",
         *,
-        name: str = "gateway",
+        name: str = DEFAULT_NAME,
         version: str = __version__,
         title: str | None = None,
         description: str | None = None,
@@ -192,13 +195,15 @@ class Gateway(RunnableService):
         consent = open_consent(store, self._record)
         self.access = GatewayAccess(rules, consent, self._announce_lists, lambda: self._is_masked)
         self._model = None if on_sample is None else OwnModel(on_sample, limits)
+        self.known = KnownCatalogs.beside(consent.store) or KnownCatalogs(None)
+        self.replicas = Replicas(self, share_consent=store is None)
         self.upstreams = UpstreamSet(
             found,
             model=None if self._model is None else self._model.capability,
             make_client=self._make_client,
             allow_start=self.access.allow_start,
             limits=limits,
-            known=KnownCatalogs.beside(consent.store),
+            known=self.known,
             reserved=SEARCH_TOOLS if found.options.search else (),
             extensions=DECLARED_EXTENSIONS,
         )
@@ -250,12 +255,22 @@ class Gateway(RunnableService):
         self._check_sign_in(one.entry for one in self.upstreams.servers.values())
         access = self.access.run(self.upstreams.all)
         logins, subscriptions = self._run_logins(), self.subscriptions.run()
-        async with access, logins, self.upstreams.run(), subscriptions, self.tasks.run():
+        upstreams, tasks = self.upstreams.run(), self.tasks.run()
+        async with self.replicas.run(), access, logins, upstreams, subscriptions, tasks:
             if self._watched is None:
                 yield
                 return
             async with Reloader(self, self._watched).run():
                 yield
+
+    def connect_bus(self, bus: Bus) -> None:
+        """Use the bus that connects the replicas of the gateway.
+
+        Args:
+            bus: The bus.
+        """
+        super().connect_bus(bus)
+        self.replicas.connect(bus)
 
     @asynccontextmanager
     async def _run_inside(
@@ -290,6 +305,8 @@ class Gateway(RunnableService):
         source = self._read_source()
         self._check_sign_in(source.entries)
         policy = None if self._policy_source is None else read_policy(self._policy_source)
+        for entry in source.entries:
+            await self.access.consent.read_items(entry.name, entry.digest)
         old, new = self.upstreams.options, source.options
         removed = self.upstreams.replace_all(source, SEARCH_TOOLS if new.search else ())
         is_changed = policy != self.access.policy

@@ -146,12 +146,10 @@ class UpstreamServer:
         self._extensions = extensions or {}
         self.entry, self.settings, self.limits = entry, entry.settings, limits
         self.health, self._known = Health(), known
-        catalog = None if known is None else known.load(entry)
-        self.catalog = self._saved = Catalog() if catalog is None else catalog
-        self.is_unknown = catalog is None
+        self.catalog = self._saved = Catalog()
+        self.is_unknown = True
         """Whether the lists of the server are not known yet, but may be later."""
-        if catalog is not None:
-            self.health.on_known()
+        self.load_known()
         self.counts = UpstreamCounts()
         self.questions = OpenQuestions()
         self.results = ResultCache(limits)
@@ -258,6 +256,14 @@ class UpstreamServer:
         return server is self
 
     # starting and stopping
+
+    def load_known(self) -> None:
+        """Use the lists of an earlier run, or of another replica, until the server is started."""
+        catalog = None if self._known is None else self._known.load(self.entry)
+        if catalog is not None and self.state in ("configured", "known"):
+            self.catalog = self._saved = catalog
+            self.is_unknown = False
+            self.health.on_known()
 
     async def start(self) -> None:
         """Start or reach the server and read its lists, unless that is done or under way.

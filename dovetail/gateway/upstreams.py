@@ -341,6 +341,12 @@ class UpstreamSet:
                     }
                     self._add_known_names(self.servers.values())
 
+    def load_known(self) -> None:
+        """Use lists of other replicas for the servers that were not started yet."""
+        for server in self.servers.values():
+            server.load_known()
+        self._add_known_names(self.servers.values())
+
     async def start(self) -> None:
         """Start all servers that are not lazy, in the background."""
         self._is_running = True

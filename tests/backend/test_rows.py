@@ -143,6 +143,14 @@ async def test_a_value_opens_only_at_its_own_key(
     assert await rows.get("alice") == b"1"
 
 
+async def test_the_keys_of_all_rows_of_a_kind_are_found(make_backend: MakeBackend) -> None:
+    backend = make_backend()
+    rows = backend.rows("test")
+    await asyncio.gather(*(rows.put(f"key {number}", b"1", LIFE) for number in range(2000)))
+    await backend.rows("other").put("another", b"1", LIFE)
+    assert sorted(await rows.keys()) == sorted(f"key {number}" for number in range(2000))
+
+
 @pytest.mark.parametrize("change", ["garbage", "", "\x01", "bit"])
 async def test_a_changed_value_counts_as_missing(
     make_backend: MakeBackend, shared_redis: RedisServer, change: str

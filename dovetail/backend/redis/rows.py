@@ -17,6 +17,9 @@ from .sealed import SealedValues
 MAX_TRIES = 16
 """How often `change` tries again if others write the same data at the same time."""
 
+SCAN_COUNT = 1000
+"""How many keys Redis looks at in one command."""
+
 
 class RedisRows(Rows):
     """Rows of one kind.
@@ -68,6 +71,17 @@ class RedisRows(Rows):
         if keys:
             full = [self._prefix + key for key in keys]
             await self._client.run("UNLINK", *full, durable=self._durable)
+
+    async def keys(self) -> list[str]:
+        found: dict[str, None] = {}  # SCAN may return a key twice
+        cursor = b"0"
+        while True:
+            cursor, page = await self._client.run(
+                *("SCAN", cursor, "MATCH", f"{self._prefix}*", "COUNT", SCAN_COUNT)
+            )
+            found |= dict.fromkeys(one.decode()[len(self._prefix) :] for one in page)
+            if cursor == b"0":
+                return list(found)
 
     async def _write(self, key: str, data: bytes, life: float, *condition: str) -> bytes | None:
         full = self._prefix + key

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Final
 
+from ...aio import call_maybe_async
 from ...errors import DovetailError
 from ...logs import get_logger
 from ..consent.consent import Consent, ConsentRequest
@@ -104,18 +105,19 @@ class Access:
         """Return whether the rules allow a server to be started or reached."""
         return self.check(server, kind_of_start(server), "").effect != "deny"
 
-    async def watch(self, look: Callable[[], None]) -> None:
+    async def watch(self, look: Callable[[], Any], seconds: float = WATCH_SECONDS) -> None:
         """Notice what other programs approve or revoke, until this is cancelled.
 
         Args:
-            look: Compares the consent store with what is in use. It is called every
-                `WATCH_SECONDS`, and may raise DovetailError.
+            look: Compares the consent store with what is in use. It may be plain or async, and
+                raise DovetailError.
+            seconds: How often it is called (default: `WATCH_SECONDS`).
         """
         logged = ""
         while True:
-            await asyncio.sleep(WATCH_SECONDS)
+            await asyncio.sleep(seconds)
             try:
-                look()
+                await call_maybe_async(look)
                 logged = ""
             except DovetailError as problem:
                 if str(problem) != logged:  # it may last for days

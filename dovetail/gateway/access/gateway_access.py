@@ -25,7 +25,7 @@ from msgspec.structs import replace
 
 from ...connection.input_requests import ask, check, decode_answer, typed_view
 from ...databases import MEMORY
-from ...errors import CannotAsk, ConfigError, ConsentDenied, InvalidParams
+from ...errors import CannotAsk, ConfigError, ConsentDenied, DovetailError, InvalidParams
 from ...logs import get_logger
 from ...ports import Call
 from ...protocol.client_features import CreateMessageParams, ElicitParams
@@ -33,15 +33,18 @@ from ...protocol.raw import RawObject, split_object
 from ...text import escape_json, quote
 from ..consent.consent import Consent, ConsentRequest, Decision, name_shared
 from ..consent.policy import ConsentKind, PolicyDecision, PolicyFile, PolicyRequest, decide
+from ..consent.shared_store import ConsentRow, SharedConsentStore
 from ..naming import Kind
 from ..upstream import UpstreamServer
-from .access import Access, kind_of_start, use_of
+from .access import WATCH_SECONDS, Access, kind_of_start, use_of
 from .pin_checks import PinChecks, item_of
 
 log = get_logger("gateway")
 
 ANONYMOUS: Final = "anonymous session "
 """What a caller without authentication is stored as, together with its session."""
+SHARED_WATCH_SECONDS: Final = 5.0
+"""How often a gateway reads a shared store, in case an announcement on the bus was lost."""
 MAX_SHOWN_CHARS: Final = 2000
 """The number of characters of the arguments that a question shows."""
 ANSWERS: Final[Mapping[str, str]] = {
@@ -188,7 +191,7 @@ class GatewayAccess(Access):
         describe = partial(self._describe_call, call, kind, server, name)
         if decision.effect == "deny":
             self._refuse(describe(), decision.rule, f"is not allowed by {decision.rule}")
-        self._require_approval(describe, kind, server, name)
+        await self._require_approval(describe, kind, server, name)
         if self.policy is None:
             return
         if decision.effect == "ask" and call.request_state is not None:
@@ -205,7 +208,7 @@ class GatewayAccess(Access):
         if not found.allowed:
             raise InvalidParams(found.reason)
         if found.answer is not None:  # it may have changed while the caller was asked
-            self._require_approval(describe, kind, server, name)
+            await self._require_approval(describe, kind, server, name)
 
     def _is_open(self, kind: Kind, server: UpstreamServer) -> bool:
         """Return whether every caller may use everything of a kind at a server."""
@@ -233,14 +236,17 @@ class GatewayAccess(Access):
             principal=_caller_key(call),
         )
 
-    def _require_approval(
+    async def _require_approval(
         self, describe: Callable[[], ConsentRequest], kind: Kind, server: UpstreamServer, name: str
     ) -> None:
         """Raise an error if an item is withheld."""
         if self.pins.mode(server) != "ask":
             return
         item = item_of(kind, name)
-        if item is not None and not self.pins.is_approved(server, item):
+        if item is None:
+            return
+        await self.consent.read_items(server.name, server.entry.digest)
+        if not self.pins.is_approved(server, item):
             request = replace(describe(), kind="pin", name=item)
             why = self.pins.explain(server, item, name_store=not self._is_masked())
             self._refuse(request, 'pin = "ask"', why, name)
@@ -294,19 +300,52 @@ class GatewayAccess(Access):
             servers: Returns all servers.
         """
 
-        def look() -> None:
+        async def look() -> None:
             for server in list(servers().values()):
-                self.pins.refresh(server)
+                await self._look_at(server)
 
-        watching = asyncio.create_task(self.watch(look))
+        store = self.consent.store
+        is_shared = isinstance(store, SharedConsentStore)
+        if is_shared:
+            await asyncio.gather(
+                *(self.consent.read_items(one.name, one.entry.digest) for one in servers().values())
+            )
+        watching = asyncio.create_task(
+            self.watch(look, SHARED_WATCH_SECONDS if is_shared else WATCH_SECONDS)
+        )
         try:
             yield
         finally:
             watching.cancel()
+            if isinstance(store, SharedConsentStore):
+                await store.finish()
             if self.can_ask:
                 self.consent.close()
             else:
-                self.consent.store.close()
+                store.close()
+
+    async def on_announced(
+        self, row: ConsentRow, servers: Callable[[], Mapping[str, UpstreamServer]]
+    ) -> None:
+        """Read a row that another process has changed.
+
+        Args:
+            row: The row.
+            servers: Returns all servers.
+        """
+        store = self.consent.store
+        if isinstance(store, SharedConsentStore):
+            await store.read(row)
+        if row.principal is None and (server := servers().get(row.server)) is not None:
+            try:
+                self.pins.refresh(server)
+            except DovetailError as problem:
+                log.warning("%s: %s", server.name, problem)
+
+    async def _look_at(self, server: UpstreamServer) -> None:
+        if not self.pins.is_settled(server):
+            await self.consent.read_items(server.name, server.entry.digest)
+        self.pins.refresh(server)
 
     def end_session(self, session_id: str) -> None:
         """Forget what a caller without authentication allowed in its session.

@@ -23,7 +23,7 @@ from weakref import WeakKeyDictionary, WeakSet
 from msgspec import Struct
 
 from ...aio import TaskSet
-from ...errors import ConfigError, ConsentDenied, DovetailError, Overloaded
+from ...errors import BackendAway, ConfigError, ConsentDenied, DovetailError, Overloaded
 from ...logs import get_logger
 from ...text import quote
 from ..catalog import Catalog
@@ -89,6 +89,8 @@ class PinChecks:
         self._compared: WeakKeyDictionary[UpstreamServer, _Comparison] = WeakKeyDictionary()
         self._failed: WeakSet[UpstreamServer] = WeakSet()
         """The servers that could not be compared, so that nothing of them is approved."""
+        self._problems: WeakKeyDictionary[UpstreamServer, str] = WeakKeyDictionary()
+        """Why they could not be compared, as it was logged."""
         self._seen: set[tuple[str, str]] = set()
         """The servers, with the digests of their entries, that have listed something."""
         self._approved: set[tuple[str, str]] = set()
@@ -106,6 +108,12 @@ class PinChecks:
         is_own_code = server.entry.describe is None  # it runs in this process
         return server.settings.pin or ("off" if is_own_code else self._default)
 
+    def is_settled(self, server: UpstreamServer) -> bool:
+        """Return whether nothing about a server depends on the store at the moment: it is not
+        compared, or its changes are only logged and it was compared already."""
+        mode = self.mode(server)
+        return mode == "off" or (mode == "warn" and server not in self._failed)
+
     # what servers list
 
     def on_catalog(self, server: UpstreamServer) -> None:
@@ -115,7 +123,9 @@ class PinChecks:
             server: The server.
 
         Raises:
-            ConfigError, Overloaded: The store cannot be used, so the server is withheld.
+            ConfigError, Overloaded: The store cannot be used, so the server is withheld. If a
+                shared store is away, nothing is raised, and the server is withheld until it is
+                back.
         """
         mode = self.mode(server)
         if mode == "off":
@@ -126,10 +136,13 @@ class PinChecks:
             unapproved = self._compare(server)
             self._failed.discard(server)
         except (ConfigError, Overloaded) as problem:
-            if mode == "ask":
+            if mode == "ask" and not isinstance(problem, BackendAway):
                 raise
-            log.warning("%s: changes to its tools cannot be detected: %s", server.name, problem)
+            if self._problems.get(server) != str(problem):  # it may last for days
+                self._problems[server] = str(problem)
+                log.warning("%s: changes to its tools cannot be detected: %s", server.name, problem)
             return
+        self._problems.pop(server, None)
         for item, pin in islice(unapproved.items(), MAX_REVIEWS):
             if mode == "ask" and self._decide is not None:
                 self._background.start(self._review_quietly(server, item, pin))
@@ -175,11 +188,13 @@ class PinChecks:
         Raises:
             ConfigError, Overloaded: The store cannot be used.
         """
-        if self.mode(server) != "ask":
-            return
-        if server in self._failed:
+        mode = self.mode(server)
+        if server in self._failed and mode != "off":
             self.on_catalog(server)
-            self._on_change(server)
+            if mode == "ask":
+                self._on_change(server)
+            return
+        if mode != "ask":
             return
         before = self._compared.get(server)
         now = self._compare(server)
@@ -239,6 +254,8 @@ class PinChecks:
         """
         if item is None or self.mode(server) != "ask":
             return True
+        if server in self._failed:
+            self.refresh(server)
         found = find_item(server.catalog, item)
         if found is None:
             return False

@@ -46,6 +46,7 @@ from ...protocol.tools import Tool
 from ...text import escape_unsafe, quote
 from .pins import digest as content_digest
 from .policy import ConsentKind, Effect
+from .shared_store import SESSION, ConsentRow, SharedConsentStore, grant_rows
 from .store import (
     ConsentGrant,
     ConsentStore,
@@ -376,11 +377,13 @@ class Consent:
         async with turn if wait else nullcontext():
             for _ in range(MAX_QUESTIONS):
                 request = describe()
+                await self._read_grants(request)
                 if (answer := self.find_answer(request)) is not None:
                     return Decision(allowed=True, request=request, answer=answer, rule=GRANTED)
                 decision = await self._ask(request, on_consent)
                 if not decision.allowed or _bound_values(describe()) == _bound_values(request):
                     self._remember(decision, durable)
+                    await self._write_grants(request)
                     return replace(decision, rule=rule)
         reason = (
             f"Refused {request.doing}: it changed {MAX_QUESTIONS} times while the user was asked."
@@ -422,6 +425,34 @@ class Consent:
             if grant.digest != request.digest
         ]
         return replace(request, previous=earlier[-1]) if earlier else request
+
+    # a store that other processes share
+
+    def use_shared(self, store: SharedConsentStore) -> None:
+        """Use a store that other processes share, and their session.
+
+        Args:
+            store: The store.
+        """
+        self.store, self.session = store, SESSION
+
+    async def read_items(self, server: str, digest: str) -> None:
+        """Read what is approved of a server, if other processes share the store.
+
+        Args:
+            server: The name of the server in the configuration.
+            digest: The digest of its entry.
+        """
+        if isinstance(self.store, SharedConsentStore):
+            await self.store.read(ConsentRow(server, digest))
+
+    async def _read_grants(self, request: ConsentRequest) -> None:
+        if isinstance(self.store, SharedConsentStore):
+            await self.store.read(*grant_rows(request.server, request.digest, request.principal))
+
+    async def _write_grants(self, request: ConsentRequest) -> None:
+        if isinstance(self.store, SharedConsentStore):
+            await self.store.write(*grant_rows(request.server, request.digest, request.principal))
 
     # remembering
 
@@ -627,7 +658,9 @@ class Consent:
         is_clear = item_key(short) == item and not short.startswith("-")
         words = ["dovetail", "consent", "approve", server, short if is_clear else item]
         path = getattr(self.store, "path", None)
-        if name_store and isinstance(path, str) and path != str(default_store_path()):
+        if name_store and isinstance(self.store, SharedConsentStore):
+            words += self.store.command
+        elif name_store and isinstance(path, str) and path != str(default_store_path()):
             words += ["--store", path]
         return escape_unsafe(shlex.join(words))
 

@@ -290,7 +290,7 @@ class SqliteConsentStore(SqliteFile):
         fields = {name: getattr(grant, name) for name in ConsentGrant.__struct_fields__}
         fields["created"] = grant.created or self._now()
         with self._writing() as connection:
-            connection.execute(_insert("INSERT OR REPLACE INTO grants", fields), fields)
+            connection.execute(insert_statement("INSERT OR REPLACE INTO grants", fields), fields)
 
     def remove_grants(self, grants: Iterable[ConsentGrant]) -> None:
         """Forget grants.
@@ -375,7 +375,7 @@ class SqliteConsentStore(SqliteFile):
         fields = {name: getattr(one, name) for name in SeenItem.__struct_fields__}
         fields |= {"seen": self._now(), "approved": approved}
         connection.execute(
-            _insert("INSERT INTO items", fields)
+            insert_statement("INSERT INTO items", fields)
             + " ON CONFLICT (server, digest, item, pin) DO UPDATE SET seen = excluded.seen,"
             " approved = coalesce(excluded.approved, approved)",
             fields,
@@ -501,5 +501,5 @@ def _where(names: Iterable[str]) -> str:
     return " AND ".join(f"{name} = :{name}" for name in names) or "1"
 
 
-def _insert(verb: str, fields: dict[str, Any]) -> str:
+def insert_statement(verb: str, fields: dict[str, Any]) -> str:
     return f"{verb} ({', '.join(fields)}) VALUES ({', '.join(f':{name}' for name in fields)})"

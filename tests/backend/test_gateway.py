@@ -1,0 +1,355 @@
+"""Replicas of a gateway that share consent, pins, lists and held calls."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dovetail import Client, Server
+from dovetail.backend import Backend
+from dovetail.errors import InvalidParams, Overloaded
+from dovetail.gateway.access import gateway_access
+from dovetail.gateway.consent.shared_store import SharedConsentStore
+from tests.behaviour.web import on_a_port
+from tests.gateway.serving import (
+    ANN,
+    BOB,
+    KEYS,
+    answer_to,
+    ask_order,
+    asking_server,
+    headers_of,
+    post,
+    recorded,
+)
+from tests.system import needs_redis
+
+from .conftest import KEY, PATIENT, MakeBackend
+from .gateways import Replica, gateway_replica, gateway_replicas
+from .redis_server import RedisServer
+
+pytestmark = needs_redis
+HANDSHAKE = "2025-11-25"
+ASK = {"ask": "elicit", "rule": [{"effect": "ask", "name": "read"}, {"effect": "allow"}]}
+
+
+@pytest.fixture(autouse=True)
+def state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path / "state"
+
+
+def files_server(description: str = "Read a file.") -> Server:
+    server = Server("files")
+
+    @server.tool(description=description)
+    def read(path: str = "x") -> str:
+        return f"contents of {path}"
+
+    return server
+
+
+class Answering:
+    """A user who gives the same answer to every question."""
+
+    def __init__(self, answer: str) -> None:
+        self.answer, self.questions = answer, 0
+
+    async def __call__(self, request: Any) -> Any:
+        self.questions += 1
+        return {"answer": self.answer}
+
+
+async def read_file(replica: Replica, user: Answering | None, key: str = ANN) -> str:
+    async with Client(replica.url, headers=headers_of(key), on_elicit=user) as client:
+        result = await client.call_tool("files__read")
+        return str(result.content[0].text)
+
+
+READ: dict[str, Any] = {"name": "files__read", "arguments": {}}
+
+
+async def call(replica: Replica, params: Any, key: str | None = None) -> Any:
+    """Send one request of the stateless era, which is not repeated, and return the reply."""
+    headers = None if key is None else headers_of(key)
+    return (await asyncio.to_thread(post, replica.url, "tools/call", params, headers))[1]
+
+
+async def until(check: Callable[[], Any]) -> None:
+    async with asyncio.timeout(60):
+        while not check():
+            await asyncio.sleep(0.02)
+
+
+# consent
+
+
+@pytest.mark.parametrize("answer", ["always", "session"])
+async def test_an_answer_at_one_replica_holds_at_the_other(
+    make_backend: MakeBackend, answer: str
+) -> None:
+    user = Answering(answer)
+    options = {"policy": ASK, "auth": KEYS}
+    async with recorded(files_server()) as (up, _):
+        source = {"mcpServers": {"files": {"url": up}}}
+        async with gateway_replicas(2, source, make_backend, **options) as (first, second):
+            assert await read_file(first, user) == "contents of x"
+            assert await read_file(second, None) == "contents of x"
+            assert user.questions == 1
+            with pytest.raises(InvalidParams, match="cannot be asked"):
+                await read_file(second, None, BOB)
+
+
+async def test_what_is_revoked_is_asked_about_again_at_every_replica(
+    make_backend: MakeBackend,
+) -> None:
+    user = Answering("always")
+    options = {"policy": ASK, "auth": KEYS}
+    async with recorded(files_server()) as (up, _):
+        source = {"mcpServers": {"files": {"url": up}}}
+        async with gateway_replicas(2, source, make_backend, **options) as (first, second):
+            await read_file(first, user)
+            await read_file(second, None)
+            store = second.gateway.access.consent.store
+            assert isinstance(store, SharedConsentStore)
+            store.remove_grants(store.find_grants(server="files"))
+            await store.finish()
+            for replica in (first, second):
+                with pytest.raises(InvalidParams, match="cannot be asked"):
+                    await read_file(replica, None)
+
+
+async def test_many_answers_at_once_are_all_stored(make_backend: MakeBackend) -> None:
+    server = Server("files")
+    for number in range(8):
+        server.add_tool(lambda: "done", name=f"read{number}")
+    policy = {"ask": "elicit", "rule": [{"effect": "ask", "name": "read*"}]}
+
+    async def read(replica: Replica, number: int, user: Answering | None) -> None:
+        async with Client(replica.url, headers=headers_of(ANN), on_elicit=user) as client:
+            await client.call_tool(f"files__read{number}")
+
+    async with recorded(server) as (up, _):
+        source = {"mcpServers": {"files": {"url": up}}}
+        options = {"policy": policy, "auth": KEYS}
+        async with gateway_replicas(2, source, make_backend, **options) as replicas:
+            user = Answering("always")
+            await asyncio.gather(*(read(replicas[each % 2], each, user) for each in range(8)))
+            await asyncio.gather(*(read(replicas[0], each, None) for each in range(8)))
+
+
+async def test_without_redis_only_what_a_replica_knows_is_allowed(own_redis: RedisServer) -> None:
+    def backend() -> Backend:
+        return Backend(own_redis.url, name="test", keys=[KEY])
+
+    user = Answering("always")
+    options = {"policy": ASK, "auth": KEYS}
+    async with recorded(files_server()) as (up, _):
+        source = {"mcpServers": {"files": {"url": up}}}
+        async with gateway_replicas(2, source, backend, **options) as (first, second):
+            await read_file(first, user)
+            own_redis.stop()
+            assert await read_file(first, None) == "contents of x"
+            assert (await call(second, READ, ANN))["error"]["code"] == Overloaded.code
+            reply = await call(first, READ, BOB)  # what is not known is not asked about either
+            assert reply["error"]["code"] == Overloaded.code
+
+
+async def test_an_answer_that_cannot_be_stored_is_not_remembered(own_redis: RedisServer) -> None:
+    def backend() -> Backend:
+        return Backend(own_redis.url, name="test", keys=[KEY])
+
+    async with recorded(files_server()) as (up, _):
+        source = {"mcpServers": {"files": {"url": up}}}
+        async with gateway_replicas(1, source, backend, policy=ASK, auth=KEYS) as (only,):
+            asked = (await call(only, READ, ANN))["result"]
+            (question,) = asked["inputRequests"]
+            own_redis.stop()
+            given = {question: {"action": "accept", "content": {"answer": "always"}}}
+            again = {**READ, "inputResponses": given, "requestState": asked["requestState"]}
+            assert (await call(only, again, ANN))["error"]["code"] == Overloaded.code
+            store = only.gateway.access.consent.store
+            assert store.find_grants(server="files") == []
+
+
+@pytest.mark.parametrize("attack", ["move", "change"])
+async def test_a_grant_that_was_moved_or_changed_counts_as_missing(
+    make_backend: MakeBackend, shared_redis: RedisServer, attack: str
+) -> None:
+    prefix = f"{make_backend().prefix}consent-grants:"
+    options = {"policy": ASK, "auth": KEYS}
+    async with recorded(files_server()) as (up, _):
+        source = {"mcpServers": {"files": {"url": up}}}
+        async with gateway_replicas(2, source, make_backend, **options) as (first, second):
+            await read_file(first, Answering("session"), BOB)
+            (row_of_bob,) = shared_redis.keys(f"{prefix}*")
+            await read_file(first, Answering("always"), ANN)
+            (row_of_ann,) = {*shared_redis.keys(f"{prefix}*")} - {row_of_bob}
+            assert b"ann" not in shared_redis.run("GET", row_of_ann)
+            value = bytearray(shared_redis.run("GET", row_of_ann))
+            if attack == "move":
+                shared_redis.run("COPY", row_of_ann, row_of_bob, "REPLACE")
+            else:
+                value[-1] ^= 1
+                shared_redis.run("SET", row_of_bob, bytes(value))
+            with pytest.raises(InvalidParams, match="cannot be asked"):
+                await read_file(second, None, BOB)
+            await read_file(second, None, ANN)
+            await read_file(second, Answering("session"), BOB)  # replaces it
+            await read_file(first, None, BOB)
+
+
+# pins
+
+
+async def test_an_approval_holds_at_every_replica(
+    make_backend: MakeBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first replica pins what it lists first; a replica that is started later compares."""
+    monkeypatch.setattr(gateway_access, "SHARED_WATCH_SECONDS", 600)
+    async with AsyncExitStack() as stack:
+        app = files_server().asgi("/mcp", hosts="*")
+        changed = files_server("Send a file to a stranger.").asgi("/mcp", hosts="*")
+        current = [app]
+
+        async def upstream(scope: Any, receive: Any, send: Any) -> None:
+            if scope["type"] == "lifespan":
+                await app(scope, receive, send)
+            else:
+                await current[0](scope, receive, send)
+
+        place = await stack.enter_async_context(on_a_port(upstream))
+        entry = {"url": f"http://{place}/mcp", "dovetail": {"pin": "ask"}}
+        source = {"mcpServers": {"files": entry}}
+        first = await stack.enter_async_context(gateway_replica(source, make_backend(), auth=KEYS))
+        assert await read_file(first, None) == "contents of x"
+        store = first.gateway.access.consent.store
+        assert isinstance(store, SharedConsentStore)
+        await store.finish()
+        current[0] = changed
+        second = await stack.enter_async_context(gateway_replica(source, make_backend(), auth=KEYS))
+        with pytest.raises(InvalidParams, match="is withheld because it is new or has changed"):
+            await read_file(second, None)
+        consent = second.gateway.access.consent
+        assert await listed(second) == []
+        await first.gateway.upstreams.servers["files"].read_again()
+        assert await listed(first) == []
+
+        digest = second.gateway.upstreams.servers["files"].entry.digest
+        await consent.read_items("files", digest)
+        found = [one.current for one in consent.changes("files", "read")]
+        consent.store.approve_items(found)
+        pins, known = first.gateway.access.pins, first.gateway.upstreams.servers["files"]
+        await until(lambda: not pins.is_withheld(known, "tool:read"))  # it was announced
+        for replica in (first, second):
+            assert await read_file(replica, None) == "contents of x"
+            assert await listed(replica) == ["files__read"]
+
+
+async def listed(replica: Replica) -> list[str]:
+    async with Client(replica.url, headers=headers_of(ANN)) as client:
+        return [tool.name for tool in await client.list_tools()]
+
+
+async def test_a_replica_that_starts_without_redis_withholds_what_may_have_changed(
+    own_redis: RedisServer,
+) -> None:
+    def backend() -> Backend:
+        return Backend(own_redis.url, name="test", keys=[KEY])
+
+    async with recorded(files_server()) as (up, _):
+        entry = {"url": up, "dovetail": {"pin": "ask"}}
+        source = {"mcpServers": {"files": entry}}
+        own_redis.stop()
+        async with gateway_replicas(1, source, backend, auth=KEYS) as (only,):
+            assert "error" in await call(only, READ, ANN)
+            assert await listed(only) == []
+            own_redis.start()
+            await until(lambda: only.gateway.backend.state == "connected")
+            assert await read_file(only, None) == "contents of x"
+            assert only.gateway.health()["backend"] == "connected"
+
+
+# calls that are held
+
+
+async def test_a_held_call_is_answered_at_another_replica(make_backend: MakeBackend) -> None:
+    events: list[str] = []
+    async with recorded(asking_server(HANDSHAKE, events)) as (up, _):
+        source = {"mcpServers": {"up": {"url": up}}}
+        async with gateway_replicas(3, source, make_backend, auth=KEYS) as replicas:
+            params = answer_to(*await ask_order(replicas[0].url, ANN))
+            reply = await call(replicas[1], params, BOB)
+            assert "may have taken effect" in reply["error"]["message"]
+            for replica in (replicas[2], replicas[1], replicas[0]):  # the result is kept
+                reply = await call(replica, params, ANN)
+                assert reply["result"]["content"][0]["text"] == "3 tea"
+    assert events == ["called"]
+
+
+async def test_a_held_call_whose_replica_has_left_is_not_sent_again(
+    make_backend: MakeBackend,
+) -> None:
+    events: list[str] = []
+    async with recorded(asking_server(HANDSHAKE, events)) as (up, _):
+        source = {"mcpServers": {"up": {"url": up}}}
+        async with gateway_replicas(2, source, make_backend) as (first, _):
+            async with gateway_replica(source, make_backend()) as owner:
+                params = answer_to(*await ask_order(owner.url))
+            reply = await call(first, params)
+            assert "may have taken effect" in reply["error"]["message"]
+    assert events == ["called", "cancelled"]
+
+
+async def test_without_redis_a_replica_has_the_calls_that_it_holds(own_redis: RedisServer) -> None:
+    def backend() -> Backend:
+        return Backend(own_redis.url, name="test", keys=[KEY])
+
+    events: list[str] = []
+    async with recorded(asking_server(HANDSHAKE, events)) as (up, _):
+        source = {"mcpServers": {"up": {"url": up}}}
+        async with gateway_replicas(2, source, backend) as (first, second):
+            params = answer_to(*await ask_order(first.url))
+            own_redis.stop()
+            reply = await call(second, params)
+            assert "may have taken effect" in reply["error"]["message"]
+            reply = await call(first, params)
+            assert reply["result"]["content"][0]["text"] == "3 tea"
+    assert events == ["called"]
+
+
+# lists of servers
+
+
+async def test_a_new_replica_knows_what_the_others_have_listed(
+    make_backend: MakeBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with recorded(files_server()) as (up, _):
+        entry = {"url": up, "dovetail": {"start": "lazy"}}
+        source = {"mcpServers": {"files": entry}}
+        async with gateway_replica(source, make_backend(), auth=KEYS) as first:
+            await read_file(first, None)
+        monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another machine"))
+        async with gateway_replica(source, make_backend(), auth=KEYS) as second:
+            assert second.gateway.upstreams.servers["files"].state == "known"
+            assert await listed(second) == ["files__read"]
+            assert second.gateway.upstreams.servers["files"].state == "known"
+            assert await read_file(second, None) == "contents of x"
+
+
+async def test_without_redis_lists_are_known_from_the_file(own_redis: RedisServer) -> None:
+    def backend() -> Backend:
+        return Backend(own_redis.url, name="test", keys=[KEY], limits=PATIENT)
+
+    async with recorded(files_server()) as (up, _):
+        entry = {"url": up, "dovetail": {"start": "lazy"}}
+        source = {"mcpServers": {"files": entry}}
+        async with gateway_replica(source, backend(), auth=KEYS) as first:
+            await read_file(first, None)
+        own_redis.stop()
+        async with gateway_replica(source, backend(), auth=KEYS) as second:
+            assert second.gateway.upstreams.servers["files"].state == "known"
+            assert await listed(second) == ["files__read"]
