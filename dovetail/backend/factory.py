@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ..auth.client.store import Store
     from ..auth.provider.storage import Storage
     from ..connection.instrumentation import Attributes
+    from ..extensions.tasks.store import TaskStore
 
 T = TypeVar("T")
 
@@ -196,6 +197,12 @@ class Backend:
         from .redis.event_log import RedisEventLog
 
         return RedisEventLog(self.client, self.ring, self._kind("events"))
+
+    def tasks(self) -> "TaskStore":
+        """Return the task store of the server, in which any process finds and runs its tasks."""
+        from .redis.task_store import RedisTaskStore
+
+        return RedisTaskStore(self.client, self.ring, self._kind("tasks"))
 
     def storage(
         self, *, rows: int | None = None, now: Callable[[], float] = time.time

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dovetail.backend.redis import scripts
+from dovetail.backend.redis import scripts, task_scripts
 from dovetail.backend.redis.scripts import (
     ADD_PROVIDER_ROW,
     APPEND_EVENTS,
@@ -22,6 +22,7 @@ from dovetail.backend.redis.scripts import (
 )
 from tests.system import needs_redis
 
+from . import test_task_scripts
 from .redis_server import RedisServer
 
 pytestmark = needs_redis
@@ -39,10 +40,11 @@ def run(redis: RedisServer, script: Script, keys: list[str], *arguments: Any) ->
 
 
 def test_every_script_has_a_test_a_name_and_a_description() -> None:
-    listed = {name: one for name, one in vars(scripts).items() if isinstance(one, Script)}
+    names = {**vars(scripts), **vars(task_scripts)}
+    listed = {name: one for name, one in names.items() if isinstance(one, Script)}
     assert {*listed.values()} == {*Script.by_digest.values()}
     assert {one.name.replace(" ", "_").upper() for one in listed.values()} == {*listed}
-    tests = [name for name in globals() if name.startswith("test_")]
+    tests = [name for name in (*globals(), *vars(test_task_scripts)) if name.startswith("test_")]
     for name in listed:
         assert any(test.startswith(f"test_{name.lower()}") for test in tests), name
 
