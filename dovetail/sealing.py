@@ -187,6 +187,18 @@ class KeyRing:
             return data
         raise Forged
 
+    def digest(self, purpose: str, data: bytes) -> str:
+        """Return a name for these bytes. Without the first key, nobody can compute it, not even to
+        check a guess; with another first key, it is another name.
+
+        Args:
+            purpose: What the name is for.
+            data: The bytes.
+        """
+        label = b"dovetail name"
+        key = blake2b(purpose.encode(), digest_size=32, key=self._roots[0], person=label).digest()
+        return blake2b(data, digest_size=32, key=key, person=label).hexdigest()
+
     def _own_salt(self) -> bytes:
         """Return this process's salt: a new one in a forked child, and before the tokens of one
         subkey become too many."""

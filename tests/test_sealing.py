@@ -364,3 +364,11 @@ def test_forged_salts_cost_no_memory() -> None:
 
 
 RINGS = (key_ring([NEW]), bare(NEW))
+
+
+def test_a_digest_depends_on_the_first_key_and_the_purpose() -> None:
+    ring = KeyRing([b"one", b"two"])
+    name = ring.digest("a", b"x")
+    assert name == KeyRing([b"one"]).digest("a", b"x")
+    others = [KeyRing([b"two", b"one"]).digest("a", b"x"), ring.digest("b", b"x")]
+    assert len({name, *others, ring.digest("a", b"y")}) == 4

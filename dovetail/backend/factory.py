@@ -13,7 +13,7 @@ from ..errors import BackendAway, ConfigError, missing_extra
 from ..limits import DEFAULT, Limits
 from ..ports import WORKER_VARIABLE, Bus
 from ..sealing import KEYS_VARIABLE, Key, KeyRing, key_ring
-from .protocols import BackendState, Counters, EventLog, Rows, SessionRecords
+from .protocols import BackendState, CacheEntries, Counters, EventLog, Rows, SessionRecords
 
 if TYPE_CHECKING:
     from ..auth.client.store import Store
@@ -244,6 +244,12 @@ class Backend:
             "mcp.backend.errors": {(): stats.errors},
             "mcp.backend": {(): stats.durations},
         }
+
+    def cache(self) -> CacheEntries:
+        """Return the responses that clients share: `SharedCache(backend=…)`."""
+        from .redis.cache_entries import RedisCacheEntries
+
+        return RedisCacheEntries(self.client, self.ring, self.prefix)
 
     def _kind(self, kind: str) -> str:
         assert re.fullmatch(r"[a-z-]+", kind), kind

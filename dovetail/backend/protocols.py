@@ -79,6 +79,43 @@ class Counters(Protocol):
         """
 
 
+class CachedEntry(Struct, frozen=True):
+    """A response that was found."""
+
+    data: bytes
+    life: float
+    """The number of seconds until it expires."""
+
+
+class CacheEntries(Protocol):
+    """Responses that clients share, in groups. Each group has a version, which every drop changes.
+    An entry is found only while the version with which it was written is the current one, so an
+    entry that is written after a drop, by a client that does not know of the drop, is not found."""
+
+    async def version(self, group: str) -> bytes:
+        """Return the version of a group."""
+
+    async def read(self, group: str, *keys: str) -> tuple[bytes, list[CachedEntry | None]]:
+        """Return the version of a group, and what is stored under each key."""
+
+    async def write(self, group: str, key: str, data: bytes, life: float, version: bytes) -> None:
+        """Store a response that expires after `life` seconds.
+
+        Args:
+            group: The group.
+            key: The key.
+            data: The response.
+            life: The number of seconds until it expires.
+            version: The version of the group before the response was requested.
+        """
+
+    async def delete(self, group: str, *keys: str) -> None:
+        """Delete responses."""
+
+    async def drop(self, group: str) -> tuple[bytes, bytes]:
+        """Drop all responses of a group. Return its version before and after."""
+
+
 class EventLog(Protocol):
     """Logs of numbered messages, each bounded in size and time."""
 

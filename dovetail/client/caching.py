@@ -18,8 +18,9 @@ older than the change.
 
 Each client has its own cache, or shares one (`SharedCache`). In a shared cache, private responses
 belong to the client that requested them, and are removed when it closes. Public responses are
-served to all clients with the same URL, TLS settings, proxy and credentials. An expired response is
-never served, even if the server cannot be reached.
+served to all clients with the same URL, TLS settings, proxy and credentials. With a backend,
+processes share their responses, too (`shared_responses`). An expired response is never served, even
+if the server cannot be reached.
 
 `Completer` reduces the number of requests while a user types. With a pause (`debounce`), calls for
 the same argument within that time are combined: only the latest is sent, and all waiting calls
@@ -29,12 +30,13 @@ chosen earlier. https://modelcontextprotocol.io/specification/2026-07-28/server/
 """
 
 import asyncio
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from functools import partial
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -49,6 +51,11 @@ from ..protocol.methods import Method
 from ..protocol.utilities import CompleteParams, CompleteResult
 from ..revisions import decode
 from .subscriptions import ACKNOWLEDGED, KINDS, UPDATED, is_within
+
+if TYPE_CHECKING:
+    from ..backend import Backend
+    from .shared_responses import ClientResponses, SharedResponse, SharedResponses
+    from .targets import Target
 
 COMPLETE = "completion/complete"
 AskServer = Callable[[], Awaitable[CompleteResult]]
@@ -89,11 +96,26 @@ class SharedCache:
     Args:
         entries: The maximum number of responses (default: `Limits().cached`).
         size: The maximum size in bytes (default: `Limits().cached_bytes`).
+        backend: The backend with which other processes share responses: a URL such as
+            `redis://host:6379/0`, or a `Backend` (default: None, only this process uses them).
 
     When the cache is full, the least recently used responses are dropped.
     """
 
-    def __init__(self, entries: int = DEFAULT.cached, size: int = DEFAULT.cached_bytes) -> None:
+    def __init__(
+        self,
+        entries: int = DEFAULT.cached,
+        size: int = DEFAULT.cached_bytes,
+        *,
+        backend: "str | Backend | None" = None,
+    ) -> None:
+        if isinstance(backend, str):
+            from ..backend import Backend
+
+            backend = Backend(backend)
+        self._backend = backend
+        self._shared: dict[str, SharedResponses] = {}
+        """The responses in the backend, by URL."""
         self._max_entries, self._max_bytes = entries, size
         self._lock = threading.Lock()
         self._responses: OrderedDict[CacheKey, CachedResponse] = OrderedDict()
@@ -156,17 +178,41 @@ class SharedCache:
                 self._remove(key)
 
     def drop(self, old: Callable[[CacheKey, CachedResponse], bool]) -> int:
-        """Drop all responses for which `old(key, response)` is true, and return their number.
+        """Drop all responses for which `old(key, response)` is true, and return their number. With
+        a backend, all responses in the backend are dropped, too.
 
         Args:
             old: Returns whether a response is outdated.
         """
+        for shared in self._shared.values():
+            shared.drop()
+        return self._drop(old)
+
+    def _drop(self, old: Callable[[CacheKey, CachedResponse], bool]) -> int:
         with self._lock:
             self.drops += 1
             gone = [key for key, kept in self._responses.items() if old(key, kept)]
             for key in gone:
                 self._remove(key)
             return len(gone)
+
+    def _share(self, target: "Target") -> "ClientResponses | None":
+        """Return the responses that a client shares with other processes, or None if there is no
+        backend, or nothing that its server has in common with theirs."""
+        if self._backend is None or target.cache_key is None:
+            return None
+        url, verify, *_ = target.cache_key
+        if not isinstance(verify, bool | str | os.PathLike):
+            return None
+        from .shared_responses import ClientResponses, SharedResponses
+
+        def drop() -> None:
+            self._drop(lambda key, kept: key.server is not None and key.server[0] == url)
+
+        with self._lock:
+            if url not in self._shared:
+                self._shared[url] = SharedResponses(self._backend.cache(), url, drop)
+            return ClientResponses(self._shared[url], target)
 
     def _remove(self, key: CacheKey) -> None:
         kept = self._responses.pop(key, None)
@@ -178,14 +224,20 @@ class ResponseCache:
     """The cache of one client: its own, or its part of a shared cache."""
 
     def __init__(
-        self, cache: bool | SharedCache, server: Any, limits: Limits, extensions: Extensions
+        self,
+        cache: bool | SharedCache,
+        target: "Target",
+        limits: Limits,
+        extensions: Extensions,
     ) -> None:
         if not isinstance(cache, bool | SharedCache):
             raise ConfigError(f"cache={cache!r} must be True, False or a SharedCache")
-        self._server = server if isinstance(cache, SharedCache) else None
+        self._server = target.cache_key if isinstance(cache, SharedCache) else None
         if isinstance(cache, bool):
             cache = SharedCache(limits.cached if cache else 0, limits.cached_bytes)
         self._cache, self._extensions = cache, extensions
+        self._shared = cache._share(target)
+        """The responses that processes share, and the names of this client for them; or None."""
         self._opened = False
         self.hits = 0
         """The number of times that a cached response was returned."""
@@ -199,7 +251,13 @@ class ResponseCache:
             return await session.request(method, params, **options)
         own = self._key(method.name, params, session.agreed_revision.name)
         public = own._replace(owner=None)
+        if self._shared is not None:
+            await self._shared.check()
         data = None if fresh else self._cache.get(own) or self._cache.get(public)
+        lookup = None
+        if data is None and self._shared is not None:
+            lookup = await self._shared.look_up(method.name, own.revision, own.params, fresh)
+            data = self._keep_shared(own, lookup.found)
         if data is not None:
             self.hits += 1
             return decode(data, method.result)
@@ -207,9 +265,13 @@ class ResponseCache:
         result = await session.request(method, params, **options)
         self._cache.remove(own, public)
         ttl = _ttl_seconds(result.ttl_ms) if isinstance(result, CacheHints) else 0.0
+        kept, is_public = None, False
         if ttl > 0:
-            shared = result.cache_scope == "public" and self._server is not None
-            self._keep(public if shared else own, result, ttl, drops, getattr(params, "uri", None))
+            is_public = result.cache_scope == "public" and self._server is not None
+            uri = getattr(params, "uri", None)
+            kept = self._keep(public if is_public else own, result, ttl, drops, uri)
+        if self._shared is not None and lookup is not None:
+            await self._shared.keep(lookup, kept, is_public, ttl)
         return result
 
     def find_completion(self, params: CompleteParams) -> CompleteResult | None:
@@ -234,10 +296,21 @@ class ResponseCache:
             data = repr(params).encode()
         return CacheKey(self, self._server, method, revision, data)
 
-    def _keep(self, key: CacheKey, result: Result, ttl: float, drops: int, uri: str | None) -> None:
-        self._cache.put(
-            key, CachedResponse(encode(result), monotonic() + min(ttl, MAX_TTL_SECONDS), uri), drops
-        )
+    def _keep(
+        self, key: CacheKey, result: Result, ttl: float, drops: int, uri: str | None
+    ) -> CachedResponse:
+        kept = CachedResponse(encode(result), monotonic() + min(ttl, MAX_TTL_SECONDS), uri)
+        self._cache.put(key, kept, drops)
+        return kept
+
+    def _keep_shared(self, own: CacheKey, found: "SharedResponse | None") -> bytes | None:
+        """Keep a response that another process has shared, and return its data."""
+        if found is None:
+            return None
+        key = own if found.is_private else own._replace(owner=None)
+        kept = CachedResponse(found.data, monotonic() + found.life, found.uri)
+        self._cache.put(key, kept, self._cache.drops)
+        return found.data
 
     # dropping
 
@@ -273,7 +346,7 @@ class ResponseCache:
 
     def close(self) -> None:
         """Remove the responses that belong to this client."""
-        self._cache.drop(lambda key, kept: key.owner is self)
+        self._cache._drop(lambda key, kept: key.owner is self)
 
     def _drop_outdated_by(self, notification: str) -> None:
         if old := [
@@ -289,8 +362,10 @@ class ResponseCache:
         )
 
     def _drop(self, old: Callable[[CacheKey, CachedResponse], bool]) -> None:
+        if self._shared is not None:
+            self._shared.drop()
         owners = (self, None)
-        self._cache.drop(
+        self._cache._drop(
             lambda key, kept: key.server == self._server and key.owner in owners and old(key, kept)
         )
 

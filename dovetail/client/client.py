@@ -211,7 +211,7 @@ class Client(Requester):
         )
         connector.open_timeout = _first_set(timeout, resolved.open_timeout, limits.timeout)
         connector.log_level = "debug" if on_log is not None else None
-        response_cache = ResponseCache(cache, resolved.cache_key, limits, extension_set)
+        response_cache = ResponseCache(cache, resolved, limits, extension_set)
         super().__init__(connector, response_cache, middleware, on_progress, on_call)
         self._subscriptions = Subscriptions(connector, self.request)
         self._tasks = RemoteTasks(connector, self.request, self._check_result, tasks)

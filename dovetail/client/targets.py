@@ -44,6 +44,8 @@ class Target(Struct, frozen=True, eq=False):
     credentials."""
     credentials: Credentials | None = None
     """The credentials that the client authenticates with."""
+    headers: Mapping[str, str] | None = None
+    """The other headers that the client sends to a URL."""
     timeout: float | None = None
     """Seconds to wait for each answer, if the configuration sets this timeout."""
     open_timeout: float | None = None
@@ -283,6 +285,7 @@ def _from_url(url: str, options: ConnectOptions) -> Target:
         era_key="{}://{}:{}".format(scheme, *split_origin(url)[1:]),
         cache_key=(url, options.verify, options.proxy, identity),
         credentials=credentials,
+        headers=options.headers,
     )
 
 
