@@ -215,6 +215,8 @@ class Call(Struct, eq=False):
     refusal: ProtocolError | None = None
     """The error with which the call was answered, if its HTTP status is that of a refused request,
     although the call had already been started."""
+    admission: "PendingAdmission | None" = None
+    """The check that has to pass before the call is handled, if it takes time."""
     protocol_handler: "CallHandler | None" = None
     """The handler for methods that belong to the protocol itself (subscriptions, log levels). The
     server lets this handler answer calls to these methods."""
@@ -266,6 +268,9 @@ class Call(Struct, eq=False):
         return self.method.name
 
 
+PendingAdmission: TypeAlias = Callable[[], Awaitable[None]]
+"""The rest of a check that takes time, such as a rate limit that many processes share. It raises a
+ProtocolError to refuse the request."""
 CallHandler: TypeAlias = Callable[[Call], Awaitable[Any]]
 """A function that answers a call with a result, or raises a ProtocolError to reject it."""
 Redact: TypeAlias = Callable[[str], str]
@@ -359,8 +364,9 @@ class Service(Protocol):
             params: Its params.
         """
 
-    def admit(self, method: Method, params: Any, caller: Caller) -> None:
-        """Check a request before it becomes a call.
+    def admit(self, method: Method, params: Any, caller: Caller) -> PendingAdmission | None:
+        """Check a request before it becomes a call. If that takes time, return the rest of the
+        check, which has to pass before the call is handled.
 
         Args:
             method: The method that is requested.
@@ -372,9 +378,10 @@ class Service(Protocol):
             Overloaded: The caller has reached a rate limit.
         """
 
-    def expect_round(self, call: Call, state: str) -> None:
+    def expect_round(self, call: Call, state: str) -> Awaitable[None] | None:
         """Prepare for the request with which the client answers a call's questions. That request is
-        part of the same call, so it does not count against rate limits.
+        part of the same call, so it does not count against rate limits. If that takes time, return
+        what to await before the questions are sent.
 
         Args:
             call: The call that asks the questions.

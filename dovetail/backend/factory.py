@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ..auth.provider.storage import Storage
     from ..connection.instrumentation import Attributes
     from ..extensions.tasks.store import TaskStore
+    from .redis.bus import RedisBus
 
 T = TypeVar("T")
 
@@ -80,6 +81,8 @@ class Backend:
             raise missing_extra("A shared backend", "redis")
         self.client = RedisClient(address, limits.backend_timeout)
         """The connections to Redis."""
+        self._bus: RedisBus | None = None
+        """The bus that was joined last."""
         self._lifespans: dict[asyncio.AbstractEventLoop, int] = {}
         """The number of lifespans that use the connections, by event loop."""
         self._checks: list[Callable[[], Awaitable[None]]] = []
@@ -167,7 +170,14 @@ class Backend:
         """Join the bus of the server: `run(bus=backend.bus)`."""
         from .redis.bus import join_bus
 
-        return await join_bus(self.client, self.ring, self.prefix)
+        self._bus = bus = await join_bus(self.client, self.ring, self.prefix)
+        return bus
+
+    @property
+    def members(self) -> int:
+        """The number of processes on the bus, including this one, as this process last heard; 1 if
+        it has not joined."""
+        return 1 if self._bus is None else self._bus.member_count
 
     def rows(self, kind: str, *, durable: bool = False) -> Rows:
         """Return the rows of one kind.

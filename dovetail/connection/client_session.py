@@ -21,7 +21,7 @@ from ..errors import (
 )
 from ..jsonrpc.messages import Id, Notification, Request, encode
 from ..logs import get_logger
-from ..ports import Call, Caller, CallHandler
+from ..ports import Call, Caller, CallHandler, PendingAdmission
 from ..protocol.base import (
     CLIENT_CAPABILITIES,
     LOG_LEVEL,
@@ -76,6 +76,7 @@ class ClientSession:
     """The client's side of a session."""
 
     reports_malformed = False
+    admission: PendingAdmission | None = None
 
     def __init__(
         self,
@@ -112,6 +113,9 @@ class ClientSession:
         self._set_meta({})
         self._notification_runner = NotificationRunner(connection.limits.in_flight)
         connection.start(self)
+
+    def on_refused(self) -> None:
+        """Do nothing, because a server sends no `initialize`."""
 
     @property
     def answers_requests(self) -> bool:

@@ -26,6 +26,7 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import Struct
 
+from ..aio import TaskSet
 from ..errors import (
     BY_CODE,
     ConnectionClosed,
@@ -55,7 +56,7 @@ from ..jsonrpc.messages import (
 )
 from ..limits import Limits
 from ..logs import get_logger
-from ..ports import Call, Channel, Incoming, LostReply
+from ..ports import Call, Channel, Incoming, LostReply, PendingAdmission
 from ..protocol.base import Meta
 from ..protocol.lifecycle import CancelledParams, ProgressParams, with_progress_token
 from ..protocol.methods import METHODS, Method
@@ -77,6 +78,7 @@ CALL_BYTES = 512
 of small messages would use many times more memory than its limit."""
 CLOCK_SECONDS = 0.001
 """The precision of timers: one may be due a little before its time."""
+_background = TaskSet()
 RETRY_SECONDS = 1
 """How long a peer is told to wait if the queue is full."""
 
@@ -88,6 +90,12 @@ class MessageHandler(Protocol):
     """Whether to answer malformed input with an error. A server must do so. A client must not
     report malformed input, because the output of a stray `print` in its server also arrives as
     input."""
+
+    admission: PendingAdmission | None
+    """The check that has to pass before the reply to `initialize` is sent, if it takes time."""
+
+    def on_refused(self) -> None:
+        """Take back what `initialize` did, because its check has failed."""
 
     @property
     def answers_requests(self) -> bool:
@@ -242,11 +250,27 @@ class Connection:
             reply(None, self.encoder.encode_failure(request.id, refusal, handler.revision))
             return
         if isinstance(call, bytes):
-            reply(None, call)
+            if (admission := handler.admission) is None:
+                reply(None, call)
+            else:
+                handler.admission = None
+                _background.start(self._reply_after(admission, request, call, reply))
         elif len(self.open_calls) > self._max_in_flight or self._queue:
             self._enqueue(call, reply, size)
         else:
             handler.start(call, reply)
+
+    async def _reply_after(
+        self, admission: PendingAdmission, request: Request, data: bytes, reply: Reply
+    ) -> None:
+        """Send the reply to `initialize` after its check has passed."""
+        try:
+            await admission()
+        except Exception as error:
+            refusal = error if isinstance(error, ProtocolError) else _unforeseen(request)
+            data = self.encoder.encode_failure(request.id, refusal, self._handler.revision)
+            self._handler.on_refused()
+        reply(None, data)
 
     def _reply(self, call: Call | None, data: bytes | None) -> None:
         if data is not None:

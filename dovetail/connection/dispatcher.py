@@ -10,6 +10,9 @@ for these checks.
     message ─→ find the method ─→ decode the params ─→ the source's header checks ─→ era and caller
             ─→ limits of the in-flight table ─→ service.admit ─→ Call ─→ task: answer ─→ reply
 
+If `service.admit` cannot decide at once, because many processes share a limit, the rest of its
+check is the first step of the task (`Call.admission`).
+
 The dispatcher answers requests about the protocol itself (discovery, log levels, subscriptions) and
 lets the `Service` answer the rest. The dispatcher also sends the server's notifications. It
 coalesces the changes from one iteration of the event loop, then sends them to each
@@ -32,7 +35,15 @@ from ..errors import (
 )
 from ..jsonrpc.messages import ErrorResponse, Id, Notification, Request, Response, encode
 from ..logs import get_logger
-from ..ports import Call, Caller, CallHandler, Principal, RequestIdentity, Service
+from ..ports import (
+    Call,
+    Caller,
+    CallHandler,
+    PendingAdmission,
+    Principal,
+    RequestIdentity,
+    Service,
+)
 from ..protocol.base import (
     PROGRESS_TOKEN,
     PROTOCOL_VERSION,
@@ -234,13 +245,14 @@ class Dispatcher:
             source.check_call(method, params, caller)
         identity = source.identity
         caller.principal, caller.address = identity.principal, identity.address
-        self.service.admit(method, params, caller)
+        admission = self.service.admit(method, params, caller)
         call = Call(
             id,
             method,
             params,
             caller,
             source,
+            admission=admission,
             protocol_handler=self._local.get(method.name),
             principal=identity.principal,
             address=identity.address,
@@ -279,8 +291,9 @@ class Dispatcher:
 
     def initialize(
         self, request: Request, identity: RequestIdentity, *, can_notify: bool = True
-    ) -> tuple[Caller, bytes]:
-        """Return the caller that an `initialize` request describes, and the reply to it.
+    ) -> tuple[Caller, bytes, PendingAdmission | None]:
+        """Return the caller that an `initialize` request describes, and the reply to it. If a check
+        is pending, it has to pass before the reply is sent.
 
         `can_notify` says whether notifications can reach this client outside a request. If
         `can_notify` is false, the reply does not offer notifications.
@@ -289,13 +302,19 @@ class Dispatcher:
             request.params, self.service, self.state, can_notify=can_notify
         )
         caller.principal, caller.address = identity.principal, identity.address
-        self.service.admit(METHODS["initialize"], None, caller)
+        admission = self.service.admit(METHODS["initialize"], None, caller)
         lowered = caller.revision.lower_result(METHODS["initialize"], result)
-        return caller, self.encoder.encode_result(request.id, lowered)
+        return caller, self.encoder.encode_result(request.id, lowered), admission
 
     async def answer(self, call: Call) -> Any:
         """Answer a call with the server's handler. In the stateless era, add the server's name to
         the result. A relayed result (RawObject) loses the name of the server that it came from."""
+        if call.admission is not None:
+            try:
+                await call.admission()
+            except ProtocolError as error:
+                call.refusal = error
+                raise
         handle = self.service.answer
         if self.round_trips.applies_to(call):
             result = await self.round_trips.answer(call, handle)
@@ -315,7 +334,9 @@ class Dispatcher:
             return stateless.sign_raw_result(result, self._signature(call.caller.revision))
         if isinstance(result, Result):
             if isinstance(result, InputRequiredResult) and result.request_state is not None:
-                self.service.expect_round(call, result.request_state)
+                stored = self.service.expect_round(call, result.request_state)
+                if stored is not None:
+                    await stored
             if call.caller.revision.stateless:
                 return stateless.sign_result(result, self.service.info, call.caller.revision)
         return result
@@ -422,7 +443,9 @@ class Dispatcher:
         handler = self.service.extensions.find_handler(method, caller.capabilities)
         if handler is None or self.find_method(method.name, caller.revision) is not method:
             return
-        self.service.admit(method, params, caller)
+        admission = self.service.admit(method, params, caller)
+        if admission is not None:
+            handler = _after(admission, handler)
         call = Call(
             0,
             method,
@@ -504,6 +527,20 @@ def _lift(message: Request | Notification, method: Method | None, caller: Caller
 def _no_method(name: str, revision: Revision | None = None) -> MethodNotFound:
     where = "by this server" if revision is None else f"in revision {revision.version}"
     return MethodNotFound(f"The method {name!r} is not supported {where}")
+
+
+def _after(admission: PendingAdmission, handler: CallHandler) -> CallHandler:
+    """Return a handler that runs after a check has passed."""
+
+    async def handle(call: Call) -> None:
+        try:
+            await admission()
+        except ProtocolError as refusal:
+            log.debug("Rejected a %s: %s", call.name, refusal)
+        else:
+            await handler(call)
+
+    return handle
 
 
 async def _set_level(call: Call) -> EmptyResult:

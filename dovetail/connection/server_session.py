@@ -13,7 +13,7 @@ from typing import Any
 from ..errors import ConnectionClosed, InvalidRequest, ProtocolError, ToolError
 from ..jsonrpc.messages import Notification, Request
 from ..logs import get_logger
-from ..ports import Call, Caller, Network, RequestIdentity, Service
+from ..ports import Call, Caller, Network, PendingAdmission, RequestIdentity, Service
 from ..protocol.base import Params
 from ..protocol.lifecycle import ProgressParams
 from ..protocol.methods import METHODS, Method
@@ -62,6 +62,8 @@ class ServerSession:
         self._last_revision: Revision | None = None
         self._unread_bytes = 0
         """The number of bytes sent since the channel became full."""
+        self.admission: PendingAdmission | None = None
+        """The check that has to pass before the reply to `initialize` is sent, if it takes time."""
         self._is_ready = False
         """Whether `notifications/initialized` has arrived. From then on, the server may send
         messages."""
@@ -126,12 +128,18 @@ class ServerSession:
         """Open the connection's only session."""
         if self.caller is not None:
             raise InvalidRequest("This connection is already initialized")
-        caller, reply = self.dispatcher.initialize(request, self.identity)
+        caller, reply, self.admission = self.dispatcher.initialize(request, self.identity)
         caller.session_id = token_hex(8)
         self.caller = caller
         self._initialized_at = self.loop.time()
         self.initialized = asyncio.Event()
         return reply
+
+    def on_refused(self) -> None:
+        """Take back the session that `initialize` opened, because its check has failed. The client
+        may try again."""
+        self.caller = self._initialized_at = self.initialized = None
+        self._is_ready = False
 
     def missing_revision(self, method: str) -> ProtocolError:
         """Return the error for a request that precedes `initialize` and names no version."""

@@ -13,20 +13,22 @@ the time it takes to add one token. A request is refused if it would move that t
 full bucket ahead (the "generic cell rate algorithm"). So there is no timer, and a check is an
 addition and a comparison. The table of callers is bounded; the caller that has been idle longest is
 removed first.
+
+With a shared backend, the processes of a server count together (`shared_rates.py`).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from math import ceil, inf
 from threading import Lock
 from time import monotonic
-from typing import Any
+from typing import Any, TypeAlias
 
 from msgspec import Struct
 
 from ..aio import LruDict
 from ..errors import ConfigError, Overloaded
 from ..net import network_of
-from ..ports import Call, Caller
+from ..ports import Call, Caller, PendingAdmission
 from ..protocol.methods import Method
 
 MAX_PAID_ROUNDS = 10_000
@@ -124,9 +126,11 @@ KINDS = {
 `others`."""
 NETWORK = Rates(local=False)
 """A server's default limits, for callers from the network."""
+CallerKey: TypeAlias = str | tuple[str, str]
+"""What identifies a caller: its network, or `("principal", id)`. All local callers are `""`."""
 
 
-class _Rule(Struct, frozen=True, eq=False):
+class RateRule(Struct, frozen=True, eq=False):
     """A rate, in the form that the check uses."""
 
     name: str
@@ -137,12 +141,21 @@ class _Rule(Struct, frozen=True, eq=False):
     bucket_seconds: float
     """How long it takes to fill an empty bucket."""
 
+    def refuse(self, wait: float) -> Overloaded:
+        """Return the error for a request that has to wait for some seconds."""
+        seconds = ceil(wait * 1000) / 1000
+        text = f"Too many {self.what}: the limit is {self.rate}. Try again in {seconds:g} s"
+        return Overloaded(text, data={"retryAfter": seconds})
 
-def _rules(name: str, what: str, rate: Rate | None) -> tuple[_Rule, ...]:
+
+Rules: TypeAlias = tuple[RateRule, ...]
+
+
+def _rules(name: str, what: str, rate: Rate | None) -> Rules:
     if rate is None:
         return ()
     token = rate.per / rate.count
-    return (_Rule(name, what, rate, token, token * rate.at_once),)
+    return (RateRule(name, what, rate, token, token * rate.at_once),)
 
 
 class _Buckets(Struct, eq=False):
@@ -154,9 +167,15 @@ class _Buckets(Struct, eq=False):
 
 
 class RateLimiter:
-    """A server's buckets, for all its event loops and threads."""
+    """A server's buckets, for all its event loops and threads.
+
+    Args:
+        rates: The limits.
+        clock: A clock, in seconds.
+    """
 
     def __init__(self, rates: Rates, clock: Callable[[], float] = monotonic) -> None:
+        self.rates = rates
         self._local, self._clock = rates.local, clock
         self._rules = {
             name: _rules(name, what, getattr(rates, name)) for name, what in WHAT.items()
@@ -165,40 +184,50 @@ class RateLimiter:
             name: self._rules["calls"] + _rules(f"tool {name}", f"calls to the tool {name!r}", rate)
             for name, rate in rates.tools.items()
         }
-        self._buckets: LruDict[str | tuple[str, str], _Buckets] = LruDict(rates.callers)
+        self._buckets: LruDict[CallerKey, _Buckets] = LruDict(rates.callers)
         self._paid_rounds: LruDict[bytes, bool] = LruDict(MAX_PAID_ROUNDS)
         """The calls that asked questions, by a digest of their caller and state. Each entry exempts
         one request from the limit."""
         self._lock = Lock()
 
-    def admit(self, method: Method, params: Any, caller: Caller) -> None:
+    def admit(self, method: Method, params: Any, caller: Caller) -> PendingAdmission | None:
         """Count a request; raise Overloaded, with the time to wait, if it exceeds the limit."""
         key = self._key(caller)
         if key is None:
-            return
+            return None
         if method.asks and getattr(params, "request_state", None) is not None:
             with self._lock:
-                if self._paid_rounds.pop(_round_digest(key, params.request_state)):
-                    return
+                if self._paid_rounds.pop(round_digest(key, params.request_state)):
+                    return None
+        self._count(key, self._rules_for(method, params))
+        return None
+
+    def _rules_for(self, method: Method, params: Any) -> Rules:
         name = method.name
         rules = self._rules[KINDS.get(name) or ("tasks" if name.startswith("tasks/") else "others")]
         if self._tools and name == "tools/call":
             rules = self._tools.get(params.name, rules)
+        return rules
+
+    def _count(self, key: CallerKey, rules: Rules) -> None:
+        """Take a token from each bucket, or raise Overloaded."""
         now = self._clock()
         with self._lock:
             exceeded = _take_tokens(self._buckets_of(key), rules, now)
         if exceeded is not None:
             rule, wait = exceeded
-            seconds = ceil(wait * 1000) / 1000
-            text = f"Too many {rule.what}: the limit is {rule.rate}. Try again in {seconds:g} s"
-            raise Overloaded(text, data={"retryAfter": seconds})
+            raise rule.refuse(wait)
 
-    def expect_round(self, call: Call, state: str) -> None:
+    def expect_round(self, call: Call, state: str) -> Awaitable[None] | None:
         """Admit the request that answers a call's questions, but only once. The call itself has
         already been counted."""
         if (key := self._key(call)) is not None:
-            with self._lock:
-                self._paid_rounds[_round_digest(key, state)] = True
+            self._expect_here(round_digest(key, state))
+        return None
+
+    def _expect_here(self, digest: bytes) -> None:
+        with self._lock:
+            self._paid_rounds[digest] = True
 
     def log(self, call: Call) -> int | None:
         """Count a log message. Return how many messages were dropped since the last message that
@@ -215,7 +244,7 @@ class RateLimiter:
             dropped, buckets.dropped_logs = buckets.dropped_logs, 0
         return dropped
 
-    def _key(self, caller: Caller | Call) -> str | tuple[str, str] | None:
+    def _key(self, caller: Caller | Call) -> CallerKey | None:
         """Return the key of a caller's buckets; None if the caller has no limits."""
         if caller.principal is not None:
             return "principal", caller.principal.id  # not equal to any address
@@ -223,22 +252,20 @@ class RateLimiter:
             return place
         return "" if self._local else None
 
-    def _buckets_of(self, key: str | tuple[str, str]) -> _Buckets:
+    def _buckets_of(self, key: CallerKey) -> _Buckets:
         buckets = self._buckets.get(key)
         if buckets is None:
             buckets = self._buckets[key] = _Buckets()
         return buckets
 
 
-def _round_digest(key: str | tuple[str, str], state: str) -> bytes:
+def round_digest(key: CallerKey, state: str) -> bytes:
     from hashlib import blake2b
 
     return blake2b(f"{key!r} {state}".encode(), digest_size=16).digest()
 
 
-def _take_tokens(
-    buckets: _Buckets, rules: tuple[_Rule, ...], now: float
-) -> tuple[_Rule, float] | None:
+def _take_tokens(buckets: _Buckets, rules: Rules, now: float) -> tuple[RateRule, float] | None:
     """Take a token from the bucket of each rule. If a bucket is empty, take no tokens, and return
     its rule and the time until it has a token, in seconds."""
     full_at, after = buckets.full_at, {}

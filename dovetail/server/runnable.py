@@ -170,8 +170,13 @@ class RunnableService(BaseService):
     def lifespan(self) -> AbstractAsyncContextManager[Any]:
         """Return the context manager that is entered before the first request and exited after the
         last request; its value is `ctx.state`."""
-        inner = self._inner_lifespan()
-        return self.backend.run_with(inner, self._backend_required) if self.backend else inner
+        inner, backend = self._inner_lifespan(), self.backend
+        if not backend:
+            return inner
+        self._share_backend()
+        if self._shared_limiter is not None:
+            inner = self._shared_limiter.run_with(inner)
+        return backend.run_with(inner, self._backend_required)
 
     def _inner_lifespan(self) -> AbstractAsyncContextManager[Any]:
         """Return the lifespan of everything that may use the backend."""

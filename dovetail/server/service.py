@@ -9,6 +9,7 @@ to serve a service. A service holds nothing that is bound to an event loop.
 import os
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from msgspec.structs import replace
@@ -28,6 +29,7 @@ from ..ports import (
     HttpResponse,
     Network,
     NoBackend,
+    PendingAdmission,
     Principal,
     PublicUrl,
     Redact,
@@ -48,9 +50,11 @@ if TYPE_CHECKING:
     from ..sealing import KeyRing
     from .audit import AuditRecord
     from .forms import Form
+    from .shared_rates import SharedRateLimiter
 
-Admission = Callable[[Method, Any, Caller], None]
-"""A function that checks a request before it is handled and raises an error to refuse it."""
+Admission = Callable[[Method, Any, Caller], PendingAdmission | None]
+"""A function that checks a request before it is handled and raises an error to refuse it. If the
+check takes time, the function returns the rest of it."""
 BACKEND_VARIABLE = "DOVETAIL_BACKEND"
 """The environment variable with the URL of the shared backend."""
 GUARD_METHODS = ("admit", "respond", "challenge")
@@ -124,8 +128,9 @@ class BaseService:
         self._keys: Sequence[str | bytes] | None = None
         self._backend: str | Backend | NoBackend | None = backend
         self._backend_required = backend_required
-        self._guard_backend: Backend | None = None
-        """The backend that the guard uses."""
+        self._shared_backend: Backend | None = None
+        """The backend that the guard and the rate limits use."""
+        self._shared_limiter: SharedRateLimiter | None = None
         self._lock = threading.Lock()
         self._listeners: tuple[ChangeListener, ...] = ()
         self._remote_listeners: frozenset[ChangeListener] = frozenset()
@@ -137,7 +142,7 @@ class BaseService:
         """The handler for each method. The connection answers all other methods."""
         self._handlers: dict[str, CallHandler] = {}
         """The same handlers, wrapped by extensions."""
-        self.limiter = None if rates is None else RateLimiter(rates)
+        self.limiter: RateLimiter | None = None if rates is None else RateLimiter(rates)
         self._admissions: tuple[Admission, ...] = ()
         if self.limiter is not None:
             self._admissions += (self.limiter.admit,)
@@ -204,21 +209,37 @@ class BaseService:
 
     # access
 
-    def admit(self, method: Method, params: Any, caller: Caller) -> None:
-        """Raise an error if this request must be refused."""
+    def admit(self, method: Method, params: Any, caller: Caller) -> PendingAdmission | None:
+        """Raise an error if this request must be refused. If that is not decided yet, return the
+        rest of the check."""
+        pending = None
         try:
             for admission in self._admissions:
-                admission(method, params, caller)
+                pending = admission(method, params, caller) or pending
         except ProtocolError as refusal:
-            for observer in self._observers:
-                observer.request_refused(method, params, caller, refusal)
+            self._on_refused(method, params, caller, refusal)
+            raise
+        return pending and partial(self._admit_later, pending, method, params, caller)
+
+    async def _admit_later(
+        self, pending: PendingAdmission, method: Method, params: Any, caller: Caller
+    ) -> None:
+        try:
+            await pending()
+        except ProtocolError as refusal:
+            self._on_refused(method, params, caller, refusal)
             raise
 
-    def expect_round(self, call: Call, state: str) -> None:
+    def _on_refused(
+        self, method: Method, params: Any, caller: Caller, refusal: ProtocolError
+    ) -> None:
+        for observer in self._observers:
+            observer.request_refused(method, params, caller, refusal)
+
+    def expect_round(self, call: Call, state: str) -> Awaitable[None] | None:
         """Exempt the next request from the rate limit, because it answers the questions of this
         call."""
-        if self.limiter is not None:
-            self.limiter.expect_round(call, state)
+        return None if self.limiter is None else self.limiter.expect_round(call, state)
 
     def may_notify(self, principal: Principal | None, method: str, params: Any) -> bool:
         """Return whether a caller may be notified of a change (default: True)."""
@@ -271,10 +292,19 @@ class BaseService:
         """Pass the backend to the parts that keep state in it. Raise ConfigError if its settings
         are not valid."""
         backend = self.backend
-        share = getattr(self.guard, "use_backend", None)
-        if backend and share is not None and self._guard_backend is not backend:
+        if not backend or self._shared_backend is backend:
+            return
+        self._shared_backend = backend
+        if (share := getattr(self.guard, "use_backend", None)) is not None:
             share(backend)
-            self._guard_backend = backend
+        if (own := self.limiter) is not None:
+            from .shared_rates import SharedRateLimiter
+
+            shared = SharedRateLimiter(own.rates, backend, self.limits)
+            self.limiter = self._shared_limiter = shared
+            self._admissions = tuple(
+                shared.admit if one == own.admit else one for one in self._admissions
+            )
 
     # observers
 

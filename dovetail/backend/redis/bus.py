@@ -128,6 +128,8 @@ class RedisBus(TopicHandlers):
         self._members_key = f"{prefix}members"
         self._members: set[str] = set()
         """The other members."""
+        self.member_count = 1
+        """The number of members, including this process, when this process last reported."""
         self._clock = 0.0
         """The difference between the clock of Redis and the monotonic clock, in milliseconds."""
         self._beat_at = 0.0
@@ -237,6 +239,7 @@ class RedisBus(TopicHandlers):
         last, self._beat_at = self._beat_at, time.monotonic()
         self._clock = now - self._beat_at * 1000
         before, self._members = self._members, {id.decode() for id in ids} - {self.id}
+        self.member_count = 1 + len(self._members)
         # After a long pause, messages may have arrived too late.
         was_paused = not self.alone and self._beat_at - last > MEMBER_SECONDS
         if was_paused or before - self._members:

@@ -237,6 +237,7 @@ class Endpoint:
             if isinstance(outcome, Call):
                 await self._answer([outcome], post, receive, send)
             else:
+                await self._await_admission(message, post)
                 headers = cors(self.rules, head)
                 if post.new_session_id is not None:
                     headers = [(b"mcp-session-id", post.new_session_id.encode()), *headers]
@@ -310,6 +311,14 @@ class Endpoint:
             raise
         post.open += 1
         return outcome
+
+    async def _await_admission(self, request: Request, post: PostResponse) -> None:
+        """Wait for the check that has to pass before `initialize` is answered, if there is one."""
+        if post.admission is not None:
+            try:
+                await post.admission()
+            except ProtocolError as error:
+                raise refuse(error, request.id, post.revision) from None
 
     def _enter_listening(self, call: Call) -> None:
         try:

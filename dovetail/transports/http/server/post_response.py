@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ....errors import CannotAsk, InvalidRequest, ProtocolError
 from ....jsonrpc.messages import ErrorResponse, Id, Request, Response
 from ....limits import Limits
-from ....ports import HTTP, Call, Caller, Redact, RequestIdentity
+from ....ports import HTTP, Call, Caller, PendingAdmission, Redact, RequestIdentity
 from ....protocol.lifecycle import CancelledParams, ProgressParams, with_progress_token
 from ....protocol.methods import Method
 from ....protocol.tasks import related_task_meta
@@ -37,9 +37,10 @@ class PostResponse:
     network = HTTP
 
     __slots__ = (
-        "_changed", "_dispatcher", "_endpoint", "_events", "_reader", "batch", "caller", "closing",
-        "gone", "head", "header_revision", "identity", "loop", "new_session_id", "on_change",
-        "open", "open_calls", "polls", "replies", "revision", "session", "stream", "streams",
+        "_changed", "_dispatcher", "_endpoint", "_events", "_reader", "admission", "batch",
+        "caller", "closing", "gone", "head", "header_revision", "identity", "loop",
+        "new_session_id", "on_change", "open", "open_calls", "polls", "replies", "revision",
+        "session", "stream", "streams",
     )  # fmt: skip
 
     def __init__(
@@ -76,6 +77,8 @@ class PostResponse:
             self.caller, self.open_calls = session.caller, session.open_calls
             self.revision = self.header_revision = session.caller.revision
             self._events = endpoint.events
+        self.admission: PendingAdmission | None = None
+        """The check that has to pass before the reply to `initialize` is sent, if it takes time."""
         self.new_session_id: str | None = None
         """The id of the session that this POST opened."""
         self.stream: EventStream | None = None
@@ -118,7 +121,7 @@ class PostResponse:
         if self.batch:
             raise InvalidRequest("initialize must not be part of a batch")
         sessions = self._endpoint.sessions
-        caller, reply = self._dispatcher.initialize(
+        caller, reply, self.admission = self._dispatcher.initialize(
             request, self.identity, can_notify=sessions is not None
         )
         if sessions is None and caller.revision.dialects:
