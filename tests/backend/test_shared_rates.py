@@ -453,6 +453,21 @@ async def test_a_call_that_is_answered_at_another_replica_counts_once(
             assert (await site.ask("tools/call", again, capabilities=capable)).status == 429
 
 
+async def test_plain_calls_go_on_while_redis_hangs(own_redis: RedisServer) -> None:
+    server = build(rates=Rates(calls=Rate(200)), backend=Backend(own_redis.url, keys=[KEY]))
+    async with hosted(server, keys=[KEY]) as site:
+        assert (await stateless(site)).status == 200
+        own_redis.pause()
+        seconds = []
+        for _ in range(20):
+            started = time.monotonic()
+            assert (await stateless(site)).status == 200
+            seconds.append(time.monotonic() - started)
+        own_redis.resume()
+    seconds.sort()
+    assert seconds[-1] < 1.5 and seconds[-2] < 0.5
+
+
 async def test_refused_requests_are_audited(make_backend: MakeBackend) -> None:
     from dovetail import AuditRecord, audit
 
