@@ -137,6 +137,9 @@ class EventLog(Protocol):
         """Return the messages after this number, oldest first. Return None if the log ends before
         this number, or if some of the messages are not in the log."""
 
+    async def delete(self, *keys: str) -> None:
+        """Delete logs. A log that does not exist is ignored."""
+
 
 class SessionRecords(Protocol):
     """What the processes of a server have to know about each session that is in use."""

@@ -42,7 +42,7 @@ from ..revisions import decode
 from ..sealing import key_ring
 from ..transports.http.server.asgi import Headers, Receive, Scope, Send, encode_headers
 from ..transports.http.server.endpoint import EarlyRequest, Endpoint
-from ..transports.http.server.event_store import MemoryEventStore
+from ..transports.http.server.event_store import EventStore, MemoryEventStore
 from ..transports.http.server.get_streams import GetStreams
 from ..transports.http.server.policy import Rejection
 from ..transports.http.server.sessions import SessionTable
@@ -53,6 +53,7 @@ from .options import ServeOptions
 from .routes import Routes, replay_body, send_error
 
 if TYPE_CHECKING:
+    from ..transports.http.server.logged_events import LoggedEventStore
     from ..transports.http.server.shared_sessions import SharedSessions
     from ..transports.http.sse import SseServer
 
@@ -272,7 +273,10 @@ class LoopState:
         """One task for each WebSocket or HTTP+SSE client."""
         self._listeners: set[ChangeListener] = set()
         """The functions that notify those clients of changes in other processes."""
-        events = MemoryEventStore(limits) if options.events is None else options.events()
+        self._log = _log_events(service) if options.events is None else None
+        events: EventStore = MemoryEventStore(limits) if self._log is None else self._log
+        if options.events is not None:
+            events = options.events()
         self._round_trips = MultiRoundTrip(service, lambda: app.ring)
         self._round_trips.connect(bus)
         self.dispatcher = Dispatcher(
@@ -289,6 +293,7 @@ class LoopState:
             bus,
             options.long_polling,
             choose_ping_interval(limits, is_long_connection=True),
+            self._log,
         )
         self.sessions: SessionTable | None = None
         if app.rules.sessions:
@@ -331,6 +336,8 @@ class LoopState:
         for task in list(self._channels):
             task.cancel()
         await self.endpoint.close(grace)
+        if self._log is not None:
+            await self._log.flush()
         if self.sessions is not None:
             await self.sessions.close()
         await self._bus.close()
@@ -413,6 +420,14 @@ def _share_sessions(service: Service) -> "SharedSessions | None":
     from ..transports.http.server.shared_sessions import SharedSessions
 
     return SharedSessions(service.backend.sessions(), service.limits)
+
+
+def _log_events(service: Service) -> "LoggedEventStore | None":
+    if not service.backend:
+        return None
+    from ..transports.http.server.logged_events import LoggedEventStore
+
+    return LoggedEventStore(service.limits, service.backend.events())
 
 
 async def _refuse(scope: Scope, send: Send) -> None:

@@ -39,6 +39,10 @@ class StreamsInMemory(EventLog):
             return None
         return list(enumerate(found, after + 1))
 
+    async def delete(self, *keys: str) -> None:
+        for key in keys:
+            self._streams.pop(key, None)
+
 
 @pytest.fixture(params=["memory", "redis"])
 def log(request: pytest.FixtureRequest, make_backend: MakeBackend) -> EventLog:
@@ -94,6 +98,14 @@ async def test_a_long_message_does_not_drive_out_others(log: EventLog) -> None:
     await log.append("a", [(3, b"x")], 1000, LIFE)
     assert await log.read("a", 2) == [(3, b"x")]
     assert await log.read("a", 1) is None
+
+
+async def test_a_deleted_log_is_gone(log: EventLog) -> None:
+    for key in ("a", "b", "c"):
+        await log.append(key, [(1, b"1")], BOUND, LIFE)
+    await log.delete()
+    await log.delete("a", "b", "none")
+    assert [await log.read(key, 0) for key in ("a", "b", "c")] == [None, None, [(1, b"1")]]
 
 
 async def test_many_and_long_messages_arrive_in_order(make_backend: MakeBackend) -> None:

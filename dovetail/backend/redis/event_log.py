@@ -70,6 +70,10 @@ class RedisEventLog(EventLog):
             found.append((number, data))
         return found
 
+    async def delete(self, *keys: str) -> None:
+        if keys:
+            await self._client.run("UNLINK", *(self._prefix + key for key in keys))
+
 
 def _place(key: str, number: int) -> str:
     return f"{key} {number}"

@@ -83,6 +83,8 @@ if TYPE_CHECKING:
 
 LISTEN = "subscriptions/listen"
 SUBSCRIBING = ("resources/subscribe", "resources/unsubscribe")
+ABORT_SECONDS = 0.5
+"""How long a shutdown waits until aborted calls have answered."""
 EARLY_REQUEST = "dovetail.early"
 """The ASGI scope key of a request that was started before its scope was created."""
 
@@ -584,3 +586,5 @@ class Endpoint:
             self.dispatcher.abort(
                 call, Overloaded(f"{call.name} was cancelled: the server is shutting down")
             )
+        if aborted := [task for task in tasks if not task.done()]:
+            await asyncio.wait(aborted, timeout=ABORT_SECONDS)

@@ -6,7 +6,7 @@ the last number that it has seen. When the limit is reached, the oldest messages
 reader that needs a dropped message receives an error.
 
 An event store finds streams by their id. The in-memory store keeps this process's streams for a
-limited time and up to a limited size. A store shared by several machines has the same methods.
+limited time and up to a limited size. `logged_events.py` adds a log that other processes read.
 https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#resumability-and-redelivery
 """
 
@@ -22,6 +22,9 @@ from msgspec import Struct, field
 from ....aio import Sweeper
 from ....limits import Limits
 from ....ports import Principal
+
+STANDALONE, POLL = "g", "p"
+"""The first letters of the ids of streams that do not belong to a call, and of polls."""
 
 
 class MessagesDropped(Exception):
@@ -45,6 +48,10 @@ class EventStream(Struct, eq=False):
     done: bool = False
     principal: Principal | None = None
     """The reader of the stream, with the scopes of the token that opened or resumed it."""
+    logged: int = 0
+    """The number of the last message in the log, if there is one."""
+    looked_at: int = 0
+    """The number of the last message when unread messages were last looked for."""
     detached_at: float | None = None
     """When the last reader left, or None while the stream has a reader."""
     on_push: "Callable[[EventStream, bytes | None], None] | None" = None

@@ -9,7 +9,8 @@ process has that stream.
 A call's stream stays in the process that runs the call. That process sends the messages that it has
 kept and forwards later messages. A stream that does not belong to a call moves to the new process.
 Every process receives the messages for such a stream, so the old process drops the stream. If a
-message or a process is lost, the stream ends, and the client resumes it.
+message or a process is lost, the stream ends, and the client resumes it. If there is a log
+(`logged_events.py`), it has what the client of a lost process has not read.
 
 If the client does not accept a call's own stream, a poll also carries the call's notifications and
 questions. These messages wait in the process that received the last poll or, if there was no poll,
@@ -27,7 +28,7 @@ from functools import partial
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ....errors import InvalidRequest, Overloaded
+from ....errors import BackendAway, InvalidRequest, Overloaded
 from ....limits import Limits
 from ....logs import get_logger
 from ....ports import Bus, Principal
@@ -44,21 +45,23 @@ from .asgi import (
     send_stream,
     wait_disconnected,
 )
-from .event_store import EventStore, EventStream, MessagesDropped
+from .event_store import POLL, STANDALONE, EventStore, EventStream, MessagesDropped
 from .policy import RequestHead
 from .sessions import HttpSession, OpenRequest
 
 if TYPE_CHECKING:
     from ....connection.dispatcher import Dispatcher
+    from .logged_events import Held, LoggedEventStore
 
 
 log = get_logger("http")
 
 Wait: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
-STANDALONE, POLL = "g", "p"
-"""The prefixes of stream ids and poll ids."""
 HANDOVER_SECONDS = 10.0
 """How long another process may take to hand over a stream, which may be large."""
+MAX_ANSWER_BYTES = 256 * 1024
+"""The size of the messages that a process hands over on the bus if there is a log for longer
+ones."""
 
 
 class GetStreams:
@@ -72,8 +75,10 @@ class GetStreams:
         bus: Bus,
         poll_seconds: float | None,
         ping_interval: float | None,
+        log: "LoggedEventStore | None" = None,
     ) -> None:
         self._dispatcher, self._limits, self._events = dispatcher, limits, events
+        self._log = log
         self._bus, self._poll_seconds, self._ping_interval = bus, poll_seconds, ping_interval
         self._sessions: dict[str, HttpSession] = {}
         """The sessions that have a GET stream in this process, keyed by session key."""
@@ -275,7 +280,11 @@ class GetStreams:
         scopes = _scopes(principal)
         stream = self._events.find(session.key, id)
         if stream is None:
-            stream = await self._borrow(session, id, after, scopes)
+            try:
+                stream = await self._borrow(session, id, after, scopes)
+            except BackendAway as error:
+                if not id.startswith(STANDALONE):
+                    raise refuse(error) from None
         elif not _may_resume(stream, scopes):
             stream = None
         if stream is None and id.startswith(STANDALONE):
@@ -314,7 +323,8 @@ class GetStreams:
         if not stream.id.startswith(STANDALONE):
             self._give_back(stream)
             return
-        if stream.done or stream.count == 0:  # there is no message that a client could resume from
+        is_read = stream.done and (self._log is None or stream.sent == stream.count)
+        if is_read or stream.count == 0:  # there is no message that a client could resume from
             self._events.drop(stream)
             session.get_streams = tuple(one for one in session.get_streams if one is not stream)
         if session.newest_stream_at and not any(one.attached for one in session.get_streams):
@@ -379,6 +389,7 @@ class GetStreams:
             return
         moved = self._events.find(key, id)
         if moved is not None:  # the other process has it from now on
+            self._events.drop(moved)
             moved.finish()
             self._on_left(session, moved)
         ours = session.newest_stream_at
@@ -406,16 +417,16 @@ class GetStreams:
     async def _borrow(
         self, session: HttpSession, id: str, after: int, scopes: list[str]
     ) -> EventStream | None:
-        """Take over a stream from another process to read it in this process."""
-        if self._bus.alone:
+        """Take over a stream from another process to read it in this process. If that process has
+        gone, read what is in the log."""
+        if self._bus.alone and self._log is None:
             return None
         stream, held = EventStream(session.key, self._limits.events, id), None
         if (before := self._borrowed.get(id)) is not None:
             before.finish()  # its client has reopened it
         self._borrowed[id] = stream
         try:
-            wanted = (session.key, id, after, scopes)
-            held = await self._bus.ask("stream/resume", wanted, HANDOVER_SECONDS)
+            held = await self._ask_for_stream(session, id, after, scopes)
         finally:
             if held is None or id.startswith(STANDALONE):
                 self._give_back(stream)
@@ -425,6 +436,21 @@ class GetStreams:
         if id.startswith(STANDALONE):
             self._events.keep(stream)
         return stream
+
+    async def _ask_for_stream(
+        self, session: HttpSession, id: str, after: int, scopes: list[str]
+    ) -> "Held | None":
+        wanted = (session.key, id, after, scopes)
+        answer = await self._bus.ask("stream/resume", wanted, HANDOVER_SECONDS)
+        if self._log is None:
+            held: Held | None = answer
+            return held
+        if answer is None:
+            return await self._log.read(*wanted)
+        count, messages, done = answer
+        if isinstance(messages, str):  # too long for the bus
+            messages = await self._log.take(messages)
+        return None if messages is None else (count, messages, done)
 
     def _give_back(self, stream: EventStream) -> None:
         if self._borrowed.get(stream.id) is stream:
@@ -441,7 +467,10 @@ class GetStreams:
             return None
         stream.on_push = self._forward
         stream.release()  # the reader in this process has lost its client
-        return stream.count, held, stream.done
+        found = stream.count, held, stream.done
+        if self._log is not None and sum(map(len, held)) > MAX_ANSWER_BYTES:
+            return self._log.hand_over(found)
+        return found
 
     def _forward(self, stream: EventStream, data: bytes | None) -> None:
         self._bus.publish("stream/message", (stream.id, stream.count, data))

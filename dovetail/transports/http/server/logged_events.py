@@ -1,0 +1,208 @@
+"""An event store whose streams outlive their process, because unread messages are written to a log.
+
+A message is written to the log of its stream when it has been unread for up to a second. So a
+stream that is read promptly is never written, and a process that is killed loses at most the unread
+messages of the last second. A process that is told to stop writes everything that is unread.
+
+A message is unread until it has been sent. If the reader of a stream leaves before the stream is
+finished, nobody knows what has arrived, so all its messages count as unread again. For the same
+reason, a process that is told to stop writes the streams that it has sent in the last seconds.
+
+An entry of a log holds a message and the scopes that a token needs to read it. The last entry of a
+finished stream holds no message. A log is deleted with its stream, so the logs of a process need
+about as much room in the backend as its streams need in memory.
+"""
+
+import asyncio
+import re
+from collections.abc import Collection, Coroutine
+from secrets import token_hex
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from msgspec.msgpack import Decoder, Encoder
+
+from ....aio import Sweeper
+from ....errors import BackendAway
+from ....limits import Limits
+from ....logs import get_logger
+from .event_store import POLL, STANDALONE, EventStream, MemoryEventStore
+
+if TYPE_CHECKING:
+    from ....backend.protocols import EventLog
+
+LOOK_SECONDS = 0.5
+"""The time between two looks for unread messages. What was unread at two of them is written."""
+HANDOVER_LIFE = 60.0
+"""How long another process has time to read the messages that were handed over to it."""
+ARRIVAL_SECONDS = 10.0
+"""How long it may take until this process notices that what it has sent did not arrive."""
+MAX_WRITES = 256
+"""The number of streams that are written at the same time."""
+UNBOUNDED = 2**53
+
+Held: TypeAlias = tuple[int, list[bytes], bool]
+"""The number of a stream's last message, its last messages, and whether the stream is finished."""
+
+_encode = Encoder().encode
+_decode = Decoder(tuple[bytes | None, list[str]]).decode
+_is_stream_id = re.compile(r"[a-z]?[0-9a-f]{16}").fullmatch
+
+log = get_logger("http")
+
+
+class LoggedEventStore(MemoryEventStore):
+    """An in-memory event store that writes unread messages to a log.
+
+    Args:
+        limits: The limits of the server.
+        event_log: The log.
+    """
+
+    def __init__(self, limits: Limits, event_log: "EventLog") -> None:
+        super().__init__(limits)
+        self._log = event_log
+        self._looks = Sweeper(LOOK_SECONDS, self._look)
+        self._writing: asyncio.Task[int] | None = None
+        self._deleted: set[str] = set()
+        """The logs to delete."""
+        self._closed = False
+
+    def keep(self, stream: EventStream) -> None:
+        """Keep a stream that another process has kept so far."""
+        super().keep(stream)
+        self._looks.start()
+
+    def drop(self, stream: EventStream) -> None:
+        """Drop a stream that is no longer needed, and its log, unless the stream has moved to
+        another process."""
+        is_moved = stream.id.startswith(STANDALONE) and stream.on_push is not None
+        if stream.logged and not is_moved:
+            self._deleted.add(_key(stream.owner, stream.id))
+        super().drop(stream)
+
+    # writing
+
+    def _look(self) -> bool:
+        """Write the messages that were already unread at the last look."""
+        is_busy = self._writing is not None and not self._writing.done()
+        streams = self._streams.values()
+        due = [] if is_busy else [one for one in streams if one.looked_at > _last_safe(one)]
+        for stream in streams:
+            stream.looked_at = _total(stream)
+        if due or (self._deleted and not is_busy):
+            writes = [self._write_stream(one, _last_safe(one)) for one in due]
+            self._writing = asyncio.get_running_loop().create_task(self._write(writes))
+        return bool(self._streams or self._deleted) and not self._closed
+
+    async def _write(self, writes: list[Coroutine[Any, Any, bool]]) -> int:
+        """Write streams, and delete logs. Return the number of streams that were not written."""
+        failed = 0
+        for start in range(0, len(writes), MAX_WRITES):
+            written = await asyncio.gather(*writes[start : start + MAX_WRITES])
+            failed += written.count(False)
+        if deleted := list(self._deleted):
+            try:
+                await self._log.delete(*deleted)
+                self._deleted.difference_update(deleted)
+            except BackendAway:
+                pass  # the next look tries again
+        return failed
+
+    async def _write_stream(self, stream: EventStream, after: int) -> bool:
+        """Write the messages of a stream after this number. Return whether that was possible."""
+        last = _total(stream)
+        scopes = [] if stream.principal is None else list(stream.principal.scopes)
+        messages: list[bytes | None] = [*stream.since(max(after, stream.dropped))]
+        if last > stream.count:
+            messages.append(None)
+        entries = [_encode((data, scopes)) for data in messages]
+        try:
+            # The scopes count, too, so twice the limit of a stream always has room for it.
+            await self._log.append(
+                _key(stream.owner, stream.id),
+                list(enumerate(entries, last - len(entries) + 1)),
+                2 * self._limits.events,
+                self._limits.event_life,
+            )
+        except BackendAway:
+            return False
+        stream.logged = max(stream.logged, last)
+        return True
+
+    async def flush(self) -> None:
+        """Write everything that is unread, because this process ends."""
+        self._closed = True
+        self._looks.cancel()
+        if self._writing is not None:
+            await asyncio.wait([self._writing])
+        recent = asyncio.get_running_loop().time() - ARRIVAL_SECONDS
+        writes = []
+        for stream in self._streams.values():
+            safe = _last_safe(stream)
+            is_call = not stream.id.startswith((STANDALONE, POLL))
+            if is_call and (stream.detached_at is None or stream.detached_at > recent):
+                safe = max(stream.dropped, stream.logged)
+            if _total(stream) > safe:
+                writes.append(self._write_stream(stream, safe))
+        if lost := await self._write(writes):
+            log.warning("The unread messages of %d event streams are lost: Redis is away", lost)
+
+    # reading
+
+    async def read(self, owner: str, id: str, after: int, scopes: Collection[str]) -> Held | None:
+        """Return what the log has of a stream after this number, if its process has gone. Return
+        None if something is missing, or if these scopes do not allow to read it.
+
+        Raises:
+            BackendAway: The backend is away.
+        """
+        if not _is_stream_id(id):
+            return None
+        entries = await self._log.read(_key(owner, id), after)
+        found = [_decode(data) for _, data in entries or ()]
+        if not found or any(not set(needed).issubset(scopes) for _, needed in found):
+            return None
+        messages = [data for data, _ in found if data is not None]
+        # A call's stream has no more messages: its process has gone. The client resumes it, and is
+        # told so if the stream was not finished.
+        return after + len(messages), messages, not id.startswith(STANDALONE)
+
+    async def hand_over(self, held: Held) -> tuple[int, str, bool] | None:
+        """Write messages to a log of their own, for a process that asks for them. Return None if
+        the backend is away."""
+        count, messages, done = held
+        key = f"handover:{token_hex(16)}"
+        numbered = list(enumerate(messages, 1))
+        try:
+            await self._log.append(key, numbered, UNBOUNDED, HANDOVER_LIFE)
+        except BackendAway:
+            return None
+        return count, key, done
+
+    async def take(self, key: str) -> list[bytes] | None:
+        """Return the messages that another process handed over.
+
+        Raises:
+            BackendAway: The backend is away.
+        """
+        found = await self._log.read(key, 0)
+        await self._log.delete(key)
+        return None if found is None else [data for _, data in found]
+
+
+def _key(owner: str, id: str) -> str:
+    return f"{owner}:{id}"
+
+
+def _total(stream: EventStream) -> int:
+    """Return the number of the last entry of a stream. The end of a call's stream is an entry, too;
+    another stream goes on in another process."""
+    return stream.count + (stream.done and not stream.id.startswith(STANDALONE))
+
+
+def _last_safe(stream: EventStream) -> int:
+    """Return the number of the last entry that was read or is in the log."""
+    is_read = stream.sent >= stream.count and (stream.attached or stream.done)
+    if is_read or stream.id.startswith(POLL):
+        return _total(stream)
+    return max(stream.sent if stream.attached else 0, stream.dropped, stream.logged)
