@@ -12,11 +12,12 @@ from pathlib import Path
 from secrets import token_urlsafe
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ...aio import LruDict, TaskSet
-from ...auth.provider.storage import SqliteStorage
+from ...aio import TaskSet
+from ...auth.provider.storage import SqliteStorage, Storage
 from ...connection.input_requests import as_tool_error, check
 from ...databases import MEMORY
 from ...errors import (
@@ -40,7 +41,7 @@ from ..naming import Kind
 from ..upstream import UpstreamServer
 from .pages import LINK_SECONDS, ConnectPages, Link, poll
 from .servers import CONNECT, PerUserServer, find_refusal
-from .tokens import UserTokens
+from .tokens import RowStorage, UserTokens
 
 if TYPE_CHECKING:
     from ..gateway import Gateway
@@ -54,7 +55,6 @@ WAIT_SECONDS: Final = 45.0
 """How long a call waits for a user who agreed to connect."""
 START_SECONDS: Final = 10.0
 """How long to wait for the lists of a server after a user has connected."""
-MAX_LINKS: Final = 10_000
 REQUIREMENTS: Final = (
     'has "auth": "oauth", so each user logs in to it. Write the gateway in a Python file, with '
     "auth=Provider(users=… or upstream=…). Serve the gateway over HTTP with a public URL: dovetail "
@@ -95,19 +95,22 @@ class PendingLink(Struct):
     """The digest of the token that the user had before."""
 
 
+_decode_link = msgspec.msgpack.Decoder(PendingLink).decode
+
+
 class UserConnections:
     """The connections of users to the servers that they log in to.
 
     Args:
         gateway: The gateway.
-        store: The `store=` of the gateway: tokens are stored in a file next to it.
+        store: The `store=` of the gateway: tokens are stored in a file next to it. If it is None
+            and the gateway has a backend, they are stored there.
     """
 
     def __init__(self, gateway: "Gateway", store: Any) -> None:
         assert gateway.guard is not None
-        self._gateway = gateway
-        self._storage = SqliteStorage(_find_path(store))
-        self.tokens = UserTokens(self._storage, lambda: gateway.ring)
+        self._gateway, self._store = gateway, store
+        self.tokens = UserTokens(self._open_storage, lambda: gateway.ring)
         self.pages = ConnectPages(
             self.tokens,
             gateway.guard,
@@ -116,11 +119,15 @@ class UserConnections:
             make_client=gateway.make_login_client,
             on_connected=self._on_connected,
         )
-        self._links: LruDict[tuple[str, str], PendingLink] = LruDict(MAX_LINKS)
-        """The last link for each user and server."""
         self._polls = TaskSet()
         self._waiting: dict[tuple[str, str, bytes], asyncio.Task[bool | None]] = {}
         """What waits for a user, by user, server and the token that is to be replaced."""
+
+    def _open_storage(self) -> Storage:
+        backend = self._gateway.backend
+        if backend and self._store is None:
+            return RowStorage(backend.rows("connect", durable=True))
+        return SqliteStorage(_find_path(self._store))
 
     # settings
 
@@ -148,14 +155,16 @@ class UserConnections:
         """
         if not options.get("public_url"):
             raise ConfigError(f"public_url is missing. A server of the gateway {REQUIREMENTS}")
-        if self._storage.path == MEMORY and (options.get("workers") or 1) > 1:
+        storage = self.tokens.storage
+        is_in_memory = isinstance(storage, SqliteStorage) and storage.path == MEMORY
+        if is_in_memory and (options.get("workers") or 1) > 1:
             raise ConfigError(
                 "Workers cannot share the tokens of users in memory. Pass store= with a file."
             )
         ring = self.tokens.ring
         if not ring.encrypts:
             raise missing_extra("Storing the tokens of users", "http")
-        if ring.origin == "process" and self._storage.path != MEMORY:
+        if ring.origin == "process" and not is_in_memory:
             log.warning(
                 "Users have to connect again when the gateway is restarted, because their tokens "
                 "are sealed with random keys. Set DOVETAIL_KEYS, or pass keys=."
@@ -170,8 +179,9 @@ class UserConnections:
         """Give up all logins that are under way."""
         await self.pages.close()
         await self._polls.close()
-        if self._storage.path != MEMORY:
-            self._storage.close()
+        storage = self.tokens.storage
+        if isinstance(storage, SqliteStorage) and storage.path != MEMORY:
+            storage.close()
 
     # calls
 
@@ -282,25 +292,34 @@ class UserConnections:
         self, user: str, server: PerUserServer, name: str, scopes: tuple[str, ...]
     ) -> Link:
         """Return a link that was not used yet: the last one, or a new one."""
-        key, now = (user, server.name), self.tokens.now()
-        last = self._links.get(key)
+        now, last = self.tokens.now(), await self._last_link(user, server)
         if last is not None:
             link = last.link
             is_same = (link.digest, link.scopes) == (server.entry.digest, scopes)
             is_young = link.expires - now > LINK_SECONDS - REUSE_SECONDS
             if is_same and is_young and not await self.pages.was_used(link):
-                last.names.add(name)
+                if name not in last.names:
+                    await self._remember_link(replace(last, names={*last.names, name}))
                 return link
         link = Link(
             token_urlsafe(16), user, server.name, server.entry.digest, now + LINK_SECONDS, scopes
         )
-        self._links[key] = PendingLink(link, {name}, await server.token_digest(user))
+        await self._remember_link(PendingLink(link, {name}, await server.token_digest(user)))
         return link
+
+    async def _last_link(self, user: str, server: PerUserServer) -> PendingLink | None:
+        """Return the last link for a user and a server, whichever process sent it."""
+        data = await self.tokens.load("link", user, server.name)
+        return None if data is None else _decode_link(data)
+
+    async def _remember_link(self, pending: PendingLink) -> None:
+        link, data = pending.link, msgspec.msgpack.encode(pending)
+        await self.tokens.save(data, "link", link.user, link.server, life=LINK_SECONDS)
 
     async def _wait(self, user: str, server: PerUserServer, name: str) -> None:
         """Wait for a user who agreed to visit a page. All calls that wait for the same user look
-        together, because each look reads the file."""
-        pending = self._links.get((user, server.name))
+        together, because each look reads the file or asks the backend."""
+        pending = await self._last_link(user, server)
         for_scopes = pending is not None and bool(pending.link.scopes) and name in pending.names
         key = (user, server.name, pending.token if pending is not None and for_scopes else b"")
 

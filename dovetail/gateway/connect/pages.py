@@ -14,12 +14,13 @@ https://www.rfc-editor.org/rfc/rfc9700#section-4.4
 
 The login itself is that of every client (`auth/client/flow.py`). It runs in the process that
 answered the POST and waits there; only that process knows the PKCE verifier. The callback may reach
-another worker, which leaves the response in the shared storage.
+another worker or replica, which leaves the response in the shared storage.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from hmac import compare_digest
 from secrets import token_urlsafe
 from typing import Any, Final, TypeVar
@@ -38,11 +39,11 @@ from ...auth.provider.sessions import (
     redirect,
     with_cookie,
 )
-from ...auth.provider.storage import digest_of, row_key
+from ...auth.provider.storage import Storage, digest_of, row_key
 from ...auth.provider.web import OAuthError, parse_fields, parse_form
 from ...client.client import Client
 from ...client.forced_login import log_in
-from ...errors import DovetailError, Overloaded, Unauthorized
+from ...errors import BackendAway, DovetailError, Overloaded, Unauthorized
 from ...logs import get_logger
 from ...net import is_loopback
 from ...ports import Guard, HttpRequest, HttpResponse, PublicUrl
@@ -66,6 +67,8 @@ LOGIN_SECONDS: Final = 600.0
 START_SECONDS: Final = 30.0
 """How long to wait for the authorization server's metadata, and for the tokens."""
 POLL_SECONDS: Final = 0.1
+SLOWER_AFTER_SECONDS: Final = 10.0
+"""After this time, what another process stores is looked for less often."""
 MAX_LOGINS: Final = 200
 """The number of logins that may be under way in one process, one for each user and server."""
 _PURPOSE: Final = "connect"
@@ -242,7 +245,8 @@ class ConnectPages:
         if len(self._newest) >= MAX_LOGINS and key not in self._newest:
             raise RefusedPage("Too many users are connecting at the moment. Try again later.", 503)
         used = row_key("used-link", link.id)
-        if not await self._tokens.storage.add(used, b"", link.expires):
+        # Longer than the link, because the clocks of two replicas may differ.
+        if not await self._tokens.storage.add(used, b"", self._tokens.now() + 2 * LINK_SECONDS):
             raise RefusedPage(INVALID_LINK)
         pending = PendingLogin(link.user, link.server, digest_of(cookie))
         visit = BrowserVisit(f"{self.base}{callback_path(server.name)}", self._tokens, pending)
@@ -315,7 +319,7 @@ class ConnectPages:
         sealed = self._tokens.ring.seal(_PURPOSE, msgspec.json.encode(answer), bound=state.encode())
         expires = self._tokens.now() + LOGIN_SECONDS
         await storage.add(row_key("answer", state), sealed.encode(), expires)
-        problem = await poll(lambda: storage.take(row_key("result", state)), START_SECONDS)
+        problem = await poll(partial(_take, storage, row_key("result", state)), START_SECONDS)
         if problem is None:
             raise RefusedPage("The gateway did not finish the login. Try again.", 503)
         if problem:
@@ -363,7 +367,7 @@ class BrowserVisit:
         await storage.add(row_key("login", state), row, expires)
         self.url = url
         self.opened.set()
-        sealed = await poll(lambda: storage.take(row_key("answer", state)), LOGIN_SECONDS)
+        sealed = await poll(partial(_take, storage, row_key("answer", state)), LOGIN_SECONDS)
         if sealed is None:
             raise Unauthorized("The login was not completed in time. Try again.")
         data = self._tokens.ring.open(_PURPOSE, sealed.decode(), bound=state.encode())
@@ -376,18 +380,31 @@ class BrowserVisit:
             problem: Why it failed; empty on success.
         """
         storage, expires = self._tokens.storage, self._tokens.now() + LOGIN_SECONDS
-        if self._state:
+        if not self._state:
+            return
+        try:
             await storage.delete(row_key("login", self._state))
             await storage.add(row_key("result", self._state), problem.encode(), expires)
+        except Overloaded as error:  # the page says that the gateway did not finish the login
+            log.warning("How a login ended could not be stored: %s", error)
+
+
+async def _take(storage: Storage, key: str) -> bytes | None:
+    """Take a row if it exists. To look for it is cheaper, and is done more often."""
+    return None if await storage.get(key) is None else await storage.take(key)
 
 
 async def poll(attempt: Callable[[], Awaitable[T | None]], seconds: float) -> T | None:
     """Call a function until it returns something. Returns None if that takes too long. What another
     process stores cannot be awaited."""
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + seconds
+    began, pause = loop.time(), POLL_SECONDS
     while True:
-        found = await attempt()
-        if found is not None or loop.time() >= deadline:
+        try:
+            found = await attempt()
+        except BackendAway:
+            found = None
+        waited = loop.time() - began
+        if found is not None or waited >= seconds:
             return found
-        await asyncio.sleep(POLL_SECONDS)
+        await asyncio.sleep(pause if waited < SLOWER_AFTER_SECONDS else 5 * pause)

@@ -5,18 +5,18 @@ entry and one URL, and is sealed for exactly these: the record of another user, 
 with the same name, cannot be opened in its place. The client's registration at an authorization
 server belongs to the entry, so the gateway registers once and not once for each user.
 
-All workers use the same file. A row is also the lock for a renewal, because a refresh token may be
-used only once.
+All workers use the same file, and all replicas the same backend. A row is also the lock for a
+renewal, because a refresh token may be used only once.
 """
 
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import cached_property
 from itertools import count
 from secrets import token_hex
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -26,6 +26,9 @@ from ...auth.provider.storage import Storage, row_key
 from ...errors import Overloaded, TimedOut
 from ...logs import get_logger
 from ...sealing import Forged, KeyRing
+
+if TYPE_CHECKING:
+    from ...backend.protocols import Rows
 
 log = get_logger("gateway")
 
@@ -43,13 +46,21 @@ class UserTokens:
     """The tokens of all users.
 
     Args:
-        storage: Where they are stored.
+        storage: Where they are stored, or a function that returns that when it is first used.
         ring: Returns the keys that seal them.
     """
 
-    def __init__(self, storage: Storage, ring: Callable[[], KeyRing]) -> None:
-        self.storage, self._make_ring = storage, ring
+    def __init__(
+        self, storage: Storage | Callable[[], Storage], ring: Callable[[], KeyRing]
+    ) -> None:
+        self._find_storage, self._make_ring = storage, ring
         self.now: Callable[[], float] = time.time
+
+    @cached_property
+    def storage(self) -> Storage:
+        """Where the rows are."""
+        found = self._find_storage
+        return found() if callable(found) else found
 
     @cached_property
     def ring(self) -> KeyRing:
@@ -76,9 +87,9 @@ class UserTokens:
         except (Forged, UnicodeDecodeError):  # the keys have changed
             return None
 
-    async def save(self, data: bytes, *parts: str) -> None:
+    async def save(self, data: bytes, *parts: str, life: float = TOKEN_SECONDS) -> None:
         """Replace a row."""
-        key, expires = row_key("token", *parts), self.now() + TOKEN_SECONDS
+        key, expires = row_key("token", *parts), self.now() + life
         new = self.ring.seal(_PURPOSE, data, bound=_bound(parts)).encode()
         old = await self.storage.get(key)
         if old is not None and await self.storage.change(key, old, new, expires):
@@ -110,8 +121,9 @@ class UserTokens:
             yield
         finally:
             extending.cancel()
-            if await self.storage.get(key) == owner:
-                await self.storage.delete(key)
+            with suppress(Overloaded):  # it expires soon anyway
+                # By now, it may be the lock of another task.
+                await self.storage.change(key, owner, b"", self.now())
 
     async def _extend_lock(self, key: str, owner: bytes) -> None:
         is_held = True
@@ -122,6 +134,43 @@ class UserTokens:
                 is_held = await self.storage.change(key, owner, owner, expires)
             except Overloaded as problem:  # it may work the next time
                 log.warning("The lock for the tokens of a user was not extended: %s", problem)
+
+
+class RowStorage:
+    """The rows of a shared backend as a `Storage`. There are no parents.
+
+    Args:
+        rows: The rows.
+    """
+
+    def __init__(self, rows: "Rows") -> None:
+        self._rows = rows
+
+    async def get(self, key: str) -> bytes | None:
+        """Return the data of a row, or None."""
+        return await self._rows.get(key)
+
+    async def add(self, key: str, data: bytes, expires: float, parent: str | None = None) -> bool:
+        """Add a row. Returns False if it exists."""
+        assert parent is None
+        return await self._rows.add(key, data, _life(expires))
+
+    async def change(self, key: str, old: bytes, new: bytes, expires: float) -> bool:
+        """Replace the data of a row. Returns False if the data is not `old`."""
+        return await self._rows.change(key, old, new, _life(expires))
+
+    async def take(self, key: str) -> bytes | None:
+        """Delete a row and return its data."""
+        return await self._rows.take(key)
+
+    async def delete(self, key: str) -> None:
+        """Delete a row."""
+        await self._rows.delete(key)
+
+
+def _life(expires: float) -> float:
+    """Return how long a row lives. The time was computed a moment ago, by the same clock."""
+    return max(0.0, expires - time.time())
 
 
 class UserTokenStore:
