@@ -423,11 +423,11 @@ def _share_sessions(service: Service) -> "SharedSessions | None":
 
 
 def _log_events(service: Service) -> "LoggedEventStore | None":
-    if not service.backend:
+    if not (backend := service.backend):
         return None
     from ..transports.http.server.logged_events import LoggedEventStore
 
-    return LoggedEventStore(service.limits, service.backend.events())
+    return LoggedEventStore(service.limits, backend.events(), backend.rows("poll"))
 
 
 async def _refuse(scope: Scope, send: Send) -> None:

@@ -297,6 +297,32 @@ async def test_a_question_is_answered_at_another_replica(make_backend: MakeBacke
         assert "Ada" in text((await answer.messages())[-1])
 
 
+async def test_progress_of_an_answer_reaches_the_replica_that_asked(
+    make_backend: MakeBackend,
+) -> None:
+    async with replicas(make_backend) as (one, other):
+        heard = asyncio.Event()
+
+        @one.stage.server.tool
+        async def ask(ctx: Context) -> str:
+            reply = await ctx.sample(
+                "Write a poem", max_tokens=9, on_progress=lambda _: heard.set()
+            )
+            return str(reply)
+
+        session = await one.open(OLD, {"sampling": {}})
+        answer = await session.call("ask")
+        question = next(
+            each.message for each in [await answer.next(), await answer.next()] if each.data
+        )
+        token = question["params"]["_meta"]["progressToken"]
+        await other.at(session).tell(
+            "notifications/progress", {"progressToken": token, "progress": 1}
+        )
+        await heard.wait()
+        answer.cut()
+
+
 async def test_an_update_reaches_a_stream_at_another_replica(make_backend: MakeBackend) -> None:
     async with replicas(make_backend) as (one, other):
         session = await one.open()

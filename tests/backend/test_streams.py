@@ -18,7 +18,17 @@ from dovetail.transports.http.server.event_store import MemoryEventStore
 from dovetail.transports.http.server.logged_events import LoggedEventStore
 from tests.faults.raw_http import Program, call, events, get, modern_call, post, running, until
 from tests.system import needs_redis
-from tests.transports.http.raw import Answer, Event, Session, logged, on_port, text
+from tests.transports.http.raw import (
+    INFO,
+    Answer,
+    Event,
+    Session,
+    Stage,
+    logged,
+    on_port,
+    request,
+    text,
+)
 
 from .conftest import KEY, PATIENT, MakeBackend
 from .redis_server import RedisServer
@@ -26,6 +36,7 @@ from .replicas import Replica, replica, replicas
 
 pytestmark = needs_redis
 NOTE = "note://one"
+JSON = {"Accept": "application/json"}
 
 
 async def call_and_leave(at: Replica, session: Session, **arguments: Any) -> tuple[Event, Answer]:
@@ -134,6 +145,119 @@ async def test_the_end_of_a_session_deletes_its_logs(
         await session.delete()
         while logs(shared_redis, make_backend):
             await asyncio.sleep(0.02)
+
+
+async def test_a_stream_that_is_written_to_all_the_time_is_resumed_without_loss(
+    make_backend: MakeBackend,
+) -> None:
+    async with replicas(make_backend) as (one, other):
+
+        @one.stage.server.tool
+        async def mutter(ctx: Context) -> str:
+            for number in range(300):
+                await ctx.info(f"{number}")
+                await asyncio.sleep(0)
+            return "done"
+
+        session = await one.open()
+        for id in range(5):
+            answer = await session.call("mutter", _id=id)
+            seen = [await answer.next() for _ in range(5)]
+            answer.cut()
+            seen += await (await other.at(session).get(seen[-1].id)).rest()
+            messages = [event.message for event in seen if event.data]
+            assert logged(messages) == [f"{number}" for number in range(300)]
+            assert text(messages[-1]) == "done"
+        assert not other.streams._borrowed
+
+
+async def test_of_two_who_resume_a_stream_elsewhere_the_second_hears_the_rest(
+    make_backend: MakeBackend,
+) -> None:
+    async with replicas(make_backend, 3) as (one, other, third):
+        session = await one.open()
+        last, _ = await call_and_leave(one, session, after=2)
+        await other.at(session).get(last.id)
+        second = await third.at(session).get(last.id)
+        one.stage.release.set()
+        assert logged(await second.messages()) == ["after 0", "after 1"]
+
+
+async def test_a_change_is_sent_only_on_the_newest_of_two_streams(
+    make_backend: MakeBackend,
+) -> None:
+    async with replicas(make_backend) as (one, other):
+        session = await one.open()
+        older = await listen(one, session)
+        newer = await listen(other, session)
+        found = one.sessions.find(str(session.id))
+        assert found is not None
+        while not found.has_remote_stream:
+            await asyncio.sleep(0.01)
+        one.stage.server.notify_resource_updated(NOTE)
+        assert (await newer.next()).message["params"]["uri"] == NOTE
+        await session.delete()
+        assert await older.rest() == []
+
+
+async def test_a_poll_at_another_replica_gets_what_a_call_says(make_backend: MakeBackend) -> None:
+    async with replicas(make_backend, long_polling=10) as (one, other):
+        session = await one.open()
+        call = asyncio.create_task(session.call("talk", after=1, _headers=JSON))
+        await one.stage.started.wait()
+        heard = await (await other.at(session).get(headers=JSON)).json()
+        assert logged(heard) == ["before 0"]
+        one.stage.release.set()
+        assert logged(await (await other.at(session).get(headers=JSON)).json()) == ["after 0"]
+        assert text(await (await call).json()) == "done"
+
+
+async def test_what_waits_for_a_poll_outlives_its_replica(
+    make_backend: MakeBackend, shared_redis: RedisServer
+) -> None:
+    async with replicas(make_backend, long_polling=10) as (one, other):
+        session = await one.open()
+        assert (await other.at(session).call("add", a=1, b=2, _headers=JSON)).status == 200
+        for each, line in ((one, "line 0"), (other, "line 0")):
+            reply = await each.at(session).call("chat", count=1, _headers=JSON)
+            assert text(await reply.json()) == "done", line
+        await one.stop()
+        heard: list[str] = []
+        while len(heard) < 2:
+            reply = await other.at(session).get(headers=JSON)
+            heard += logged(await reply.json())
+        assert heard == ["line 0", "line 0"]
+        await other.at(session).call("chat", count=1, _headers=JSON)
+        await other.stop()
+        async with replica(make_backend(), long_polling=10) as third:
+            reply = await third.at(session).get(headers=JSON)
+            assert logged(await reply.json()) == ["line 0"]
+    assert shared_redis.keys(f"{make_backend().prefix}poll:*") == []
+
+
+async def test_a_message_for_an_http_sse_session_reaches_it_from_any_replica(
+    make_backend: MakeBackend,
+) -> None:
+    async with replicas(make_backend) as (one, other):
+        stream = await one.site.send("GET", {"Accept": "text/event-stream"}, path="/sse")
+        endpoint = (await stream.next()).data
+        params = {"protocolVersion": "2024-11-05", "capabilities": {}, "clientInfo": INFO}
+        posted = await other.site.post(request("initialize", params, 0), path=endpoint)
+        assert posted.status == 202
+        assert (await stream.next()).message["result"]["protocolVersion"] == "2024-11-05"
+        await one.site.post(
+            {"jsonrpc": "2.0", "method": "notifications/initialized"}, path=endpoint
+        )
+        long = {"name": "add", "arguments": {"a": 1, "b": 2, "_": "x" * 3_000_000}}
+        for number, arguments in enumerate((long, long | {"arguments": {"a": 1, "b": 2}})):
+            posted = await other.site.post(
+                request("tools/call", arguments, number + 1), path=endpoint
+            )
+            assert posted.status == 202
+            assert (await stream.next()).message["id"] == number + 1
+        unknown = endpoint[:-1] + ("A" if endpoint[-1] != "A" else "B")
+        assert (await other.site.post(request("ping"), path=unknown)).status == 404
+        stream.cut()
 
 
 # after it has gone
@@ -261,15 +385,19 @@ async def test_messages_that_could_not_be_written_are_written_when_redis_is_back
 # the store
 
 
+def make_store(backend: Backend, limits: Limits = PATIENT) -> LoggedEventStore:
+    return LoggedEventStore(limits, backend.events(), backend.rows("poll"))
+
+
 async def test_a_log_is_read_only_with_the_scopes_of_its_reader(
     make_backend: MakeBackend,
 ) -> None:
-    store = LoggedEventStore(PATIENT, make_backend().events())
+    store = make_store(make_backend())
     stream = store.open("owner", "g")
     stream.principal = Principal("ada", scopes=frozenset({"read", "write"}))
     stream.push(b"secret")
     await store.flush()
-    other = LoggedEventStore(PATIENT, make_backend().events())
+    other = make_store(make_backend())
     assert await other.read("owner", stream.id, 0, ["read"]) is None
     assert await other.read("somebody", stream.id, 0, ["read", "write"]) is None
     assert await other.read("owner", stream.id, 0, ["write", "read"]) == (1, [b"secret"], False)
@@ -280,14 +408,14 @@ async def test_ids_that_were_never_given_are_not_looked_up(
     make_backend: MakeBackend, id: str
 ) -> None:
     backend = make_backend()
-    store = LoggedEventStore(PATIENT, backend.events())
+    store = make_store(backend)
     assert await store.read("owner", id, 0, []) is None
     assert backend.client.stats.commands == 0
 
 
 async def test_a_slow_reader_s_messages_are_written(make_backend: MakeBackend) -> None:
     backend = make_backend()
-    store = LoggedEventStore(PATIENT, backend.events())
+    store = make_store(backend)
     stream = store.open("owner")
     reader = stream.attach(0)
     for number in range(1, 6):
@@ -309,7 +437,7 @@ async def test_a_slow_reader_s_messages_are_written(make_backend: MakeBackend) -
 async def test_dropped_messages_leave_a_gap_that_a_reader_notices(
     make_backend: MakeBackend,
 ) -> None:
-    store = LoggedEventStore(Limits(events=100, backend_timeout=20), make_backend().events())
+    store = make_store(make_backend(), Limits(events=100, backend_timeout=20))
     stream = store.open("owner")
     stream.push(b"x" * 60)
     while stream.logged < 1:
@@ -325,8 +453,6 @@ async def test_dropped_messages_leave_a_gap_that_a_reader_notices(
 async def test_a_store_of_the_user_overrides_the_log(
     make_backend: MakeBackend, shared_redis: RedisServer
 ) -> None:
-    from tests.transports.http.raw import Stage
-
     stage = Stage(backend=make_backend())
     app = stage.server.asgi("/mcp", keys=[KEY], events=lambda: MemoryEventStore(PATIENT))
     async with on_port(app) as site:

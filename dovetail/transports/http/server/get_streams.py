@@ -180,6 +180,7 @@ class GetStreams:
     ) -> None:
         """Answer a GET with all waiting messages. If no message is waiting, wait for the first
         one."""
+        await self._take_poll(session, principal)
         self.enter(session)
         stream = self._poll_stream(session)
         if not _may_resume(stream, _scopes(principal)):
@@ -206,6 +207,18 @@ class GetStreams:
             watcher.cancel()
             stream.detach(reader)
             self.leave(session)
+
+    async def _take_poll(self, session: HttpSession, principal: Principal | None) -> None:
+        """Take the messages that a process which has ended left for this session's next poll."""
+        if self._log is None or session.is_poll_taken:
+            return
+        try:
+            messages = await self._log.take_poll(session.key, _scopes(principal))
+        except BackendAway:
+            return  # the next poll tries again
+        session.is_poll_taken = True
+        for data in messages:
+            self._poll_stream(session).push(data)
 
     def replaces_stream(self, session: HttpSession, head: RequestHead) -> bool:
         """Return whether a call's messages wait for a poll, because its client polls or does not

@@ -11,6 +11,9 @@ reason, a process that is told to stop writes the streams that it has sent in th
 An entry of a log holds a message and the scopes that a token needs to read it. The last entry of a
 finished stream holds no message. A log is deleted with its stream, so the logs of a process need
 about as much room in the backend as its streams need in memory.
+
+Messages that wait for a poll are not written while their process runs, because any process can ask
+it for them. A process that is told to stop stores them for the process that receives the next poll.
 """
 
 import asyncio
@@ -28,7 +31,7 @@ from ....logs import get_logger
 from .event_store import POLL, STANDALONE, EventStream, MemoryEventStore
 
 if TYPE_CHECKING:
-    from ....backend.protocols import EventLog
+    from ....backend.protocols import EventLog, Rows
 
 LOOK_SECONDS = 0.5
 """The time between two looks for unread messages. What was unread at two of them is written."""
@@ -45,6 +48,7 @@ Held: TypeAlias = tuple[int, list[bytes], bool]
 
 _encode = Encoder().encode
 _decode = Decoder(tuple[bytes | None, list[str]]).decode
+_decode_poll = Decoder(list[tuple[bytes, list[str]]]).decode
 _is_stream_id = re.compile(r"[a-z]?[0-9a-f]{16}").fullmatch
 
 log = get_logger("http")
@@ -56,11 +60,12 @@ class LoggedEventStore(MemoryEventStore):
     Args:
         limits: The limits of the server.
         event_log: The log.
+        polls: The messages that wait for a session's next poll.
     """
 
-    def __init__(self, limits: Limits, event_log: "EventLog") -> None:
+    def __init__(self, limits: Limits, event_log: "EventLog", polls: "Rows") -> None:
         super().__init__(limits)
-        self._log = event_log
+        self._log, self._polls = event_log, polls
         self._looks = Sweeper(LOOK_SECONDS, self._look)
         self._writing: asyncio.Task[int] | None = None
         self._deleted: set[str] = set()
@@ -111,7 +116,7 @@ class LoggedEventStore(MemoryEventStore):
     async def _write_stream(self, stream: EventStream, after: int) -> bool:
         """Write the messages of a stream after this number. Return whether that was possible."""
         last = _total(stream)
-        scopes = [] if stream.principal is None else list(stream.principal.scopes)
+        scopes = _scopes(stream)
         messages: list[bytes | None] = [*stream.since(max(after, stream.dropped))]
         if last > stream.count:
             messages.append(None)
@@ -142,10 +147,24 @@ class LoggedEventStore(MemoryEventStore):
             is_call = not stream.id.startswith((STANDALONE, POLL))
             if is_call and (stream.detached_at is None or stream.detached_at > recent):
                 safe = max(stream.dropped, stream.logged)
-            if _total(stream) > safe:
+            if stream.id.startswith(POLL) and stream.held and not stream.attached:
+                writes.append(self._store_poll(stream))
+            elif _total(stream) > safe:
                 writes.append(self._write_stream(stream, safe))
         if lost := await self._write(writes):
             log.warning("The unread messages of %d event streams are lost: Redis is away", lost)
+
+    async def _store_poll(self, stream: EventStream) -> bool:
+        """Store the messages that wait for a poll. Return whether that was possible."""
+        try:
+            earlier = await self._polls.take(stream.owner)
+            messages = [(data, _scopes(stream)) for data in stream.held]
+            if earlier is not None:
+                messages = [*_decode_poll(earlier), *messages]
+            await self._polls.put(stream.owner, _encode(messages), self._limits.event_life)
+        except BackendAway:
+            return False
+        return True
 
     # reading
 
@@ -166,6 +185,17 @@ class LoggedEventStore(MemoryEventStore):
         # A call's stream has no more messages: its process has gone. The client resumes it, and is
         # told so if the stream was not finished.
         return after + len(messages), messages, not id.startswith(STANDALONE)
+
+    async def take_poll(self, owner: str, scopes: Collection[str]) -> list[bytes]:
+        """Return the messages that a process left for a session's next poll, as far as these scopes
+        allow to read them.
+
+        Raises:
+            BackendAway: The backend is away.
+        """
+        found = await self._polls.take(owner)
+        messages = [] if found is None else _decode_poll(found)
+        return [data for data, needed in messages if set(needed).issubset(scopes)]
 
     async def hand_over(self, held: Held) -> tuple[int, str, bool] | None:
         """Write messages to a log of their own, for a process that asks for them. Return None if
@@ -192,6 +222,11 @@ class LoggedEventStore(MemoryEventStore):
 
 def _key(owner: str, id: str) -> str:
     return f"{owner}:{id}"
+
+
+def _scopes(stream: EventStream) -> list[str]:
+    """Return the scopes that a token needs to read a stream."""
+    return [] if stream.principal is None else list(stream.principal.scopes)
 
 
 def _total(stream: EventStream) -> int:
