@@ -41,7 +41,7 @@ def records(make_backend: MakeBackend) -> SessionRecords:
 
 def now(redis: RedisServer) -> float:
     seconds, microseconds = redis.run("TIME")
-    return float(seconds) + microseconds / 1e6
+    return float(seconds + microseconds / 1e6)
 
 
 async def test_settings_change_one_by_one(

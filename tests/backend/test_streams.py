@@ -394,7 +394,7 @@ async def test_a_log_is_read_only_with_the_scopes_of_its_reader(
 ) -> None:
     store = make_store(make_backend())
     stream = store.open("owner", "g")
-    stream.principal = Principal("ada", scopes=frozenset({"read", "write"}))
+    stream.principal = Principal("ada", scopes=("read", "write"))
     stream.push(b"secret")
     await store.flush()
     other = make_store(make_backend())
