@@ -304,6 +304,8 @@ class Service(Protocol):
     replay: bool
     """Whether a handler that asked its client a question is always run again from the beginning, as
     it would be in another process."""
+    single_use: bool
+    """Whether a `requestState` is accepted only once."""
     guard: "Guard | None"
     """The guard that decides who may call the server over HTTP and WebSocket. None admits
     everybody."""

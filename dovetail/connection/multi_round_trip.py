@@ -72,6 +72,7 @@ from .input_requests import (
     too_many_rounds,
     typed_view,
 )
+from .used_states import UsedStates
 
 log = get_logger("connection")
 
@@ -108,6 +109,10 @@ class MultiRoundTrip:
         self._suspended: dict[str, SuspendableCall] = {}
         """The calls that are waiting for the client's answers, oldest first."""
         self._held = HeldCalls(self._limits)
+        self._used: UsedStates | None = None
+        if service.single_use:
+            rows = service.backend.rows("used") if service.backend else None
+            self._used = UsedStates(rows, self._limits.state_life)
         self._bus: Bus | None = None
         self._remote_joins: dict[str, asyncio.Task[Any]] = {}
         """The requests of other processes that wait for the replies of held calls."""
@@ -136,6 +141,8 @@ class MultiRoundTrip:
         request_key = identify_request(call)
         journal = self._open_state(call, request_key)
         answers = self._check_answers(call, journal)
+        if journal is not None and self._used is not None:
+            await self._use_state(call, journal, self._used)
         visits = journal is not None and journal.awaits_consent
         if visits:
             if not _all_accepted(answers.values()):
@@ -424,6 +431,10 @@ class MultiRoundTrip:
                 call, "it belongs to another request or another caller", held=journal.held
             )
         return journal
+
+    async def _use_state(self, call: Call, journal: Journal, used: UsedStates) -> None:
+        if not await used.use(f"{journal.call_id}.{journal.rounds}", journal.expires):
+            raise self._invalid_state(call, "it was already used", held=True)
 
     def _invalid_state(self, call: Call, reason: str, *, held: bool = False) -> InvalidParams:
         """Return the error for an invalid state. Only the log contains the reason."""

@@ -36,6 +36,7 @@ class ServiceOptions(TypedDict, total=False):
     extensions: "Sequence[Extension]"
     revisions: Sequence[str] | None
     resume: Literal["live", "replay"]
+    single_use: bool
     backend: "str | Backend | None"
     backend_required: bool
 

@@ -126,6 +126,8 @@ class Server(Handlers):
         resume: How a handler that asked a question continues in the stateless era. "live" (the
             default) keeps the handler waiting in this process if possible; "replay" always runs it
             again with the answers.
+        single_use: Whether the answers to a question are accepted only once in the stateless era
+            (default: False; a client that lost the reply may send them again).
         backend: The backend that all processes of this server share: a URL such as
             "redis://cache:6379/0", or a `Backend` (default: the URL in `DOVETAIL_BACKEND`, if any).
         backend_required: Whether the server refuses to start while its backend is away (default:
@@ -162,6 +164,7 @@ class Server(Handlers):
         tasks: "TasksOption" = None,
         revisions: Sequence[str] | None = None,
         resume: Literal["live", "replay"] = "live",
+        single_use: bool = False,
         backend: "str | Backend | None" = None,
         backend_required: bool = False,
     ) -> None:
@@ -190,6 +193,7 @@ class Server(Handlers):
             extensions=extensions,
             revisions=revisions,
             resume=resume,
+            single_use=single_use,
             backend=backend,
             backend_required=backend_required,
         )

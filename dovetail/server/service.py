@@ -78,6 +78,8 @@ class BaseService:
         revisions: The protocol revisions to serve, by date (default: all).
         resume: How a handler that asked a question continues in the stateless era: "live" (the
             default) or "replay".
+        single_use: Whether the answers to a question are accepted only once in the stateless era
+            (default: False; a client that lost the reply may send them again).
         backend: The backend that all processes of the service share: a URL or a `Backend` (default:
             the URL in `DOVETAIL_BACKEND`, if any).
         backend_required: Whether the service refuses to start while its backend is away (default:
@@ -104,6 +106,7 @@ class BaseService:
         extensions: Sequence[Extension] = (),
         revisions: Sequence[str] | None = None,
         resume: Literal["live", "replay"] = "live",
+        single_use: bool = False,
         backend: "str | Backend | None" = None,
         backend_required: bool = False,
     ) -> None:
@@ -111,6 +114,7 @@ class BaseService:
             raise ConfigError(f'resume={resume!r}: use "live" (the default) or "replay"')
         self.info, self.limits, self.guard, self.redact = info, limits, _check_guard(auth), redact
         self.replay = resume == "replay"
+        self.single_use = single_use
         self.task_slots = limits.task_slots
         """How many tasks this process runs at the same time, if tasks are in a shared backend
         (default: `Limits.task_slots`). Set it before the service is run."""
