@@ -13,6 +13,7 @@ from dovetail.backend.redis.task_scripts import (
     DELETE_EXPIRED_TASKS,
     DELETE_TASK_MESSAGE,
     GIVE_BACK_TASK,
+    IDLE_CONSUMER_MS,
     LIST_TASKS,
     OPEN_QUEUE,
     PUT_TASK,
@@ -246,6 +247,16 @@ def test_delete_expired_tasks_keeps_processes_that_are_alive(tasks: Tasks) -> No
     tasks.read("idle")
     tasks.run(DELETE_EXPIRED_TASKS, 9)
     assert tasks.consumers() == {b"me", b"idle"}
+
+
+def test_delete_expired_tasks_forgets_processes_that_disappeared(tasks: Tasks) -> None:
+    for consumer in ("dead", "busy"):
+        tasks.add(consumer, consumer="")
+        tasks.run(TAKE_READ_TASKS, consumer, *tasks.read(consumer))
+    tasks.run(REMOVE_TASK, "dead")
+    now = DELETE_EXPIRED_TASKS.source.replace(f"> {IDLE_CONSUMER_MS}", ">= 0")
+    tasks.redis.run("EVAL", now, 1, "", 9)
+    assert tasks.consumers() == {b"busy"}
 
 
 def test_open_queue_creates_the_queue_again(tasks: Tasks) -> None:

@@ -93,6 +93,8 @@ class RedisTaskQueue:
 
     async def pull(self, room: int) -> list[TakenTask]:
         """Take tasks that wait. If there are none, wait for some seconds."""
+        if room < 1:
+            return []
         self._is_open = True
         reading = asyncio.ensure_future(self._read(room))
         try:
@@ -105,6 +107,7 @@ class RedisTaskQueue:
 
     async def take_over(self, room: int) -> list[TakenTask]:
         """Take tasks whose leases have ended."""
+        self._is_open = True
         started = time.monotonic()
         idle = ceil(self.lease_seconds * 1000)
         taken, cursors = await self._client.run_script(
@@ -145,7 +148,7 @@ class RedisTaskQueue:
         await self._client.run_script(RELEASE_TASK, [self.base], key, token, durable=True)
 
     async def close(self) -> None:
-        """Stop reading from the queue."""
+        """Leave the queue."""
         if self._is_open:
             self._is_open = False
             with suppress(BackendAway):

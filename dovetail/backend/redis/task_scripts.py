@@ -66,6 +66,17 @@ local function open_group(key)
   end
 end
 
+local function consumers_of(key)
+  local consumers = {{}}
+  if redis.call('EXISTS', key) == 0 then return consumers end
+  open_group(key)
+  for i, found in ipairs(redis.call('XINFO', 'CONSUMERS', key, group)) do
+    consumers[i] = {{}}
+    for j = 1, #found, 2 do consumers[i][found[j]] = found[j + 1] end
+  end
+  return consumers
+end
+
 local function append(task, stream, consumer, at)
   local key = base .. stream
   open_group(key)
@@ -281,13 +292,10 @@ DELETE_EXPIRED_TASKS = Script(
     "delete expired tasks",
     TASKS
     + f"""
-if redis.call('EXISTS', base .. 'queue') == 1 then
-  open_group(base .. 'queue')
-  for _, found in ipairs(redis.call('XINFO', 'CONSUMERS', base .. 'queue', group)) do
-    local consumer = {{}}
-    for i = 1, #found, 2 do consumer[found[i]] = found[i + 1] end
+for _, stream in ipairs({{'queue', 'running'}}) do
+  for _, consumer in ipairs(consumers_of(base .. stream)) do
     if consumer.pending == 0 and consumer.idle > {IDLE_CONSUMER_MS} then
-      redis.call('XGROUP', 'DELCONSUMER', base .. 'queue', group, consumer.name)
+      redis.call('XGROUP', 'DELCONSUMER', base .. stream, group, consumer.name)
     end
   end
 end
@@ -319,13 +327,8 @@ CLOSE_QUEUE = Script(
     "close queue",
     TASKS
     + """
-local key = base .. 'queue'
-if redis.call('EXISTS', key) == 0 then return end
-open_group(key)
-local others = 0
-for _, found in ipairs(redis.call('XINFO', 'CONSUMERS', key, group)) do
-  local consumer = {}
-  for i = 1, #found, 2 do consumer[found[i]] = found[i + 1] end
+local key, others = base .. 'queue', 0
+for _, consumer in ipairs(consumers_of(key)) do
   if consumer.name == ARGV[1] and consumer.pending == 0 then
     redis.call('XGROUP', 'DELCONSUMER', key, group, ARGV[1])
   else
