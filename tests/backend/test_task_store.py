@@ -458,6 +458,40 @@ async def test_a_full_redis_refuses_new_tasks_and_lets_others_go(own_redis: Redi
     assert own_redis.keys() == []
 
 
+async def test_the_access_that_the_guide_recommends_is_enough(own_redis: RedisServer) -> None:
+    rules = [
+        "+@read",
+        "+@write",
+        "+@stream",
+        "+@pubsub",
+        "+@scripting",
+        "+@connection",
+        "+time",
+        "-@dangerous",
+    ]
+    user = ("shop", "on", ">secret", "~{dovetail:shop}:*", "&{dovetail:shop}:*", *rules)
+    own_redis.run("ACL", "SETUSER", *user)
+    url = own_redis.url.replace("//", "//shop:secret@")
+    store = Backend(url, name="shop", keys=[KEY], limits=PATIENT).tasks()
+    lease = leased(await store.add(record("one")))
+    await store.add(record("two"), claim=False)
+    await store.send_message(TaskMessage("one", cancel=True))
+    [(number, _)] = await store.receive_messages(["one"])
+    await store.delete_message("one", number)
+    [lease] = await store.renew([lease])
+    await store.give_back(lease)
+    for found, lease in [*await store.pull(1), *await store.claim_orphans(include_own=False)]:
+        assert await store.put(found, lease)
+        await store.release(lease)
+        assert await store.claim(found.id) is not None
+        assert await store.end(record(found.id, status="completed", result=b"{}"))
+        await store.remove(found.id)
+    assert await store.list_page("", "", 0, 9) == []
+    await store.delete_expired()
+    await store.close()
+    assert own_redis.keys() == []
+
+
 # what somebody can do who has access to Redis
 
 
