@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=worksteal
 
 .PHONY: demo test test-all test-lowest coverage setup system check count conformance interop fuzz \
-	bench bench-gateway bench-check soak clean
+	bench bench-gateway bench-backend bench-check soak clean
 
 demo: $(VENV)/.package
 	@$(BIN)/python examples/demo.py
@@ -70,6 +70,10 @@ bench: $(VENV)/.package
 # Dovetail's gateway beside others, which need npm.
 bench-gateway: $(VENV)/.package
 	$(BIN)/python -m bench.gateway
+
+# A server on a shared backend beside FastMCP with Docket, on one Redis.
+bench-backend: system $(VENV)/.package
+	$(BIN)/python -m bench.backend
 
 bench-check: $(VENV)/.package
 	$(BIN)/python -m bench.check

@@ -74,8 +74,8 @@ ALL_GATEWAYS = [DIRECT, DOVETAIL, DOVETAIL_HTTP, FASTMCP, MCP_PROXY, SUPERGATEWA
 
 def install_gateways() -> None:
     """Install the peers, once."""
-    _install_python("fastmcp", f"fastmcp=={FASTMCP_VERSION}")
-    _install_python("mcp-proxy", f"mcp-proxy=={MCP_PROXY_VERSION}")
+    install_python("fastmcp", f"fastmcp=={FASTMCP_VERSION}")
+    install_python("mcp-proxy", f"mcp-proxy=={MCP_PROXY_VERSION}")
     folder = FOLDER / "supergateway"
     if not (folder / "node_modules" / "supergateway").exists():
         folder.mkdir(parents=True, exist_ok=True)
@@ -84,7 +84,7 @@ def install_gateways() -> None:
         subprocess.run([*npm, package], check=True)
 
 
-def _install_python(name: str, requirement: str) -> None:
+def install_python(name: str, requirement: str) -> None:
     folder = FOLDER / name
     done = folder / ".installed"
     if not done.exists():

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 import subprocess
 from importlib.metadata import version
 from pathlib import Path
@@ -27,6 +28,16 @@ def described_gateways() -> dict[str, str]:
     """Lines for the page about gateways, which names the versions of the others itself."""
     load = f"{os.getloadavg()[2]:.1f} (load average of the last 15 minutes)"
     return {**here(["msgspec", "uvicorn", "uvloop", "httptools"]), "load": load}
+
+
+def described_backend() -> dict[str, str]:
+    """Lines for the page about the backend."""
+    command = ["redis-server", "--version"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    found = re.search(r"v=(\S+)", done)
+    load = f"{os.getloadavg()[2]:.1f} (load average of the last 15 minutes)"
+    ours = here(["msgspec", "uvicorn", "uvloop", "httptools", "redis", "hiredis"])
+    return {**ours, "Redis": found[1] if found else "unknown", "load": load}
 
 
 def here(ours: list[str]) -> dict[str, str]:

@@ -6,7 +6,7 @@ from itertools import count
 
 import pytest
 
-from tests.backend.conftest import own_redis, shared_redis  # noqa: F401
+from tests.backend.conftest import own_redis, shared_redis, start_redis  # noqa: F401
 from tests.backend.redis_server import RedisServer
 
 from .cluster import Cluster, running

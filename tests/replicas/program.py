@@ -93,7 +93,7 @@ async def talk(gate: str, ctx: Context, before: int = 2, after: int = 2) -> str:
 @server.tool
 async def wait(tag: str, ctx: Context) -> str:
     """Wait until cancelled."""
-    deed(tag, "begun")
+    deed(tag, f"begun by {os.getpid()}")
     ctx.info("begun")
     try:
         await asyncio.sleep(3600)

@@ -62,7 +62,6 @@ async def test_a_session_that_was_deleted_is_not_served_by_a_replica_that_meets_
         assert [await status(session, site) for site in sites] == [404, 404, 404]
 
 
-@pytest.mark.skip("rates are not shared yet")
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_limit_of_five_admits_five_of_nine_calls(cluster: Cluster, era: str) -> None:
     tool = f"limited_{ERAS.index(era)}"
@@ -84,7 +83,7 @@ async def test_a_call_that_is_cancelled_by_a_request_to_another_replica_stops(
         while not cluster.done(tag):
             await asyncio.sleep(0.01)
         calling.cancel()
-        while cluster.done(tag) != ["begun", "cancelled"]:
+        while cluster.done(tag)[1:] != ["cancelled"]:
             await asyncio.sleep(0.01)
 
 

@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 
 from dovetail import Client
+from dovetail.errors import DovetailError
 from tests.backend.redis_server import RedisServer, redis_server
-from tests.system import needs_redis
-from tests.transports.http.raw import logged
+from tests.backend.test_client import replicated, sentinels
+from tests.system import needs_redis, needs_sentinel
+from tests.transports.http.raw import Session, Site, logged
 
 from .cluster import Cluster, running
 from .conftest import ERAS
@@ -74,7 +76,33 @@ async def test_a_killed_replica_costs_only_the_calls_that_it_was_running(
             assert len(set(again)) == 3
 
 
-@pytest.mark.skip("event logs are not used yet")
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_call_whose_replica_is_killed_fails_soon(
+    own_redis: RedisServer, tmp_path: Path, tag: str, era: str
+) -> None:
+    with running(own_redis, tmp_path / "cluster", 2) as cluster:
+        has_begun = asyncio.Event()
+        async with (
+            round_robin(cluster.ports) as proxy,
+            Client(proxy.url, revision=era, on_log=lambda _: has_begun.set()) as client,
+        ):
+            if era == "handshake":
+                await client.set_log_level("info")
+            calling = asyncio.create_task(client.call_tool("wait", {"tag": tag}))
+            while not cluster.done(tag):
+                await asyncio.sleep(0.01)
+            if era == "handshake":  # so that the client resumes the stream elsewhere
+                await has_begun.wait()
+            pid = int(cluster.done(tag)[0].removeprefix("begun by "))
+            next(one for one in cluster.replicas if one.pid == pid).kill()
+            with time_until_normal("The replica of a call was killed") as watch:
+                with pytest.raises(DovetailError) as caught:
+                    await calling
+            print(repr(caught.value))
+            assert (await client.call_tool("add", {"a": 1, "b": 2})).data == 3
+    assert watch.seconds < 15
+
+
 async def test_a_killed_replica_loses_no_message_that_waited_for_its_reader(
     own_redis: RedisServer, tmp_path: Path
 ) -> None:
@@ -94,6 +122,7 @@ async def test_a_killed_replica_loses_no_message_that_waited_for_its_reader(
                 assert resumed.status == 200
                 messages = [await resumed.next_message() for _ in range(2)]
             assert logged(messages) == ["before 1", "before 2"]
+            assert await resumed.rest() == []
 
 
 async def test_a_session_that_was_deleted_has_ended_after_all_replicas_were_restarted(
@@ -195,3 +224,60 @@ async def test_a_replica_with_other_keys_shares_nothing_and_harms_nobody(
                 await arrived.get()
                 assert arrived.empty()
             assert "was not sealed with this server's keys" in cluster.replicas[0].output()
+
+
+async def test_a_replica_that_is_told_to_stop_loses_no_message(
+    own_redis: RedisServer, tmp_path: Path
+) -> None:
+    with running(own_redis, tmp_path / "cluster", 2) as cluster:
+        async with cluster.sites() as (one, other):
+            session = await one.greet()
+            stream = await session.call("talk", gate=str(tmp_path / "never"), before=50)
+            last = [(await stream.next()).id for _ in range(2)][-1]
+            stream.cut()
+            assert await asyncio.to_thread(cluster.replicas[0].terminate) == 0
+            session.site = other
+            with time_until_normal("The replica of a stream was told to stop"):
+                resumed = await session.get(last)
+                assert resumed.status == 200
+                messages = [await resumed.next_message() for _ in range(49)]
+            assert logged(messages) == [f"before {number}" for number in range(1, 50)]
+            reply = await resumed.next_message()
+            assert "the server is shutting down" in reply["error"]["message"]
+
+
+@needs_sentinel
+async def test_a_failover_loses_nothing_that_a_replica_of_redis_has_acknowledged(
+    tmp_path: Path, tag: str
+) -> None:
+    with replicated(tmp_path) as (master, slave), sentinels(tmp_path, master) as ports:
+        hosts = ",".join(f"127.0.0.1:{port}" for port in ports)
+        url = f"redis+sentinel://{hosts}/main?wait=1"
+        settings: dict[str, Any] = {"url": url, "backend_timeout": 3}
+        with running(master, tmp_path / "cluster", 2, **settings) as cluster:
+            await until_state(cluster, "connected")
+            async with cluster.sites() as sites:
+                session, other = await sites[0].greet(), await sites[0].greet()
+                assert (await session.delete()).status == 204
+                master.stop()
+                with time_until_normal("The master of the sentinels was killed"):
+                    assert await statuses(other, sites) == [200, 200]  # sessions need no Redis
+                    while slave.run("ROLE")[0] != b"master":
+                        await asyncio.sleep(0.05)
+                    await until_state(cluster, "connected")
+                cluster.replicas[1].kill()
+                cluster.replicas[1].restart()  # it knows only what is in Redis
+                await until_state(cluster, "connected")
+                assert await statuses(session, sites) == [404, 404]
+                assert await statuses(other, sites) == [200, 200]
+
+
+async def statuses(session: Session, sites: list[Site]) -> list[int]:
+    """The status of a call at each replica."""
+    found = []
+    for site in sites:
+        session.site = site
+        answer = await session.call("pid")
+        await answer.body()
+        found.append(answer.status)
+    return found
