@@ -363,12 +363,24 @@ async def test_a_session_ended_while_redis_is_away_ends_everywhere_when_it_is_ba
         await (await session.ask("logging/setLevel", {"level": "error"})).whole()
         assert await status(other, session) == 200
         own_redis.stop()
-        assert (await session.delete()).status == 204
+        refused = await session.delete()
+        assert refused.status == 503  # it is not stored
+        assert int(refused.headers["retry-after"]) >= 1
         assert await status(one, session) == 404
         assert await status(other, session) == 200  # it cannot know
         own_redis.start()
         while await status(other, session) != 404:
             await asyncio.sleep(0.05)
+
+
+async def test_an_end_that_no_replica_of_redis_confirms_is_not_acknowledged(
+    own_redis: RedisServer,
+) -> None:
+    backend = Backend(f"{own_redis.url}?wait=1", name="stage", keys=[KEY])
+    async with replica(backend) as one:
+        session = await one.open()
+        assert (await session.delete()).status == 503
+        assert await status(one, session) == 404
 
 
 async def test_a_setting_changed_while_redis_is_away_is_stored_when_it_is_back(

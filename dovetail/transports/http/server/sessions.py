@@ -276,19 +276,29 @@ class SessionTable:
 
     async def end(self, session: HttpSession) -> None:
         """End a session in all processes. Raise Overloaded if this process cannot remember that the
-        session has ended."""
+        session has ended, or if that could not be stored for the others. In the second case, the
+        session ends in this process now, and in the others when the backend is back."""
         self._check_room()
-        if self._shared is not None:
-            await self._shared.end(session.key, session.expires)
-        if session.key not in self._tombstones:  # otherwise it has ended in the meantime
-            self._bury(session.key)
-            self._report_ended(session, time.time())
-        self._bus.publish("session/ended", session.key)
+        try:
+            if self._shared is not None:
+                await self._shared.end(session.key, session.expires)
+        finally:
+            if session.key not in self._tombstones:  # otherwise it has ended in the meantime
+                self._bury(session.key)
+                self._report_ended(session, time.time())
+            self._bus.publish("session/ended", session.key)
 
     def end_soon(self, session: HttpSession) -> None:
         """End a session, as `end` does, without waiting until its end is stored."""
         self._check_room()
-        self._tasks.start(self.end(session))
+
+        async def end() -> None:
+            try:
+                await self.end(session)
+            except Overloaded:
+                pass  # a notification has no response
+
+        self._tasks.start(end())
 
     def _check_room(self) -> None:
         if not self._make_room():

@@ -57,11 +57,16 @@ class SharedSessions:
         return None if settings is None else {**settings, **self._changes.get(key, {})}
 
     async def end(self, key: str, expires: float) -> None:
-        """Store the end of a session, now or when the backend is back."""
+        """Store the end of a session.
+
+        Raises:
+            BackendAway: The backend is away. The end is stored when it is back.
+        """
         try:
             await self._store_end(key, expires)
         except BackendAway:
             self._ended[key] = expires
+            raise
 
     def mark_used(self, key: str) -> None:
         """Store soon that a session is in use."""
