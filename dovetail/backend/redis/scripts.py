@@ -1,4 +1,4 @@
-"""Every Lua script that runs in Redis.
+"""Every Lua script that runs in Redis, except those of tasks (`task_scripts.py`).
 
 Redis runs a script as one atomic step. A script is called by its digest, and sent in full when
 Redis does not know it (`client.RedisClient`). Scripts read the clock of Redis (TIME), never an
