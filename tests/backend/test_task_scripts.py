@@ -198,6 +198,13 @@ def test_put_task_refuses_what_there_is_no_room_for(tasks: Tasks) -> None:
     assert tasks.redis.run("HGET", "info", "bytes") == str(LIMITS["limit"]).encode()
 
 
+def test_put_task_does_not_delete_the_task_itself_to_make_room(tasks: Tasks) -> None:
+    tasks.add("a")
+    tasks.redis.run("ZADD", "expiry", 1, "a")  # it expires just now
+    assert tasks.put("a", 1, "x" * (LIMITS["limit"] + 1)) == -1
+    assert tasks.row("a", "record") == b"record"
+
+
 def test_remove_task_leaves_nothing(tasks: Tasks) -> None:
     tasks.add("a", payer="p", session="s")
     tasks.add("b", over=1)

@@ -127,6 +127,7 @@ async def test_a_task_that_arrives_after_pull_was_cancelled_is_given_back(
     processes: Processes,
 ) -> None:
     leaving, other = processes.start(), processes.start()
+    other.bind(Limits(task_lease=3600))  # so that it does not take it over later
     waiting = asyncio.create_task(leaving.pull(1))
     while "queue" not in processes.names():
         await asyncio.sleep(0.01)
@@ -647,6 +648,17 @@ async def test_a_process_with_other_keys_does_not_lose_tasks(processes: Processe
         assert await stranger.claim_orphans(include_own=False) == []
     [(found, lease)] = await store.claim_orphans(include_own=False)
     assert found.id == "one" and await store.put(found, lease)
+
+
+async def test_tasks_that_cannot_be_read_keep_nobody_from_the_others(processes: Processes) -> None:
+    store, stranger = processes.start(), processes.start(keys=["not the same key " * 2])
+    for number in range(20):
+        await stranger.give_back(leased(await stranger.add(record(f"{number}"))))
+    await store.give_back(leased(await store.add(record("one"))))
+    found: list[Any] = []
+    for _ in range(20):
+        found += await store.claim_orphans(include_own=False, room=2)
+    assert [one.id for one, _ in found] == ["one"]
 
 
 async def test_keys_are_rotated_without_losing_tasks(processes: Processes) -> None:
