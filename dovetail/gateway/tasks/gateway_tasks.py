@@ -56,6 +56,7 @@ from .forms import (
 )
 from .known import HeldQuestions, KnownTask
 from .notifications import TaskNotifications
+from .remote import RemoteTasks
 
 PAGE_SIZE: Final = 50
 """The number of tasks per page of `tasks/list`. The state of each is asked for."""
@@ -82,18 +83,24 @@ class GatewayTasks:
         self._context = context
         self.calls = TaskCalls(context)
         self.notifications = TaskNotifications(context, self._open, self._fetch)
+        handlers: Mapping[str, CallHandler] = {
+            "tasks/get": self.get,
+            "tasks/update": self.update,
+            "tasks/cancel": self.cancel,
+            "tasks/result": self.result,
+        }
+        self.remote = RemoteTasks(handlers, self._is_here, context.limits)
+        anywhere = {
+            name: partial(self._answer_anywhere, handler) for name, handler in handlers.items()
+        }
         self.extension = Extension(
             id=EXTENSION,
             methods=TASKS_EXTENSION_METHODS,
-            handlers={
-                "tasks/get": self.get,
-                "tasks/update": self.update,
-                "tasks/cancel": self.cancel,
-            },
+            handlers={name: one for name, one in anywhere.items() if name != "tasks/result"},
             handshake=False,
         )
         self.core_handlers: Mapping[str, CallHandler] = {
-            "tasks/result": self.result,
+            "tasks/result": anywhere["tasks/result"],
             "tasks/list": self.list,
         }
         """The methods that only the core form has."""
@@ -110,6 +117,38 @@ class GatewayTasks:
             yield
         finally:
             await self._context.background.close()
+
+    # other replicas
+
+    async def _answer_anywhere(self, handler: CallHandler, call: Call) -> Any:
+        """Answer a request about a task, or let the replica answer that started the task."""
+        if not self.remote.is_alone and self._needs_other(call):
+            reply = await self.remote.ask(call)
+            if reply is not None:
+                return reply
+        return await handler(call)
+
+    def _needs_other(self, call: Call) -> bool:
+        """Return whether only the replica that started a task can answer, and this is another."""
+        try:
+            token = self._token(call)
+        except InvalidParams:
+            return False  # the handler says so
+        server = self._context.upstreams.servers.get(token.server)
+        if server is None or self._is_here(call):
+            return False
+        holds_questions = server.catalog.tasks != "extension" and form_of_caller(call) != "core"
+        return token.connection == LOCAL or server.is_process or holds_questions
+
+    def _is_here(self, call: Call) -> bool:
+        """Return whether this replica started a task, and can still answer for it."""
+        token = self._token(call)
+        server = self._context.upstreams.servers.get(token.server)
+        if server is None:
+            return False
+        if token.connection != LOCAL and server.is_process:
+            return server.find_connection(token.connection) is not None
+        return self._context.find(server, token.connection, token.id) is not None
 
     async def _open(self, call: Call) -> tuple[TaskToken, UpstreamServer]:
         """Return what the handle in a request means.

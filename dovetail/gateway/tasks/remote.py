@@ -1,0 +1,246 @@
+"""Requests about tasks that another replica of the gateway has to answer.
+
+Any replica can ask a server over HTTP for a task. Only the replica that started a task can if the
+server is a process of that replica, if the gateway itself keeps the result, or if the server's
+questions wait there for a caller of the extension form. Then the replica that received the request
+asks all others over the bus, and the one that started the task answers.
+
+The reply may take long (`tasks/result`), and the bus does not report that the other replica has
+died. So the question is repeated from time to time: the other replica recognises it by its id, and
+if nobody has the task any more, it is lost. What a server asks meanwhile takes the way back.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from secrets import token_urlsafe
+from typing import Any, Final
+
+import msgspec
+from msgspec import Raw, Struct
+
+from ...connection.input_requests import QUESTIONS, ask
+from ...errors import DovetailError, ProtocolError, ToolError
+from ...limits import Limits
+from ...ports import Bus, Call, Caller, CallHandler, Principal
+from ...protocol.base import Result
+from ...protocol.decoding import decode
+from ...protocol.lifecycle import ClientCapabilities
+from ...protocol.methods import METHODS, TASKS_EXTENSION_METHODS, Method
+from ...protocol.raw import RawObject, encode_raw, encode_typed
+from ...revisions import BY_NAME
+
+ASK, QUESTION, LEAVE = "gateway/task", "gateway/task/question", "gateway/task/leave"
+"""The topics: a request, a question of the server to its caller, the end of a request."""
+REPEAT_SECONDS: Final = 30.0
+"""How long to wait for a reply before the request is repeated."""
+_EXTENSION: Final[Mapping[str, Method]] = {one.name: one for one in TASKS_EXTENSION_METHODS}
+
+
+class RemoteRequest(Struct, array_like=True):
+    """A request, as it is sent to other replicas."""
+
+    id: str
+    method: str
+    params: bytes
+    revision: str
+    capabilities: bytes
+    session: str
+    address: str | None
+    principal: str | None
+    scopes: tuple[str, ...] = ()
+
+
+class RemoteTasks:
+    """The tasks of other replicas.
+
+    Args:
+        handlers: Answers the requests that other replicas send, by method.
+        is_here: Returns whether this replica can answer a request.
+        limits: The limits.
+    """
+
+    def __init__(
+        self,
+        handlers: Mapping[str, CallHandler],
+        is_here: Callable[[Call], bool],
+        limits: Limits,
+    ) -> None:
+        self._handlers, self._is_here, self._limits = handlers, is_here, limits
+        self._bus: Bus | None = None
+        self._sent: dict[str, Call] = {}
+        """The requests of this replica that others answer at the moment."""
+        self._running: dict[str, asyncio.Task[Any]] = {}
+        """The requests of other replicas that are answered here."""
+
+    def connect(self, bus: Bus) -> None:
+        """Answer the requests of other replicas, and send them requests.
+
+        Args:
+            bus: The bus between the replicas.
+        """
+        self._bus = bus
+        bus.on(ASK, self._on_request)
+        bus.on(QUESTION, self._on_question)
+        bus.on(LEAVE, self._on_leave)
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether there is no other replica that could be asked."""
+        return self._bus is None or self._bus.alone
+
+    # requests to other replicas
+
+    async def ask(self, call: Call) -> RawObject | None:
+        """Let the replica that can answer a request do so. Returns None if there is none.
+
+        Args:
+            call: The request.
+
+        Raises:
+            ProtocolError: It answered with an error.
+        """
+        bus = self._bus
+        if bus is None:
+            return None
+        request = _encode_request(call)
+        self._sent[request.id] = call
+        reply, deadline = None, time.monotonic() + self._limits.timeout_max
+        try:
+            while reply is None and (began := time.monotonic()) < deadline:
+                reply = await bus.ask(ASK, msgspec.to_builtins(request), REPEAT_SECONDS)
+                if time.monotonic() - began < REPEAT_SECONDS:
+                    break  # otherwise, there was no reply yet
+        finally:
+            del self._sent[request.id]
+            if reply is None:
+                bus.publish(LEAVE, request.id)
+        if reply is None:
+            return None
+        is_error, data = reply
+        if is_error:
+            raise ProtocolError(*msgspec.json.decode(data))
+        return RawObject.parse(call.method.result or Result, data)
+
+    async def _on_question(self, payload: Any) -> Any:
+        """Ask the caller of a request that another replica answers."""
+        id, name, params = payload
+        call = self._sent.get(id)
+        if call is None:
+            return None
+        try:
+            question = RawObject.parse(QUESTIONS[name].params, params)
+            return False, bytes(await ask(call, name, question))
+        except DovetailError as problem:
+            return True, str(problem).encode()
+
+    # requests of other replicas
+
+    async def _on_request(self, payload: Any) -> Any:
+        request = msgspec.convert(payload, RemoteRequest)
+        running = self._running.get(request.id)
+        if running is None:
+            call = self._decode_request(request)
+            if call is None or not self._is_here(call):
+                return None
+            running = asyncio.create_task(self._answer(call))
+            self._running[request.id] = running
+            running.add_done_callback(lambda _: self._running.pop(request.id, None))
+        await asyncio.wait([running])
+        return None if running.cancelled() else running.result()
+
+    async def _answer(self, call: Call) -> tuple[bool, bytes]:
+        try:
+            reply = await self._handlers[call.name](call)
+        except ProtocolError as error:
+            return True, msgspec.json.encode((error.code, error.message, error.data))
+        except DovetailError as error:
+            return True, msgspec.json.encode((ProtocolError.code, str(error), None))
+        return False, encode_typed(reply.fields if type(reply) is RawObject else reply)
+
+    def _on_leave(self, id: str) -> None:
+        if (running := self._running.get(id)) is not None:
+            running.cancel()
+
+    def _decode_request(self, request: RemoteRequest) -> Call | None:
+        revision = BY_NAME.get(request.revision)
+        if revision is None or request.method not in self._handlers:
+            return None  # the other replica has a newer version
+        extended = _EXTENSION.get(request.method) if revision.stateless else None
+        method = extended or METHODS[request.method]
+        principal = None
+        if request.principal is not None:
+            principal = Principal(request.principal, scopes=request.scopes)
+        caller = Caller(
+            revision,
+            capabilities=ClientCapabilities.lift(msgspec.json.decode(request.capabilities)),
+            log_level=None,
+            principal=principal,
+            address=request.address,
+            session_id=request.session,
+        )
+        return Call(
+            request.id,
+            method,
+            decode(request.params, method.params),
+            caller,
+            connection=None,
+            principal=principal,
+            run=RemoteCaller(self, request.id),
+            raw_params=Raw(request.params),
+        )
+
+    async def ask_caller(self, id: str, method: Method, params: Any) -> Raw:
+        """Ask the caller of a request of another replica.
+
+        Args:
+            id: The id of the request.
+            method: The method of the question.
+            params: The params of the question.
+
+        Raises:
+            ToolError: The caller cannot answer.
+        """
+        assert self._bus is not None
+        fields = params.fields if type(params) is RawObject else params
+        payload = (id, method.name, encode_typed(fields))
+        reply = await self._bus.ask(QUESTION, payload, self._limits.ask_time)
+        is_error, data = (True, b"The caller has left") if reply is None else reply
+        if is_error:
+            raise ToolError(data.decode())
+        return Raw(data)
+
+
+class RemoteCaller:
+    """Asks the questions of a call whose caller is at another replica (`Call.run`)."""
+
+    rounds, answers = 0, ()
+
+    def __init__(self, tasks: RemoteTasks, id: str) -> None:
+        self._tasks, self._id = tasks, id
+
+    async def ask(self, method: Method, params: Any, key: str | None, timeout: float | None) -> Raw:
+        """Return the answer to a question.
+
+        Args:
+            method: The method of the question.
+            params: The params of the question.
+            key: Not used.
+            timeout: Not used.
+        """
+        return await self._tasks.ask_caller(self._id, method, params)
+
+
+def _encode_request(call: Call) -> RemoteRequest:
+    caller, principal = call.caller, call.principal
+    return RemoteRequest(
+        token_urlsafe(16),
+        call.name,
+        bytes(call.raw_params),
+        caller.revision.name,
+        bytes(encode_raw(caller.capabilities)),
+        caller.session_id,
+        caller.address,
+        None if principal is None else principal.id,
+        () if principal is None else principal.scopes,
+    )

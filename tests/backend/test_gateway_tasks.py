@@ -1,0 +1,116 @@
+"""Tasks of servers behind a gateway: a task id works at any replica, wherever its server runs."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from dovetail import Client
+from dovetail.errors import DovetailError, NotFound, ProtocolError
+from tests.gateway.serving import ANN, BOB, KEYS, headers_of, recorded
+from tests.system import needs_redis
+
+from .conftest import MakeBackend
+from .gateways import Replica, gateway_replica, gateway_replicas
+from .task_server import make_server
+
+pytestmark = needs_redis
+ROOT = Path(__file__).parents[2]
+CORE, EXT = "2025-11-25", "2026-07-28"
+
+
+@pytest.fixture(autouse=True)
+def state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+@asynccontextmanager
+async def source_of(transport: str, revision: str) -> AsyncIterator[dict[str, Any]]:
+    if transport == "stdio":
+        arguments = ["-m", "tests.backend.task_server", revision]
+        entry = {"command": sys.executable, "args": arguments, "cwd": str(ROOT)}
+        yield {"mcpServers": {"up": entry}}
+        return
+    async with recorded(make_server(revision)) as (url, _):
+        yield {"mcpServers": {"up": {"url": url}}}
+
+
+def connect(replica: Replica, revision: str, key: str = ANN, **options: Any) -> Client:
+    return Client(replica.url, revision=revision, headers=headers_of(key), **options)
+
+
+@pytest.mark.parametrize("caller", [CORE, EXT])
+@pytest.mark.parametrize("upstream", [CORE, EXT])
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+async def test_a_task_id_works_at_any_replica(
+    make_backend: MakeBackend, transport: str, upstream: str, caller: str
+) -> None:
+    questions: list[str] = []
+
+    async def answer(request: Any) -> Any:
+        questions.append(request.message)
+        return {"value": "large"}
+
+    async with source_of(transport, upstream) as source:
+        async with gateway_replicas(3, source, make_backend, auth=KEYS) as replicas:
+            clients = [connect(one, caller, on_elicit=answer) for one in replicas]
+            async with clients[0] as first, clients[1] as second, clients[2] as third:
+                task = await first.start_tool("up__work", {"text": "kept"})
+                assert (await second.task(task.id).result()).text == "kept"
+                assert (await first.task(task.id).status()).status == "completed"
+                task = await first.start_tool("up__work_long")
+                assert (await second.task(task.id).status()).status == "working"
+                await third.task(task.id).cancel()
+                assert (await second.task(task.id).status()).status == "cancelled"
+                task = await first.start_tool("up__ask")
+                assert (await second.task(task.id).result()).text == "large"
+                assert questions == ["Which size?"]
+                assert (await third.task(task.id).result()).text == "large"
+
+
+@pytest.mark.parametrize("caller", [CORE, EXT])
+async def test_a_task_id_works_only_for_its_user(make_backend: MakeBackend, caller: str) -> None:
+    async with source_of("stdio", CORE) as source:
+        async with gateway_replicas(2, source, make_backend, auth=KEYS) as (first, second):
+            async with connect(first, caller) as ann, connect(second, caller, BOB) as bob:
+                task = await ann.start_tool("up__work_long")
+                with pytest.raises(NotFound, match="There is no task"):
+                    await bob.task(task.id).status()
+
+
+@pytest.mark.parametrize("caller", [CORE, EXT])
+async def test_a_task_whose_replica_has_left_has_failed(
+    make_backend: MakeBackend, caller: str
+) -> None:
+    async with source_of("stdio", CORE) as source:
+        async with gateway_replicas(2, source, make_backend, auth=KEYS) as (first, _):
+            async with connect(first, caller) as ann:
+                async with gateway_replica(source, make_backend(), auth=KEYS) as owner:
+                    async with connect(owner, caller) as one:
+                        task = await one.start_tool("up__work_long")
+                    waiting = asyncio.create_task(result_of(ann, task.id))
+                    assert (await ann.task(task.id).status()).status == "working"
+                assert (await ann.task(task.id).status()).status == "failed"
+                async with asyncio.timeout(60):
+                    await waiting
+
+
+async def result_of(client: Client, id: str) -> None:
+    with pytest.raises((DovetailError, ProtocolError)):
+        await client.task(id).result()
+
+
+async def test_a_direct_answer_is_found_at_another_replica(make_backend: MakeBackend) -> None:
+    """In the core form, a caller gets a task even if the server answered directly."""
+    async with source_of("http", EXT) as source:
+        async with gateway_replicas(2, source, make_backend, auth=KEYS) as (first, second):
+            async with connect(first, CORE) as one, connect(second, CORE) as other:
+                params = {"name": "up__plain", "arguments": {}, "task": {}}
+                created = msgspec.json.decode(await one.relay("tools/call", params))
+                found = await other.task(created["task"]["taskId"]).result()
+                assert found.text == "plain"
