@@ -1,6 +1,7 @@
 """Rate limits that replicas share."""
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -10,10 +11,12 @@ import pytest
 
 from dovetail import Client, Context, Rate, Rates, Server
 from dovetail.backend import Backend
+from dovetail.connection.extension import Extension
 from dovetail.errors import Overloaded
 from dovetail.limits import DEFAULT
 from dovetail.ports import Call, Caller, Principal
-from dovetail.protocol.methods import METHODS
+from dovetail.protocol.base import Params
+from dovetail.protocol.methods import METHODS, Method
 from dovetail.protocol.tools import CallToolParams
 from dovetail.revisions import ALL
 from dovetail.server.rates import RateLimiter
@@ -424,6 +427,58 @@ async def test_new_sessions_over_websocket_count_at_all_replicas(
             with pytest.raises(Overloaded, match="connection attempts"):
                 async with Client(f"ws://{address}/ws", revision="handshake", timeout=2):
                     pass
+
+
+async def test_a_refused_session_is_not_open_and_may_be_opened_later(
+    make_backend: MakeBackend,
+) -> None:
+    from websockets.asyncio.client import connect
+
+    server = build(rates=Rates(openings=Rate(1, per=1)), backend=make_backend())
+    opening = {"protocolVersion": OLD, "capabilities": {}, "clientInfo": INFO}
+
+    async def ask(channel: Any, method: str, params: Any = None) -> Any:
+        await channel.send(json.dumps(request(method, params)))
+        return json.loads(await channel.recv())
+
+    async with on_a_port(server.asgi(path="/mcp", websocket=True, keys=[KEY])) as address:
+        async with connect(f"ws://{address}/ws") as first, connect(f"ws://{address}/ws") as second:
+            answers = [await ask(channel, "initialize", opening) for channel in (first, second)]
+            assert "result" in answers[0]
+            assert answers[1]["error"]["code"] == Overloaded.code
+            assert "error" in await ask(second, "tools/list")
+            async with asyncio.timeout(30):
+                while "error" in await ask(second, "initialize", opening):
+                    await asyncio.sleep(0.1)
+            assert "result" in await ask(second, "tools/list")
+
+
+async def test_notifications_count_at_all_replicas(make_backend: MakeBackend) -> None:
+    heard: list[str] = []
+
+    async def hear(call: Call) -> None:
+        heard.append(call.name)
+
+    told = Method("notifications/x/told", "client", Params)
+    apart = Extension(id="com.example/x", methods=[told], handlers={told.name: hear})
+    async with AsyncExitStack() as stack:
+        clients = []
+        for _ in range(2):
+            server = build(
+                extensions=[apart], rates=Rates(others=Rate(3, per=HOUR)), backend=make_backend()
+            )
+            extensions = [Extension(id=apart.id, methods=[told])]
+            client = Client(server, revision="stateless", extensions=extensions)
+            clients.append(await stack.enter_async_context(client))
+        for number in range(8):
+            await clients[number % 2].notify(told.name)
+        for client in clients:
+            await client.call_tool("buy")
+        async with asyncio.timeout(30):
+            while len(heard) < 3:
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
+    assert len(heard) == 3
 
 
 @pytest.mark.parametrize("resume", ["live", "replay"])
