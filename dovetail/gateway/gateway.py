@@ -271,7 +271,7 @@ class Gateway(RunnableService):
         """
         super().connect_bus(bus)
         self.replicas.connect(bus)
-        self.tasks.remote.connect(bus)
+        self.tasks.forwarder.connect(bus)
 
     @asynccontextmanager
     async def _run_inside(

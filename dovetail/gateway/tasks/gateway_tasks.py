@@ -54,9 +54,9 @@ from .forms import (
     summarize,
     unknown_task,
 )
+from .forwarder import TaskForwarder
 from .known import HeldQuestions, KnownTask
 from .notifications import TaskNotifications
-from .remote import RemoteTasks
 
 PAGE_SIZE: Final = 50
 """The number of tasks per page of `tasks/list`. The state of each is asked for."""
@@ -89,7 +89,7 @@ class GatewayTasks:
             "tasks/cancel": self.cancel,
             "tasks/result": self.result,
         }
-        self.remote = RemoteTasks(handlers, self._is_here, context.limits)
+        self.forwarder = TaskForwarder(handlers, self._is_here, context.limits)
         anywhere = {
             name: partial(self._answer_anywhere, handler) for name, handler in handlers.items()
         }
@@ -122,8 +122,8 @@ class GatewayTasks:
 
     async def _answer_anywhere(self, handler: CallHandler, call: Call) -> Any:
         """Answer a request about a task, or let the replica answer that started the task."""
-        if not self.remote.is_alone and self._needs_other(call):
-            reply = await self.remote.ask(call)
+        if not self.forwarder.is_alone and self._needs_other(call):
+            reply = await self.forwarder.ask(call)
             if reply is not None:
                 return reply
         return await handler(call)

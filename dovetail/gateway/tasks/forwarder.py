@@ -37,7 +37,7 @@ REPEAT_SECONDS: Final = 30.0
 _EXTENSION: Final[Mapping[str, Method]] = {one.name: one for one in TASKS_EXTENSION_METHODS}
 
 
-class RemoteRequest(Struct, array_like=True):
+class ForwardedRequest(Struct, array_like=True):
     """A request, as it is sent to other replicas."""
 
     id: str
@@ -51,7 +51,7 @@ class RemoteRequest(Struct, array_like=True):
     scopes: tuple[str, ...] = ()
 
 
-class RemoteTasks:
+class TaskForwarder:
     """The tasks of other replicas.
 
     Args:
@@ -137,7 +137,7 @@ class RemoteTasks:
     # requests of other replicas
 
     async def _on_request(self, payload: Any) -> Any:
-        request = msgspec.convert(payload, RemoteRequest)
+        request = msgspec.convert(payload, ForwardedRequest)
         running = self._running.get(request.id)
         if running is None:
             call = self._decode_request(request)
@@ -162,7 +162,7 @@ class RemoteTasks:
         if (running := self._running.get(id)) is not None:
             running.cancel()
 
-    def _decode_request(self, request: RemoteRequest) -> Call | None:
+    def _decode_request(self, request: ForwardedRequest) -> Call | None:
         revision = BY_NAME.get(request.revision)
         if revision is None or request.method not in self._handlers:
             return None  # the other replica has a newer version
@@ -186,7 +186,7 @@ class RemoteTasks:
             caller,
             connection=None,
             principal=principal,
-            run=RemoteCaller(self, request.id),
+            run=ForwardedCaller(self, request.id),
             raw_params=Raw(request.params),
         )
 
@@ -211,12 +211,12 @@ class RemoteTasks:
         return Raw(data)
 
 
-class RemoteCaller:
+class ForwardedCaller:
     """Asks the questions of a call whose caller is at another replica (`Call.run`)."""
 
     rounds, answers = 0, ()
 
-    def __init__(self, tasks: RemoteTasks, id: str) -> None:
+    def __init__(self, tasks: TaskForwarder, id: str) -> None:
         self._tasks, self._id = tasks, id
 
     async def ask(self, method: Method, params: Any, key: str | None, timeout: float | None) -> Raw:
@@ -231,9 +231,9 @@ class RemoteCaller:
         return await self._tasks.ask_caller(self._id, method, params)
 
 
-def _encode_request(call: Call) -> RemoteRequest:
+def _encode_request(call: Call) -> ForwardedRequest:
     caller, principal = call.caller, call.principal
-    return RemoteRequest(
+    return ForwardedRequest(
         token_urlsafe(16),
         call.name,
         bytes(call.raw_params),
