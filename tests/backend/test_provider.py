@@ -11,10 +11,20 @@ import pytest
 from dovetail import Client, Context, Server
 from dovetail.auth import OAuth, Provider
 from dovetail.auth.client.store import read_record
+from dovetail.auth.dpop import DpopSigner
 from dovetail.backend import Backend
 from dovetail.errors import ConfigError
 from dovetail.ports import HttpRequest, HttpResponse
-from tests.auth.provider_kit import URL, Agent, decoded, provider, refused, returned
+from tests.auth.provider_kit import (
+    BASE,
+    URL,
+    VERIFIER,
+    Agent,
+    decoded,
+    provider,
+    refused,
+    returned,
+)
 from tests.auth.test_provider_served import Robot
 from tests.system import needs_redis
 
@@ -134,12 +144,28 @@ async def test_a_storage_that_was_passed_is_used_instead_of_the_backend(
     assert shared_redis.keys(f"{backend.prefix}*") == []
 
 
-async def test_if_redis_is_away_clients_learn_when_to_try_again(own_redis: RedisServer) -> None:
+async def test_a_dpop_proof_is_accepted_by_one_of_the_replicas(make_backend: MakeBackend) -> None:
+    agents = [Agent(make_replica(make_backend())) for _ in range(2)]
+    client = (await agents[0].register())["client_id"]
+    signer, answers = DpopSigner(), []
+    proof = {"dpop": signer.proof("POST", f"{BASE}/token")}
+    fields = {"client_id": client, "grant_type": "authorization_code", "code_verifier": VERIFIER}
+    for agent in agents:
+        code = await agents[0].code(client)
+        answers.append(await agent.form("/token", {**fields, "code": code}, proof))
+    assert answers[0].status == 200
+    refused(answers[1], "invalid_dpop_proof")
+
+
+@pytest.mark.parametrize("fault", ["stop", "pause"])
+async def test_if_redis_is_away_clients_learn_when_to_try_again(
+    own_redis: RedisServer, fault: str
+) -> None:
     backend = Backend(own_redis.url, keys=[KEY])
     agent = Agent(make_replica(backend))
     client = (await agent.register())["client_id"]
     tokens = await agent.tokens(client)
-    own_redis.stop()
+    getattr(own_redis, fault)()
     answer = await agent.refresh(client, tokens["refresh_token"])
     refused(answer, "temporarily_unavailable", 503)
     assert 1 <= int(answer.headers["retry-after"]) <= 5

@@ -2,14 +2,16 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 
 from dovetail import Cache, Client, Context, Server, SharedCache
+from dovetail.auth import Bearer
 from dovetail.backend import Backend
 from dovetail.client import shared_responses
+from dovetail.ports import Credentials, Fetch, HttpResponse, Principal, PublicUrl
 from dovetail.testing import Tape
 from tests.client.test_caching import asked, build, served, text
 from tests.system import needs_redis
@@ -106,6 +108,49 @@ async def test_what_is_private_stays_here_if_the_client_does_not_say_who_it_is(
                 await client.list_tools()
                 await client.list_tools()
     assert asked(tape, "tools/list") == 2
+
+
+class Person:
+    """Credentials of a person who logs in as somebody else when the server refuses them."""
+
+    user = "one"
+
+    def bind(self, url: str, fetch: Fetch) -> Credentials:
+        return self
+
+    async def headers(self, method: str, url: str) -> Mapping[str, str]:
+        return {"authorization": f"Bearer {self.user}"}
+
+    async def on_refused(self, method: str, url: str, answer: HttpResponse) -> bool:
+        self.user = "two"
+        return True
+
+    def on_response(self, answer: HttpResponse) -> None: ...
+
+
+@pytest.mark.requirement("cache-private")
+async def test_a_response_is_not_shared_if_the_user_changed_while_it_was_requested(
+    make_backend: MakeBackend, shared_redis: RedisServer
+) -> None:
+    users, backend, person = {"one", "two"}, make_backend(), Person()
+
+    async def verify(token: str, public_url: PublicUrl) -> Principal | None:
+        return Principal(token) if token in users else None
+
+    server = Server("private", cache=Cache(60), auth=Bearer(verify))
+
+    @server.resource("me://name")
+    def name(ctx: Context) -> str:
+        assert ctx.user is not None
+        return ctx.user.id
+
+    async with served(server, Tape()) as url:
+        async with Client(url, cache=SharedCache(backend=backend), auth=person) as client:
+            users.remove("one")
+            assert await text(client, "me://name") == "two"
+            assert shared_redis.keys(f"{backend.prefix}cache:*") == []
+            assert await text(client, "me://name", fresh=True) == "two"
+            assert len(shared_redis.keys(f"{backend.prefix}cache:*")) == 1
 
 
 async def test_news_that_one_process_hears_end_what_all_have(make_cache: MakeCache) -> None:
