@@ -316,9 +316,11 @@ def test_take_read_tasks_leaves_what_another_process_took_over(tasks: Tasks) -> 
     tasks.add("a", consumer="")
     entries = tasks.read("me")
     tasks.age("queue")
-    assert [each[:2] for each in tasks.take_over("other")] == [[b"a", 1]]
+    assert tasks.take_over("other") == []  # it has not been started
     assert tasks.run(TAKE_READ_TASKS, "me", *entries) == []
-    assert tasks.row("a", "token") == b"1"
+    read = tasks.read("other")
+    assert tasks.run(TAKE_READ_TASKS, "me", *read) == []
+    assert [each[:2] for each in tasks.run(TAKE_READ_TASKS, "other", *read)] == [[b"a", 1]]
     tasks.redis.run("FLUSHALL")
     assert tasks.run(TAKE_READ_TASKS, "me", *entries) == []
 
@@ -387,14 +389,27 @@ def test_renew_tasks_does_not_take_the_lease_of_another_process(tasks: Tasks) ->
 
 def test_give_back_task_lets_others_take_it_over_at_once(tasks: Tasks) -> None:
     tasks.add("a")
-    assert tasks.run(GIVE_BACK_TASK, "a", 7, "me", 0) == 0
-    assert tasks.run(GIVE_BACK_TASK, "a", 1, "me", 0) == 1
+    assert tasks.run(GIVE_BACK_TASK, "a", 7, "me", 0, 0) == 0
+    assert tasks.run(GIVE_BACK_TASK, "a", 1, "me", 0, 0) == 1
     assert tasks.put("a", 1) == 0
     assert tasks.take_over("other", lease=10 * MINUTE) == [[b"a", 3, b"record", 0]]
-    assert tasks.run(GIVE_BACK_TASK, "a", 1, "me", 0) == 0
-    assert tasks.run(GIVE_BACK_TASK, "a", 3, "other", 1) == 1
+    assert tasks.run(GIVE_BACK_TASK, "a", 1, "me", 0, 0) == 0
+    assert tasks.run(GIVE_BACK_TASK, "a", 3, "other", 1, 0) == 1
     assert tasks.take_over("me") == [[b"a", 5, b"record", 1]]
     assert tasks.put("a", 5) == 1 and tasks.row("a", "refusals") is None
+
+
+def test_give_back_task_queues_a_task_again_that_was_not_started(tasks: Tasks) -> None:
+    tasks.add("a", consumer="")
+    for token in (1, 3):
+        assert len(tasks.run(TAKE_READ_TASKS, "me", *tasks.read("me"))) == 1
+        assert tasks.run(GIVE_BACK_TASK, "a", token, "me", 1, 1) == 1
+        assert tasks.read("me") == []  # not yet
+        assert tasks.take_over("other") == []
+    assert tasks.run(TAKE_READ_TASKS, "me", *tasks.read("me")) == [[b"a", 5, b"record", 2]]
+    tasks.age("queue")
+    assert tasks.take_over("other") == [[b"a", 6, b"record", 2]]  # it may have been started
+    assert tasks.redis.run("XLEN", "queue") == 1 and 0 < tasks.redis.run("PTTL", "queue") <= MINUTE
 
 
 def test_release_task_ends_the_lease(tasks: Tasks) -> None:

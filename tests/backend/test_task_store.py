@@ -14,7 +14,7 @@ from dovetail.backend import Backend
 from dovetail.backend.redis.task_queue import task_key
 from dovetail.backend.redis.task_store import RedisTaskStore
 from dovetail.errors import BackendAway
-from dovetail.extensions.tasks.store import TaskMessage, TaskRecord
+from dovetail.extensions.tasks.store import TaskMessage
 from dovetail.limits import Limits
 from tests.system import needs_redis
 
@@ -142,6 +142,17 @@ async def test_a_task_that_arrives_after_pull_was_cancelled_is_given_back(
     assert [one.id for one, _ in found] == ["one"]
 
 
+async def test_a_task_that_was_delivered_to_a_process_that_died_waits_again(
+    processes: Processes,
+) -> None:
+    dead, other = processes.start(), processes.start()
+    await dead.add(record("one"), claim=False)
+    assert len(await dead._queue._read(1)) == 2  # it dies before it takes the task
+    processes.end_leases()
+    assert await other.claim_orphans(include_own=False) == [], "it was not running"
+    assert [one.id for one, _ in await other.pull(1)] == ["one"]
+
+
 async def test_pull_without_room_takes_nothing(processes: Processes) -> None:
     store = processes.start()
     await store.add(record("one"), claim=False)
@@ -222,32 +233,47 @@ async def test_many_orphans_are_taken_over_once_each(processes: Processes) -> No
     assert sorted(found, key=int) == [f"{number}" for number in range(60)]
 
 
-@pytest.mark.parametrize("waits", [True, False])
-async def test_a_task_that_three_processes_cannot_run_is_left_to_the_fourth(
-    processes: Processes, waits: bool
+async def test_a_task_that_three_processes_cannot_start_is_left_to_the_fourth(
+    processes: Processes,
 ) -> None:
     store = processes.start()
-    lease = await store.add(record("one", tool="new"), claim=not waits)
-    if lease is not None:
-        await store.give_back(lease)
-    asked: list[str] = []
-
-    def lacks_the_tool(record: TaskRecord) -> bool:
-        asked.append(record.tool)
-        return False
-
-    if waits:
-        assert await processes.start().pull(1, lacks_the_tool) == []
-    while len(asked) < 3:
+    await store.add(record("one", tool="new"), claim=False)
+    for _ in range(3):
         process = processes.start()
-        assert await process.claim_orphans(include_own=False, can_run=lacks_the_tool) == []
+        assert await process.pull(1, lambda one: False) == []
+        assert await process.claim_orphans(include_own=False) == [], "it was never running"
     last = processes.start()
-    [(found, lease)] = await last.claim_orphans(include_own=False, can_run=lacks_the_tool)
+    [(found, lease)] = await last.pull(1, lambda one: False)
+    assert found.id == "one" and await last.put(found, lease)
+
+
+async def test_a_task_that_three_processes_cannot_continue_is_left_to_the_fourth(
+    processes: Processes,
+) -> None:
+    store = processes.start()
+    await store.give_back(leased(await store.add(record("one", tool="new"))))
+    for _ in range(3):
+        process = processes.start()
+        assert await process.claim_orphans(include_own=False, can_run=lambda one: False) == []
+    last = processes.start()
+    [(found, lease)] = await last.claim_orphans(include_own=False, can_run=lambda one: False)
     assert await last.put(found, lease)
     await last.give_back(lease)
-    assert await last.claim_orphans(include_own=False, can_run=lacks_the_tool) == [], (
+    assert await last.claim_orphans(include_own=False, can_run=lambda one: False) == [], (
         "a task that ran has another three chances"
     )
+
+
+async def test_a_task_that_was_refused_and_then_started_is_an_orphan_when_its_process_dies(
+    processes: Processes,
+) -> None:
+    unable, dead, heir = (processes.start() for _ in range(3))
+    await unable.add(record("one"), claim=False)
+    assert await unable.pull(1, lambda one: False) == []
+    assert await heir.claim_orphans(include_own=False) == []
+    assert len(await dead.pull(1)) == 1  # it starts, and writes nothing
+    processes.end_leases()
+    assert [one.id for one, _ in await heir.claim_orphans(include_own=False)] == ["one"]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks")
@@ -643,10 +669,10 @@ async def test_a_process_with_other_keys_does_not_lose_tasks(processes: Processe
     store, stranger = processes.start(), processes.start(keys=["not the same key " * 2])
     await store.add(record("one"), claim=False)
     assert await stranger.get("one") is None
-    assert await stranger.pull(1) == []
     for _ in range(5):
+        assert await stranger.pull(1) == []
         assert await stranger.claim_orphans(include_own=False) == []
-    [(found, lease)] = await store.claim_orphans(include_own=False)
+    [(found, lease)] = await store.pull(1)
     assert found.id == "one" and await store.put(found, lease)
 
 

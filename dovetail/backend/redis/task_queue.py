@@ -137,10 +137,22 @@ class RedisTaskQueue:
             if is_renewed
         ]
 
-    async def give_back(self, key: str, token: int, *, refused: bool = False) -> None:
-        """End a lease, so that another process takes over the task at once."""
+    async def give_back(
+        self, key: str, token: int, *, refused: bool = False, unstarted: bool = False
+    ) -> None:
+        """End a lease, so that another process takes over the task at once.
+
+        Args:
+            key: The digest of the id.
+            token: The fencing token.
+            refused: Whether this process cannot run the task.
+            unstarted: Whether the task has not been started. Then it waits in the queue again when
+                a process next looks for tasks to take over, so that this process does not read it
+                again immediately.
+        """
         await self._client.run_script(
-            GIVE_BACK_TASK, [self.base], key, token, self.consumer, int(refused)
+            *(GIVE_BACK_TASK, [self.base], key, token, self.consumer),
+            *(int(refused), int(unstarted)),
         )
 
     async def release(self, key: str, token: int) -> None:

@@ -5,8 +5,9 @@ of its id, because the id alone grants access to the task of an anonymous caller
 
 - `task:DIGEST`: a hash. `record` and `result` are sealed. `token` is the fencing token. `stream`
   and `entry` say where the task is in a stream; `entry` is empty if it is released or `over`.
-  `size` is that of the sealed values, `messages` the number of the last message, `refusals` how
-  many processes could not run the task. `number` and `anonymous` do not change.
+  `unstarted` is 1 until a process has taken the task from the queue. `size` is that of the sealed
+  values, `messages` the number of the last message, `refusals` how many processes could not run
+  the task. `number` and `anonymous` do not change.
 - `messages:DIGEST`: a stream of sealed messages.
 - `expiry`: a sorted set of all tasks, by the time at which they expire.
 - `info`: a hash with what is needed when a task has expired: its indexes (`t:DIGEST`) and its size
@@ -85,7 +86,8 @@ local function append(task, stream, consumer, at)
     redis.call('XCLAIM', key, group, consumer, 0, entry, 'FORCE', 'JUSTID')
   end
   keep(key, at)
-  redis.call('HSET', row_of(task), 'stream', stream, 'entry', entry)
+  redis.call('HSET', row_of(task), 'stream', stream, 'entry', entry,
+    'unstarted', stream == 'queue' and 1 or 0)
 end
 
 local function bytes() return tonumber(redis.call('HGET', info, 'bytes')) or 0 end
@@ -156,6 +158,15 @@ local function take(task, stream, entry)
   return {{task, redis.call('HINCRBY', row, 'token', 1), found[1], tonumber(found[4]) or 0}}
 end
 
+local function queue_again(task, entry)
+  local row = row_of(task)
+  local found = redis.call('HMGET', row, 'entry', 'over', 'unstarted', 'stream')
+  if found[1] ~= entry or found[2] == '1' or found[3] ~= '1' then return false end
+  leave(found[4], entry)
+  append(task, 'queue', '', now + redis.call('PTTL', row))
+  return true
+end
+
 local function held(task, token)
   local row = row_of(task)
   local found = redis.call('HMGET', row, 'token', 'over', 'stream', 'entry')
@@ -167,8 +178,9 @@ end
 
 `keep` lets a key expire no earlier than a time; a key that was just created has no expiry. `leave`
 removes an entry from its stream. `take` makes a pending entry the lease of its consumer; an entry
-without an unfinished task is removed. `held` returns the row and the entry of a task if a token is
-the newest, and nothing else otherwise.
+without an unfinished task is removed. `queue_again` puts a task back into the queue that a process
+has read or given back, but not started. `held` returns the row and the entry of a task if a token
+is the newest, and nothing else otherwise.
 """
 
 ADD_TASK = Script(
@@ -353,7 +365,9 @@ for i = 2, #ARGV, 2 do
   local pending = redis.call('XPENDING', key, group, ARGV[i], ARGV[i], 1)[1]
   if pending and pending[2] == ARGV[1] then
     redis.call('XCLAIM', key, group, ARGV[1], 0, ARGV[i], 'JUSTID')
-    taken[#taken + 1] = take(ARGV[i + 1], 'queue', ARGV[i])
+    local task = take(ARGV[i + 1], 'queue', ARGV[i])
+    if task then redis.call('HSET', row_of(task[1]), 'unstarted', 0) end
+    taken[#taken + 1] = task
   end
 end
 return taken
@@ -380,7 +394,8 @@ for i, stream in ipairs({'queue', 'running'}) do
       'XAUTOCLAIM', key, group, consumer, idle, cursor, 'COUNT', room - #taken)
     cursor, rounds = found[1], rounds + 1
     for _, entry in ipairs(found[2]) do
-      taken[#taken + 1] = take(entry[2][2], stream, entry[1])
+      local task = entry[2][2]
+      if not queue_again(task, entry[1]) then taken[#taken + 1] = take(task, stream, entry[1]) end
     end
     if cursor == '0-0' then break end
   end
@@ -389,7 +404,7 @@ end
 return {taken, cursors}
 """,
 )
-"""Take over tasks whose leases have ended.
+"""Take over tasks whose leases have ended. Those that were not started wait in the queue again.
 
 Arguments: the consumer, the length of a lease in milliseconds, how many tasks, and where to begin
 to search in `queue` and `running`. Reply: the tasks as for "take read tasks", and where to continue
@@ -447,6 +462,7 @@ local row, stream, entry = held(ARGV[1], ARGV[2])
 if not row then return 0 end
 redis.call('HINCRBY', row, 'token', 1)
 if ARGV[4] == '1' then redis.call('HINCRBY', row, 'refusals', 1) end
+if ARGV[5] == '1' then redis.call('HSET', row, 'unstarted', 1) end
 redis.call('XCLAIM', base .. stream, group, ARGV[3], 0, entry, 'IDLE', {ABANDONED_MS}, 'JUSTID')
 return 1
 """,
@@ -454,7 +470,8 @@ return 1
 """End a lease, so that another process takes over the task at once.
 
 Arguments: the task, the fencing token, the consumer, whether the process refuses the task because
-it cannot run it (1 or 0). Reply: 1, or 0 if the lease was lost.
+it cannot run it (1 or 0), whether the task has not been started (1 or 0): then the process that
+takes it over puts it back into the queue. Reply: 1, or 0 if the lease was lost.
 """
 
 RELEASE_TASK = Script(

@@ -156,7 +156,7 @@ class RedisTaskStore(TaskStore):
         return claims[0] if claims else None
 
     async def pull(self, room: int, can_run: CanRun = can_run_all) -> list[Claim]:
-        return await self._accept(await self._queue.pull(room), can_run)
+        return await self._accept(await self._queue.pull(room), can_run, unstarted=True)
 
     async def claim_orphans(
         self, *, include_own: bool, can_run: CanRun = can_run_all, room: int | None = None
@@ -173,19 +173,21 @@ class RedisTaskStore(TaskStore):
     async def release(self, lease: Lease) -> None:
         await self._queue.release(task_key(lease.id), lease.token)
 
-    async def _accept(self, taken: list[TakenTask], can_run: CanRun) -> list[Claim]:
+    async def _accept(
+        self, taken: list[TakenTask], can_run: CanRun, *, unstarted: bool = False
+    ) -> list[Claim]:
         """Return the tasks that this process can run, and give the others back."""
         claims: list[Claim] = []
         for task in taken:
             record = self._open(task.key, task.record, None, with_result=False)
             if record is None:  # other processes may have its key
-                await self._queue.give_back(task.key, task.token)
+                await self._queue.give_back(task.key, task.token, unstarted=unstarted)
             elif record.over:  # somebody has changed what the scripts read
                 await self._queue.release(task.key, task.token)
             elif can_run(record) or task.refusals >= MAX_REFUSALS:
                 claims.append((record, Lease(record.id, task.token, task.until)))
             else:
-                await self._queue.give_back(task.key, task.token, refused=True)
+                await self._queue.give_back(task.key, task.token, refused=True, unstarted=unstarted)
         return claims
 
     # messages

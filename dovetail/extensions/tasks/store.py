@@ -235,7 +235,7 @@ class TaskStore(Protocol):
 
         Args:
             room: The maximum number of tasks to claim.
-            can_run: See `claim_orphans`.
+            can_run: See `claim_orphans`. A task that is left to others waits in the queue again.
         """
         return []
 
