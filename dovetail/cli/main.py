@@ -31,7 +31,20 @@ from ..errors import (
     UrlRequired,
 )
 from ..text import closest_name
-from . import backend, call, completion, consent, gateway, inspect, login, ping, prompt, read, run
+from . import (
+    backend,
+    call,
+    completion,
+    consent,
+    gateway,
+    inspect,
+    login,
+    ping,
+    prompt,
+    read,
+    run,
+    worker,
+)
 from .options import add_client_options, add_target_options
 from .output import one_line, prepare_streams, print_error, print_json
 from .session import run_session
@@ -68,6 +81,14 @@ VERBS: dict[str, Verb] = {
             "dovetail gateway mcp.json --check",
             "dovetail gateway mcp.json",
             "dovetail gateway mcp.json --http --port 8000 --policy policy.toml --watch",
+        ),
+    ),
+    "worker": Verb(
+        SERVE, "FILE[:OBJECT]", "Run the tasks of the server in a Python file",
+        worker.add_worker_arguments, worker.run_worker,
+        (
+            "dovetail worker server.py --backend redis://redis.example/0",
+            "dovetail worker server.py --tasks 32 --health 8001",
         ),
     ),
     "backend": Verb(

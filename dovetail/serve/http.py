@@ -80,6 +80,12 @@ def run_http(
         raise SystemExit(code)
 
 
+def serve_app(app: App, host: str, port: int) -> None:
+    """Serve an application that no client uses until a signal arrives."""
+    _check_installed()
+    _run_server(app, _listen(host, port), {"certfile": None, "keyfile": None})
+
+
 async def serve_http(
     service: Service, lifespan: Lifespan, transport: str, options: Mapping[str, Any]
 ) -> None:
@@ -202,9 +208,15 @@ def _print_url(name: str, url: str) -> None:
 
 def _serve(service: Service, lifespan: Lifespan, listener: _Listener) -> None:
     sys.setswitchinterval(0.001)  # see `run_stdio`
-    server = _make_server(service, lifespan, listener)
+    _run_server(App(service, lifespan, listener.options), listener.sock, listener.tls)
+
+
+def _run_server(app: App, listening: socket.socket, tls: Mapping[str, str | None]) -> None:
+    from .uvicorn_server import make_server
+
+    server = make_server(app, tls)
     with _tuned_gc():
-        server.run(sockets=[listener.sock])
+        server.run(sockets=[listening])
 
 
 def _make_server(service: Service, lifespan: Lifespan, listener: _Listener) -> "HttpServer":

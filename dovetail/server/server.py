@@ -758,6 +758,34 @@ class Server(Handlers):
             self.extensions.layers_inside(self.tasks.extension, name), self._inner_handlers[name]
         )(call)
 
+    def run_worker(self, *, health: int | None = None) -> None:
+        """Run the tasks of this server until the process is stopped, without serving clients.
+
+        Tasks wait in the shared backend until a process with a free slot runs them (`task_slots`).
+
+        Args:
+            health: The port on which to answer health checks (`/health`) and serve metrics
+                (`/metrics`), on all addresses (default: no port is opened).
+
+        Raises:
+            ConfigError: The server has no backend, or it is away, or none of its tools can run as
+                a task.
+        """
+        if not self.backend:
+            raise ConfigError(
+                "A worker needs the backend that it shares with its server: --backend redis://…, "
+                "DOVETAIL_BACKEND or Server(backend=…)"
+            )
+        if self.tasks is None:
+            raise ConfigError("A worker would have nothing to do: no tool has task=…")
+        if not self.tasks.manager.store.queued or not self.task_slots:
+            reason = "task_slots is 0" if self.tasks.manager.store.queued else "tasks=… is set"
+            raise ConfigError(f"A worker would receive no tasks from the backend, because {reason}")
+        from ..serve.worker import run_worker
+
+        self._backend_required = True
+        run_worker(self, self.lifespan, health)
+
     def connect_bus(self, bus: Bus) -> None:
         """Use the bus that connects the processes of the server, in the current event loop.
 

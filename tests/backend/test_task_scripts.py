@@ -10,6 +10,7 @@ from dovetail.backend.redis.task_scripts import (
     ADD_TASK,
     CLAIM_TASK,
     CLOSE_QUEUE,
+    COUNT_WAITING_TASKS,
     DELETE_EXPIRED_TASKS,
     DELETE_TASK_MESSAGE,
     GIVE_BACK_TASK,
@@ -358,7 +359,7 @@ def test_claim_task_takes_what_waits_or_is_released(tasks: Tasks) -> None:
     assert tasks.read("other") == []
     for task in ("waits", "runs", "over", "none"):
         assert tasks.run(CLAIM_TASK, task, "other") == []
-    tasks.run(RELEASE_TASK, "runs", 1)
+    tasks.run(RELEASE_TASK, "runs", 1, 0)
     assert tasks.run(CLAIM_TASK, "runs", "other") == [[b"runs", 3, b"record", 0]]
     assert tasks.pending("running")[b"runs"][0] == b"other"
 
@@ -414,11 +415,32 @@ def test_give_back_task_queues_a_task_again_that_was_not_started(tasks: Tasks) -
 
 def test_release_task_ends_the_lease(tasks: Tasks) -> None:
     tasks.add("a")
-    assert tasks.run(RELEASE_TASK, "a", 2) == 0
-    assert tasks.run(RELEASE_TASK, "a", 1) == 1
-    assert tasks.run(RELEASE_TASK, "a", 2) == 0
+    assert tasks.run(RELEASE_TASK, "a", 2, 0) == 0
+    assert tasks.run(RELEASE_TASK, "a", 1, 0) == 1
+    assert tasks.run(RELEASE_TASK, "a", 2, 0) == 0
     assert tasks.put("a", 1) == tasks.put("a", 2) == 0
     assert tasks.redis.run("EXISTS", "running", "queue") == 0
+
+
+@pytest.mark.parametrize("why", ["message", "asked for"])
+def test_release_task_queues_a_task_that_has_something_to_do(tasks: Tasks, why: str) -> None:
+    tasks.add("a")
+    if why == "message":
+        tasks.run(SEND_TASK_MESSAGE, "a", "hello", 2, 100)
+    assert tasks.run(RELEASE_TASK, "a", 1, int(why != "message")) == 1
+    assert [task for _, task in tasks.entries("queue")] == [b"a"]
+    assert tasks.redis.run("EXISTS", "running") == 0
+    assert 0 < tasks.redis.run("PTTL", "queue") <= MINUTE
+
+
+def test_count_waiting_tasks_counts_what_no_process_has(tasks: Tasks) -> None:
+    assert tasks.run(COUNT_WAITING_TASKS) == 0
+    tasks.add("running")
+    for task in "abc":
+        tasks.add(task, consumer="")
+    assert tasks.run(COUNT_WAITING_TASKS) == 3
+    tasks.run(TAKE_READ_TASKS, "me", *tasks.read("me")[:2])
+    assert tasks.run(COUNT_WAITING_TASKS) == 0, "all were read"
 
 
 def test_send_task_message_stores_a_message_with_its_task(tasks: Tasks) -> None:

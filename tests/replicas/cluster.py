@@ -125,6 +125,7 @@ class Cluster:
         options: Options of `server.run`.
         env: More variables.
         program: The module that runs the server.
+        replica_slots: How many tasks each replica runs (default: the default limit).
         **limits: Limits other than those in `LIMITS`.
     """
 
@@ -141,6 +142,7 @@ class Cluster:
         options: dict[str, Any] | None = None,
         env: dict[str, str] | None = None,
         program: str = "tests.replicas.program",
+        replica_slots: int | None = None,
         **limits: Any,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -160,6 +162,8 @@ class Cluster:
         }
         path = program.replace(".", "/") + ".py"
         serve = [sys.executable, "-m", program, "PORT"]
+        if replica_slots is not None:
+            serve.append(str(replica_slots))
         work = [sys.executable, "-m", "dovetail", "worker", path, "--health", "PORT"]
         self.replicas = [self._member(serve, f"replica{n}") for n in range(replicas)]
         self.workers = [self._member(work, f"worker{n}") for n in range(workers)]

@@ -1,5 +1,5 @@
-"""The server of which the tests run several replicas: `python -m tests.replicas.program PORT`, or
-`dovetail worker tests/replicas/program.py`.
+"""The server of which the tests run several replicas (`python -m tests.replicas.program PORT
+[SLOTS]`) and workers (`dovetail worker tests/replicas/program.py`).
 
 $LIMITS has its limits and $OPTIONS the options of `run`. If $USERS has users, callers have to log
 in at the server (`Provider`). Whatever must happen once is a line of a file in $DEEDS, and a tool
@@ -186,4 +186,6 @@ async def quick(number: int) -> int:
 
 if __name__ == "__main__":
     options = msgspec.json.decode(os.environ.get("OPTIONS", "{}"))
+    if len(sys.argv) > 2:
+        server.task_slots = int(sys.argv[2])
     server.run("http", port=int(sys.argv[1]), quiet=True, **options)

@@ -19,7 +19,6 @@ from .round_robin import round_robin
 
 pytestmark = [
     needs_redis,
-    pytest.mark.skip("tasks are not shared yet"),
     pytest.mark.parametrize("form", FORMS),
 ]
 

@@ -257,7 +257,8 @@ class RedisClient:
             self.on_failure(error)
         script = Script.by_digest.get(str(command[1])) if len(command) > 1 else None
         name = script.name if script else str(command[0])
-        if (name, type(error).__name__) not in self._logged:
+        is_expected = str(error).startswith("UNBLOCKED")  # the last process has closed the queue
+        if not is_expected and (name, type(error).__name__) not in self._logged:
             self._logged.add((name, type(error).__name__))
             log.error("Redis at %s refused %r: %s", self.address, name, error)
         return self.away()

@@ -28,6 +28,7 @@ from .scripts import Argument
 from .task_scripts import (
     CLAIM_TASK,
     CLOSE_QUEUE,
+    COUNT_WAITING_TASKS,
     GIVE_BACK_TASK,
     GROUP,
     OPEN_QUEUE,
@@ -155,9 +156,16 @@ class RedisTaskQueue:
             *(int(refused), int(unstarted)),
         )
 
-    async def release(self, key: str, token: int) -> None:
-        """End a lease, so that nobody runs the task for now."""
-        await self._client.run_script(RELEASE_TASK, [self.base], key, token, durable=True)
+    async def release(self, key: str, token: int, *, queue: bool = False) -> None:
+        """End a lease, so that nobody runs the task for now, or that it waits in the queue."""
+        await self._client.run_script(
+            RELEASE_TASK, [self.base], key, token, int(queue), durable=True
+        )
+
+    async def count_waiting(self) -> int:
+        """Return how many tasks wait."""
+        waiting: int = await self._client.run_script(COUNT_WAITING_TASKS, [self.base])
+        return waiting
 
     async def close(self) -> None:
         """Leave the queue."""
@@ -194,7 +202,7 @@ class RedisTaskQueue:
     async def _return(self, reading: "asyncio.Future[list[Argument]]") -> None:
         with suppress(BackendAway):
             for task in await self._take_read(await reading):
-                await self.give_back(task.key, task.token)
+                await self.release(task.key, task.token, queue=True)
 
     def _taken(self, rows: list[Any], started: float) -> list[TakenTask]:
         until = started + self.lease_seconds

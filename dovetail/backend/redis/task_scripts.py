@@ -483,12 +483,32 @@ if not row then return 0 end
 redis.call('HINCRBY', row, 'token', 1)
 leave(stream, entry)
 redis.call('HSET', row, 'entry', '')
+if ARGV[3] == '1' or redis.call('EXISTS', messages_of(ARGV[1])) == 1 then
+  append(ARGV[1], 'queue', '', now + redis.call('PTTL', row))
+end
 return 1
 """,
 )
-"""End a lease, so that nobody runs the task until it is claimed or receives a message.
+"""End a lease, so that nobody runs the task until it is claimed or receives a message. If a message
+is waiting already, the task waits in the queue.
 
-Arguments: the task, the fencing token. Reply: 1, or 0 if the lease was lost.
+Arguments: the task, the fencing token, whether it waits in the queue in any case (1 or 0). Reply:
+1, or 0 if the lease was lost.
+"""
+
+COUNT_WAITING_TASKS = Script(
+    "count waiting tasks",
+    TASKS
+    + """
+local key = base .. 'queue'
+if redis.call('EXISTS', key) == 0 then return 0 end
+open_group(key)
+return redis.call('XLEN', key) - redis.call('XPENDING', key, group)[1]
+""",
+)
+"""Count the tasks that wait in the queue.
+
+Reply: the number.
 """
 
 # messages

@@ -170,8 +170,11 @@ class RedisTaskStore(TaskStore):
     async def give_back(self, lease: Lease) -> None:
         await self._queue.give_back(task_key(lease.id), lease.token)
 
-    async def release(self, lease: Lease) -> None:
-        await self._queue.release(task_key(lease.id), lease.token)
+    async def release(self, lease: Lease, *, queue: bool = False) -> None:
+        await self._queue.release(task_key(lease.id), lease.token, queue=queue)
+
+    async def count_waiting(self) -> int:
+        return await self._queue.count_waiting()
 
     async def _accept(
         self, taken: list[TakenTask], can_run: CanRun, *, unstarted: bool = False
@@ -185,7 +188,7 @@ class RedisTaskStore(TaskStore):
             elif record.over:  # somebody has changed what the scripts read
                 await self._queue.release(task.key, task.token)
             elif can_run(record) or task.refusals >= MAX_REFUSALS:
-                claims.append((record, Lease(record.id, task.token, task.until)))
+                claims.append((record, Lease(record.id, task.token, task.until, task.refusals)))
             else:
                 await self._queue.give_back(task.key, task.token, refused=True, unstarted=unstarted)
         return claims

@@ -106,10 +106,11 @@ class TaskManager:
 
     @property
     def store(self) -> TaskStore:
-        """Where tasks are stored. This is decided when it is first used, because a server may
-        receive its backend late."""
+        """Where tasks are stored: in the store of the settings, in the backend, or in memory. This
+        is decided when it is first used, because a server may receive its backend late."""
         if self._store is None:
-            self._store = InMemoryTaskStore()
+            backend = self.service.backend
+            self._store = backend.tasks() if backend else InMemoryTaskStore()
             self._store.bind(self.limits)
         return self._store
 

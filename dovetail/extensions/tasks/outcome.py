@@ -94,10 +94,8 @@ async def _leave_to_others(manager: "TaskManager", task: RunningTask, is_stopped
             task.is_lost = store.queued
             if not await store.put(record, task.lease) or not store.queued:
                 return
-            if task.is_parked:
-                await store.release(task.lease)
-            elif is_stopped:
-                await store.give_back(task.lease)
+            if task.is_parked or is_stopped:
+                await store.release(task.lease, queue=not task.is_parked)
 
 
 async def _save_end(

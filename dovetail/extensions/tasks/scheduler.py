@@ -206,7 +206,10 @@ class TaskScheduler:
                 continue
             try:
                 for record, lease in await store.pull(room, self._has_tool):
-                    await self._run_pulled(record, lease)
+                    if self.free_slots > 0:
+                        await self._run_pulled(record, lease)
+                    else:  # tasks that began here in the meantime have taken the slots
+                        await store.release(lease, queue=True)
                 failures = 0
                 continue
             except BackendAway:
@@ -282,7 +285,7 @@ class TaskScheduler:
         for record, lease in orphans:
             if not store.queued and self._manager.is_running(record.id):
                 continue
-            self.taken_over += 1
+            self.taken_over += not lease.refusals
             try:
                 await self._resume(record, lease)
             except BackendAway:
@@ -297,11 +300,12 @@ class TaskScheduler:
 
     async def _resume(self, record: TaskRecord, lease: Lease) -> None:
         store = self._manager.store
+        if lease.refusals:  # it waited in the queue, and others could not run it
+            await self._run_pulled(record, lease)
+            return
         reason = None
         if not record.resumable:
             reason = STOPPED
-        elif not self._has_tool(record):
-            reason = NO_TOOL.format(record.tool)
         elif record.attempts >= self._manager.limits.task_attempts:
             reason = GIVEN_UP.format(record.attempts + 1)
         if reason is not None:

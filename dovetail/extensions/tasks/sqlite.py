@@ -230,7 +230,7 @@ class SqliteStore(TaskStore):
     async def give_back(self, lease: Lease) -> None:
         await self._write(lambda: self._execute(RELEASE, NO_PROCESS, lease.id, self._runner))
 
-    async def release(self, lease: Lease) -> None:
+    async def release(self, lease: Lease, *, queue: bool = False) -> None:
         await self._write(lambda: self._execute(RELEASE, "", lease.id, self._runner))
 
     async def send_message(self, message: TaskMessage) -> None:

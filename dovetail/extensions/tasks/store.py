@@ -149,6 +149,8 @@ class Lease(Struct, frozen=True):
     until: float = inf
     """When the lease ends, by `time.monotonic()` of this process. It ends no earlier in the store.
     Infinity if it ends only with the process."""
+    refusals: int = 0
+    """How many processes that could not run the task have claimed it since it last ran."""
 
 
 Claim: TypeAlias = tuple[TaskRecord, Lease]
@@ -262,10 +264,19 @@ class TaskStore(Protocol):
     async def give_back(self, lease: Lease) -> None:
         """End a lease, so that the task is an orphan at once. Do nothing if the lease was lost."""
 
-    async def release(self, lease: Lease) -> None:
-        """End a lease without making the task an orphan: an engine has its id, or it waits for
-        input. In a store with a queue, the next message to the task makes it wait in the queue.
-        Do nothing if the lease was lost."""
+    async def release(self, lease: Lease, *, queue: bool = False) -> None:
+        """End a lease without making the task an orphan. Do nothing if the lease was lost.
+
+        Args:
+            lease: The lease.
+            queue: Whether the task waits for another process at once, in a store with a queue.
+                Otherwise, an engine has its id, or it waits for input: then a store with a queue
+                lets it wait for a process as soon as there is a message to it.
+        """
+
+    async def count_waiting(self) -> int:
+        """Return how many tasks wait for a process, in a store with a queue."""
+        return 0
 
     async def send_message(self, message: TaskMessage) -> None:
         """Send a message to the process that runs a task.
@@ -478,7 +489,7 @@ class InMemoryTaskStore(TaskStore):
     async def give_back(self, lease: Lease) -> None:
         """Do nothing, because there is no other process."""
 
-    async def release(self, lease: Lease) -> None:
+    async def release(self, lease: Lease, *, queue: bool = False) -> None:
         with self._lock:
             if self._holds(lease):
                 self._tasks[lease.id].released = True

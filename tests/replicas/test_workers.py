@@ -1,0 +1,211 @@
+"""Workers that are killed, stopped, continued and terminated in the middle of a task."""
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dovetail import Client
+from dovetail.errors import ProtocolError
+from tests.backend.conftest import KEY
+from tests.backend.redis_server import RedisServer, free_port
+from tests.system import needs_redis
+
+from .cluster import ROOT, Cluster, Member, running
+from .conftest import FORMS
+
+pytestmark = needs_redis
+
+LEASE = 3.0
+
+
+@pytest.fixture
+def workers(shared_redis: RedisServer, tmp_path: Path) -> Iterator[Cluster]:
+    """A replica that runs no tasks, and two workers."""
+    with running(
+        shared_redis, tmp_path / "cluster", 1, 2, task_lease=LEASE, replica_slots=0
+    ) as cluster:
+        yield cluster
+
+
+@asynccontextmanager
+async def client_of(cluster: Cluster, form: str = FORMS[1]) -> AsyncIterator[Client]:
+    async with Client(
+        cluster.replicas[0].url, revision=form, on_elicit=lambda request: {"size": "large"}
+    ) as client:
+        yield client
+
+
+async def runner_of(cluster: Cluster, tag: str, *others: int) -> Member:
+    """The process that has begun a task, and is not one of `others`."""
+    while True:
+        begun = [line for line in cluster.done(tag) if line.startswith("begun by ")]
+        pids = {int(line.removeprefix("begun by ")) for line in begun} - {*others}
+        if pids:
+            [pid] = pids
+            return next(one for one in cluster.workers if one.pid == pid)
+        await asyncio.sleep(0.01)
+
+
+def deeds(cluster: Cluster, tag: str) -> list[str]:
+    return [line for line in cluster.done(tag) if " by " not in line]
+
+
+@pytest.mark.parametrize("form", FORMS)
+async def test_a_killed_worker_loses_no_task(
+    workers: Cluster, tag: str, tmp_path: Path, form: str
+) -> None:
+    gate = tmp_path / "gate"
+    async with client_of(workers, form) as client:
+        handle = await client.start_tool("steps", {"tag": tag, "gate": str(gate)})
+        first = await runner_of(workers, tag)
+        while "before" not in workers.done(tag):
+            await asyncio.sleep(0.01)
+        first.kill()
+        killed = time.monotonic()
+        second = await runner_of(workers, tag, first.pid)
+        print(f"taken over after {time.monotonic() - killed:.2f} s with a lease of {LEASE:g} s")
+        assert second is not first
+        gate.touch()
+        assert (await handle.result()).text == "done"
+    assert deeds(workers, tag) == ["before", "after"]
+
+
+async def test_a_task_that_cannot_be_resumed_fails_if_its_worker_is_killed(
+    workers: Cluster, tag: str, tmp_path: Path
+) -> None:
+    async with client_of(workers) as client:
+        handle = await client.start_tool("fragile", {"tag": tag, "gate": str(tmp_path / "never")})
+        (await runner_of(workers, tag)).kill()
+        with pytest.raises(ProtocolError, match="The server stopped while this task was running"):
+            await handle.result()
+
+
+async def test_a_worker_that_was_stopped_past_its_lease_does_nothing_twice(
+    workers: Cluster, tag: str, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    async with client_of(workers) as client:
+        handle = await client.start_tool("steps", {"tag": tag, "gate": str(gate)})
+        first = await runner_of(workers, tag)
+        while "before" not in workers.done(tag):
+            await asyncio.sleep(0.01)
+        first.pause()
+        try:
+            await runner_of(workers, tag, first.pid)
+        finally:
+            gate.touch()  # both are past the gate now
+            first.resume()
+        assert (await handle.result()).text == "done"
+        while "its lease was lost" not in first.output():
+            await asyncio.sleep(0.01)
+        again = await client.start_tool("quick", {"number": 1})
+        assert (await again.result()).data == 1
+    assert deeds(workers, tag) == ["before", "after"]
+    assert first.health() is not None, "it works on"
+
+
+async def test_a_worker_that_is_told_to_stop_gives_its_tasks_back_at_once(
+    workers: Cluster, tag: str, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    async with client_of(workers) as client:
+        handle = await client.start_tool("steps", {"tag": tag, "gate": str(gate)})
+        first = await runner_of(workers, tag)
+        assert await asyncio.to_thread(first.terminate) == 0
+        terminated = time.monotonic()
+        await runner_of(workers, tag, first.pid)
+        print(f"continued after {time.monotonic() - terminated:.2f} s")
+        gate.touch()
+        assert (await handle.result()).text == "done"
+    assert deeds(workers, tag) == ["before", "after"]
+
+
+async def test_a_task_that_cannot_be_resumed_may_finish_before_its_worker_stops(
+    shared_redis: RedisServer, tmp_path: Path, tag: str
+) -> None:
+    gate = tmp_path / "gate"
+    with running(shared_redis, tmp_path / "cluster", 1, 1, replica_slots=0, shutdown=20) as cluster:
+        async with client_of(cluster) as client:
+            arguments = {"tag": tag, "gate": str(gate)}
+            handle = await client.start_tool("fragile", arguments)
+            worker = await runner_of(cluster, tag)
+            stopping = asyncio.create_task(asyncio.to_thread(worker.terminate))
+            while await asyncio.to_thread(worker.health) is not None:
+                await asyncio.sleep(0.01)
+            late = await client.start_tool("fragile", arguments)
+            gate.touch()
+            assert (await handle.result()).text == "done"
+            assert await stopping == 0
+            assert cluster.done(tag).count(f"begun by {worker.pid}") == 1, "it took no more tasks"
+            assert (await client.request("tasks/get", {"taskId": late.id})).status == "working"
+
+
+async def test_a_worker_answers_only_health_checks_and_metrics(workers: Cluster) -> None:
+    worker = workers.workers[0]
+    assert worker.health() == {"status": "ok", "backend": "connected"}
+    with pytest.raises(ProtocolError, match="This is a worker"):
+        async with Client(worker.url):
+            pass
+
+
+def run_worker(*arguments: str, **env: str) -> Any:
+    return subprocess.run(
+        [sys.executable, "-m", "dovetail", "worker", *arguments],
+        cwd=ROOT,
+        env={
+            **{key: value for key, value in os.environ.items() if "DOVETAIL" not in key},
+            "PYTHONPATH": str(ROOT),
+            "DOVETAIL_KEYS": KEY,
+            **env,
+        },
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+PROGRAM = "tests/replicas/program.py"
+
+
+@pytest.mark.parametrize("health", [[], ["--health", "0"]])
+def test_a_worker_does_not_start_while_redis_is_away(health: list[str]) -> None:
+    url = f"redis://127.0.0.1:{free_port()}/0"
+    refused = run_worker(PROGRAM, "--backend", url, *health)
+    assert refused.returncode != 0
+    assert "cannot be reached" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+def test_a_worker_does_not_start_without_a_backend() -> None:
+    refused = run_worker(PROGRAM)
+    assert refused.returncode == 2
+    assert refused.stderr.startswith("dovetail: error: A worker needs the backend")
+
+
+def test_a_worker_of_a_server_without_tasks_does_not_start(
+    tmp_path: Path, shared_redis: RedisServer
+) -> None:
+    program = tmp_path / "server.py"
+    program.write_text('from dovetail import Server\nserver = Server("shop")\n')
+    refused = run_worker(str(program), "--backend", shared_redis.url)
+    assert refused.returncode == 2 and "nothing to do" in refused.stderr
+
+
+def test_a_worker_whose_tasks_are_elsewhere_does_not_start(
+    tmp_path: Path, shared_redis: RedisServer
+) -> None:
+    program = tmp_path / "server.py"
+    program.write_text(
+        'from dovetail import Server\nserver = Server("shop", tasks="tasks.db")\n'
+        '@server.tool(task="required")\ndef work() -> None: ...\n'
+    )
+    refused = run_worker(str(program), "--backend", shared_redis.url)
+    assert refused.returncode == 2 and "tasks=… is set" in refused.stderr
