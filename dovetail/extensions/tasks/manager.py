@@ -15,6 +15,8 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from typing import Any
 
+from msgspec import Struct
+
 from ...connection.input_requests import ONCE_SEED, once_seed
 from ...errors import BackendAway, InternalError, Overloaded, TooLarge, UrlRequired
 from ...logs import get_logger
@@ -51,6 +53,18 @@ log = get_logger("tasks")
 DISCARD_SECONDS = (1.0, 2.0, 5.0, 10.0, 30.0)
 """The pauses before attempts to delete a task whose call has failed."""
 EXPIRED = "The task ran longer than its time to live"
+
+
+class TaskCounts(Struct, frozen=True):
+    """The numbers of tasks, for metrics."""
+
+    running: int
+    """How many tasks this process runs."""
+    taken_over: int
+    """How many tasks this process has taken over from others since it started."""
+    waiting: int
+    """How many tasks wait for a process, in all processes together. This number is up to a quarter
+    of `Limits.task_lease` old."""
 
 
 class TaskManager:
@@ -400,6 +414,12 @@ class TaskManager:
                 await self._mailbox.send(record, message)
 
     # the lifespan of the server
+
+    @property
+    def counts(self) -> TaskCounts:
+        """The numbers of tasks, for metrics."""
+        scheduler = self.scheduler
+        return TaskCounts(len(self.running), scheduler.taken_over, scheduler.waiting)
 
     @property
     def busy(self) -> bool:

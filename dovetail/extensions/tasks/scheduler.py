@@ -62,6 +62,8 @@ class TaskScheduler:
         self._stop_with_lifespan = stop_with_lifespan
         self.taken_over = 0
         """How many tasks this process has taken over from others."""
+        self.waiting = 0
+        """How many tasks waited in the queue when this process last looked."""
         self.leaving: set[RunningTask] = set()
         """The tasks that are no longer ours, but whose tools have not stopped yet."""
         self.reserved = 0
@@ -256,6 +258,7 @@ class TaskScheduler:
                     cleaned_at = time.monotonic()
                     await store.delete_expired()
                 await self._recover(include_own=False)
+                self.waiting = await store.count_waiting()
             except (TaskStoreBroken, BackendAway):
                 pass
             except Exception as error:  # it is tried again
@@ -285,7 +288,7 @@ class TaskScheduler:
         for record, lease in orphans:
             if not store.queued and self._manager.is_running(record.id):
                 continue
-            self.taken_over += not lease.refusals
+            self.taken_over += 1
             try:
                 await self._resume(record, lease)
             except BackendAway:
@@ -300,12 +303,11 @@ class TaskScheduler:
 
     async def _resume(self, record: TaskRecord, lease: Lease) -> None:
         store = self._manager.store
-        if lease.refusals:  # it waited in the queue, and others could not run it
-            await self._run_pulled(record, lease)
-            return
         reason = None
         if not record.resumable:
             reason = STOPPED
+        elif not self._has_tool(record):
+            reason = NO_TOOL.format(record.tool)
         elif record.attempts >= self._manager.limits.task_attempts:
             reason = GIVEN_UP.format(record.attempts + 1)
         if reason is not None:

@@ -149,8 +149,6 @@ class Lease(Struct, frozen=True):
     until: float = inf
     """When the lease ends, by `time.monotonic()` of this process. It ends no earlier in the store.
     Infinity if it ends only with the process."""
-    refusals: int = 0
-    """How many processes that could not run the task have claimed it since it last ran."""
 
 
 Claim: TypeAlias = tuple[TaskRecord, Lease]
