@@ -53,6 +53,7 @@ from ..server.runnable import RunnableService
 from ..server.service import answer_in_connection
 from ..text import quote
 from .access.gateway_access import ANONYMOUS, GatewayAccess, open_consent
+from .call_forwarder import CallForwarder
 from .capabilities import DECLARED_EXTENSIONS, merge_capabilities
 from .changes import UpstreamSubscriptions
 from .consent.consent import Decision
@@ -66,7 +67,7 @@ from .log_levels import pass_on_log
 from .naming import Kind, UpstreamName
 from .own_model import SAMPLE, OwnModel
 from .pool import SHARED, ActiveCalls
-from .relay import as_private, encode_text, explaining, relay_call
+from .relay import as_private, encode_text, explaining, relay_call, was_asked_elsewhere
 from .reloading import SIGHUP, Reloader
 from .replicas import DEFAULT_NAME, Replicas
 from .reports import describe_servers, measure_servers
@@ -212,6 +213,16 @@ class Gateway(RunnableService):
         self.lists = MergedLists(self.upstreams, self._is_visible, page_size, search)
         self.subscriptions = UpstreamSubscriptions(self.upstreams, self.notify_resource_updated)
         self.tasks = self._make_tasks()
+        self.forwarder = CallForwarder(
+            "gateway/call",
+            {
+                "tools/call": self._call_tool,
+                "prompts/get": self._get_prompt,
+                "resources/read": self._read_resource,
+            },
+            self._was_asked_here,
+            limits,
+        )
         self._lifespan = self._run_upstreams
         if lifespan is not None:
             self._lifespan = partial(self._run_inside, lifespan)
@@ -272,6 +283,7 @@ class Gateway(RunnableService):
         super().connect_bus(bus)
         self.replicas.connect(bus)
         self.tasks.forwarder.connect(bus)
+        self.forwarder.connect(bus)
 
     @asynccontextmanager
     async def _run_inside(
@@ -550,8 +562,8 @@ class Gateway(RunnableService):
             wanted = read_arguments(call.params.arguments, CallArguments, CALL)
             name = wanted.name
             # From here on, these are the arguments: those that are sent, shown and recorded.
-            params = {**split_object(call.raw_params), "arguments": wanted.arguments}
-            call.raw_params = encode_raw(params)
+            changed = {"name": encode_text(name), "arguments": wanted.arguments}
+            call.raw_params = encode_raw({**split_object(call.raw_params), **changed})
         found = await self._find(call, "tools", name)
         return await self._relay(call, "tools", found, {"name": encode_text(found.name)})
 
@@ -592,6 +604,10 @@ class Gateway(RunnableService):
         server: UpstreamServer,
     ) -> RawObject | InputRequired:
         await self._require(call, kind, server, found.name)
+        if not self.forwarder.is_alone and was_asked_elsewhere(server, call.request_state):
+            reply = await self.forwarder.ask(call)
+            if reply is not None:
+                return reply
         safe = server.is_repeatable(call, found.name)
         if kind == "tools":
             send = partial(self.tasks.calls.call_tool, server, call, found.name, changed, safe)
@@ -614,6 +630,17 @@ class Gateway(RunnableService):
             result = as_private(result)
         asked = {found.name: call.params.uri} if call.method.result is ReadResourceResult else {}
         return self._rename_uris(server, result, asked)
+
+    def _was_asked_here(self, call: Call) -> bool:
+        """Return whether a process of this replica asked the questions that a call answers."""
+        state = call.request_state or ""
+        server = self.upstreams.servers.get(state.partition("\n")[0])
+        if server is None or not server.is_process:
+            return False
+        try:
+            return not was_asked_elsewhere(server, state)
+        except InvalidParams:  # this replica has another entry for the server
+            return False
 
     def _check_task(self, call: Call, server: UpstreamServer, tool: str) -> None:
         """Raise an error if a caller may not use the tool of its task any more."""

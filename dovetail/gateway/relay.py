@@ -100,7 +100,7 @@ async def relay_call(
     if key is not None and (kept := upstream.results.find(key, call.method.result)) is not None:
         return kept
     drops, counts, started = upstream.results.drops, upstream.counts, perf_counter()
-    number, state = _state_of(upstream, call.request_state)
+    number, _, state = _state_of(upstream, call.request_state)
     send = partial(_send, upstream, call, fields, state, safe, capabilities, timeout, finish)
     counts.calls += 1
     try:
@@ -181,7 +181,7 @@ async def _send(
     result = RawObject.parse(call.method.result, raw)  # type: ignore[arg-type]
     kind = result.fields.get("resultType")
     asks = kind is not None and bytes(kind) == b'"input_required"'
-    return ServerReply(raw, result, pooled.number, asks)
+    return ServerReply(raw, result, pooled.number, pooled.client.connection_id, asks)
 
 
 async def with_connection(
@@ -245,6 +245,8 @@ class ServerReply(NamedTuple):
     result: RawObject
     number: int
     """The number of the connection."""
+    connection_id: str
+    """The id of the connection, which no connection of another process has."""
     asks: bool
     """Whether the answer is a question."""
 
@@ -279,7 +281,8 @@ def _questions(
     for question in required.requests.values():
         upstream.question_limits.count(call, "input_required")
         prepare(upstream, call, question)  # type: ignore[arg-type]
-    state = f"{_state_prefix(upstream)}{reply.number}\n{required.state or ''}"
+    place = f"{reply.number}:{reply.connection_id}"
+    state = f"{_state_prefix(upstream)}{place}\n{required.state or ''}"
     return replace(required, state=state)
 
 
@@ -301,20 +304,38 @@ def _state_prefix(upstream: UpstreamServer) -> str:
     return f"{upstream.name}\n{upstream.entry.digest}\n"
 
 
-def _state_of(upstream: UpstreamServer, state: str | None) -> tuple[int, str]:
-    """Return the number of the connection on which a server asked its questions, and the state that
-    it sent with them. Without a state, any connection will do.
+def was_asked_elsewhere(upstream: UpstreamServer, state: str | None) -> bool:
+    """Return whether only another replica can continue a call: its server is a process, and not the
+    process of this replica asked the questions.
+
+    Args:
+        upstream: The server.
+        state: The state that the gateway sent with the questions; None if there were none.
+
+    Raises:
+        InvalidParams: Another server sent it, or the server or its entry has changed since.
+    """
+    if state is None or not upstream.is_process:
+        return False
+    _, connection_id, _ = _state_of(upstream, state)
+    return bool(connection_id) and upstream.find_connection(connection_id) is None
+
+
+def _state_of(upstream: UpstreamServer, state: str | None) -> tuple[int, str, str]:
+    """Return the number and the id of the connection on which a server asked its questions, and the
+    state that it sent with them. Without a state, any connection will do.
 
     Raises:
         InvalidParams: Another server sent it, or the server or its entry has changed since.
     """
     if state is None:
-        return 0, ""
+        return 0, "", ""
     prefix = _state_prefix(upstream)
     if not state.startswith(prefix):
         raise _foreign_state()
-    number, _, own = state[len(prefix) :].partition("\n")
-    return int(number), own
+    place, _, own = state[len(prefix) :].partition("\n")
+    number, _, connection_id = place.partition(":")
+    return int(number), connection_id, own
 
 
 def _foreign_state() -> InvalidParams:

@@ -31,6 +31,12 @@ def make_server(revision: str) -> Server:
         answer = await ctx.elicit("How much?", int)
         return f"{answer.data} {what}"
 
+    @server.tool
+    async def order_two(ctx: Context) -> str:
+        first = await ctx.elicit("How much tea?", int)
+        second = await ctx.elicit("How much milk?", int)
+        return f"{first.data} tea, {second.data} milk"
+
     return server
 
 

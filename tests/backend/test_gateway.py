@@ -1,16 +1,20 @@
 """Replicas of a gateway that share consent, pins, lists and held calls."""
 
 import asyncio
-from collections.abc import Callable
-from contextlib import AsyncExitStack
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import pytest
 
 from dovetail import Client, Server
 from dovetail.backend import Backend
-from dovetail.errors import InvalidParams, Overloaded
+from dovetail.errors import ConnectFailed, InvalidParams, Overloaded
 from dovetail.gateway.access import gateway_access
 from dovetail.gateway.consent.shared_store import SharedConsentStore
 from tests.behaviour.web import on_a_port
@@ -29,10 +33,11 @@ from tests.system import needs_redis
 
 from .conftest import KEY, PATIENT, MakeBackend
 from .gateways import Replica, gateway_replica, gateway_replicas
-from .redis_server import RedisServer
+from .redis_server import RedisServer, free_port
 
 pytestmark = needs_redis
-HANDSHAKE = "2025-11-25"
+ROOT = Path(__file__).parents[2]
+HANDSHAKE, STATELESS = "2025-11-25", "2026-07-28"
 ASK = {"ask": "elicit", "rule": [{"effect": "ask", "name": "read"}, {"effect": "allow"}]}
 
 
@@ -72,7 +77,12 @@ async def read_file(replica: Replica, user: Answering | None, key: str = ANN) ->
 READ: dict[str, Any] = {"name": "files__read", "arguments": {}}
 
 
-async def call(replica: Replica, params: Any, key: str | None = None) -> Any:
+class HasUrl(Protocol):
+    @property
+    def url(self) -> str: ...
+
+
+async def call(replica: HasUrl, params: Any, key: str | None = None) -> Any:
     """Send one request of the stateless era, which is not repeated, and return the reply."""
     headers = None if key is None else headers_of(key)
     return (await asyncio.to_thread(post, replica.url, "tools/call", params, headers))[1]
@@ -321,6 +331,32 @@ async def test_without_redis_a_replica_has_the_calls_that_it_holds(own_redis: Re
     assert events == ["called"]
 
 
+@pytest.mark.parametrize("search", [False, True])
+@pytest.mark.parametrize("revision", [HANDSHAKE, STATELESS])
+async def test_a_question_of_a_process_is_answered_at_another_replica(
+    make_backend: MakeBackend, revision: str, search: bool
+) -> None:
+    """Only the process that asked can continue, and each replica has its own."""
+    arguments = ["-m", "tests.backend.task_server", revision]
+    entry = {"command": sys.executable, "args": arguments, "cwd": str(ROOT)}
+    source = {"mcpServers": {"up": entry}, "dovetail": {"search": search}}
+    params: dict[str, Any] = {"name": "up__order_two", "arguments": {}}
+    if search:
+        params = {"name": "call_tool", "arguments": {"name": "up__order_two", "arguments": {}}}
+    async with gateway_replicas(3, source, make_backend, auth=KEYS) as replicas:
+        asked = (await call(replicas[0], params, ANN))["result"]
+        for number, replica in enumerate(replicas[1:], 1):
+            (key,) = asked["inputRequests"]
+            given = {key: {"action": "accept", "content": {"value": number}}}
+            again = {**params, "inputResponses": given, "requestState": asked["requestState"]}
+            stolen = await call(replica, again, BOB)
+            assert "not valid" in stolen["error"]["message"]
+            reply = await call(replica, again, ANN)
+            assert "result" in reply, reply
+            asked = reply["result"]
+        assert asked["content"][0]["text"] == "1 tea, 2 milk"
+
+
 # lists of servers
 
 
@@ -353,3 +389,75 @@ async def test_without_redis_lists_are_known_from_the_file(own_redis: RedisServe
         async with gateway_replica(source, backend(), auth=KEYS) as second:
             assert second.gateway.upstreams.servers["files"].state == "known"
             assert await listed(second) == ["files__read"]
+
+
+# processes
+
+
+@contextmanager
+def gateway_process(source: Path, redis: RedisServer, folder: Path) -> Iterator["GatewayProcess"]:
+    port = free_port()
+    command = [sys.executable, "-m", "dovetail", "gateway", str(source), "--http"]
+    command += ["--port", str(port), "--backend", redis.url]
+    environment = {**os.environ, "DOVETAIL_KEYS": KEY, "XDG_STATE_HOME": str(folder)}
+    process = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
+    try:
+        yield GatewayProcess(f"http://127.0.0.1:{port}/mcp", process)
+    finally:
+        process.kill()
+        process.wait()
+
+
+class GatewayProcess(NamedTuple):
+    url: str
+    process: "subprocess.Popen[bytes]"
+
+    async def start(self) -> None:
+        """Wait until it serves requests."""
+        async with asyncio.timeout(60):
+            while True:
+                try:
+                    async with Client(self.url):
+                        return
+                except ConnectFailed:
+                    await asyncio.sleep(0.1)
+
+
+async def test_a_held_call_of_a_process_that_was_killed_has_expired(
+    own_redis: RedisServer, tmp_path: Path
+) -> None:
+    arguments = ["-m", "tests.backend.task_server", HANDSHAKE]
+    entry = {"command": sys.executable, "args": arguments, "cwd": str(ROOT)}
+    source = tmp_path / "mcp.json"
+    source.write_text(json.dumps({"mcpServers": {"up": entry}}))
+    with (
+        gateway_process(source, own_redis, tmp_path / "one") as first,
+        gateway_process(source, own_redis, tmp_path / "two") as second,
+    ):
+        await asyncio.gather(first.start(), second.start())
+        params = answer_to(*await ask_order(first.url))
+        reply = await call(second, params)
+        assert reply["result"]["content"][0]["text"] == "3 tea"
+        params = answer_to(*await ask_order(first.url))
+        first.process.kill()
+        first.process.wait()
+        reply = await call(second, params)
+        assert "may have taken effect" in reply["error"]["message"]
+
+
+async def test_a_plain_call_sends_no_command_to_redis(own_redis: RedisServer) -> None:
+    backend = Backend(own_redis.url, name="test", keys=[KEY], limits=PATIENT)
+    async with recorded(files_server()) as (up, _):
+        source = {"mcpServers": {"files": {"url": up}}}
+        async with gateway_replica(source, backend) as replica:
+            await call(replica, READ)
+            await replica.gateway.known.finish()
+            store = replica.gateway.access.consent.store
+            assert isinstance(store, SharedConsentStore)
+            await store.finish()
+            before = own_redis.command_counts()
+            for _ in range(20):
+                assert "result" in await call(replica, READ)
+            after = own_redis.command_counts()
+    kinds = {name for name in after if after[name] - before.get(name, 0) > 0}
+    assert kinds.isdisjoint({"get", "set", "getdel", "unlink", "scan"}), kinds

@@ -35,6 +35,7 @@ from ...protocol.tasks import (
     TaskParams,
 )
 from ...protocol.tools import ToolResult
+from ..call_forwarder import CallForwarder
 from ..input_requests import askable, prepare_requests
 from ..pool import PooledClient
 from ..relay import encode_text, relay_call
@@ -54,7 +55,6 @@ from .forms import (
     summarize,
     unknown_task,
 )
-from .forwarder import TaskForwarder
 from .known import HeldQuestions, KnownTask
 from .notifications import TaskNotifications
 
@@ -89,7 +89,7 @@ class GatewayTasks:
             "tasks/cancel": self.cancel,
             "tasks/result": self.result,
         }
-        self.forwarder = TaskForwarder(handlers, self._is_here, context.limits)
+        self.forwarder = CallForwarder("gateway/task", handlers, self._is_here, context.limits)
         anywhere = {
             name: partial(self._answer_anywhere, handler) for name, handler in handlers.items()
         }

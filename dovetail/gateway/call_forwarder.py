@@ -1,13 +1,13 @@
-"""Requests about tasks that another replica of the gateway has to answer.
+"""Requests that only another replica or worker of the gateway can answer.
 
-Any replica can ask a server over HTTP for a task. Only the replica that started a task can if the
-server is a process of that replica, if the gateway itself keeps the result, or if the server's
-questions wait there for a caller of the extension form. Then the replica that received the request
-asks all others over the bus, and the one that started the task answers.
+Each replica starts its own processes. If a server is a process, only the replica that started a
+task there can ask for it, and only the process that asked a question can continue with the answer.
+Then the replica that received the request asks all others over the bus, and the one that has the
+process answers.
 
-The reply may take long (`tasks/result`), and the bus does not report that the other replica has
-died. So the question is repeated from time to time: the other replica recognises it by its id, and
-if nobody has the task any more, it is lost. What a server asks meanwhile takes the way back.
+The reply may take long, and the bus does not report that the other replica has died. So the request
+is repeated from time to time: the other replica recognises it by its id, and if no replica can
+answer it any more, there is no reply. What the server asks meanwhile takes the way back.
 """
 
 import asyncio
@@ -19,26 +19,31 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw, Struct
 
-from ...connection.input_requests import QUESTIONS, ask
-from ...errors import DovetailError, ProtocolError, ToolError
-from ...limits import Limits
-from ...ports import Bus, Call, Caller, CallHandler, Principal
-from ...protocol.base import Result
-from ...protocol.decoding import decode
-from ...protocol.lifecycle import ClientCapabilities
-from ...protocol.methods import METHODS, TASKS_EXTENSION_METHODS, Method
-from ...protocol.raw import RawObject, encode_raw, encode_typed
-from ...revisions import BY_NAME
+from ..connection.input_requests import (
+    QUESTIONS,
+    ask,
+    question_method,
+    relayed_questions,
+    typed_view,
+)
+from ..errors import DovetailError, ProtocolError, ToolError
+from ..limits import Limits
+from ..ports import Bus, Call, Caller, CallHandler, Principal
+from ..protocol.base import Result
+from ..protocol.decoding import decode
+from ..protocol.lifecycle import ClientCapabilities, InputRequired
+from ..protocol.methods import METHODS, TASKS_EXTENSION_METHODS, Method
+from ..protocol.raw import RawObject, encode_raw, encode_typed
+from ..revisions import BY_NAME
 
-ASK, QUESTION, LEAVE = "gateway/task", "gateway/task/question", "gateway/task/leave"
-"""The topics: a request, a question of the server to its caller, the end of a request."""
 REPEAT_SECONDS: Final = 30.0
 """How long to wait for a reply before the request is repeated."""
+ASKS: Final = Raw(b'"input_required"')
 _EXTENSION: Final[Mapping[str, Method]] = {one.name: one for one in TASKS_EXTENSION_METHODS}
 
 
 class ForwardedRequest(Struct, array_like=True):
-    """A request, as it is sent to other replicas."""
+    """A request, as it is sent to other replicas. Its caller was authenticated."""
 
     id: str
     method: str
@@ -49,12 +54,16 @@ class ForwardedRequest(Struct, array_like=True):
     address: str | None
     principal: str | None
     scopes: tuple[str, ...] = ()
+    state: str | None = None
+    """The state that the gateway sent with the questions that the request answers."""
+    answers: dict[str, bytes] = {}
 
 
-class TaskForwarder:
-    """The tasks of other replicas.
+class CallForwarder:
+    """Sends requests to other replicas, and answers theirs.
 
     Args:
+        topic: What the topics on the bus begin with.
         handlers: Answers the requests that other replicas send, by method.
         is_here: Returns whether this replica can answer a request.
         limits: The limits.
@@ -62,10 +71,13 @@ class TaskForwarder:
 
     def __init__(
         self,
+        topic: str,
         handlers: Mapping[str, CallHandler],
         is_here: Callable[[Call], bool],
         limits: Limits,
     ) -> None:
+        self._topic, self._question = topic, f"{topic}/question"
+        self._leave = f"{topic}/leave"
         self._handlers, self._is_here, self._limits = handlers, is_here, limits
         self._bus: Bus | None = None
         self._sent: dict[str, Call] = {}
@@ -80,9 +92,9 @@ class TaskForwarder:
             bus: The bus between the replicas.
         """
         self._bus = bus
-        bus.on(ASK, self._on_request)
-        bus.on(QUESTION, self._on_question)
-        bus.on(LEAVE, self._on_leave)
+        bus.on(self._topic, self._on_request)
+        bus.on(self._question, self._on_question)
+        bus.on(self._leave, self._on_leave)
 
     @property
     def is_alone(self) -> bool:
@@ -91,7 +103,7 @@ class TaskForwarder:
 
     # requests to other replicas
 
-    async def ask(self, call: Call) -> RawObject | None:
+    async def ask(self, call: Call) -> RawObject | InputRequired | None:
         """Let the replica that can answer a request do so. Returns None if there is none.
 
         Args:
@@ -108,19 +120,21 @@ class TaskForwarder:
         reply, deadline = None, time.monotonic() + self._limits.timeout_max
         try:
             while reply is None and (began := time.monotonic()) < deadline:
-                reply = await bus.ask(ASK, msgspec.to_builtins(request), REPEAT_SECONDS)
+                reply = await bus.ask(self._topic, msgspec.to_builtins(request), REPEAT_SECONDS)
                 if time.monotonic() - began < REPEAT_SECONDS:
                     break  # otherwise, there was no reply yet
         finally:
             del self._sent[request.id]
             if reply is None:
-                bus.publish(LEAVE, request.id)
+                bus.publish(self._leave, request.id)
         if reply is None:
             return None
         is_error, data = reply
         if is_error:
             raise ProtocolError(*msgspec.json.decode(data))
-        return RawObject.parse(call.method.result or Result, data)
+        result = RawObject.parse(call.method.result or Result, data)
+        is_question = result.fields.get("resultType") == ASKS
+        return relayed_questions(Raw(data)) if is_question else result
 
     async def _on_question(self, payload: Any) -> Any:
         """Ask the caller of a request that another replica answers."""
@@ -156,6 +170,8 @@ class TaskForwarder:
             return True, msgspec.json.encode((error.code, error.message, error.data))
         except DovetailError as error:
             return True, msgspec.json.encode((ProtocolError.code, str(error), None))
+        if type(reply) is InputRequired:
+            return False, _encode_questions(reply)
         return False, encode_typed(reply.fields if type(reply) is RawObject else reply)
 
     def _on_leave(self, id: str) -> None:
@@ -187,6 +203,8 @@ class TaskForwarder:
             connection=None,
             principal=principal,
             run=ForwardedCaller(self, request.id),
+            input_responses={key: Raw(answer) for key, answer in request.answers.items()},
+            request_state=request.state,
             raw_params=Raw(request.params),
         )
 
@@ -204,7 +222,7 @@ class TaskForwarder:
         assert self._bus is not None
         fields = params.fields if type(params) is RawObject else params
         payload = (id, method.name, encode_typed(fields))
-        reply = await self._bus.ask(QUESTION, payload, self._limits.ask_time)
+        reply = await self._bus.ask(self._question, payload, self._limits.ask_time)
         is_error, data = (True, b"The caller has left") if reply is None else reply
         if is_error:
             raise ToolError(data.decode())
@@ -216,8 +234,8 @@ class ForwardedCaller:
 
     rounds, answers = 0, ()
 
-    def __init__(self, tasks: TaskForwarder, id: str) -> None:
-        self._tasks, self._id = tasks, id
+    def __init__(self, forwarder: CallForwarder, id: str) -> None:
+        self._forwarder, self._id = forwarder, id
 
     async def ask(self, method: Method, params: Any, key: str | None, timeout: float | None) -> Raw:
         """Return the answer to a question.
@@ -228,7 +246,7 @@ class ForwardedCaller:
             key: Not used.
             timeout: Not used.
         """
-        return await self._tasks.ask_caller(self._id, method, params)
+        return await self._forwarder.ask_caller(self._id, method, params)
 
 
 def _encode_request(call: Call) -> ForwardedRequest:
@@ -243,4 +261,20 @@ def _encode_request(call: Call) -> ForwardedRequest:
         caller.address,
         None if principal is None else principal.id,
         () if principal is None else principal.scopes,
+        call.request_state,
+        {key: bytes(answer) for key, answer in call.input_responses.items()},
     )
+
+
+def _encode_questions(required: InputRequired) -> bytes:
+    """Return questions as a stateless server sends them."""
+    requests = {
+        key: {
+            **required.more.get(key, {}),
+            "method": question_method(typed_view(params)),
+            "params": params.fields if type(params) is RawObject else params,
+        }
+        for key, params in required.requests.items()
+    }
+    fields = {"resultType": ASKS, "inputRequests": requests, "requestState": required.state}
+    return bytes(encode_raw(fields))
