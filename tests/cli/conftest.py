@@ -71,6 +71,7 @@ def command(*words: str) -> list[str]:
     alone = (
         "run",
         "gateway",
+        "worker",
         "backend",
         "logout",
         "whoami",

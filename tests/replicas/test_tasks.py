@@ -2,6 +2,7 @@
 others, in both forms: the core of 2025-11-25 and the extension of 2026-07-28."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -78,6 +79,26 @@ async def test_a_question_of_a_task_is_answered_at_another_replica(
             await asyncio.sleep(0.01)
         assert (await two.task(handle.id).result()).text == "large large"
     assert [line for line in cluster.done(tag) if "begun" not in line] == ["paid", "sent"]
+
+
+async def test_an_answer_at_another_replica_continues_the_task_within_300_ms(
+    cluster: Cluster, form: str, tag: str, tmp_path: Path
+) -> None:
+    gate, times = tmp_path / "gate", list[float]()
+    gate.touch()
+    async with clients(cluster, form) as (one, _, other):
+        for number in range(5):
+            arguments = {"tag": f"{tag}-{number}", "gate": str(gate)}
+            handle = await one.start_tool("order", arguments, manual=True)
+            while await status_of(other, handle.id) != "input_required":
+                await asyncio.sleep(0.01)
+            answered = time.monotonic()
+            result = asyncio.create_task(other.task(handle.id).result())
+            await until_done(cluster, f"{tag}-{number}", "sent")
+            times.append(time.monotonic() - answered)
+            assert (await result).text == "large large"
+    print(f"continued after {sorted(times)} s")
+    assert sorted(times)[2] < 0.3
 
 
 async def test_requests_about_a_task_may_reach_any_replica(
