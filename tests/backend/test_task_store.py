@@ -105,6 +105,38 @@ async def test_tasks_are_shared_among_the_processes_that_have_room(processes: Pr
     assert {one.id for claims in pulled for one, _ in claims} == ids
 
 
+async def test_every_task_runs_once_and_nothing_is_left(processes: Processes) -> None:
+    count, adding = 400, processes.start()
+    workers = [processes.start() for _ in range(4)]
+    ran: list[str] = []
+
+    async def work(store: RedisTaskStore) -> None:
+        while len(ran) < count:
+            for found, lease in await store.pull(16):
+                ran.append(found.id)
+                found.status, found.result = "completed", b"{}"
+                assert await store.put(found, lease)
+
+    async def add() -> None:
+        for number in range(count):
+            await adding.add(record(f"{number}", owner="ada"), claim=False)
+
+    working = [asyncio.create_task(work(store)) for store in workers]
+    async with asyncio.timeout(120):
+        await add()
+        while len(ran) < count:
+            await asyncio.sleep(0.01)
+    for task in working:
+        task.cancel()
+    await asyncio.wait(working)
+    assert len(ran) == len({*ran}) == count
+    for id in ran:
+        await adding.remove(id)
+    for store in workers:
+        await store.close()
+    assert processes.names() == []
+
+
 async def test_tasks_wait_in_order(processes: Processes) -> None:
     store = processes.start()
     for number in range(5):
