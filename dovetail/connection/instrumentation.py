@@ -111,6 +111,12 @@ INSTRUMENTS = (
     Instrument("mcp.backend", "histogram", "s",
                "Duration of requests to the shared backend, each of one or more commands.",
                BACKEND_BUCKETS),
+    Instrument("mcp.tasks.waiting", "gauge", "{task}",
+               "Tasks that wait for a free slot, in all processes together."),
+    Instrument("mcp.tasks.running", "gauge", "{task}",
+               "Tasks that a process runs."),
+    Instrument("mcp.tasks.taken_over", "counter", "{task}",
+               "Tasks that a process took over from another one that had stopped."),
     Instrument("process.start_time", "gauge", "s",
                "Time at which the process started serving, in seconds since 1970."),
 )  # fmt: skip

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ..backend import Backend
+    from ..connection.instrumentation import Attributes
     from ..extensions.tasks.api import ServerTasks, TasksOption
     from ..extensions.tasks.settings import TaskSupport
     from .files import FileWatcher
@@ -785,6 +786,11 @@ class Server(Handlers):
 
         self._backend_required = True
         run_worker(self, self.lifespan, health)
+
+    def series(self) -> "Mapping[str, Mapping[Attributes, float | list[float]]]":
+        """Return the metrics of the backend, of mounted servers and of tasks."""
+        own = super().series()
+        return own if self.tasks is None else {**own, **self.tasks.series()}
 
     def connect_bus(self, bus: Bus) -> None:
         """Use the bus that connects the processes of the server, in the current event loop.

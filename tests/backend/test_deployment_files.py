@@ -8,7 +8,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,8 +17,8 @@ import pytest
 from ruamel.yaml import YAML
 
 from dovetail import Client
-from dovetail.cli.main import VERBS
 from tests.cli.conftest import dovetail, environment
+from tests.replicas.round_robin import round_robin
 from tests.system import needs_redis
 
 from .conftest import KEY
@@ -29,7 +29,6 @@ ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "examples" / "scale-out"
 GUIDE = ROOT / "docs" / "guides" / "scale-out.md"
 SECONDS = 60
-HAS_WORKER = "worker" in VERBS
 
 
 class Container(NamedTuple):
@@ -89,25 +88,19 @@ class Deployment:
         self._redis = redis
         self.processes: dict[str, list[asyncio.subprocess.Process]] = {}
         self.ports: dict[str, list[int]] = {}
-        self._turn = 0
         self.url = ""
 
     @asynccontextmanager
     async def run(self, containers: dict[str, Container]) -> AsyncIterator["Deployment"]:
         async with AsyncExitStack() as stack:
             for name, container in containers.items():
-                if container.words[1] not in VERBS:
-                    continue
                 for _ in range(container.replicas):
                     await stack.enter_async_context(self._process(name, container))
-            await asyncio.gather(
-                *(self._wait_for(port) for ports in self.ports.values() for port in ports)
-            )
-            port = free_port()
-            await stack.enter_async_context(
-                await asyncio.start_server(self._balance, "127.0.0.1", port)
-            )
-            self.url = f"http://127.0.0.1:{port}/mcp"
+            for name, ports in self.ports.items():
+                for port, process in zip(ports, self.processes[name], strict=True):
+                    await self._wait_for(port, process)
+            balancer = await stack.enter_async_context(round_robin(self.ports["web"]))
+            self.url = balancer.url
             yield self
 
     @asynccontextmanager
@@ -144,9 +137,9 @@ class Deployment:
             assert process.returncode == 0, stderr.decode()
             assert b"refused" not in stderr, stderr.decode()
 
-    async def _wait_for(self, port: int) -> None:
+    async def _wait_for(self, port: int, process: asyncio.subprocess.Process) -> None:
         async with asyncio.timeout(SECONDS), aiohttp.ClientSession() as http:
-            while True:
+            while process.returncode is None:
                 try:
                     async with http.get(f"http://127.0.0.1:{port}/health") as response:
                         assert (await response.json())["backend"] == "connected"
@@ -154,34 +147,8 @@ class Deployment:
                 except aiohttp.ClientConnectionError:
                     await asyncio.sleep(0.05)
 
-    async def _balance(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Connect each client to the next web server."""
-        self._turn += 1
-        ports = self.ports["web"]
-        with closing(writer):
-            their_reader, their_writer = await asyncio.open_connection(
-                "127.0.0.1", ports[self._turn % len(ports)]
-            )
-            with closing(their_writer):
-                await asyncio.wait(
-                    [
-                        asyncio.create_task(_copy(reader, their_writer)),
-                        asyncio.create_task(_copy(their_reader, writer)),
-                    ],
-                    return_when=asyncio.FIRST_COMPLETED,
-                )
-
     def pids(self, name: str) -> set[int]:
         return {process.pid for process in self.processes[name]}
-
-
-async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    try:
-        while data := await reader.read(65536):
-            writer.write(data)
-            await writer.drain()
-    except ConnectionError:
-        pass
 
 
 @pytest.fixture(params=FILES)
@@ -206,15 +173,15 @@ async def test_the_commands_of_the_file_are_one_server(
 ) -> None:
     assert {name: one.replicas for name, one in containers.items()} == {"web": 3, "worker": 2}
     async with asyncio.timeout(4 * SECONDS), Deployment(redis.url).run(containers) as shop:
-        answered = set()
-        while answered != shop.pids("web"):
-            async with Client(shop.url) as client:
+        for revision in ("handshake", "stateless"):
+            async with Client(shop.url, revision=revision) as client:
                 assert (await client.call_tool("stock", {"item": "tea"})).data == 7
-                answered.add(_pid((await client.call_tool("replica")).text))
+                answers = [(await client.call_tool("replica")).text for _ in range(3)]
+                assert {_pid(answer) for answer in answers} == shop.pids("web")
         done = await asyncio.to_thread(dovetail, "call", shop.url, "restock", "item=tea", "boxes=1")
         assert done.code == 0, done.err
         assert done.out.startswith("ordered 1 boxes of tea at ")
-        assert not HAS_WORKER or _pid(done.out) in shop.pids("worker")
+        assert _pid(done.out) in shop.pids("worker")
 
 
 async def test_every_page_of_metrics_shows_all_web_servers(

@@ -6,11 +6,12 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from socket import gethostname
 from typing import Any
 
 import pytest
 
-from dovetail import Client, Gateway, Server
+from dovetail import Client, Gateway, Limits, Server
 from tests.cli.conftest import dovetail, environment
 from tests.system import needs_redis
 
@@ -101,6 +102,8 @@ async def test_processes_that_share_a_backend_show_the_metrics_of_all(
         async with asyncio.timeout(30):
             while len(values(page, "process_start_time_seconds")) < 2:  # the second one joins
                 page = await fetch(first, "/metrics")
+        workers = values(page, "process_start_time_seconds")
+        assert all(re.fullmatch(rf"{re.escape(gethostname())}:\d+", one) for one in workers)
         for name in ("mcp_backend_connected", "mcp_backend_commands_total"):
             assert len(values(page, name)) == 2
             assert min(values(page, name).values()) >= 1
@@ -126,6 +129,34 @@ async def test_a_redis_that_is_away_is_seen_in_health_and_metrics(own_redis: Red
             assert service.series()["mcp.backend.connected"] == {(): 0}
             assert service.series()["mcp.backend.errors"][()]
             own_redis.start()
+
+
+async def test_tasks_are_counted(make_backend: MakeBackend) -> None:
+    limits, go = Limits(backend_timeout=20, task_lease=0.4), asyncio.Event()
+    server, other = (Server("shop", backend=make_backend(), limits=limits) for _ in range(2))
+
+    async def wait() -> str:
+        await go.wait()
+        return "done"
+
+    async def until(service: Server, name: str, value: float) -> None:
+        while service.series()[f"mcp.tasks.{name}"] != {(): value}:
+            await asyncio.sleep(0.01)
+
+    for one in (server, other):
+        one.tool(wait, task="optional")
+    server.task_slots = 0
+    async with Client(server) as client:
+        handle = await client.start_tool("wait")
+        await until(server, "waiting", 1)
+        async with Client(other):
+            await until(other, "running", 1)
+            await until(server, "waiting", 0)
+            assert server.series()["mcp.tasks.running"] == {(): 0}
+            go.set()
+            assert (await handle.result()).text == "done"
+            await until(other, "running", 0)
+            assert other.series()["mcp.tasks.taken_over"] == {(): 0}
 
 
 def test_without_a_backend_there_are_no_metrics_of_it() -> None:

@@ -24,7 +24,7 @@ https://modelcontextprotocol.io/specification/2025-11-25/basic/utilities/tasks
 import asyncio
 import os
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec.structs import replace
 
@@ -60,6 +60,9 @@ from .wire import (
     owner_of,
 )
 
+if TYPE_CHECKING:
+    from ...connection.instrumentation import Attributes
+
 log = get_logger("tasks")
 
 PAGE_SIZE = 100
@@ -93,6 +96,15 @@ class ServerTasks:
         }
         """The methods that exist only in the core form. The extension's methods work in both
         forms."""
+
+    def series(self) -> "Mapping[str, Mapping[Attributes, float]]":
+        """Return the metrics of this process: for each instrument, its values by attributes."""
+        counts = self.manager.counts
+        return {
+            "mcp.tasks.waiting": {(): counts.waiting},
+            "mcp.tasks.running": {(): counts.running},
+            "mcp.tasks.taken_over": {(): counts.taken_over},
+        }
 
     async def perform(self, id: str) -> None:
         """Run a stored task to completion. An engine that runs tasks in other processes calls this
