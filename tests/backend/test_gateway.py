@@ -16,7 +16,8 @@ from dovetail import Client, Server
 from dovetail.backend import Backend
 from dovetail.errors import ConnectFailed, InvalidParams, Overloaded
 from dovetail.gateway.access import gateway_access
-from dovetail.gateway.consent.shared_store import SharedConsentStore
+from dovetail.gateway.consent.shared_store import ConsentRow, SharedConsentStore
+from dovetail.gateway.consent.store import SeenItem
 from tests.behaviour.web import on_a_port
 from tests.gateway.serving import (
     ANN,
@@ -257,6 +258,24 @@ async def test_an_approval_holds_at_every_replica(
         for replica in (first, second):
             assert await read_file(replica, None) == "contents of x"
             assert await listed(replica) == ["files__read"]
+
+
+async def test_an_approval_that_was_moved_to_another_server_counts_as_missing(
+    make_backend: MakeBackend, shared_redis: RedisServer
+) -> None:
+    prefix = f"{make_backend().prefix}consent-items:"
+    first, second = SharedConsentStore(make_backend().rows), SharedConsentStore(make_backend().rows)
+    rows = ConsentRow("good", "d"), ConsentRow("evil", "d")
+    await first.read(*rows)
+    first.approve_items([SeenItem(server="good", digest="d", item="tool:x", pin="p", content="{}")])
+    await first.finish()
+    (row,) = shared_redis.keys(f"{prefix}*")
+    shared_redis.run("COPY", row, f"{prefix}{rows[1].key}")
+    await second.read(*rows)
+    assert len(second.find_items(server="good", digest="d")) == 1
+    assert second.find_items(server="evil", digest="d") == []
+    await second.read_all()
+    assert [one.server for one in second.find_items()] == ["good"]
 
 
 async def listed(replica: Replica) -> list[str]:

@@ -3,21 +3,26 @@
 import asyncio
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from dovetail import Client
+from dovetail import Client, Gateway
 from dovetail.errors import DovetailError, NotFound, ProtocolError
+from dovetail.gateway import call_forwarder
+from tests.behaviour.web import on_a_port
 from tests.gateway.serving import ANN, BOB, KEYS, headers_of, recorded
+from tests.gateway.stage import LIMITS
+from tests.server.test_subscription_counts import on_a_bus
 from tests.system import needs_redis
 
-from .conftest import MakeBackend
+from .conftest import KEY, MakeBackend
 from .gateways import Replica, gateway_replica, gateway_replicas
 from .task_server import make_server
+from .test_gateway import until
 
 pytestmark = needs_redis
 ROOT = Path(__file__).parents[2]
@@ -114,3 +119,39 @@ async def test_a_direct_answer_is_found_at_another_replica(make_backend: MakeBac
                 created = msgspec.json.decode(await one.relay("tools/call", params))
                 found = await other.task(created["task"]["taskId"]).result()
                 assert found.text == "plain"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no Unix sockets")
+async def test_workers_find_the_tasks_of_each_others_processes() -> None:
+    async with source_of("stdio", CORE) as source, on_a_bus() as bus, AsyncExitStack() as stack:
+        urls = []
+        for _ in range(2):
+            gateway = Gateway(source, auth=KEYS, limits=LIMITS, store=":memory:")
+            app = gateway.asgi("/mcp", hosts="*", keys=[KEY], bus=bus)
+            place = await stack.enter_async_context(on_a_port(app))
+            urls.append(f"http://{place}/mcp")
+        headers = headers_of(ANN)
+        async with Client(urls[0], headers=headers) as one, Client(urls[1], headers=headers) as two:
+            task = await one.start_tool("up__work", {"text": "kept"})
+            assert (await two.task(task.id).result()).text == "kept"
+
+
+async def test_a_result_may_take_longer_than_a_question_on_the_bus(
+    make_backend: MakeBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The request is repeated, and the replica that has the task recognises it. If the caller
+    leaves, that replica does not wait any longer either."""
+    monkeypatch.setattr(call_forwarder, "REPEAT_SECONDS", 0.2)
+    async with source_of("stdio", CORE) as source:
+        async with gateway_replicas(2, source, make_backend, auth=KEYS) as (first, second):
+            running = first.gateway.tasks.forwarder._running
+            async with connect(first, CORE) as one, connect(second, CORE) as other:
+                task = await one.start_tool("up__work_long")
+                waiting = asyncio.create_task(other.task(task.id).result())
+                await until(lambda: running)
+                (same,) = running.values()
+                await asyncio.sleep(1)  # several repetitions
+                assert list(running.values()) == [same]
+                waiting.cancel()
+                await until(lambda: not running)
+                assert (await one.task(task.id).status()).status == "working"
