@@ -10,7 +10,7 @@ from .errors import ConfigError
 
 NEVER_ZERO = (
     *("incoming", "outgoing", "in_flight", "threads", "isolated"),
-    *("http_body", "connections"),
+    *("http_body", "connections", "task_lease"),
 )
 """The limits that may not be 0, because nothing could run with a limit of 0."""
 KIB = 1024
@@ -21,8 +21,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     """The limits of a server or a client, each with a default.
 
     Sizes are in bytes and times in seconds. Counts and sizes are integers. No limit may be
-    negative, and `incoming`, `outgoing`, `in_flight`, `threads`, `isolated`, `http_body` and
-    `connections` may not be 0. An invalid value raises ConfigError.
+    negative, and `incoming`, `outgoing`, `in_flight`, `threads`, `isolated`, `http_body`,
+    `connections` and `task_lease` may not be 0. An invalid value raises ConfigError.
     """
 
     # one message
@@ -292,7 +292,8 @@ class Limits(Struct, frozen=True, kw_only=True):
                     f"{'integer' if whole else 'number'}"
                 )
             if value == 0 and name in NEVER_ZERO:
-                raise ConfigError(f"Limits({name}=0): {name} must be at least 1")
+                least = "at least 1" if whole else "greater than 0"
+                raise ConfigError(f"Limits({name}=0): {name} must be {least}")
 
     @property
     def max_body(self) -> int:

@@ -759,7 +759,9 @@ class Server(Handlers):
             self.extensions.layers_inside(self.tasks.extension, name), self._inner_handlers[name]
         )(call)
 
-    def run_worker(self, *, health: int | None = None) -> None:
+    def run_worker(
+        self, *, health: int | None = None, keys: Sequence[str | bytes] | None = None
+    ) -> None:
         """Run the tasks of this server until the process is stopped, without serving clients.
 
         Tasks wait in the shared backend until a process with a free slot runs them (`task_slots`).
@@ -767,11 +769,13 @@ class Server(Handlers):
         Args:
             health: The port on which to answer health checks (`/health`) and serve metrics
                 (`/metrics`), on all addresses (default: no port is opened).
+            keys: The keys of the server, as in `run` (default: those in `DOVETAIL_KEYS`).
 
         Raises:
             ConfigError: The server has no backend, or it is away, or none of its tools can run as
                 a task.
         """
+        self._keys = keys if keys is not None else self._keys
         if not self.backend:
             raise ConfigError(
                 "A worker needs the backend that it shares with its server: --backend redis://…, "

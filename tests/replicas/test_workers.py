@@ -1,6 +1,7 @@
 """Workers that are killed, stopped, continued and terminated in the middle of a task."""
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from dovetail import Client
+from dovetail.auth import hash_password
 from dovetail.errors import ProtocolError
 from tests.backend.conftest import KEY
 from tests.backend.redis_server import RedisServer, free_port
@@ -209,3 +211,13 @@ def test_a_worker_whose_tasks_are_elsewhere_does_not_start(
     )
     refused = run_worker(str(program), "--backend", shared_redis.url)
     assert refused.returncode == 2 and "tasks=… is set" in refused.stderr
+
+
+async def test_a_worker_needs_no_logins(
+    shared_redis: RedisServer, tmp_path: Path, tag: str
+) -> None:
+    """A server that authenticates its callers has workers like any other."""
+    users = {"USERS": json.dumps({"ann": hash_password("a long password")})}
+    with running(shared_redis, tmp_path / "cluster", 0, 1, env=users) as cluster:
+        assert cluster.workers[0].health() == {"status": "ok", "backend": "connected"}
+        assert await asyncio.to_thread(cluster.workers[0].terminate) == 0

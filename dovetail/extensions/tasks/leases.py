@@ -49,22 +49,24 @@ class LeaseKeeper:
             while self._tasks(loop):
                 await asyncio.sleep(max(0.0, next_time - time.monotonic()))
                 next_time = time.monotonic() + interval
-                if tasks := self._tasks(loop):
-                    await self._renew_all(tasks)
+                if (tasks := self._tasks(loop)) and not await self._renew_all(tasks):
+                    next_time = time.monotonic() + interval / 5  # the store may be back soon
         finally:
             self._renewing.discard(loop)
 
-    async def _renew_all(self, tasks: list[RunningTask]) -> None:
+    async def _renew_all(self, tasks: list[RunningTask]) -> bool:
+        """Return False if the store is not available."""
         try:
             renewed = await self._manager.store.renew([task.lease for task in tasks])
         except (Overloaded, TaskStoreBroken):
-            return  # if it stays away, the leases end
+            return False  # if it stays away, the leases end
         except Exception as error:
             log.warning("The leases of tasks could not be renewed: %s", error)
-            return
+            return False
         leases = {lease.id: lease for lease in renewed}
         for task in tasks:
             if (lease := leases.get(task.record.id)) is not None:
                 task.set_lease(lease)
             elif not task.is_ending:  # else its last write decides
                 task.lose()
+        return True

@@ -47,7 +47,9 @@ class TaskSignals:
     def send(self, topic: str, id: str) -> None:
         """Wake what waits for a signal about this task in other processes and event loops. May be
         called from any thread."""
-        for loop, bus in list(self._buses.items()):
+        here = asyncio._get_running_loop()
+        # A bus does not deliver to its own event loop, so use that of this one if possible.
+        for loop, bus in sorted(self._buses.items(), key=lambda one: one[0] is not here):
             run_on_loop(loop, bus.publish, topic, id)
             if not bus.alone:
                 return
