@@ -3,13 +3,13 @@
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -158,23 +158,47 @@ async def test_a_worker_answers_only_health_checks_and_metrics(workers: Cluster)
             pass
 
 
-def run_worker(*arguments: str, **env: str) -> Any:
+PROGRAM = "tests/replicas/program.py"
+WORKER = [sys.executable, "-m", "dovetail", "worker"]
+
+
+def environment() -> dict[str, str]:
+    ours = {key: value for key, value in os.environ.items() if "DOVETAIL" not in key}
+    return {**ours, "PYTHONPATH": str(ROOT), "DOVETAIL_KEYS": KEY}
+
+
+def run_worker(*arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
-        [sys.executable, "-m", "dovetail", "worker", *arguments],
+        [*WORKER, *arguments],
         cwd=ROOT,
-        env={
-            **{key: value for key, value in os.environ.items() if "DOVETAIL" not in key},
-            "PYTHONPATH": str(ROOT),
-            "DOVETAIL_KEYS": KEY,
-            **env,
-        },
+        env=environment(),
         capture_output=True,
         text=True,
         timeout=60,
     )
 
 
-PROGRAM = "tests/replicas/program.py"
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_worker_without_a_port_stops_in_good_order(
+    shared_redis: RedisServer, number: int
+) -> None:
+    worker = subprocess.Popen(
+        [*WORKER, PROGRAM, "--backend", shared_redis.url],
+        cwd=ROOT,
+        env=environment(),
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert worker.stderr is not None
+        lines = iter(worker.stderr.readline, "")
+        assert any(line == "Running the tasks of replicas\n" for line in lines)
+        worker.send_signal(number)
+        assert worker.wait(60) == 0
+        assert "Traceback" not in worker.stderr.read()
+    finally:
+        worker.kill()
+        worker.communicate()
 
 
 @pytest.mark.parametrize("health", [[], ["--health", "0"]])
