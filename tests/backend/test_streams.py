@@ -116,6 +116,32 @@ async def test_a_stream_that_is_too_long_for_the_bus_is_handed_over_in_the_log(
         assert not [key for key in logs(shared_redis, make_backend) if b"handover" in key]
 
 
+async def test_a_result_that_is_too_long_for_the_bus_is_resumed_elsewhere(
+    make_backend: MakeBackend,
+) -> None:
+    size = 17 * 1024 * 1024
+    async with replicas(make_backend) as (one, other):
+
+        @one.stage.server.tool
+        async def long(ctx: Context) -> str:
+            await ctx.info("here it comes")
+            await one.stage._until_released()
+            ctx.info("it is here")
+            return "x" * size
+
+        session = await one.open()
+        answer = await session.call("long")
+        last = [await answer.next(), await answer.next()][-1]
+        answer.cut()
+        resumed = await other.at(session).get(last.id)
+        one.stage.release.set()
+        [event] = await resumed.rest()  # it ends before the result, so its client resumes it
+        assert logged([event.message]) == ["it is here"]
+        resumed = await other.at(session).get(event.id)
+        assert resumed.status == 200
+        assert len(await resumed.body()) > size
+
+
 async def test_a_stream_that_is_read_promptly_costs_redis_nothing(
     make_backend: MakeBackend, shared_redis: RedisServer
 ) -> None:

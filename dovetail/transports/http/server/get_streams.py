@@ -64,6 +64,11 @@ MAX_ANSWER_BYTES = 256 * 1024
 ones."""
 
 
+MAX_FORWARDED_BYTES = 4 * 1024 * 1024
+"""The size of a message that is forwarded on the bus if there is a log. For a longer one, the
+reader's stream ends, and its client resumes it."""
+
+
 class GetStreams:
     """The GET streams at one endpoint."""
 
@@ -486,6 +491,8 @@ class GetStreams:
         return found
 
     def _forward(self, stream: EventStream, data: bytes | None) -> None:
+        if self._log is not None and data is not None and len(data) > MAX_FORWARDED_BYTES:
+            data = None
         self._bus.publish("stream/message", (stream.id, stream.count, data))
 
     def _on_forwarded(self, payload: Any) -> None:
