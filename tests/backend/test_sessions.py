@@ -1,6 +1,7 @@
 """Sessions that several replicas serve, in the handshake era."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ from dovetail.backend import Backend
 from dovetail.backend.protocols import SessionRecords
 from dovetail.limits import Limits
 from dovetail.transports.http.server.sessions import digest_id
+from dovetail.transports.http.server.shared_sessions import SharedSessions
 from tests.system import needs_redis
 from tests.transports.http.raw import OLD, Session, logged, text
 
@@ -195,6 +197,20 @@ async def test_a_session_in_use_elsewhere_does_not_become_idle_here(
         stream.cut()
 
 
+async def test_a_session_that_seemed_idle_because_messages_were_lost_goes_on(
+    own_redis: RedisServer,
+) -> None:
+    backend = Backend(own_redis.url, name="stage", keys=[KEY], limits=PATIENT)
+    async with replica(backend) as one:
+        session = await one.open()
+        assert await status(one, session) == 200
+        one.sessions._bury_idle(digest_id(str(session.id)))
+        assert await status(one, session) == 404
+        own_redis.run("CLIENT", "KILL", "TYPE", "pubsub")
+        while await status(one, session) != 200:  # Redis knows that it was used
+            await asyncio.sleep(0.01)
+
+
 # settings
 
 
@@ -250,6 +266,21 @@ async def test_a_replica_that_starts_later_knows_the_subscriptions(
             if message["method"] == "notifications/resources/updated":
                 heard.append(message["params"]["uri"])
         assert heard == [uri for uri in reversed(uris) if uri != uris[4]]
+
+
+async def test_a_setting_that_is_being_stored_counts(make_backend: MakeBackend) -> None:
+    shared = SharedSessions(make_backend().sessions(), PATIENT)
+    expires = time.time() + PATIENT.session_life
+    await make_backend().sessions().change("a", {"level": b"old", "kept": b"1"}, IDLE)
+    announced = asyncio.Event()
+    shared.change("a", "level", b"new", announced.set)
+    while not announced.is_set():
+        found = await shared.meet("a", expires)
+        assert found == {"level": b"new", "kept": b"1"}
+    assert await shared.meet("a", expires) == {"level": b"new", "kept": b"1"}
+    shared.change("a", "kept", None, lambda: None)
+    assert await shared.meet("a", expires) == {"level": b"new", "kept": None}
+    await shared.close()
 
 
 async def test_settings_are_sealed(make_backend: MakeBackend, shared_redis: RedisServer) -> None:

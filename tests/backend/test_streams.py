@@ -116,18 +116,21 @@ async def test_a_stream_that_is_too_long_for_the_bus_is_handed_over_in_the_log(
         assert not [key for key in logs(shared_redis, make_backend) if b"handover" in key]
 
 
-async def test_a_result_that_is_too_long_for_the_bus_is_resumed_elsewhere(
+async def test_a_message_that_is_too_long_for_the_bus_is_resumed_elsewhere(
     make_backend: MakeBackend,
 ) -> None:
-    size = 17 * 1024 * 1024
-    async with replicas(make_backend) as (one, other):
+    size, finish = 17 * 1024 * 1024, asyncio.Event()
+    limits = Limits(events=64 * 2**20, backend_timeout=20)
+    async with replicas(make_backend, limits=limits) as (one, other):
 
         @one.stage.server.tool
         async def long(ctx: Context) -> str:
             await ctx.info("here it comes")
             await one.stage._until_released()
             ctx.info("it is here")
-            return "x" * size
+            ctx.info("y" * size)
+            await finish.wait()
+            return "done"
 
         session = await one.open()
         answer = await session.call("long")
@@ -135,10 +138,11 @@ async def test_a_result_that_is_too_long_for_the_bus_is_resumed_elsewhere(
         answer.cut()
         resumed = await other.at(session).get(last.id)
         one.stage.release.set()
-        [event] = await resumed.rest()  # it ends before the result, so its client resumes it
+        [event] = await resumed.rest()  # it ends before the message, so its client resumes it
         assert logged([event.message]) == ["it is here"]
         resumed = await other.at(session).get(event.id)
         assert resumed.status == 200
+        finish.set()
         assert len(await resumed.body()) > size
 
 
@@ -197,6 +201,28 @@ async def test_a_stream_that_is_written_to_all_the_time_is_resumed_without_loss(
         assert not other.streams._borrowed
 
 
+async def test_a_session_s_stream_moves_to_the_replica_that_resumes_it(
+    make_backend: MakeBackend,
+) -> None:
+    async with replicas(make_backend) as (one, other):
+        session = await one.open()
+        stream = await listen(one, session)
+        one.stage.server.notify_resource_updated(NOTE)
+        last = await stream.next()
+        stream.cut()
+        await has_left(one, session)
+        one.stage.server.notify_resource_updated(NOTE)
+        found = one.sessions.find(str(session.id))
+        assert found is not None
+        while found.get_streams[0].count < 2:
+            await asyncio.sleep(0.01)
+        stream = await other.at(session).get(last.id)
+        assert (await stream.next()).message == last.message
+        while one.streams._events.find(found.key, str(last.id).partition("-")[0]):
+            await asyncio.sleep(0.01)
+        stream.cut()
+
+
 async def test_of_two_who_resume_a_stream_elsewhere_the_second_hears_the_rest(
     make_backend: MakeBackend,
 ) -> None:
@@ -236,6 +262,23 @@ async def test_a_poll_at_another_replica_gets_what_a_call_says(make_backend: Mak
         one.stage.release.set()
         assert logged(await (await other.at(session).get(headers=JSON)).json()) == ["after 0"]
         assert text(await (await call).json()) == "done"
+
+
+async def test_a_replica_that_was_polled_before_looks_again_after_another_one_has_gone(
+    make_backend: MakeBackend,
+) -> None:
+    async with replicas(make_backend, long_polling=10) as (one, other):
+        session = await one.open()
+        for each in (other, one):  # the last one to be polled keeps what comes
+            await each.at(session).call("chat", count=1, _headers=JSON)
+            assert logged(await (await each.at(session).get(headers=JSON)).json()) == ["line 0"]
+        await session.call("chat", count=2, _headers=JSON)
+        await one.stop()
+        heard: list[str] = []
+        while len(heard) < 2:
+            reply = await other.at(session).get(headers=JSON)
+            heard += logged(await reply.json())
+        assert heard == ["line 0", "line 1"]
 
 
 async def test_what_waits_for_a_poll_outlives_its_replica(
@@ -413,6 +456,33 @@ async def test_messages_that_could_not_be_written_are_written_when_redis_is_back
 
 def make_store(backend: Backend, limits: Limits = PATIENT) -> LoggedEventStore:
     return LoggedEventStore(limits, backend.events(), backend.rows("poll"))
+
+
+async def test_a_stream_of_a_session_has_no_end(make_backend: MakeBackend) -> None:
+    store, log = make_store(make_backend()), make_backend().events()
+    stream, call = store.open("owner", "g"), store.open("owner")
+    for each in (stream, call):
+        each.push(b"1")
+        each.finish()
+    await store.flush()
+    assert await log.read(f"owner:{stream.id}", 1) == []  # it goes on in another process
+    assert len(await log.read(f"owner:{call.id}", 1) or ()) == 1
+
+
+@pytest.mark.parametrize("has_left", [True, False])
+async def test_what_was_sent_in_the_last_seconds_may_not_have_arrived(
+    make_backend: MakeBackend, has_left: bool
+) -> None:
+    store = make_store(make_backend())
+    stream = store.open("owner")
+    reader = stream.attach(0)
+    stream.push(b"1")
+    stream.finish()
+    stream.mark_sent(1)
+    if has_left:
+        stream.detach(reader)
+    await store.flush()
+    assert await store.read("owner", stream.id, 0, []) == (1, [b"1"], True)
 
 
 async def test_a_log_is_read_only_with_the_scopes_of_its_reader(

@@ -40,6 +40,8 @@ class SharedSessions:
         """The sessions whose use is not stored yet."""
         self._changes: dict[str, dict[str, bytes | None]] = {}
         """The settings that are not stored yet, by session."""
+        self._in_flight: dict[str, dict[str, bytes | None]] = {}
+        """The settings that are being stored."""
         self._ended: dict[str, float] = {}
         """The ended sessions that are not stored yet, and when their ids expire (`time.time()`)."""
         self._announcements: list[Callable[[], None]] = []
@@ -54,7 +56,9 @@ class SharedSessions:
         """
         started = expires - self._limits.session_life
         settings = await self._records.meet(key, started, self._idle)
-        return None if settings is None else {**settings, **self._changes.get(key, {})}
+        if settings is None:
+            return None
+        return {**settings, **self._in_flight.get(key, {}), **self._changes.get(key, {})}
 
     async def end(self, key: str, expires: float) -> None:
         """Store the end of a session.
@@ -96,7 +100,8 @@ class SharedSessions:
         is_away = False
         while not is_away and (self._used or self._changes or self._ended or self._announcements):
             used, self._used = self._used, set()
-            changes, self._changes = self._changes, {}
+            changes = self._in_flight = self._changes
+            self._changes = {}
             ended, self._ended = self._ended, {}
             announcements, self._announcements = self._announcements, []
             is_stored = await asyncio.gather(
@@ -104,6 +109,7 @@ class SharedSessions:
                 *(_try(self._store_end(key, expires)) for key, expires in ended.items()),
                 _try(self._records.mark_used(used, self._idle)),
             )
+            self._in_flight = {}
             for announce in announcements:
                 announce()
             is_away = not all(is_stored)
