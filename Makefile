@@ -78,8 +78,9 @@ bench-backend: system $(VENV)/.package
 bench-check: $(VENV)/.package
 	$(BIN)/python -m bench.check
 
-soak: $(VENV)/.package
+soak: system $(VENV)/.package
 	$(BIN)/python -m tests.soak
+	$(BIN)/python -m tests.soak.tasks
 
 $(VENV)/.package: pyproject.toml
 	@$(PYTHON) scripts/system_packages.py --root venv

@@ -284,6 +284,9 @@ class BackendAway(Overloaded):
     On the wire this is Overloaded, so a client receives that. Over HTTP, the status is 503.
     """
 
+    sent = True
+    """Whether something was sent to the backend, which may have executed it."""
+
 
 class TooLarge(ProtocolError):
     """The message is too large."""

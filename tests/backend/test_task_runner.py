@@ -258,6 +258,21 @@ async def test_without_redis_tasks_here_can_be_read_and_none_can_begin(
         assert "step" not in one.done, "a step that must not be repeated waits"
 
 
+async def test_calls_that_are_refused_while_redis_is_away_leave_nothing_to_clean_up(
+    own_redis: RedisServer,
+) -> None:
+    shop = Shop(Backend(own_redis.url, keys=[KEY]))
+    async with shop.client() as client:
+        own_redis.stop()
+        await until(lambda: shop.server.backend.state == "away")
+        tasks = len(asyncio.all_tasks())
+        begin = {"name": "work", "arguments": {}}
+        calls = (client.request("tools/call", begin, timeout=1) for _ in range(20))
+        refused = await asyncio.gather(*calls, return_exceptions=True)
+        assert {type(one) for one in refused} == {Overloaded}
+        assert len(asyncio.all_tasks()) < tasks + 10
+
+
 async def test_what_a_task_did_while_redis_was_away_is_saved_when_it_is_back(
     own_redis: RedisServer,
 ) -> None:

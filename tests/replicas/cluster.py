@@ -13,13 +13,13 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from tests.backend.conftest import KEY
 from tests.backend.redis_server import RedisServer
 from tests.faults.raw_http import Connection, request
 from tests.ports import free_port
 from tests.transports.http.raw import Site
 
 ROOT = Path(__file__).parents[2]
+KEY = "a key for the tests of replicas"
 START_SECONDS = 60.0
 LIMITS = {"backend_timeout": 5, "keepalive": 60, "stream_after": 0.2, "task_lease": 2}
 """A deadline that a busy machine meets, and short times where a test waits for them."""

@@ -3,16 +3,18 @@ A test that stops something starts its own cluster."""
 
 from collections.abc import Iterator
 from itertools import count
+from pathlib import Path
 
 import pytest
 
 from tests.backend.conftest import own_redis, shared_redis, start_redis  # noqa: F401
-from tests.backend.redis_server import RedisServer
+from tests.backend.redis_server import RedisServer, redis_server
 
 from .cluster import Cluster, running
 
 _tags = count(1)
 
+DURABLE = ["--appendonly", "yes", "--appendfsync", "always"]
 ERAS = ["handshake", "stateless"]
 FORMS = ["2025-11-25", "2026-07-28"]
 
@@ -24,6 +26,13 @@ def cluster(
 ) -> Iterator[Cluster]:
     with running(shared_redis, tmp_path_factory.mktemp("cluster")) as one:
         yield one
+
+
+@pytest.fixture
+def durable_redis(tmp_path: Path) -> Iterator[RedisServer]:
+    """A Redis that loses nothing that it acknowledged."""
+    with redis_server(tmp_path / "redis", *DURABLE) as server:
+        yield server
 
 
 @pytest.fixture

@@ -179,6 +179,13 @@ async def fragile(tag: str, gate: str) -> str:
     return "done"
 
 
+@server.tool(task="required", resumable=True)
+async def mark(tag: str, number: int, ctx: Context) -> int:
+    """Do something once."""
+    await ctx.once("mark", lambda: deed(tag, str(number)))
+    return number
+
+
 @server.tool(task="optional")
 async def quick(number: int) -> int:
     return number

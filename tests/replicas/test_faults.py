@@ -14,7 +14,7 @@ import pytest
 
 from dovetail import Client
 from dovetail.errors import DovetailError
-from tests.backend.redis_server import RedisServer, redis_server
+from tests.backend.redis_server import RedisServer
 from tests.backend.test_client import replicated, sentinels
 from tests.system import needs_redis, needs_sentinel
 from tests.transports.http.raw import Session, Site, logged
@@ -25,16 +25,8 @@ from .round_robin import round_robin
 
 pytestmark = needs_redis
 
-DURABLE = ["--appendonly", "yes", "--appendfsync", "always"]
 DEADLINE = 1.0
 """The default of `Limits.backend_timeout`, in seconds."""
-
-
-@pytest.fixture
-def durable_redis(tmp_path: Path) -> Iterator[RedisServer]:
-    """A Redis that loses nothing that it acknowledged."""
-    with redis_server(tmp_path / "redis", *DURABLE) as server:
-        yield server
 
 
 class Stopwatch:

@@ -2,5 +2,5 @@
 
 `server.py` is the server, `traffic.py` what its clients do, `gauges.py` what is read off both and
 when that counts as grown, `__main__.py` runs it: `make soak`, or `python -m tests.soak --minutes
-10`.
+10`. `tasks.py` runs many tasks through workers on a shared backend.
 """

@@ -353,7 +353,9 @@ class RedisClient:
         # Its event loop may have been closed, or this process forked.
         if self._trial is None or self._trial.done() or self._process != os.getpid():
             self._start_trial()
-        raise self.away()
+        error = self.away()
+        error.sent = False
+        raise error
 
     def away(self) -> BackendAway:
         seconds = max(1, round(self._retry_at - time.monotonic()) if self._is_open else 1)

@@ -185,8 +185,9 @@ class TaskManager:
         meantime."""
         try:
             yield await self.store.add(record, claim=claim)
-        except BaseException:
-            await self._discard(record)
+        except BaseException as error:
+            if not (isinstance(error, BackendAway) and not error.sent):
+                await self._discard(record)
             raise
         if not call.revision.stateless:
             call.caller.remember_task(record.id)
