@@ -2,8 +2,8 @@
 [SLOTS]`) and workers (`dovetail worker tests/replicas/program.py`).
 
 $LIMITS has its limits and $OPTIONS the options of `run`. If $USERS has users, callers have to log
-in at the server (`Provider`). Whatever must happen once is a line of a file in $DEEDS, and a tool
-waits for a file that it is given (a gate).
+in at the server (`Provider`). $REVISIONS has the revisions that it serves. Whatever must happen
+once is a line of a file in $DEEDS, and a tool waits for a file that it is given (a gate).
 """
 
 import asyncio
@@ -18,6 +18,7 @@ from msgspec import Struct
 from dovetail import Context, Limits, Rate, Rates, Server
 
 RATE_LIMIT = 5
+GENEROUS_LIMIT = 40
 LIMITED = [f"limited_{number}" for number in range(8)]
 """Tools that a caller may use five times a day, each for one test."""
 
@@ -35,7 +36,15 @@ server = Server(
     os.environ.get("NAME", "replicas"),
     limits=limits,
     auth=make_guard(),
-    rates=Rates(calls=None, tools={name: Rate(RATE_LIMIT, per=86400) for name in LIMITED}),
+    revisions=os.environ["REVISIONS"].split() if "REVISIONS" in os.environ else None,
+    rates=Rates(
+        calls=None,
+        tools={
+            **{name: Rate(RATE_LIMIT, per=86400) for name in LIMITED},
+            "generous": Rate(GENEROUS_LIMIT, per=86400),
+            "metered": Rate(15),
+        },
+    ),
 )
 
 
@@ -75,7 +84,7 @@ async def limited() -> str:
     return "passed"
 
 
-for name in LIMITED:
+for name in [*LIMITED, "generous", "metered"]:
     server.add_tool(limited, name=name)
 
 

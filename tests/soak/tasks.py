@@ -93,11 +93,14 @@ class TaskSoak:
 
     def leave(self) -> list[str]:
         """End all processes, after the tasks have expired. Returns what is left in Redis."""
-        self._wait_until(lambda: not any("tasks:" in key for key in self._cluster.redis_keys()))
+        self._wait_until(lambda: not self._tasks_left())
         for member in self._cluster.members:
             member.terminate()
         self._wait_until(lambda: not self._cluster.redis_keys())
         return self._cluster.redis_keys()
+
+    def _tasks_left(self) -> bool:
+        return any(key.startswith("tasks:task:") for key in self._cluster.redis_keys())
 
     @staticmethod
     def _wait_until(condition: Callable[[], bool]) -> None:

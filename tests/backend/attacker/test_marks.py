@@ -1,12 +1,17 @@
 """Marks and counters, which are not sealed: an attacker can set and delete them, and gains nothing
 beyond what is documented."""
 
+import time
+
 import pytest
 
+from dovetail.auth.dpop import DpopSigner
 from dovetail.backend import Backend
 from dovetail.backend.protocols import Bucket
+from dovetail.connection.used_states import UsedStates
 from tests.backend.conftest import MakeBackend
 from tests.backend.redis_server import RedisServer
+from tests.backend.test_proofs import TOKEN, URL, ask, replicas
 from tests.system import needs_redis
 
 from .redis_cli import Attacker
@@ -97,3 +102,30 @@ async def test_events_that_were_moved_swapped_or_made_up_are_not_sent(
     assert await log.read("theirs", 0) is None  # not complete
     assert await log.read("theirs", 1) == [(2, b"two")]
     await backend.close()
+
+
+async def test_a_state_can_be_used_again_if_its_mark_is_deleted_and_not_if_it_is_made_up(
+    backend: Backend, attacker: Attacker
+) -> None:
+    used, later = UsedStates(backend.rows("used"), 60), time.time() + 60
+    assert await used.use("one", later) and not await used.use("one", later)
+    for key in attacker.keys("used"):
+        attacker.run("DEL", key)
+    assert await used.use("one", later)
+    [key] = attacker.keys("used")
+    attacker.run("SET", key, "made up")
+    assert not await used.use("one", later)
+    await backend.close()
+
+
+async def test_a_proof_can_be_used_again_if_its_mark_is_deleted_but_only_by_who_has_it(
+    backend: Backend, attacker: Attacker
+) -> None:
+    signer = DpopSigner()
+    async with replicas(signer, backend) as (site,):
+        proof = signer.proof("POST", URL, TOKEN)
+        assert [(await ask(site, proof)).status for _ in range(2)] == [200, 401]
+        for key in attacker.keys("jti"):
+            attacker.run("DEL", key)
+        assert (await ask(site, proof)).status in (200, 401)
+        assert (await ask(site, DpopSigner().proof("POST", URL, TOKEN))).status == 401
