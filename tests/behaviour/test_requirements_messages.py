@@ -96,7 +96,7 @@ def test_of_the_reserved_codes_only_the_defined_ones_are_ours() -> None:
         == {"HeaderMismatch": -32020, "MissingCapability": -32021, "UnsupportedVersion": -32022}
         | retired
     )
-    own = {"ConsentDenied", "Forbidden", "Overloaded", "TooLarge"}
+    own = {"BackendAway", "ConsentDenied", "Forbidden", "Overloaded", "TooLarge"}
     assert all(
         code in (-32700, -32600, -32601, -32602, -32603)
         for name, code in codes.items()

@@ -261,21 +261,21 @@ async def test_a_token_that_has_expired_by_the_calendar_is_not_good_any_more_how
 
 
 @pytest.mark.parametrize("there", [DAY, 61, -30])
-def test_a_proof_is_not_taken_twice_because_the_clock_went_there_and_back(
+async def test_a_proof_is_not_taken_twice_because_the_clock_went_there_and_back(
     clock: Jump, there: float
 ) -> None:
     checker, prover = Checker(), DpopSigner()
 
-    def check(proof: str) -> str:
-        return checker.check(proof, "POST", SITE.url, ring=RING)
+    async def check(proof: str) -> str:
+        return await checker.check(proof, "POST", SITE.url, ring=RING)
 
     proof = prover.proof("POST", SITE.url)
-    check(proof)
+    await check(proof)
     clock(there)
-    check(prover.proof("POST", SITE.url))
+    await check(prover.proof("POST", SITE.url))
     clock(-there)
     with pytest.raises(ProofRefused, match="already used"):
-        check(proof)
+        await check(proof)
 
 
 # tasks

@@ -380,12 +380,12 @@ def check_proof(data: bytes) -> bool:
     except Exception:
         return False
     try:
-        found = checker.check(proof, "POST", HERE, ring=RING)
+        found = awaited(checker.check(proof, "POST", HERE, ring=RING))
     except ProofRefused:
         return False
     assert found == jose.thumbprint(SIGNING)
     try:
-        checker.check(proof, "POST", HERE, ring=RING)
+        awaited(checker.check(proof, "POST", HERE, ring=RING))
     except ProofRefused:
         return True
     raise AssertionError("a proof was taken twice")
