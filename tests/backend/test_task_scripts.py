@@ -124,6 +124,15 @@ def tasks(shared_redis: RedisServer) -> Iterator[Tasks]:
     shared_redis.run("FLUSHALL")
 
 
+def test_add_task_does_not_add_a_task_twice(tasks: Tasks) -> None:
+    assert tasks.add("a", payer="p", consumer="") == "added"
+    before = tasks.info()
+    assert tasks.add("a", "other", payer="p", consumer="", tasks=1, each=1) == "added"
+    assert tasks.row("a", "record") == b"record"
+    assert tasks.info() == before
+    assert len(tasks.entries("queue")) == 1
+
+
 def test_add_task_stores_a_task_that_its_process_runs(tasks: Tasks) -> None:
     assert tasks.add("a", "record", "result", payer="p", session="s") == "added"
     redis = tasks.redis

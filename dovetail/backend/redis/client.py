@@ -353,16 +353,16 @@ class RedisClient:
         # Its event loop may have been closed, or this process forked.
         if self._trial is None or self._trial.done() or self._process != os.getpid():
             self._start_trial()
-        error = self.away()
-        error.sent = False
-        raise error
+        raise self.away(sent=False)
 
-    def away(self) -> BackendAway:
+    def away(self, *, sent: bool = True) -> BackendAway:
         seconds = max(1, round(self._retry_at - time.monotonic()) if self._is_open else 1)
-        return BackendAway(
+        error = BackendAway(
             f"The server cannot reach its shared state. Try again in {seconds} s",
             data={"retryAfter": seconds},
         )
+        error.sent = sent
+        return error
 
     def on_answer(self) -> None:
         self._failures = 0
@@ -466,7 +466,7 @@ class _Lane:
 
     def put(self, request: _Request) -> None:
         if self._queue.qsize() >= MAX_WAITING:
-            raise self._client.away()
+            raise self._client.away(sent=False)
         self._queue.put_nowait(request)
         if not self._idle and len(self._workers) < CONNECTIONS:
             _running.hold(self._workers.start(self._work()))
@@ -474,7 +474,7 @@ class _Lane:
     async def close(self) -> None:
         await self._workers.close()
         while not self._queue.empty():
-            self._queue.get_nowait().fail(self._client.away())
+            self._queue.get_nowait().fail(self._client.away(sent=False))
 
     async def _work(self) -> None:
         connection: _Connection = None
@@ -502,7 +502,7 @@ class _Lane:
     async def _exchange(self, connection: _Connection, batch: list[_Request]) -> _Connection:
         """Send the commands of a batch and hand out the replies. Return the connection, or None if
         it must not be used again."""
-        client = self._client
+        client, is_sent = self._client, False
         extra = sum(each.block + each.size / SENT_BYTES_PER_SECOND for each in batch)
         try:
             client.check_breaker()
@@ -511,6 +511,7 @@ class _Lane:
                     await connection.disconnect(nowait=True)
                     connection = None
                 connection = connection or await client.open_connection()
+                is_sent = True
                 replies = await self._read_replies(connection, batch)
             client.on_answer()
         except BaseException as error:
@@ -519,7 +520,7 @@ class _Lane:
             if isinstance(error, _FAILURES):
                 client.on_failure(error)
             for request in batch:
-                request.fail(client.away())
+                request.fail(client.away(sent=is_sent))
             if not isinstance(error, BackendAway | TimeoutError | RedisError | OSError):
                 raise
             return None

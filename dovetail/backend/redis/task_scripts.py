@@ -192,6 +192,7 @@ local payer, owner, session = ARGV[5], ARGV[6], ARGV[7]
 local over, anonymous, consumer = ARGV[8], ARGV[9], ARGV[10]
 local tasks, each, limit = tonumber(ARGV[11]), tonumber(ARGV[12]), tonumber(ARGV[13])
 local size, at = #record + #result, now + life
+if redis.call('EXISTS', row_of(task)) == 1 then return 'added' end
 forget_expired(10)
 while true do
   local why
@@ -231,7 +232,8 @@ end
 return 'added'
 """,
 )
-"""Add a task, and append it to a stream: to `running`, pending for a consumer, or to `queue`.
+"""Add a task, and append it to a stream: to `running`, pending for a consumer, or to `queue`. If it
+exists, change nothing: it was added before, and the reply was lost.
 
 Arguments: the task, the sealed record and result (may be empty), the life in milliseconds, the
 digests of the payer (may be empty), the owner and the session (may be empty), whether it is over

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 import msgspec
 
-from ...errors import Overloaded
+from ...errors import BackendAway, Overloaded
 from ...extensions.tasks.store import (
     CanRun,
     Claim,
@@ -56,6 +56,10 @@ BATCH_SIZE = 100
 meanwhile."""
 MAX_REFUSALS = 3
 """How often a task is given back by processes that cannot run it. The next one claims it."""
+UNKNOWN_START = (
+    "The server lost its shared state while it started the task, and does not know whether the "
+    "task will run"
+)
 ALL_ORPHANS = 100
 """The number of orphans that are claimed at once if the caller sets no limit."""
 NO_RESULT, HAS_RESULT = b"\0", b"\1"
@@ -101,12 +105,11 @@ class RedisTaskStore(TaskStore):
         sealed, result = self._seal(key, record)
         life = min(record.expires - time.time(), MAX_LIFE_SECONDS)
         until = self._queue.lease_end()
-        reply: bytes = await self._client.run_script(
-            *(ADD_TASK, [self._base], key, sealed, result, ceil(life * 1000)),
+        reply = await self._run_add(
+            *(key, sealed, result, ceil(life * 1000)),
             *(digest(payer) if payer else "", *_indexes(record.owner, record.session)),
             *(int(record.over), int(not record.owner), self._queue.consumer if claim else ""),
             *(limits.tasks, limits.tasks_each, limits.task_bytes),
-            durable=True,
         )
         if reply == b"bytes":
             raise out_of_room(limits)
@@ -116,6 +119,21 @@ class RedisTaskStore(TaskStore):
             assert error is not None
             raise error
         return Lease(record.id, 1, until) if claim else None
+
+    async def _run_add(self, *arguments: Argument) -> bytes:
+        """Add a task. If the reply is lost, try once more: the script does not add it twice."""
+        for is_last in (False, True):
+            try:
+                reply: bytes = await self._client.run_script(
+                    ADD_TASK, [self._base], *arguments, durable=True
+                )
+                return reply
+            except BackendAway as error:
+                if not is_last and not error.sent:
+                    raise
+                if is_last:  # without the time to wait, so that no client repeats the call
+                    raise BackendAway(UNKNOWN_START) from None
+        raise AssertionError
 
     async def get(self, id: str) -> TaskRecord | None:
         key = task_key(id)
