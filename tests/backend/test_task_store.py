@@ -467,8 +467,8 @@ async def test_while_redis_is_away_every_call_says_so(own_redis: RedisServer) ->
     own_redis.pause()
     try:
         for call in (
-            store.add(record("two")),
             store.get("one"),
+            store.add(record("two")),
             store.put(record("one"), lease),
             store.end(record("one", status="cancelled")),
             store.renew([lease]),
