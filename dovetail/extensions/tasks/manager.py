@@ -400,8 +400,8 @@ class TaskManager:
                 else:
                     await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(received, task.loop))
                 return
-            except TaskLeft:
-                pass
+            except TaskLeft:  # our copy has the answers already, but the stored one may not
+                record = await self.store.get(record.id) or record
         await self._mailbox.send(record, message)
 
     async def cancel(self, record: TaskRecord) -> None:
