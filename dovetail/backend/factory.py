@@ -17,6 +17,7 @@ from .protocols import BackendState, CacheEntries, Counters, EventLog, Rows, Ses
 
 if TYPE_CHECKING:
     from ..auth.client.store import Store
+    from ..auth.provider.attempts import LoginAttempts
     from ..auth.provider.storage import Storage
     from ..connection.instrumentation import Attributes
     from ..extensions.tasks.store import TaskStore
@@ -232,6 +233,13 @@ class Backend:
         storage = RedisStorage(self.client, self.ring, kind, rows=rows, now=now)
         self._checks.append(storage.check)
         return storage
+
+    def login_attempts(self) -> "LoginAttempts":
+        """Return the attempts to log in at an authorization server, which all processes count
+        together."""
+        from .login_attempts import SharedLoginAttempts
+
+        return SharedLoginAttempts(self.rates(), self.ring)
 
     def tokens(self, user: str = "") -> "Store":
         """Return a store for the logins of clients: `OAuth(store=Backend(url).tokens())`. All

@@ -144,6 +144,65 @@ async def test_a_storage_that_was_passed_is_used_instead_of_the_backend(
     assert shared_redis.keys(f"{backend.prefix}*") == []
 
 
+async def test_replicas_count_attempts_to_log_in_together(
+    make_backend: MakeBackend, shared_redis: RedisServer
+) -> None:
+    backend = make_backend()
+    replicas = [make_replica(one) for one in (backend, make_backend(), make_backend())]
+    url = Agent(replicas[0]).wish((await Agent(replicas[0]).register())["client_id"])
+
+    async def log_in(replica: int, password: str, address: str = "203.0.113.7") -> int:
+        return (await Agent(replicas[replica], address=address).login(url, "ada", password)).status
+
+    async def guess(count: int) -> list[int]:
+        return [await log_in(number % 3, f"guess {number}") for number in range(count)]
+
+    assert await guess(4) == [403] * 4
+    assert await log_in(0, "lovelace") == 200  # it clears the count
+    assert await guess(7) == [403] * 5 + [429] * 2
+    agent = Agent(replicas[2])
+    refused = await agent.login(url)  # though the password is right
+    assert (refused.status, b"Try again in" in refused.body) == (429, True)
+    assert 0 < int(refused.headers["retry-after"]) <= 31
+    assert await log_in(1, "lovelace", "198.51.100.1") == 200
+    buckets = shared_redis.keys(f"{backend.prefix}rate:*")
+    assert buckets and not any(b"ada" in key or b"203.0" in key for key in buckets)
+
+
+async def test_replicas_count_attempts_from_an_address_together(make_backend: MakeBackend) -> None:
+    users: Any = lambda name, password: name == "mallory"  # noqa: E731
+    replicas = [make_replica(make_backend(), users=users) for _ in range(3)]
+    url = Agent(replicas[0]).wish((await Agent(replicas[0]).register())["client_id"])
+    statuses = []
+    for number in range(24):
+        replica = replicas[number % 3]
+        statuses.append((await Agent(replica).login(url, f"user {number}", "guess")).status)
+        # Whoever has an account cannot clear the count of their address.
+        assert (await Agent(replica).login(url, "mallory", "own")).status in (200, 429)
+    assert 429 in statuses[:22] and statuses[-1] == 429
+    elsewhere = Agent(replicas[1], address="198.51.100.1")
+    assert (await elsewhere.login(url, "user 1", "guess")).status == 403
+
+
+async def test_no_password_is_checked_while_attempts_cannot_be_counted(
+    own_redis: RedisServer,
+) -> None:
+    checked: list[str] = []
+
+    def check(name: str, password: str) -> bool:
+        checked.append(password)
+        return True
+
+    guard = provider(storage=":memory:", users=check)
+    guard.use_backend(Backend(own_redis.url, keys=[KEY]))
+    agent = Agent(guard)
+    url = agent.wish((await agent.register())["client_id"])
+    shown = await agent.get(url)
+    own_redis.stop()
+    answer = await agent.press(url, shown, "login", username="ada", password="a guess")
+    assert (answer.status, checked) == (503, [])
+
+
 async def test_a_dpop_proof_is_accepted_by_one_of_the_replicas(make_backend: MakeBackend) -> None:
     agents = [Agent(make_replica(make_backend())) for _ in range(2)]
     client = (await agents[0].register())["client_id"]

@@ -2,13 +2,10 @@
 
 **Passwords** are hashed with scrypt and compared in constant time. Checking a password takes the
 same time for unknown users as for known users, so the time does not reveal who has an account.
-Failed attempts are limited per user, per address, and most strictly per user and address. A user
-whose password is being guessed from elsewhere can still log in from home until fifty attempts have
-failed. After that, the user has to wait half a minute before each attempt. The counts decrease over
-time. A login clears the count for the user, but not for the address. Otherwise, anyone with an
-account could guess other users' passwords. A user who has logged in from an address before is
-exempt from the limit for that address, so that a neighbour who guesses passwords does not lock them
-out.
+Failed attempts are limited (`attempts.py`). A login clears the count for the user, but not for the
+address. Otherwise, anyone with an account could guess other users' passwords. A user who has logged
+in from an address before, at this process, is exempt from the limit for that address, so that a
+neighbour who guesses passwords does not lock them out.
 
 Hashing is slow by design. Hashes are computed in separate threads with a short queue, so that
 password guessing does not delay other requests.
@@ -52,8 +49,8 @@ from ..client.store import ClientRegistration
 from ..server.verifiers import TokenRefused, check_times, trusted_fetch
 from ..urls import OPENID_METADATA_PATH, require_safe
 from ..wire import ServerMetadata, TokenReply, convert_document
+from .attempts import Kind, LoginAttempts
 from .web import (
-    AttemptLimiter,
     DocumentCache,
     DocumentUnavailable,
     with_query,
@@ -118,9 +115,8 @@ class UserDirectory:
         self._dummy_hash = f"{cost}${b64encode(os.urandom(16)).decode()}${'A' * 43}="
         """The hash to check for unknown users. Checking it takes as long as checking a known user's
         hash."""
-        self._pairs = AttemptLimiter(5, 30.0, now)
-        self._addresses = AttemptLimiter(20, 10.0, now)
-        self._names = AttemptLimiter(50, 30.0, now)
+        self.attempts = LoginAttempts(now)
+        """How often somebody may try. A backend replaces it."""
         self._known_pairs: LruDict[str, bool] = LruDict(MAX_KNOWN_PAIRS)
         """(user, address) pairs: the addresses that each user has logged in from."""
         self._threads, self._pending = ThreadPoolExecutor(THREADS, "dovetail-password"), 0
@@ -133,23 +129,17 @@ class UserDirectory:
         """Check a password. Returns None if the password is correct. Otherwise, returns how long to
         wait before the next attempt, in seconds (possibly 0)."""
         pair = f"{address} {name}"
-        limits = [(self._pairs, pair), (self._names, name)]
-        is_known = pair in self._known_pairs
-        if not is_known:
-            limits.append((self._addresses, address or ""))
-        wait = max(limiter.seconds_to_wait(caller) for limiter, caller in limits)
+        callers: dict[Kind, str] = {"pair": pair, "name": name}
+        if pair not in self._known_pairs:
+            callers["address"] = address or ""
+        # Count the attempt before the result is known, so that concurrent attempts are counted too.
+        wait = await self.attempts.count(callers)
         if wait > 0:
             return wait
-        # Count the attempt before the result is known, so that concurrent attempts are counted too.
-        for limiter, caller in limits:
-            limiter.record(caller)
         result = self._check(name, password[:MAX_PASSWORD_LENGTH])
         if not (await result if isawaitable(result) else result):
-            return max(limiter.seconds_to_wait(caller) for limiter, caller in limits)
-        self._pairs.forget(pair)
-        self._names.forget(name)
-        if not is_known:
-            self._addresses.take_back(address or "")
+            return await self.attempts.seconds_to_wait(callers)
+        await self.attempts.forgive(callers)
         self._known_pairs[pair] = True
         return None
 

@@ -195,13 +195,15 @@ class Provider(Bearer):
         self._use_storage = use_storage
 
     def use_backend(self, backend: "Backend") -> None:
-        """Store rows in the backend of the server, unless a storage was passed, and remember DPoP
-        proofs there. The server calls this method before it starts.
+        """Store rows in the backend of the server, unless a storage was passed. Count attempts to
+        log in and remember DPoP proofs there. The server calls this method before it starts.
 
         Args:
             backend: The backend of the server.
         """
         super().use_backend(backend)
+        if self._users is not None:
+            self._users.attempts = backend.login_attempts()
         if self._may_use_backend:
             self._use_storage(backend.storage(now=self._now))
 
