@@ -7,6 +7,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,21 @@ class RedisServer:
         """How often each command ran, from INFO commandstats."""
         stats: dict[str, Any] = self.run("INFO", "commandstats")
         return {name.removeprefix("cmdstat_"): int(one["calls"]) for name, one in stats.items()}
+
+    @contextmanager
+    def monitoring(self) -> Iterator[Callable[[], list[str]]]:
+        """Record commands. Returns a function that returns those that clients have sent, without
+        those that scripts have called."""
+        client = redis.Redis(port=self.port, password=self._password, protocol=2)
+        with client, client.monitor() as monitor:
+
+            def recorded() -> list[str]:
+                end = f"ECHO {time.monotonic_ns()}"
+                self.run(*end.split())
+                found = takewhile(lambda one: one["command"] != end, monitor.listen())
+                return [one["command"] for one in found if one["client_type"] != "lua"]
+
+            yield recorded
 
     @contextmanager
     def listening(self, pattern: str) -> Iterator[Callable[[], tuple[str, bytes]]]:

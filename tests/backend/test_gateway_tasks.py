@@ -5,12 +5,13 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
 
 from dovetail import Client, Gateway
+from dovetail.backend.redis.bus import RedisBus
 from dovetail.errors import DovetailError, NotFound, ProtocolError
 from dovetail.gateway import call_forwarder
 from tests.behaviour.web import on_a_port
@@ -144,13 +145,16 @@ async def test_a_result_may_take_longer_than_a_question_on_the_bus(
     monkeypatch.setattr(call_forwarder, "REPEAT_SECONDS", 0.2)
     async with source_of("stdio", CORE) as source:
         async with gateway_replicas(2, source, make_backend, auth=KEYS) as (first, second):
-            running = first.gateway.tasks.forwarder._running
+            forwarder = first.gateway.tasks.forwarder
+            running, bus = forwarder._running, cast(RedisBus, forwarder._bus)
             async with connect(first, CORE) as one, connect(second, CORE) as other:
                 task = await one.start_tool("up__work_long")
-                waiting = asyncio.create_task(other.task(task.id).result())
+                # Not `result()`, which also polls: each poll is a request of its own.
+                result = other.request("tasks/result", {"taskId": task.id})
+                waiting = asyncio.create_task(result)
                 await until(lambda: running)
                 (same,) = running.values()
-                await asyncio.sleep(1)  # several repetitions
+                await until(lambda: len(bus._unanswered) > 3)  # it was repeated
                 assert list(running.values()) == [same]
                 waiting.cancel()
                 await until(lambda: not running)

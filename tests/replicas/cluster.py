@@ -205,6 +205,15 @@ class Cluster:
         path = self.deeds / tag
         return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
 
+    def done_once(self, tag: str) -> list[str]:
+        """The deeds with this tag that must not be done again by another process."""
+        return [line for line in self.done(tag) if " by " not in line]
+
+    async def until_done(self, tag: str, what: str) -> None:
+        """Wait for a deed that begins with these words."""
+        while not any(line.startswith(what) for line in self.done(tag)):
+            await asyncio.sleep(0.01)
+
     def redis_keys(self) -> list[str]:
         """The keys of this server in Redis, without what they all begin with."""
         found = self.redis.keys(self.prefix.replace("{", "[{]") + "*")

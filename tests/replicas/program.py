@@ -167,6 +167,7 @@ async def steps(tag: str, gate: str, ctx: Context) -> str:
     """Do something once before the gate, and once after it."""
     deed(tag, f"begun by {os.getpid()}")
     await ctx.once("before", lambda: deed(tag, "before"))
+    deed(tag, f"saved by {os.getpid()}")
     try:
         await file(gate)
     except asyncio.CancelledError:

@@ -165,8 +165,7 @@ async def test_a_task_stops_before_another_process_takes_it_over(
     with running(own_redis, tmp_path / "cluster", 2, **settings) as cluster:
         async with Client(cluster.replicas[0].url) as client:
             handle = await client.start_tool("steps", {"tag": tag, "gate": str(gate)})
-            while "before" not in cluster.done(tag):
-                await asyncio.sleep(0.01)
+            await cluster.until_done(tag, "saved")
             own_redis.pause()
             try:
                 hung = time.monotonic()
@@ -186,10 +185,7 @@ async def test_a_task_stops_before_another_process_takes_it_over(
                 gate.touch()
                 async with Client(cluster.replicas[1].url) as other:
                     assert await finished(other, handle.id) == "done"
-    assert [line for line in cluster.done(tag) if line in ("before", "after")] == [
-        "before",
-        "after",
-    ]
+    assert cluster.done_once(tag) == ["before", "after"]
 
 
 async def finished(client: Client, id: str) -> str:
@@ -209,8 +205,7 @@ async def test_after_redis_was_flushed_old_tasks_are_unknown_and_new_ones_run(
     with running(own_redis, tmp_path / "cluster", 2, task_lease=LEASE) as cluster:
         async with round_robin(cluster.ports) as proxy, Client(proxy.url, revision=form) as client:
             handle = await client.start_tool("steps", {"tag": tag, "gate": str(gate)})
-            while "before" not in cluster.done(tag):
-                await asyncio.sleep(0.01)
+            await cluster.until_done(tag, "saved")
             own_redis.run("FLUSHALL")
             own_redis.run("SCRIPT", "FLUSH")
             with time_until_normal("Redis was flushed") as watch:
@@ -222,8 +217,7 @@ async def test_after_redis_was_flushed_old_tasks_are_unknown_and_new_ones_run(
                 await client.request("tasks/get", {"taskId": handle.id})
             print(repr(caught.value))
             assert not isinstance(caught.value, Overloaded)
-            while not any("cancelled" in line for line in cluster.done(tag)):
-                await asyncio.sleep(0.01)  # its lease is gone
+            await cluster.until_done(tag, "cancelled")  # its lease is gone
 
 
 @needs_sentinel

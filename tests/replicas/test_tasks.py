@@ -47,12 +47,6 @@ async def status_of(client: Client, id: str) -> str:
     return status
 
 
-async def until_done(cluster: Cluster, tag: str, what: str) -> None:
-    """Wait until a deed is done."""
-    while not any(line.startswith(what) for line in cluster.done(tag)):
-        await asyncio.sleep(0.01)
-
-
 async def test_every_replica_knows_a_task_and_its_result(
     cluster: Cluster, form: str, tag: str, tmp_path: Path
 ) -> None:
@@ -64,7 +58,7 @@ async def test_every_replica_knows_a_task_and_its_result(
         gate.touch()
         assert [(await one).text for one in waiting] == ["done", "done"]
         assert (await handle.result()).text == "done"
-    assert [line for line in cluster.done(tag) if "begun" not in line] == ["before", "after"]
+    assert cluster.done_once(tag) == ["before", "after"]
 
 
 async def test_a_question_of_a_task_is_answered_at_another_replica(
@@ -78,7 +72,7 @@ async def test_a_question_of_a_task_is_answered_at_another_replica(
         while await status_of(three, handle.id) != "input_required":
             await asyncio.sleep(0.01)
         assert (await two.task(handle.id).result()).text == "large large"
-    assert [line for line in cluster.done(tag) if "begun" not in line] == ["paid", "sent"]
+    assert cluster.done_once(tag) == ["paid", "sent"]
 
 
 async def test_an_answer_at_another_replica_continues_the_task_within_300_ms(
@@ -94,7 +88,7 @@ async def test_an_answer_at_another_replica_continues_the_task_within_300_ms(
                 await asyncio.sleep(0.01)
             answered = time.monotonic()
             result = asyncio.create_task(other.task(handle.id).result())
-            await until_done(cluster, f"{tag}-{number}", "sent")
+            await cluster.until_done(f"{tag}-{number}", "sent")
             times.append(time.monotonic() - answered)
             assert (await result).text == "large large"
     print(f"continued after {sorted(times)} s")
@@ -122,9 +116,9 @@ async def test_a_task_is_cancelled_at_another_replica(
     async with clients(cluster, form) as (one, two, three):
         arguments = {"tag": tag, "gate": str(tmp_path / "never")}
         handle = await one.start_tool("fragile", arguments)
-        await until_done(cluster, tag, "begun")
+        await cluster.until_done(tag, "begun")
         await two.task(handle.id).cancel()
-        await until_done(cluster, tag, "cancelled")
+        await cluster.until_done(tag, "cancelled")
         for client in (one, two, three):
             assert await status_of(client, handle.id) == "cancelled"
             with pytest.raises(TaskCancelled):

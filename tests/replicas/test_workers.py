@@ -56,10 +56,6 @@ async def runner_of(cluster: Cluster, tag: str, *others: int) -> Member:
         await asyncio.sleep(0.01)
 
 
-def deeds(cluster: Cluster, tag: str) -> list[str]:
-    return [line for line in cluster.done(tag) if " by " not in line]
-
-
 @pytest.mark.parametrize("form", FORMS)
 async def test_a_killed_worker_loses_no_task(
     workers: Cluster, tag: str, tmp_path: Path, form: str
@@ -68,8 +64,7 @@ async def test_a_killed_worker_loses_no_task(
     async with client_of(workers, form) as client:
         handle = await client.start_tool("steps", {"tag": tag, "gate": str(gate)})
         first = await runner_of(workers, tag)
-        while "before" not in workers.done(tag):
-            await asyncio.sleep(0.01)
+        await workers.until_done(tag, "saved")
         first.kill()
         killed = time.monotonic()
         second = await runner_of(workers, tag, first.pid)
@@ -77,7 +72,7 @@ async def test_a_killed_worker_loses_no_task(
         assert second is not first
         gate.touch()
         assert (await handle.result()).text == "done"
-    assert deeds(workers, tag) == ["before", "after"]
+    assert workers.done_once(tag) == ["before", "after"]
 
 
 async def test_a_task_that_cannot_be_resumed_fails_if_its_worker_is_killed(
@@ -97,8 +92,7 @@ async def test_a_worker_that_was_stopped_past_its_lease_does_nothing_twice(
     async with client_of(workers) as client:
         handle = await client.start_tool("steps", {"tag": tag, "gate": str(gate)})
         first = await runner_of(workers, tag)
-        while "before" not in workers.done(tag):
-            await asyncio.sleep(0.01)
+        await workers.until_done(tag, "saved")
         first.pause()
         try:
             await runner_of(workers, tag, first.pid)
@@ -110,7 +104,7 @@ async def test_a_worker_that_was_stopped_past_its_lease_does_nothing_twice(
             await asyncio.sleep(0.01)
         again = await client.start_tool("quick", {"number": 1})
         assert (await again.result()).data == 1
-    assert deeds(workers, tag) == ["before", "after"]
+    assert workers.done_once(tag) == ["before", "after"]
     assert first.health() is not None, "it works on"
 
 
@@ -127,7 +121,7 @@ async def test_a_worker_that_is_told_to_stop_gives_its_tasks_back_at_once(
         print(f"continued after {time.monotonic() - terminated:.2f} s")
         gate.touch()
         assert (await handle.result()).text == "done"
-    assert deeds(workers, tag) == ["before", "after"]
+    assert workers.done_once(tag) == ["before", "after"]
 
 
 async def test_a_task_that_cannot_be_resumed_may_finish_before_its_worker_stops(
