@@ -15,7 +15,7 @@ import pytest
 
 from dovetail.backend.redis import client as module
 from dovetail.backend.redis.address import parse_address
-from dovetail.backend.redis.client import CONNECTIONS, RedisClient
+from dovetail.backend.redis.client import MAX_CONNECTIONS, RedisClient
 from dovetail.backend.redis.scripts import CHANGE_ROW
 from dovetail.errors import BackendAway, Overloaded
 from tests.system import needs_redis, needs_sentinel
@@ -68,7 +68,7 @@ async def test_many_commands_at_once_share_a_few_connections(own_redis: RedisSer
     async with connected(own_redis) as client:
         replies = await asyncio.gather(*(client.run("ECHO", str(n)) for n in range(2000)))
         assert replies == [b"%d" % n for n in range(2000)]
-        assert open_sockets(own_redis) <= CONNECTIONS
+        assert open_sockets(own_redis) <= MAX_CONNECTIONS
     await until(lambda: open_sockets(own_redis) == 0)
 
 
@@ -147,7 +147,7 @@ def test_any_event_loop_may_use_a_client(own_redis: RedisServer) -> None:
     for thread in threads:
         thread.join()
     assert own_redis.run("GET", "n") == b"7"
-    assert len(client._lanes) <= 5  # those of closed loops are forgotten
+    assert len(client._pools) <= 5  # those of closed loops are forgotten
 
 
 # scripts

@@ -24,7 +24,7 @@ from bisect import bisect_left
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from itertools import count
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from msgspec import Struct, field
 from redis.asyncio import Connection, SSLConnection
@@ -45,19 +45,19 @@ from ..protocols import BackendState
 from .address import RedisAddress
 from .scripts import Argument, Script
 
-CONNECTIONS = 4
-"""The number of connections of each kind and event loop."""
+MAX_CONNECTIONS = 4
+"""The number of connections of one pool."""
 MAX_BATCH, MAX_BATCH_BYTES = 64, 1024 * 1024
 """The number of requests, and of bytes, that are sent in one write. A longer request is sent
 alone."""
-SENT_BYTES_PER_SECOND = 8 * 1024 * 1024
+MIN_BYTES_PER_SECOND = 8 * 1024 * 1024
 """The lowest expected speed, which extends the deadline of large values."""
 MAX_WAITING = 4096
 """The number of commands that may wait for a connection in one event loop."""
 MAX_FAILURES = 3
 """The number of lost connections in a row that open the breaker."""
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 4.0
-"""The shortest and longest pauses between two attempts to reach Redis, in seconds."""
+"""The first and longest pauses between two attempts to reach Redis, in seconds."""
 WAIT_SHARE = 0.8
 """The part of a command's deadline for which a durable write waits for replicas."""
 
@@ -65,6 +65,7 @@ Command: TypeAlias = Sequence[Argument]
 _Connection: TypeAlias = Any
 """A `redis.asyncio.Connection`, whose annotations differ from version to version."""
 _FAILURES = (TimeoutError, RedisError, OSError)
+"""The errors that mean that Redis was not reached, or did not answer."""
 
 log = get_logger("backend")
 _running = TaskSet()
@@ -105,18 +106,20 @@ class RedisClient:
     def __init__(self, address: RedisAddress, timeout: float) -> None:
         self.address, self.timeout = address, timeout
         self.stats = BackendStats()
-        self._lanes: dict[asyncio.AbstractEventLoop, dict[str, _Lane]] = {}
+        self._pools: dict[asyncio.AbstractEventLoop, _Pools] = {}
         """The connections of each event loop."""
-        self._reached = False
-        """Whether Redis answered last."""
+        self._has_answered = False
+        """Whether Redis has answered since it was last away."""
         self._failures = 0
         """The number of failures since the last answer."""
+        self._breaker_open = False
+        """Whether Redis is away, so that commands fail immediately."""
         self._trial: asyncio.Task[None] | None = None
         """The task that tries to reach Redis while the breaker is open."""
-        self._process = 0
-        """The process of that task."""
-        self._is_open = False
+        self._trial_process = 0
+        """The id of the process in which that task was started."""
         self._retry_at = 0.0
+        """When the next attempt is made, by the monotonic clock."""
         self._logged: set[tuple[str, str]] = set()
         """The commands that Redis refused, and why."""
         self.problem = ""
@@ -128,21 +131,25 @@ class RedisClient:
     @property
     def state(self) -> BackendState:
         """Whether Redis can be reached. Before the first command it counts as away."""
-        return "connected" if self._reached and not self._is_open else "away"
+        return "connected" if self._has_answered and not self._breaker_open else "away"
 
     async def connect(self, patience: float) -> bool:
-        """Try to reach Redis for some seconds. Return whether it answers; if it does not, the
-        client keeps trying in the background."""
+        """Try to reach Redis. Return whether it answers; if it does not, the client keeps trying in
+        the background.
+
+        Args:
+            patience: How long to try, in seconds.
+        """
         deadline = time.monotonic() + patience
         for attempt in count():
             error = await self._ping()
             if error is None:
-                self._is_open = False
+                self._breaker_open = False
                 self.on_answer()
                 return True
             pause = backoff(attempt, 0.1, 1.0)
             if time.monotonic() + pause > deadline:
-                self._open(error)
+                self._open_breaker(error)
                 return False
             await asyncio.sleep(pause)
         raise AssertionError  # the loop does not end
@@ -185,7 +192,7 @@ class RedisClient:
                 [reply] = await self._send([("EVAL", source, *rest)], durable, block)
                 replies[index] = reply
             if isinstance(reply, ResponseError):
-                raise self._refused(commands[index], reply)
+                raise self._refusal(commands[index], reply)
         return replies
 
     @asynccontextmanager
@@ -207,7 +214,7 @@ class RedisClient:
             yield RedisSubscription(connection)
         except _FAILURES as error:
             self.on_failure(error)
-            raise self.away() from None
+            raise self.away_error() from None
         finally:
             if connection is not None:
                 await connection.disconnect(nowait=True)
@@ -215,8 +222,9 @@ class RedisClient:
     async def close(self) -> None:
         """Close the connections of this event loop. The client may be used again."""
         loop = asyncio.get_running_loop()
-        for lane in self._lanes.pop(loop, {}).values():
-            await lane.close()
+        if (pools := self._pools.pop(loop, None)) is not None:
+            for pool in pools:
+                await pool.close()
         if self._trial is not None and self._trial.get_loop() is loop:
             self._trial.cancel()
             await asyncio.wait([self._trial])
@@ -226,12 +234,16 @@ class RedisClient:
     async def _send(self, commands: Sequence[Command], durable: bool, block: float) -> list[Any]:
         self.check_breaker()
         loop = asyncio.get_running_loop()
-        lanes = self._lanes.get(loop) or self._add_lanes(loop)
+        pools = self._pools.get(loop) or self._add_pools(loop)
+        if block:
+            pool = pools.blocking
+        else:
+            pool = pools.durable if durable and self.address.wait else pools.ordinary
         started = loop.time()
         size = sum(len(part) for each in commands for part in each if isinstance(part, bytes))
         request = _Request(commands, loop.create_future(), size, block)
         self.stats.commands += len(commands)
-        lanes["block" if block else "wait" if durable and self.address.wait else ""].put(request)
+        pool.put(request)
         try:
             return await request.replies
         except BackendAway:
@@ -241,17 +253,15 @@ class RedisClient:
             if not block:
                 self.stats.add_duration(loop.time() - started)
 
-    def _add_lanes(self, loop: asyncio.AbstractEventLoop) -> "dict[str, _Lane]":
-        self._lanes = {one: lanes for one, lanes in self._lanes.items() if not one.is_closed()}
-        lanes = self._lanes[loop] = {
-            "": _Lane(self),
-            "wait": _Lane(self, wait=self.address.wait),
-            "block": _Lane(self, batch=1),
-        }
-        return lanes
+    def _add_pools(self, loop: asyncio.AbstractEventLoop) -> "_Pools":
+        self._pools = {one: pools for one, pools in self._pools.items() if not one.is_closed()}
+        pools = self._pools[loop] = _Pools(
+            _Pool(self), durable=_Pool(self, wait=self.address.wait), blocking=_Pool(self, batch=1)
+        )
+        return pools
 
-    def _refused(self, command: Command, error: ResponseError) -> BackendAway:
-        """Return the error for a command that Redis answered with an error."""
+    def _refusal(self, command: Command, error: ResponseError) -> BackendAway:
+        """Count and log a command that Redis refused. Return the error for its caller."""
         self.stats.errors += 1
         if isinstance(error, ReadOnlyError):  # this Redis is no longer the master
             self.on_failure(error)
@@ -261,7 +271,7 @@ class RedisClient:
         if not is_expected and (name, type(error).__name__) not in self._logged:
             self._logged.add((name, type(error).__name__))
             log.error("Redis at %s refused %r: %s", self.address, name, error)
-        return self.away()
+        return self.away_error()
 
     # connecting
 
@@ -348,15 +358,21 @@ class RedisClient:
     # the breaker
 
     def check_breaker(self) -> None:
-        if not self._is_open:
+        """Raise BackendAway if Redis is away."""
+        if not self._breaker_open:
             return
-        # Its event loop may have been closed, or this process forked.
-        if self._trial is None or self._trial.done() or self._process != os.getpid():
+        # The event loop of the trial may have been closed, or this process forked.
+        if self._trial is None or self._trial.done() or self._trial_process != os.getpid():
             self._start_trial()
-        raise self.away(sent=False)
+        raise self.away_error(sent=False)
 
-    def away(self, *, sent: bool = True) -> BackendAway:
-        seconds = max(1, round(self._retry_at - time.monotonic()) if self._is_open else 1)
+    def away_error(self, *, sent: bool = True) -> BackendAway:
+        """Return the error for the caller of a command.
+
+        Args:
+            sent: Whether the command may have been executed.
+        """
+        seconds = max(1, round(self._retry_at - time.monotonic()) if self._breaker_open else 1)
         error = BackendAway(
             f"The server cannot reach its shared state. Try again in {seconds} s",
             data={"retryAfter": seconds},
@@ -365,24 +381,26 @@ class RedisClient:
         return error
 
     def on_answer(self) -> None:
+        """Note that Redis has answered."""
         self._failures = 0
-        if not self._reached:
-            self._reached = True
+        if not self._has_answered:
+            self._has_answered = True
             if self.problem:  # as visible as the line that says that it is away
                 log.warning("Redis at %s is back", self.address)
             else:
                 log.info("Connected to Redis at %s", self.address)
 
     def on_failure(self, error: Exception) -> None:
+        """Note that Redis has not answered. Open the breaker if that means that it is away."""
         is_slow = isinstance(error, TimeoutError | SlowConnection)
         self._failures += MAX_FAILURES if is_slow else 1
         if self._failures >= MAX_FAILURES:
-            self._open(error)
+            self._open_breaker(error)
 
-    def _open(self, error: Exception) -> None:
-        if self._is_open:
+    def _open_breaker(self, error: Exception) -> None:
+        if self._breaker_open:
             return
-        self._is_open, self._reached = True, False
+        self._breaker_open, self._has_answered = True, False
         self._retry_at = time.monotonic() + self.timeout
         self.problem = _describe(error, self.timeout)
         log.warning(
@@ -392,7 +410,8 @@ class RedisClient:
         self._start_trial()
 
     def _start_trial(self) -> None:
-        self._process, self._trial = os.getpid(), _running.start(self._wait_until_back())
+        self._trial_process = os.getpid()
+        self._trial = _running.start(self._wait_until_back())
 
     async def _wait_until_back(self) -> None:
         for attempt in count():
@@ -401,7 +420,7 @@ class RedisClient:
             pause = backoff(attempt, FIRST_PAUSE, LONGEST_PAUSE)
             self._retry_at = time.monotonic() + pause
             await asyncio.sleep(pause)
-        self._is_open = False
+        self._breaker_open = False
         self.on_answer()
 
 
@@ -448,8 +467,8 @@ class _Request(Struct, eq=False):
             self.replies.set_exception(error)
 
 
-class _Lane:
-    """Some connections of one event loop, and the queue of commands that they send.
+class _Pool:
+    """Connections of one event loop, and the queue of requests that they send.
 
     Args:
         client: Opens the connections.
@@ -463,18 +482,19 @@ class _Lane:
         self._workers = TaskSet()
         """One task for each connection."""
         self._idle = 0
+        """The number of workers that wait for a request."""
 
     def put(self, request: _Request) -> None:
         if self._queue.qsize() >= MAX_WAITING:
-            raise self._client.away(sent=False)
+            raise self._client.away_error(sent=False)
         self._queue.put_nowait(request)
-        if not self._idle and len(self._workers) < CONNECTIONS:
+        if not self._idle and len(self._workers) < MAX_CONNECTIONS:
             _running.hold(self._workers.start(self._work()))
 
     async def close(self) -> None:
         await self._workers.close()
         while not self._queue.empty():
-            self._queue.get_nowait().fail(self._client.away(sent=False))
+            self._queue.get_nowait().fail(self._client.away_error(sent=False))
 
     async def _work(self) -> None:
         connection: _Connection = None
@@ -503,7 +523,7 @@ class _Lane:
         """Send the commands of a batch and hand out the replies. Return the connection, or None if
         it must not be used again."""
         client, is_sent = self._client, False
-        extra = sum(each.block + each.size / SENT_BYTES_PER_SECOND for each in batch)
+        extra = sum(each.block + each.size / MIN_BYTES_PER_SECOND for each in batch)
         try:
             client.check_breaker()
             async with _deadline(client.timeout, extra):
@@ -520,17 +540,15 @@ class _Lane:
             if isinstance(error, _FAILURES):
                 client.on_failure(error)
             for request in batch:
-                request.fail(client.away(sent=is_sent))
-            if not isinstance(error, BackendAway | TimeoutError | RedisError | OSError):
+                request.fail(client.away_error(sent=is_sent))
+            if not isinstance(error, (BackendAway, *_FAILURES)):
                 raise
             return None
-        is_replica = False
         for request, got in zip(batch, replies, strict=True):
-            is_replica = is_replica or any(isinstance(one, ReadOnlyError) for one in got)
             if not request.replies.done():
                 request.replies.set_result(got)
-        if is_replica:  # find the new master
-            await connection.disconnect(nowait=True)
+        if any(isinstance(reply, ReadOnlyError) for got in replies for reply in got):
+            await connection.disconnect(nowait=True)  # the next connection finds the new master
             return None
         return connection
 
@@ -544,9 +562,23 @@ class _Lane:
         await connection.send_packed_command(packed, check_health=False)
         replies = [[await _read_reply(connection) for _ in each.commands] for each in batch]
         if self._wait and await connection.read_response() < self._wait:
-            log.warning("A write was not confirmed by %d replica(s) in time", self._wait)
-            raise self._client.away()
+            log.warning(
+                "A write was not confirmed in time by as many replicas as ?wait=%d demands. Check "
+                "that Redis has this many, and that they are not behind",
+                self._wait,
+            )
+            raise self._client.away_error()
         return replies
+
+
+class _Pools(NamedTuple):
+    """The pools of one event loop."""
+
+    ordinary: _Pool
+    durable: _Pool
+    """For commands that wait for replicas."""
+    blocking: _Pool
+    """For commands that wait in Redis."""
 
 
 @asynccontextmanager
