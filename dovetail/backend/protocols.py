@@ -144,9 +144,9 @@ class EventLog(Protocol):
 class SessionRecords(Protocol):
     """What the processes of a server have to know about each session that is in use."""
 
-    async def meet(self, key: str, started: float, idle: float) -> dict[str, bytes] | None:
-        """Mark a session as used and return its settings. Return None if it has ended: somebody
-        ended it, or it was not used for `idle` seconds.
+    async def load(self, key: str, started: float, idle: float) -> dict[str, bytes] | None:
+        """Return the settings of a session, and mark it as used. Return None if it has ended:
+        somebody ended it, or it was not used for `idle` seconds.
 
         Args:
             key: The key of the session, a digest of its id.
@@ -155,7 +155,12 @@ class SessionRecords(Protocol):
         """
 
     async def mark_used(self, keys: Collection[str], idle: float) -> None:
-        """Mark sessions as used. See `meet`."""
+        """Mark sessions as used. See `load`.
+
+        Args:
+            keys: The keys of the sessions.
+            idle: How many seconds a session may go unused.
+        """
 
     async def change(self, key: str, settings: Mapping[str, bytes | None], idle: float) -> None:
         """Change settings of a session. Other settings are not affected.

@@ -10,12 +10,12 @@ from dovetail.backend.redis import scripts, task_scripts
 from dovetail.backend.redis.scripts import (
     ADD_PROVIDER_ROW,
     APPEND_EVENTS,
-    BEAT,
     CHANGE_PROVIDER_ROW,
     CHANGE_ROW,
     GET_PROVIDER_ROW,
+    HEARTBEAT,
     KEEP_LOCK,
-    MEET_SESSION,
+    LOAD_SESSION,
     TAKE_PROVIDER_ROW,
     TAKE_TOKENS,
     Script,
@@ -195,32 +195,32 @@ def test_take_tokens_survives_a_value_that_somebody_changed(redis: RedisServer, 
     assert (granted, wait) == (3, 0) or (granted == 0 and wait <= HOUR)
 
 
-def test_beat_lists_members_that_reported_in_time(redis: RedisServer) -> None:
+def test_heartbeat_lists_members_that_reported_in_time(redis: RedisServer) -> None:
     before = time.time() * 1000
-    now, members = run(redis, BEAT, ["members"], "one", 60_000)
+    now, members = run(redis, HEARTBEAT, ["members"], "one", 60_000)
     assert members == [b"one"]
     assert before - 1 <= now <= time.time() * 1000 + 1
-    assert sorted(run(redis, BEAT, ["members"], "two", 60_000)[1]) == [b"one", b"two"]
+    assert sorted(run(redis, HEARTBEAT, ["members"], "two", 60_000)[1]) == [b"one", b"two"]
     redis.run("ZADD", "members", now - 61_000, "one")
-    assert run(redis, BEAT, ["members"], "two", 60_000)[1] == [b"two"]
+    assert run(redis, HEARTBEAT, ["members"], "two", 60_000)[1] == [b"two"]
     assert 50 < redis.run("TTL", "members") <= 60
 
 
-def test_meet_session_marks_a_session_as_used(redis: RedisServer) -> None:
+def test_load_session_marks_a_session_as_used(redis: RedisServer) -> None:
     now, keys = round(time.time() * 1000), ["ended", "seen", "settings"]
-    assert run(redis, MEET_SESSION, keys, 60_000, now) == []
+    assert run(redis, LOAD_SESSION, keys, 60_000, now) == []
     assert 50 < redis.run("TTL", "seen") <= 60
     redis.run("HSET", "settings", "level", b"\xff1")
-    assert run(redis, MEET_SESSION, keys, 60_000, now - 100_000) == [b"level", b"\xff1"]
+    assert run(redis, LOAD_SESSION, keys, 60_000, now - 100_000) == [b"level", b"\xff1"]
     assert 50 < redis.run("TTL", "settings") <= 60
 
 
-def test_meet_session_reports_an_ended_or_idle_session(redis: RedisServer) -> None:
+def test_load_session_reports_an_ended_or_idle_session(redis: RedisServer) -> None:
     now, keys = round(time.time() * 1000), ["ended", "seen", "settings"]
-    assert run(redis, MEET_SESSION, keys, 60_000, now - 61_000) is None  # not used for too long
-    assert run(redis, MEET_SESSION, keys, 60_000, now) == []
+    assert run(redis, LOAD_SESSION, keys, 60_000, now - 61_000) is None  # not used for too long
+    assert run(redis, LOAD_SESSION, keys, 60_000, now) == []
     redis.run("SET", "ended", "")
-    assert run(redis, MEET_SESSION, keys, 60_000, now) is None
+    assert run(redis, LOAD_SESSION, keys, 60_000, now) is None
 
 
 def append(redis: RedisServer, bound: int, *messages: tuple[int, bytes]) -> list[bytes]:

@@ -50,35 +50,35 @@ async def test_settings_change_one_by_one(
     records: SessionRecords, make_backend: MakeBackend, shared_redis: RedisServer
 ) -> None:
     started = now(shared_redis)
-    assert await records.meet("a", started, IDLE) == {}
+    assert await records.load("a", started, IDLE) == {}
     await records.change("a", {"one": b"1", "two": b"2"}, IDLE)
     await make_backend().sessions().change("a", {"two": None, "three": b"\0"}, IDLE)
-    assert await records.meet("a", started, IDLE) == {"one": b"1", "three": b"\0"}
-    assert await records.meet("b", started, IDLE) == {}
+    assert await records.load("a", started, IDLE) == {"one": b"1", "three": b"\0"}
+    assert await records.load("b", started, IDLE) == {}
 
 
 async def test_a_session_that_was_not_used_has_ended(
     records: SessionRecords, make_backend: MakeBackend, shared_redis: RedisServer
 ) -> None:
     started = now(shared_redis) - 2 * IDLE
-    assert await records.meet("a", started, IDLE) is None
+    assert await records.load("a", started, IDLE) is None
     await records.mark_used(["a", *map(str, range(1000))], IDLE)
-    assert await records.meet("a", started, IDLE) == {}
-    assert await records.meet("999", started, IDLE) == {}
+    assert await records.load("a", started, IDLE) == {}
+    assert await records.load("999", started, IDLE) == {}
     await records.mark_used(["a"], 0.05)
     while shared_redis.keys(f"{make_backend().prefix}seen:a"):
         await asyncio.sleep(0.01)
-    assert await records.meet("a", started, IDLE) is None
+    assert await records.load("a", started, IDLE) is None
 
 
 async def test_an_ended_session_leaves_only_its_mark(
     records: SessionRecords, make_backend: MakeBackend, shared_redis: RedisServer
 ) -> None:
     prefix, started = make_backend().prefix, now(shared_redis)
-    await records.meet("a", started, IDLE)
+    await records.load("a", started, IDLE)
     await records.change("a", {"one": b"1"}, IDLE)
     await records.end("a", 100)
-    assert await records.meet("a", started, IDLE) is None
+    assert await records.load("a", started, IDLE) is None
     assert shared_redis.keys(f"{prefix}*") == [f"{prefix}ended:a".encode()]
     assert 50 < shared_redis.run("TTL", f"{prefix}ended:a") <= 100
 
@@ -275,11 +275,11 @@ async def test_a_setting_that_is_being_stored_counts(make_backend: MakeBackend) 
     announced = asyncio.Event()
     shared.change("a", "level", b"new", announced.set)
     while not announced.is_set():
-        found = await shared.meet("a", expires)
+        found = await shared.load("a", expires)
         assert found == {"level": b"new", "kept": b"1"}
-    assert await shared.meet("a", expires) == {"level": b"new", "kept": b"1"}
+    assert await shared.load("a", expires) == {"level": b"new", "kept": b"1"}
     shared.change("a", "kept", None, lambda: None)
-    assert await shared.meet("a", expires) == {"level": b"new", "kept": None}
+    assert await shared.load("a", expires) == {"level": b"new", "kept": None}
     await shared.close()
 
 

@@ -171,7 +171,7 @@ async def test_if_redis_is_away_it_is_like_a_full_disk(own_redis: RedisServer) -
         store.keys,
         lambda: store.lock(HERE).__aenter__(),
     ):
-        with pytest.raises(ConfigError, match="Cannot store logins in Redis at redis://") as caught:
+        with pytest.raises(ConfigError, match="logins: Redis at redis://") as caught:
             await call()
         assert "s3cret" not in str(caught.value)
     await backend.close()

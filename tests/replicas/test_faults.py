@@ -221,7 +221,7 @@ async def test_a_replica_with_other_keys_shares_nothing_and_harms_nobody(
                     await near.call_tool("touch", {"uri": f"stock://{tag}"})
                 await arrived.get()
                 assert arrived.empty()
-            assert "was not sealed with this server's keys" in cluster.replicas[0].output()
+            assert "was not sealed with the keys of this process" in cluster.replicas[0].output()
 
 
 async def test_a_replica_that_is_told_to_stop_loses_no_message(

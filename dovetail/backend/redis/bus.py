@@ -40,13 +40,14 @@ from ...logs import get_logger
 from ...ports import MEMBERS_CHANGED
 from ...sealing import Forged, KeyRing
 from .client import RedisClient, RedisSubscription
-from .scripts import BEAT
+from .scripts import HEARTBEAT
 
 PURPOSE = "backend bus"
 LEAVE = 3
 """The kind of the last message of a process that closes. The other kinds are those of the local
 bus."""
-BEAT_SECONDS = 2.0
+HEARTBEAT_SECONDS = 2.0
+"""How often a process reports that it is alive."""
 MEMBER_SECONDS = 5.0
 """How long a process is a member after its last report."""
 MAX_AGE_MS = 10_000
@@ -55,17 +56,19 @@ MAX_MESSAGE_BYTES = 8 * 1024 * 1024
 """The maximum size of a message. Redis disconnects a process that is 32 MiB behind."""
 MAX_BACKLOG_BYTES = 4 * MAX_MESSAGE_BYTES
 """The maximum size of the messages that wait to be published."""
-BATCH_BYTES = 1024 * 1024
+MAX_BATCH_BYTES = 1024 * 1024
+"""The size of the messages that are published in one request. A longer message is published
+alone."""
 MAX_SENDERS = 4096
 """How many processes a process remembers, to recognise messages that are repeated."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
-"""The shortest and longest pauses between two attempts to join, in seconds."""
+"""The first and longest pauses between two attempts to join, in seconds."""
 
 log = get_logger("bus")
 
 
 class BusMessage(msgspec.Struct, array_like=True):
-    """A message, a question, an answer or a farewell."""
+    """A message, a question, an answer, or the last message of a process that closes."""
 
     sender: str
     """The id of the process."""
@@ -130,9 +133,9 @@ class RedisBus(TopicHandlers):
         """The other members."""
         self.member_count = 1
         """The number of members, including this process, when this process last reported."""
-        self._clock = 0.0
+        self._clock_offset = 0.0
         """The difference between the clock of Redis and the monotonic clock, in milliseconds."""
-        self._beat_at = 0.0
+        self._heartbeat_at = 0.0
         """When this process last reported, by the monotonic clock."""
         self._numbers, self._question_numbers = count(1), count(1)
         self._last_numbers: LruDict[str, int] = LruDict(MAX_SENDERS)
@@ -141,9 +144,11 @@ class RedisBus(TopicHandlers):
         self._unanswered: set[tuple[str, int]] = set()
         """The questions of others that are being answered: the asker, and its number."""
         self._outgoing: deque[tuple[str, bytes, _Question | None]] = deque()
+        """The channel and data of each message to be published, and the question if it is one."""
         self._outgoing_bytes = 0
         self._has_outgoing = asyncio.Event()
         self._warned: set[str] = set()
+        """The reasons for ignoring messages that were logged."""
         self.tried = asyncio.Event()
         """An event that is set after the first attempt to join."""
         self._membership = asyncio.create_task(self._stay_connected())
@@ -178,7 +183,7 @@ class RedisBus(TopicHandlers):
             for asker, number in list(self._unanswered):
                 self._answer(asker, number, None)
             self._send(self._channel, LEAVE, "", None)
-        farewell = list(self._outgoing)
+        unsent = list(self._outgoing)
         self._membership.cancel()
         await asyncio.wait([self._membership])
         await self._handling.close()
@@ -186,7 +191,7 @@ class RedisBus(TopicHandlers):
             try:
                 await self._client.pipeline(
                     [("ZREM", self._members_key, self.id)]
-                    + [("PUBLISH", channel, data) for channel, data, _ in farewell]
+                    + [("PUBLISH", channel, data) for channel, data, _ in unsent]
                 )
             except BackendAway:
                 pass  # the others notice that this process no longer reports
@@ -201,10 +206,10 @@ class RedisBus(TopicHandlers):
                 async with self._client.subscribe(
                     self._channel, self._inboxes + self.id
                 ) as subscription:
-                    await self._beat()
+                    await self._send_heartbeat()
                     self._on_joined()
                     attempt = 0
-                    await self._work(subscription)
+                    await self._exchange_messages(subscription)
             except BackendAway:
                 log.debug("Cannot reach the bus at %s", self._client.address)
             finally:
@@ -212,11 +217,11 @@ class RedisBus(TopicHandlers):
             await asyncio.sleep(backoff(attempt, FIRST_PAUSE, LONGEST_PAUSE))
             attempt += 1
 
-    async def _work(self, subscription: RedisSubscription) -> None:
-        """Send, receive and report until something fails."""
+    async def _exchange_messages(self, subscription: RedisSubscription) -> None:
+        """Send and receive messages, and send heartbeats, until something fails."""
         tasks = [
             asyncio.create_task(self._receive(subscription)),
-            asyncio.create_task(self._report(subscription)),
+            asyncio.create_task(self._send_heartbeats(subscription)),
             asyncio.create_task(self._send_outgoing()),
         ]
         try:
@@ -226,22 +231,22 @@ class RedisBus(TopicHandlers):
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _report(self, subscription: RedisSubscription) -> None:
+    async def _send_heartbeats(self, subscription: RedisSubscription) -> None:
         while True:
-            await asyncio.sleep(BEAT_SECONDS)
+            await asyncio.sleep(HEARTBEAT_SECONDS)
             await subscription.ping()
-            await self._beat()
+            await self._send_heartbeat()
 
-    async def _beat(self) -> None:
+    async def _send_heartbeat(self) -> None:
         now, ids = await self._client.run_script(
-            BEAT, [self._members_key], self.id, int(MEMBER_SECONDS * 1000)
+            HEARTBEAT, [self._members_key], self.id, int(MEMBER_SECONDS * 1000)
         )
-        last, self._beat_at = self._beat_at, time.monotonic()
-        self._clock = now - self._beat_at * 1000
+        last, self._heartbeat_at = self._heartbeat_at, time.monotonic()
+        self._clock_offset = now - self._heartbeat_at * 1000
         before, self._members = self._members, {id.decode() for id in ids} - {self.id}
         self.member_count = 1 + len(self._members)
         # After a long pause, messages may have arrived too late.
-        was_paused = not self.alone and self._beat_at - last > MEMBER_SECONDS
+        was_paused = not self.alone and self._heartbeat_at - last > MEMBER_SECONDS
         if was_paused or before - self._members:
             self._call_handler(MEMBERS_CHANGED, None)
 
@@ -306,7 +311,7 @@ class RedisBus(TopicHandlers):
             self._has_outgoing.clear()
             while self._outgoing:
                 batch, size = [], 0
-                while self._outgoing and size < BATCH_BYTES:
+                while self._outgoing and size < MAX_BATCH_BYTES:
                     batch.append(self._outgoing.popleft())
                     size += len(batch[-1][1])
                 self._outgoing_bytes -= size
@@ -319,7 +324,7 @@ class RedisBus(TopicHandlers):
 
     def _now(self) -> int:
         """Return the time by the clock of Redis, in milliseconds."""
-        return round(time.monotonic() * 1000 + self._clock)
+        return round(time.monotonic() * 1000 + self._clock_offset)
 
     # receiving
 
@@ -329,7 +334,7 @@ class RedisBus(TopicHandlers):
             if received is not None and (message := self._open(*received)) is not None:
                 try:
                     self._on_message(message)
-                except Exception:  # our own error, or a third process's: not a lost connection
+                except Exception:  # the connection is not to blame, so keep it
                     log.exception("Could not handle a message from the bus")
 
     def _open(self, channel: bytes, data: bytes) -> BusMessage | None:
@@ -337,15 +342,18 @@ class RedisBus(TopicHandlers):
         try:
             message = _decode(self._ring.open_bytes(PURPOSE, data, bound=channel))
         except (Forged, ValueError, RecursionError):  # msgspec raises ValueErrors
-            self._warn("was not sealed with this server's keys (DOVETAIL_KEYS)")
+            self._warn(
+                "was not sealed with the keys of this process. Do all processes have the same "
+                "DOVETAIL_KEYS?"
+            )
             return None
         if message.sender == self.id:
             return None
         if abs(self._now() - message.sent) > MAX_AGE_MS:
-            self._warn("is too old")
+            self._warn(f"was sent more than {MAX_AGE_MS // 1000} s ago")
             return None
         if message.number <= (self._last_numbers.get(message.sender) or 0):
-            self._warn("is a repetition")
+            self._warn("was received before")
             return None
         self._last_numbers[message.sender] = message.number
         return message
@@ -353,7 +361,7 @@ class RedisBus(TopicHandlers):
     def _warn(self, reason: str) -> None:
         if reason not in self._warned:
             self._warned.add(reason)
-            log.warning("A message on the bus %s, and is ignored, like others of its kind", reason)
+            log.warning("Ignoring a message on the bus, and others like it: it %s", reason)
 
     def _on_message(self, message: BusMessage) -> None:
         payload = _payload(message.payload)

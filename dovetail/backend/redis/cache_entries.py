@@ -6,7 +6,6 @@ The version of a group is a random value, not a counter: a counter that is lost 
 and bring back entries that were dropped.
 """
 
-from math import ceil
 from secrets import token_bytes
 
 import msgspec
@@ -14,6 +13,7 @@ import msgspec
 from ...sealing import KeyRing
 from ..protocols import CachedEntry, CacheEntries
 from .client import RedisClient
+from .scripts import milliseconds
 from .sealed import SealedValues
 
 VERSION_SECONDS = 2 * 86400
@@ -56,7 +56,7 @@ class RedisCacheEntries(CacheEntries):
     async def write(self, group: str, key: str, data: bytes, life: float, version: bytes) -> None:
         place = self._place(group, key)
         sealed = self._values.seal(place, msgspec.msgpack.encode((version, data)))
-        await self._client.run("SET", place, sealed, "PX", max(1, ceil(life * 1000)))
+        await self._client.run("SET", place, sealed, "PX", milliseconds(life))
 
     async def delete(self, group: str, *keys: str) -> None:
         await self._client.run("UNLINK", *(self._place(group, key) for key in keys))

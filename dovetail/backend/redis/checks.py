@@ -18,13 +18,16 @@ from ...logs import get_logger
 from ...sealing import KEYS_VARIABLE, key_ring
 from .address import RedisAddress
 from .client import RedisClient
-from .scripts import BEAT, CHANGE_ROW
+from .scripts import CHANGE_ROW, HEARTBEAT
 
 MIN_VERSION = (7, 0)
 MAX_CLOCK_SECONDS = 2.0
 """How far the clocks of two machines may differ. Tokens contain times of the machine that made
 them."""
 PINGS = 5
+"""How often the speed is measured; the fastest reply counts."""
+SLOW_SHARE = 0.1
+"""A Redis that needs more than this part of the deadline for a PING is slow."""
 SETTINGS = ("maxmemory-policy", "appendonly", "appendfsync", "save")
 FSYNC_LOSS = {
     "always": "loses no acknowledged write",
@@ -33,6 +36,7 @@ FSYNC_LOSS = {
 }
 """What a killed Redis loses, by its setting `appendfsync`."""
 SAFE_FSYNC = ("always", "everysec")
+"""The values of `appendfsync` that lose a second at most."""
 
 log = get_logger("backend")
 
@@ -85,9 +89,7 @@ class RedisFacts:
             fsync = self._settings.get("appendfsync", "")
             loss = FSYNC_LOSS.get(fsync, "may lose the last writes, depending on appendfsync")
             mode = f"AOF, appendfsync {fsync}" if fsync else "AOF"
-            status: Literal["ok", "warning"] = (
-                "ok" if fsync in ("always", "everysec") else "warning"
-            )
+            status: Literal["ok", "warning"] = "ok" if fsync in SAFE_FSYNC else "warning"
             return Check("persistence", status, f"{mode}. If Redis is killed, it {loss}")
         if aof is None or "save" not in self._settings:
             return Check("persistence", "warning", "unknown, because CONFIG GET is not allowed")
@@ -206,7 +208,7 @@ async def _check_speed(client: RedisClient) -> Check:
         await client.run("PING")
         seconds.append(time.perf_counter() - started)
     shown = f"yes, in {min(seconds) * 1000:.2f} ms"
-    if min(seconds) > client.timeout / 10:
+    if min(seconds) > client.timeout * SLOW_SHARE:
         text = f"{shown}, which is slow. Run Redis in the same network as the servers"
         return Check("reachable", "warning", text)
     return Check("reachable", "ok", shown)
@@ -241,7 +243,7 @@ async def _check_access(client: RedisClient, prefix: str) -> Check:
         ("GET", key),
         ("EVAL", CHANGE_ROW.source, 1, key, b"1", b"2", 10_000),
         ("UNLINK", key),
-        ("EVAL", BEAT.source, 1, key, "check", 1000),
+        ("EVAL", HEARTBEAT.source, 1, key, "check", 1000),
         ("ZREM", key, "check"),
         ("HSET", key, "field", b"1"),
         ("UNLINK", key),

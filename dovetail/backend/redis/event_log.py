@@ -5,12 +5,11 @@ so a script counts the bytes. Each message is sealed for its log and number.
 """
 
 from collections.abc import Sequence
-from math import ceil
 
 from ...sealing import KeyRing
 from ..protocols import EventLog
 from .client import Command, RedisClient
-from .scripts import APPEND_EVENTS, Argument
+from .scripts import APPEND_EVENTS, Argument, milliseconds
 from .sealed import SealedValues
 
 MAX_SCRIPT_BYTES = 1024 * 1024
@@ -43,11 +42,11 @@ class RedisEventLog(EventLog):
         for number, data in messages:
             sealed = self._values.seal(_place(full, number), data)
             if arguments and size + len(sealed) > MAX_SCRIPT_BYTES:
-                commands.append(APPEND_EVENTS.call([full], bound, ceil(life * 1000), *arguments))
+                commands.append(APPEND_EVENTS.call([full], bound, milliseconds(life), *arguments))
                 arguments, size = [], 0
             arguments += number, len(data), sealed
             size += len(sealed)
-        commands.append(APPEND_EVENTS.call([full], bound, ceil(life * 1000), *arguments))
+        commands.append(APPEND_EVENTS.call([full], bound, milliseconds(life), *arguments))
         await self._client.pipeline(commands)
 
     async def read(self, key: str, after: int) -> list[tuple[int, bytes]] | None:

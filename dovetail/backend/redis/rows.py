@@ -5,17 +5,14 @@ does not open. Such a row counts as missing, except that `add` does not replace 
 write to Redis can delete a row or put an old value of the same row back.
 """
 
-from hmac import compare_digest
-from math import ceil, inf
+from functools import partial
+from math import inf
 
 from ...sealing import KeyRing
 from ..protocols import Rows
 from .client import RedisClient
-from .scripts import CHANGE_ROW
+from .scripts import CHANGE_ROW, milliseconds
 from .sealed import SealedValues
-
-MAX_TRIES = 16
-"""How often `change` tries again if others write the same data at the same time."""
 
 SCAN_COUNT = 1000
 """How many keys Redis looks at in one command."""
@@ -49,17 +46,16 @@ class RedisRows(Rows):
 
     async def change(self, key: str, old: bytes, new: bytes, life: float) -> bool:
         full = self._prefix + key
-        sealed = self._values.seal(full, new)
-        for _ in range(MAX_TRIES):
-            found = await self._client.run("GET", full)
-            data = self._values.open(full, found)
-            if data is None or not compare_digest(data, old):
-                return False
-            if await self._client.run_script(
-                *(CHANGE_ROW, [full], found, sealed, _milliseconds(life)), durable=self._durable
-            ):
-                return True
-        return False
+
+        async def replace(found: bytes, sealed: bytes) -> bool:
+            arguments = found, sealed, milliseconds(life)
+            reply: int = await self._client.run_script(
+                CHANGE_ROW, [full], *arguments, durable=self._durable
+            )
+            return reply == 1
+
+        read = partial(self._client.run, "GET", full)
+        return await self._values.change(full, old, new, read, replace)
 
     async def take(self, key: str) -> bytes | None:
         full = self._prefix + key
@@ -86,13 +82,8 @@ class RedisRows(Rows):
     async def _write(self, key: str, data: bytes, life: float, *condition: str) -> bytes | None:
         full = self._prefix + key
         sealed = self._values.seal(full, data)
-        expiry = () if life == inf else ("PX", _milliseconds(life))
+        expiry = () if life == inf else ("PX", milliseconds(life))
         reply: bytes | None = await self._client.run(
             *("SET", full, sealed, *expiry, *condition), durable=self._durable
         )
         return reply
-
-
-def _milliseconds(life: float) -> int:
-    """Return a time for Redis; 0 if it is infinite."""
-    return 0 if life == inf else max(1, ceil(life * 1000))

@@ -11,9 +11,12 @@ nothing that a sealed value has to decide, and converts what it reads with `tonu
 
 from collections.abc import Iterable
 from hashlib import sha1
+from math import ceil, inf
 from typing import TypeAlias
 
 Argument: TypeAlias = str | bytes | int
+FOREVER = 0
+"""The life of a value that does not expire, in milliseconds."""
 
 NOW_MS = "local t = redis.call('TIME') local now = t[1] * 1000 + math.floor(t[2] / 1000)\n"
 NOW_US = "local t = redis.call('TIME') local now = t[1] * 1000000 + t[2]\n"
@@ -38,6 +41,11 @@ class Script:
 
     def __repr__(self) -> str:
         return f"Script({self.name!r})"
+
+
+def milliseconds(seconds: float) -> int:
+    """Return a time for Redis: at least 1, or `FOREVER` if it is infinite."""
+    return FOREVER if seconds == inf else max(1, ceil(seconds * 1000))
 
 
 # rows
@@ -238,8 +246,8 @@ bucket, the microseconds until the next token, the number of the bucket that ref
 
 # the bus
 
-BEAT = Script(
-    "beat",
+HEARTBEAT = Script(
+    "heartbeat",
     NOW_MS
     + """
 redis.call('ZADD', KEYS[1], now, ARGV[1])
@@ -256,8 +264,8 @@ time in milliseconds, the ids of all members.
 
 # sessions
 
-MEET_SESSION = Script(
-    "meet session",
+LOAD_SESSION = Script(
+    "load session",
     NOW_MS
     + """
 local idle, started = tonumber(ARGV[1]), tonumber(ARGV[2])
@@ -268,7 +276,7 @@ redis.call('PEXPIRE', KEYS[3], idle)
 return redis.call('HGETALL', KEYS[3])
 """,
 )
-"""Mark a session as used, unless it has ended.
+"""Read the settings of a session and mark it as used, unless it has ended.
 
 Keys: the mark of its end, the mark of its use, its settings. Arguments: how long it may go unused
 and when it began, in milliseconds. Reply: the names and values of its settings, or nil if it has

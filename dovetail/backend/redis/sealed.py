@@ -4,8 +4,14 @@ A value is sealed for its place: the full key in Redis and, if the key holds sev
 of them it is. It opens at no other place.
 """
 
+from collections.abc import Awaitable, Callable
+from hmac import compare_digest
+
 from ...logs import get_logger
 from ...sealing import Forged, KeyRing
+
+MAX_TRIES = 16
+"""How often `change` tries again if others write the same data at the same time."""
 
 log = get_logger("backend")
 
@@ -42,3 +48,34 @@ class SealedValues:
                     place,
                 )
             return None
+
+    async def change(
+        self,
+        place: str,
+        old: bytes,
+        new: bytes,
+        read: Callable[[], Awaitable[bytes | None]],
+        replace: Callable[[bytes, bytes], Awaitable[bool]],
+    ) -> bool:
+        """Replace a value if its data is `old`. Return False if it is not.
+
+        Two sealed values of the same data differ, so Redis cannot compare data. It is compared
+        here, and replaced in Redis if nobody has written the value in the meantime.
+
+        Args:
+            place: The place of the value.
+            old: The data to replace.
+            new: The new data.
+            read: Reads the sealed value from Redis.
+            replace: Replaces the first sealed value with the second one. Returns False if the value
+                in Redis is not the first one.
+        """
+        sealed = self.seal(place, new)
+        for _ in range(MAX_TRIES):
+            found = await read()
+            data = self.open(place, found)
+            if found is None or data is None or not compare_digest(data, old):
+                return False
+            if await replace(found, sealed):
+                return True
+        return False

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from ...sealing import KeyRing
 from ..protocols import SessionRecords
 from .client import Command, RedisClient
-from .scripts import MEET_SESSION
+from .scripts import LOAD_SESSION, milliseconds
 from .sealed import SealedValues
 
 MAX_PIPELINE = 500
@@ -33,11 +33,11 @@ class RedisSessions(SessionRecords):
         self._client, self._prefix = client, prefix
         self._values = SealedValues(ring, "backend session")
 
-    async def meet(self, key: str, started: float, idle: float) -> dict[str, bytes] | None:
+    async def load(self, key: str, started: float, idle: float) -> dict[str, bytes] | None:
         settings = self._key("settings", key)
         keys = [self._key("ended", key), self._key("seen", key), settings]
-        life = _milliseconds(idle)
-        reply = await self._client.run_script(MEET_SESSION, keys, life, _milliseconds(started))
+        life = milliseconds(idle)
+        reply = await self._client.run_script(LOAD_SESSION, keys, life, milliseconds(started))
         if reply is None:
             return None
         found = {}
@@ -49,7 +49,7 @@ class RedisSessions(SessionRecords):
         return found
 
     async def mark_used(self, keys: Collection[str], idle: float) -> None:
-        life = _milliseconds(idle)
+        life = milliseconds(idle)
         commands: list[Command] = []
         for key in keys:
             commands.append(("SET", self._key("seen", key), "", "PX", life))
@@ -65,12 +65,12 @@ class RedisSessions(SessionRecords):
             else ("HSET", full, name, self._values.seal(_place(full, name), data))
             for name, data in settings.items()
         ]
-        await self._client.pipeline([*commands, ("PEXPIRE", full, _milliseconds(idle))])
+        await self._client.pipeline([*commands, ("PEXPIRE", full, milliseconds(idle))])
 
     async def end(self, key: str, life: float) -> None:
         await self._client.pipeline(
             [
-                ("SET", self._key("ended", key), "", "PX", _milliseconds(life)),
+                ("SET", self._key("ended", key), "", "PX", milliseconds(life)),
                 ("UNLINK", self._key("seen", key), self._key("settings", key)),
             ],
             durable=True,
@@ -82,7 +82,3 @@ class RedisSessions(SessionRecords):
 
 def _place(key: str, name: str) -> str:
     return f"{key} {name}"
-
-
-def _milliseconds(seconds: float) -> int:
-    return max(1, round(seconds * 1000))

@@ -8,7 +8,7 @@ somebody moves, changes or makes up does not open, and counts as missing.
 import re
 import time
 from collections.abc import Callable
-from hmac import compare_digest
+from functools import partial
 from math import ceil
 
 from ...auth.provider.storage import MAX_ROWS_PER_KIND, PUBLIC_KINDS, Storage
@@ -16,7 +16,6 @@ from ...errors import ConfigError, Overloaded
 from ...logs import get_logger
 from ...sealing import KeyRing
 from .client import RedisClient
-from .rows import MAX_TRIES
 from .scripts import (
     ADD_PROVIDER_ROW,
     CHANGE_PROVIDER_ROW,
@@ -77,18 +76,16 @@ class RedisStorage(Storage):
 
     async def change(self, key: str, old: bytes, new: bytes, expires: float) -> bool:
         full = await self._key(key)
-        sealed = self._values.seal(full, new)
-        # Two sealed values of the same data differ, so Redis cannot compare the data.
-        for _ in range(MAX_TRIES):
-            found = await self._client.run_script(GET_PROVIDER_ROW, [full])
-            data = self._values.open(full, found)
-            if data is None or not compare_digest(data, old):
-                return False
-            if await self._client.run_script(
-                *(CHANGE_PROVIDER_ROW, [full], found, sealed, self._life(expires)), durable=True
-            ):
-                return True
-        return False
+
+        async def replace(found: bytes, sealed: bytes) -> bool:
+            arguments = found, sealed, self._life(expires)
+            reply: int = await self._client.run_script(
+                CHANGE_PROVIDER_ROW, [full], *arguments, durable=True
+            )
+            return reply == 1
+
+        read = partial(self._client.run_script, GET_PROVIDER_ROW, [full])
+        return await self._values.change(full, old, new, read, replace)
 
     async def take(self, key: str) -> bytes | None:
         full = await self._key(key)

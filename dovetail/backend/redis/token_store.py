@@ -22,7 +22,7 @@ from ...errors import BackendAway, ConfigError
 from ...logs import get_logger
 from ...sealing import KeyRing
 from .client import RedisClient
-from .scripts import KEEP_LOCK
+from .scripts import KEEP_LOCK, milliseconds
 from .sealed import SealedValues
 
 LOCK_SECONDS = 15.0
@@ -97,15 +97,17 @@ class RedisTokenStore(Store):
                 await self._client.run_script(KEEP_LOCK, [name], token, 0)
 
     async def _acquire(self, name: str, token: str) -> bool:
-        life = int(LOCK_SECONDS * 1000)
-        return await self._client.run("SET", name, token, "NX", "PX", life) is not None
+        return (
+            await self._client.run("SET", name, token, "NX", "PX", milliseconds(LOCK_SECONDS))
+            is not None
+        )
 
     async def _renew(self, name: str, token: str) -> None:
         is_held = True
         while is_held:
             await asyncio.sleep(LOCK_SECONDS / 4)
             with suppress(BackendAway):  # it may work the next time
-                life = int(LOCK_SECONDS * 1000)
+                life = milliseconds(LOCK_SECONDS)
                 is_held = await self._client.run_script(KEEP_LOCK, [name], token, life) == 1
         log.warning("A lock for the tokens of a client was lost. Another process may renew them")
 
@@ -118,7 +120,8 @@ class RedisTokenStore(Store):
             yield
         except BackendAway:
             raise ConfigError(
-                f"Cannot store logins in Redis at {self._client.address}: it cannot be reached"
+                f"Cannot read or store logins: Redis at {self._client.address} cannot be reached. "
+                "Check it with: dovetail backend check"
             ) from None
 
 

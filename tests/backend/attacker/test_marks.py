@@ -37,18 +37,18 @@ async def test_deleting_a_tombstone_brings_back_a_session_without_its_settings(
     sessions = backend.sessions()
     await sessions.change("key", {"level": b"debug"}, 60)
     await sessions.end("key", 60)
-    assert await sessions.meet("key", 4e9, 60) is None
+    assert await sessions.load("key", 4e9, 60) is None
     for key in attacker.keys("ended"):
         attacker.run("DEL", key)
-    assert await sessions.meet("key", 4e9, 60) == {}
+    assert await sessions.load("key", 4e9, 60) == {}
     await backend.close()
 
 
 async def test_a_made_up_tombstone_ends_a_session(backend: Backend, attacker: Attacker) -> None:
     sessions = backend.sessions()
-    assert await sessions.meet("key", 4e9, 60) == {}
+    assert await sessions.load("key", 4e9, 60) == {}
     attacker.run("SET", f"{backend.prefix}ended:key", "1")
-    assert await sessions.meet("key", 4e9, 60) is None
+    assert await sessions.load("key", 4e9, 60) is None
     await backend.close()
 
 
@@ -59,14 +59,14 @@ async def test_settings_of_a_session_that_were_moved_or_made_up_are_ignored(
     await sessions.change("theirs", {"level": b"debug", "pages": b"1"}, 60)
     key = f"{backend.prefix}settings:"
     attacker.copy(f"{key}theirs", f"{key}mine")
-    assert await sessions.meet("mine", 4e9, 60) == {}
+    assert await sessions.load("mine", 4e9, 60) == {}
     swap = (
         "local level = redis.call('HGET', KEYS[1], 'level') "
         "redis.call('HSET', KEYS[1], 'level', redis.call('HGET', KEYS[1], 'pages'), 'pages', level)"
     )
     attacker.run("EVAL", swap, "1", f"{key}theirs")
     attacker.run("HSET", f"{key}theirs", "level2", "made up")
-    assert await sessions.meet("theirs", 4e9, 60) == {}
+    assert await sessions.load("theirs", 4e9, 60) == {}
     await backend.close()
 
 

@@ -528,7 +528,7 @@ class SessionTable:
 
     async def _read_record(self, session: HttpSession, shared: "SharedSessions") -> bool:
         """Read what is stored about a session. Return False if it has ended."""
-        settings = await shared.meet(session.key, session.expires)
+        settings = await shared.load(session.key, session.expires)
         session.is_poll_taken = False
         if settings is None:
             self._bury_idle(session.key)  # this tombstone may be forgotten, because it is stored

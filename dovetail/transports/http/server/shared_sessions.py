@@ -1,6 +1,6 @@
 """What the processes of a server know about their sessions, in a shared backend.
 
-A process reads the record of a session once, when it meets the session, and then follows the bus.
+A process reads the record of a session once, at its first request, and then follows the bus.
 It writes in the background: that sessions are in use, and the settings that their clients change. A
 change is announced after it is stored, so a process that misses the announcement finds it stored.
 The end of a session is stored before its client is told.
@@ -47,15 +47,19 @@ class SharedSessions:
         self._announcements: list[Callable[[], None]] = []
         self._writing: asyncio.Task[None] | None = None
 
-    async def meet(self, key: str, expires: float) -> dict[str, bytes | None] | None:
-        """Return the settings of a session that this process meets, or None if it has ended. None
-        as a value means that the setting was removed.
+    async def load(self, key: str, expires: float) -> dict[str, bytes | None] | None:
+        """Return the settings of a session that is new to this process, or None if it has ended.
+        None as a value means that the setting was removed.
+
+        Args:
+            key: The key of the session.
+            expires: When its id expires (`time.time()`).
 
         Raises:
             BackendAway: The backend is away.
         """
         started = expires - self._limits.session_life
-        settings = await self._records.meet(key, started, self._idle)
+        settings = await self._records.load(key, started, self._idle)
         if settings is None:
             return None
         return {**settings, **self._in_flight.get(key, {}), **self._changes.get(key, {})}
