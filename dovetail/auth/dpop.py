@@ -274,13 +274,18 @@ class Checker:
         if not isinstance(jti, str) or not jti:
             raise ProofRefused("the jti claim is missing")
         key = sha256(f"{thumbprint} {jti}".encode("utf-8", "surrogatepass"))
-        # A proof is valid until at most two windows from now, if it was made one window ahead.
         if not (
             self._remember(key.digest(), issued_at, now)
             if self._rows is None
-            else await self._rows.add(key.hexdigest(), b"", 2 * self._window)
+            else await self._rows.add(key.hexdigest(), b"", self._shared_life(issued_at, now))
         ):
             raise ProofRefused("the proof was already used; create a new proof for each request")
+
+    def _shared_life(self, issued_at: float, now: float) -> float:
+        """Return how long other processes have to remember a proof, in seconds. By this process's
+        clock, the proof is too old one window after its creation. Another process's clock may be
+        two windows behind: if it were further behind, no client could reach both processes."""
+        return issued_at + self._window - now + 2 * self._window
 
     def _remember(self, key: bytes, issued_at: float, now: float) -> bool:
         """Remember a proof in this process. Return False if it may have been used."""
