@@ -24,7 +24,6 @@ from ..connection.dispatcher import Dispatcher
 from ..connection.encode import MessageEncoder
 from ..connection.multi_round_trip import MultiRoundTrip
 from ..errors import ConfigError, InternalError, InvalidRequest
-from ..jsonrpc.messages import encode
 from ..logs import get_logger
 from ..net import TrustedProxies
 from ..ports import (
@@ -37,8 +36,6 @@ from ..ports import (
     RequestIdentity,
     Service,
 )
-from ..protocol.base import Params
-from ..revisions import decode
 from ..sealing import key_ring
 from ..transports.http.server.asgi import Headers, Receive, Scope, Send, encode_headers
 from ..transports.http.server.endpoint import EarlyRequest, Endpoint
@@ -51,6 +48,7 @@ from .channel import Lifespan, serve_channel
 from .metrics import Metrics, MetricsPage, Series
 from .options import ServeOptions
 from .routes import Routes, replay_body, send_error
+from .shared_changes import SharedChanges
 
 if TYPE_CHECKING:
     from ..transports.http.server.logged_events import LoggedEventStore
@@ -272,7 +270,7 @@ class LoopState:
         self._channels = TaskSet()
         """One task for each WebSocket or HTTP+SSE client."""
         self._listeners: set[ChangeListener] = set()
-        """The functions that notify those clients of changes in other processes."""
+        """The functions that notify clients of changes in other processes."""
         self._log = _log_events(service) if options.events is None else None
         events: EventStore = MemoryEventStore(limits) if self._log is None else self._log
         if options.events is not None:
@@ -321,16 +319,15 @@ class LoopState:
         self.metrics_page = (
             None if app.metrics is None else MetricsPage(app.metrics, self._series, bus, machine)
         )
-        bus.on("change", self._on_remote_change)
         bus.on(MEMBERS_CHANGED, self._on_bus_lost)
         service.connect_bus(bus)
-        # Each process watches the files itself.
-        self._stop_listening = service.add_listener(self._on_local_change, local=False)
+        self._listeners.add(self.dispatcher.notify)
+        self._changes = SharedChanges(service, bus, self._listeners)
 
     async def close(self, grace: float) -> None:
         """End all streams and sessions and, after `grace` seconds, the running calls."""
         self._app.service.begin_shutdown()
-        self._stop_listening()
+        self._changes.stop()
         self.dispatcher.close()
         self._round_trips.close()
         for task in list(self._channels):
@@ -386,27 +383,6 @@ class LoopState:
             "mcp.server.conversations": {(): len(self._channels)},
             **self._app.service.series(),
         }
-
-    # changes, in this process and in the others
-
-    def _on_local_change(self, method: str, params: Params) -> None:
-        """Publish a change in this process to the other processes. Can be called from any
-        thread."""
-        if self._bus.alone:
-            return
-        try:
-            self.loop.call_soon_threadsafe(self._bus.publish, "change", (method, encode(params)))
-        except RuntimeError:
-            pass  # the loop is closed
-
-    def _on_remote_change(self, payload: Any) -> None:
-        method, raw = payload
-        row = self.dispatcher.find_method(method, None)
-        if row is None:
-            return  # from an extension that this process does not have
-        params = decode(raw, row.params)
-        for listener in (self.dispatcher.notify, *self._listeners):
-            listener(method, params)
 
     def _on_bus_lost(self, _: Any) -> None:
         self.get_streams.on_bus_lost()

@@ -5,8 +5,8 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, NoReturn
 
 from ..connection.connection import Connection, choose_ping_interval, send_heartbeats
@@ -124,9 +124,46 @@ def _explain_terminal(name: str) -> None:
 
 async def serve_stdio(service: Service, lifespan: Lifespan) -> None:
     """Serve on stdin and stdout in the running event loop, until the client disconnects."""
+    await _serve_stdio(service, StdioChannel(service.limits), lifespan, service.limits.shutdown)
+
+
+async def _serve_stdio(
+    service: Service,
+    channel: Channel,
+    lifespan: Lifespan,
+    grace: float | None,
+    orderly: bool = False,
+) -> None:
+    """Serve a client as a process of its own, which joins the bus if the server has a backend."""
+    listeners: set[ChangeListener] = set()
     await serve_channel(
-        service, StdioChannel(service.limits), lifespan, grace=service.limits.shutdown
+        service,
+        channel,
+        lambda: _join_bus(service, lifespan, listeners) if service.backend else lifespan(),
+        grace=grace,
+        orderly=orderly,
+        listeners=listeners,
     )
+
+
+@asynccontextmanager
+async def _join_bus(
+    service: Service, lifespan: Lifespan, listeners: set[ChangeListener]
+) -> AsyncIterator[Any]:
+    """Be a member of the bus of the backend during a lifespan."""
+    from .shared_changes import SharedChanges
+
+    async with lifespan() as state:
+        assert service.backend
+        bus = await service.backend.bus()
+        changes = SharedChanges(service, bus, listeners)
+        service.connect_bus(bus)
+        try:
+            yield state
+        finally:
+            service.begin_shutdown()
+            changes.stop()
+            await bus.close()
 
 
 async def _run(service: Service, channel: StdioChannel, lifespan: Lifespan) -> threading.Timer:
@@ -136,9 +173,8 @@ async def _run(service: Service, channel: StdioChannel, lifespan: Lifespan) -> t
     handles_signals = _handle_signals(task, timeout)
     _watch_parent(timeout / 2, task)
     try:
-        await serve_channel(
-            service, channel, lifespan, grace=timeout if channel.endless else None, orderly=True
-        )
+        grace = timeout if channel.endless else None
+        await _serve_stdio(service, channel, lifespan, grace, orderly=True)
     except asyncio.CancelledError:
         pass
     # When the loop closes, it closes the pipe that signals are written to before it removes the
