@@ -62,6 +62,8 @@ class Subscription(Struct, eq=False):
     """The id of the stream, in the stateless era."""
     task: "asyncio.Task[None] | None" = None
     ready: "asyncio.Future[None] | None" = None
+    on_active: Callable[[], Any] | None = None
+    """Called each time the server has confirmed a stream: changes before that were not reported."""
 
     @property
     def subject(self) -> str:
@@ -192,6 +194,8 @@ class Subscriptions:
         field = "resource_subscriptions" if handle.uri else f"{handle.kind}_list_changed"
         if getattr(granted, field):
             ready.set_result(None)
+            if handle.on_active is not None:
+                handle.on_active()
             return
         problem = f"The server does not report changes to {handle.subject}"
         log.warning("%s", problem)

@@ -17,6 +17,7 @@ that show none use another connection.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from math import ceil
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -27,6 +28,7 @@ from msgspec.structs import replace
 from ..aio import TaskSet
 from ..client.client import Client
 from ..client.reconnect import SET_LEVEL_SECONDS
+from ..client.subscriptions import Subscription
 from ..config import ServerSettings
 from ..connection.input_requests import encode_sorted
 from ..errors import (
@@ -74,6 +76,8 @@ CHANGES: Final[Mapping[str, tuple[Kind, ...]]] = {
 """The lists to read again after each kind of change."""
 REFRESH_PAUSE_SECONDS: Final = 0.1
 """How long lists are not read again after they were read because of a change."""
+SUBSCRIBE_SECONDS: Final = 0.5
+"""How long to wait until a server confirms subscriptions, before its lists are read."""
 EventKind = Literal["state", "catalog"]
 
 
@@ -159,10 +163,12 @@ class UpstreamServer:
         self._background = TaskSet()
         self._starting: asyncio.Task[None] | None = None
         self._retrying: asyncio.Task[None] | None = None
-        self._is_listening = False
+        self._subscriptions: dict[str, Subscription] = {}
+        """The subscriptions of the main connection, by kind of change."""
         self._changed: set[str] = set()
         """The lists that changed and have to be read again."""
         self._refreshing = asyncio.Lock()
+        """Held while lists are read."""
         self._main: PooledClient | None = None
         self._pool = ConnectionPool(self._open_pooled, limits, entry.name)
         self._is_closed = False
@@ -316,10 +322,6 @@ class UpstreamServer:
             raise ConnectFailed(f"{self.name}: {problem}") from problem
         finally:
             self._on_event(self, "state")
-        for kind in () if self._is_listening else CHANGES:
-            if getattr(self.catalog.capabilities, kind) is not None:
-                main.client.on_change(kind, self._on_list_change)  # type: ignore[arg-type]
-        self._is_listening = True
 
     def _admit(self) -> None:
         """Raise ConnectFailed if the server failed a moment ago, or keeps failing."""
@@ -332,14 +334,29 @@ class UpstreamServer:
         declared = ClientCapabilities.lift({one: {} for one in self.settings.capabilities})
         declared = with_extensions(declared, self._extensions)
         calls = ActiveCalls(SHARED)
-        self._is_listening = False
+        self._subscriptions = {}
         self._main = PooledClient(self._make_client(self, calls, declared, {}), SHARED, calls)
         self._main.client.on_change("state", self._on_client_state)
         return self._main
 
     async def _read_catalog(self, client: Client) -> None:
-        self._set_catalog(await read_catalog(client, self.limits))
+        async with self._refreshing:
+            await self._subscribe(client)
+            self._changed.clear()  # what has changed so far is read now
+            self._set_catalog(await read_catalog(client, self.limits))
         self._save_catalog()
+
+    async def _subscribe(self, client: Client) -> None:
+        """Subscribe to changes before lists are read, because a change in between would be missed.
+        What the server confirms too late, or again on another stream, is read again then."""
+        for kind in CHANGES:
+            if kind not in self._subscriptions and getattr(client.capabilities, kind) is not None:
+                one = client.on_change(kind, self._on_list_change)  # type: ignore[arg-type]
+                one.on_active = partial(self._on_list_change, kind)
+                self._subscriptions[kind] = one
+        opening = [one.ready for one in self._subscriptions.values() if one.ready is not None]
+        if opening:
+            await asyncio.wait(opening, timeout=SUBSCRIBE_SECONDS)
 
     def _set_catalog(self, catalog: Catalog) -> None:
         self.catalog, self.is_unknown = catalog, False
@@ -371,9 +388,10 @@ class UpstreamServer:
         """Read lists again, once for all changes that are announced before that begins. A server
         may announce any number of them."""
         async with self._refreshing:
-            self._changed.discard(kind)
-            await self.refresh(kind)
-            await asyncio.sleep(REFRESH_PAUSE_SECONDS)
+            if kind in self._changed:  # otherwise, all lists were read meanwhile
+                self._changed.discard(kind)
+                await self.refresh(kind)
+                await asyncio.sleep(REFRESH_PAUSE_SECONDS)
 
     async def refresh(self, change: str) -> None:
         """Read the lists again that a change concerns. If that fails, the old ones stay.

@@ -15,6 +15,7 @@ from msgspec import Raw
 
 from dovetail import Cache, Client, Context, Header, ProtocolError, Server
 from dovetail.errors import UrlRequired
+from dovetail.gateway import upstream
 from dovetail.gateway.gateway import Gateway
 from dovetail.gateway.input_requests import with_name
 from dovetail.gateway.log_levels import WantedLevels
@@ -387,6 +388,78 @@ async def test_many_changes_are_read_one_at_a_time_and_none_is_lost(revision: st
                 changed.clear()
     assert most == 1
     assert reads < 10
+
+
+async def wait_for_tools(client: Client, count: int) -> None:
+    """Wait until a gateway lists this many tools. It reads them in the background."""
+    async with asyncio.timeout(10):
+        while len(await client.list_tools(fresh=True)) < count:
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("revision", ERAS)
+async def test_a_tool_that_is_added_while_the_lists_are_read_is_listed(revision: str) -> None:
+    was_read, announced = asyncio.Event(), asyncio.Event()
+
+    async def add_when_tools_were_read(call: Any, call_next: Any) -> Any:
+        result = await call_next(call)
+        if call.name == "tools/list" and not was_read.is_set():
+            was_read.set()
+            server.add_tool(lambda: "more", name="more")
+        if call.name == "prompts/list":
+            await announced.wait()
+        return result
+
+    server = Server("up", revisions=[revision], middleware=[add_when_tools_were_read])
+    server.tool(lambda: "hello", name="hello")
+    server.prompt(lambda: "hello", name="hello")
+    async with (
+        Client(server) as other,
+        other.on_change("tools", lambda _: announced.set()),
+        behind_gateway(server) as gateway,
+        Client(gateway) as client,
+    ):
+        await wait_for_tools(client, 2)
+
+
+async def test_lists_are_read_again_if_a_subscription_is_confirmed_late(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(upstream, "SUBSCRIBE_SECONDS", 0.01)
+    opened, confirmed, announced = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def confirm_late(call: Any, call_next: Any) -> Any:
+        if call.name == "subscriptions/listen" and not opened.is_set():
+            opened.set()
+            await confirmed.wait()
+        return await call_next(call)
+
+    server = Server("up", revisions=[STATELESS], middleware=[confirm_late])
+    server.tool(lambda: "hello", name="hello")
+    async with behind_gateway(server) as gateway, Client(gateway) as client:
+        await wait_for_tools(client, 1)
+        await opened.wait()
+        async with Client(server) as other, other.on_change("tools", lambda _: announced.set()):
+            server.add_tool(lambda: "more", name="more")
+            await announced.wait()
+        confirmed.set()
+        await wait_for_tools(client, 2)
+
+
+async def test_lists_are_read_once_if_subscriptions_are_confirmed_in_time() -> None:
+    methods: list[str] = []
+
+    async def record(call: Any, call_next: Any) -> Any:
+        methods.append(call.name)
+        return await call_next(call)
+
+    server = Server("up", revisions=[STATELESS], middleware=[record])
+    server.tool(lambda: "hello", name="hello")
+    async with behind_gateway(server) as gateway, Client(gateway) as client:
+        await wait_for_tools(client, 1)
+        await client.ping()
+    assert methods.count("tools/list") == 1
+    assert methods.index("subscriptions/listen") < methods.index("tools/list")
 
 
 @pytest.mark.parametrize("revision", ERAS)
