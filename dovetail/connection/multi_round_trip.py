@@ -38,7 +38,6 @@ from ..errors import (
     ConfigError,
     InternalError,
     InvalidParams,
-    ProtocolError,
     SchemaError,
     ToolError,
     UrlRequired,
@@ -52,7 +51,7 @@ from ..protocol.lifecycle import InputRequired, InputRequiredResult
 from ..protocol.methods import Method
 from ..protocol.raw import RawObject, encode_typed, without_meta
 from ..sealing import Forged, KeyRing, key_ring
-from .bus import QUESTION_LIFE
+from .bus_requests import BusRequests
 from .held_calls import HeldCalls
 from .input_requests import (
     QUESTIONS,
@@ -77,11 +76,8 @@ from .used_states import UsedStates
 log = get_logger("connection")
 
 PURPOSE = "state"
-OWNER, JOIN, LEAVE = "held/owner", "held/join", "held/leave"
+OWNER, JOIN = "held/owner", "held/join"
 """The topics on which processes ask each other for held calls."""
-JOIN_SECONDS = QUESTION_LIFE / 2
-"""How long to wait for the reply of a held call before it is asked for again, in seconds. The bus
-forgets a question that is open for longer."""
 ASKS = Raw(b'"input_required"')
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 5.0
 """The shortest and longest pauses, in seconds, before a handler that returned InputRequired without
@@ -114,7 +110,7 @@ class MultiRoundTrip:
             rows = service.backend.rows("used") if service.backend else None
             self._used = UsedStates(rows, self._limits.state_life)
         self._bus: Bus | None = None
-        self._remote_joins: dict[str, asyncio.Task[Any]] = {}
+        self._joins = BusRequests(JOIN, self._on_remote_join)
         """The requests of other processes that wait for the replies of held calls."""
         self._sweeper = Sweeper(self._limits.parked_time / 4, self._sweep)
         if self._replay and not self.key_ring.encrypts:
@@ -191,61 +187,30 @@ class MultiRoundTrip:
         """
         self._bus = bus
         bus.on(OWNER, lambda id: True if id in self._held else None)
-        bus.on(JOIN, self._on_remote_join)
-        bus.on(LEAVE, self._on_remote_leave)
+        self._joins.connect(bus)
 
     async def _join_elsewhere(self, call: Call, journal: Journal, answers: dict[str, bytes]) -> Any:
         """Return the reply of a call that another process holds. If this request is cancelled, it
         does not wait there any longer either."""
         id, bus, reply = journal.call_id, self._bus, None
         if bus is not None and await bus.ask(OWNER, id) is not None:
-            reply = await self._join_owner(bus, (id, journal.rounds, answers))
+            handle = (id, journal.rounds, answers)
+            reply = await self._joins.ask(handle, self._limits.timeout_max)
         if reply is None:
             raise self._invalid_state(
                 call, "its call is not held in this process or in another worker", held=True
             )
-        is_error, data = reply
-        if is_error:
-            raise ProtocolError(*msgspec.json.decode(data))
-        result = RawObject.parse(call.method.result or Result, data)
+        result = RawObject.parse(call.method.result or Result, reply)
         if result.fields.get("resultType") == ASKS:
             result.type = InputRequiredResult
         return result
 
-    async def _join_owner(self, bus: Bus, handle: tuple[Any, ...]) -> Any:
-        request, reply = token_urlsafe(8), None
-        deadline = time.monotonic() + self._limits.timeout_max
-        try:
-            while reply is None and (began := time.monotonic()) < deadline:
-                reply = await bus.ask(JOIN, (request, *handle), JOIN_SECONDS)
-                if time.monotonic() - began < JOIN_SECONDS:
-                    break  # otherwise, there was no reply yet
-            return reply
-        finally:
-            if reply is None:
-                bus.publish(LEAVE, request)
-
-    async def _on_remote_join(self, payload: tuple[str, str, int, dict[str, bytes]]) -> Any:
-        request, id, rounds, answers = payload
+    async def _on_remote_join(self, handle: tuple[str, int, dict[str, bytes]]) -> bytes | None:
+        id, rounds, answers = handle
         if id not in self._held:
             return None
-        before, task = self._remote_joins.get(request), asyncio.current_task()
-        assert task is not None
-        self._remote_joins[request] = task
-        if before is not None:
-            before.cancel()  # it has been asked again, and waits here from now on
-        try:
-            reply = await self._held.join(id, None, rounds, answers, self._next_reply)
-        except ProtocolError as error:
-            return True, msgspec.json.encode((error.code, error.message, error.data))
-        finally:
-            if self._remote_joins.get(request) is task:
-                del self._remote_joins[request]
-        return False, encode_typed(reply.fields if type(reply) is RawObject else reply)
-
-    def _on_remote_leave(self, request: str) -> None:
-        if (task := self._remote_joins.get(request)) is not None:
-            task.cancel()
+        reply = await self._held.join(id, None, rounds, answers, self._next_reply)
+        return encode_typed(reply.fields if type(reply) is RawObject else reply)
 
     async def _next_reply(self, run: SuspendableCall, was_diverging: bool = False) -> Any:
         """Wait for the end of a round, and return the questions or the result."""

@@ -5,13 +5,10 @@ task there can ask for it, and only the process that asked a question can contin
 Then the replica that received the request asks all others over the bus, and the one that has the
 process answers.
 
-The reply may take long, and the bus does not report that the other replica has died. So the request
-is repeated from time to time: the other replica recognises it by its id, and if no replica can
-answer it any more, there is no reply. What the server asks meanwhile takes the way back.
+The reply may take long (`connection/bus_requests.py`), and so may the answers to what the server
+asks meanwhile, which take the way back.
 """
 
-import asyncio
-import time
 from collections.abc import Callable, Mapping
 from secrets import token_urlsafe
 from typing import Any, Final
@@ -19,6 +16,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw, Struct
 
+from ..connection.bus_requests import BusRequests
 from ..connection.input_requests import (
     QUESTIONS,
     ask,
@@ -26,7 +24,7 @@ from ..connection.input_requests import (
     relayed_questions,
     typed_view,
 )
-from ..errors import DovetailError, ProtocolError, ToolError
+from ..errors import ProtocolError, ToolError
 from ..limits import Limits
 from ..ports import Bus, Call, Caller, CallHandler, Principal
 from ..protocol.base import Result
@@ -36,8 +34,6 @@ from ..protocol.methods import METHODS, TASKS_EXTENSION_METHODS, Method
 from ..protocol.raw import RawObject, encode_raw, encode_typed
 from ..revisions import BY_NAME
 
-REPEAT_SECONDS: Final = 30.0
-"""How long to wait for a reply before the request is repeated."""
 ASKS: Final = Raw(b'"input_required"')
 _EXTENSION: Final[Mapping[str, Method]] = {one.name: one for one in TASKS_EXTENSION_METHODS}
 
@@ -76,14 +72,11 @@ class CallForwarder:
         is_here: Callable[[Call], bool],
         limits: Limits,
     ) -> None:
-        self._topic, self._question = topic, f"{topic}/question"
-        self._leave = f"{topic}/leave"
+        self._requests = BusRequests(topic, self._on_request)
+        self._questions = BusRequests(f"{topic}/question", self._on_question)
         self._handlers, self._is_here, self._limits = handlers, is_here, limits
-        self._bus: Bus | None = None
         self._sent: dict[str, Call] = {}
         """The requests of this replica that others answer at the moment."""
-        self._running: dict[str, asyncio.Task[Any]] = {}
-        """The requests of other replicas that are answered here."""
 
     def connect(self, bus: Bus) -> None:
         """Answer the requests of other replicas, and send them requests.
@@ -91,15 +84,13 @@ class CallForwarder:
         Args:
             bus: The bus between the replicas.
         """
-        self._bus = bus
-        bus.on(self._topic, self._on_request)
-        bus.on(self._question, self._on_question)
-        bus.on(self._leave, self._on_leave)
+        self._requests.connect(bus)
+        self._questions.connect(bus)
 
     @property
     def is_alone(self) -> bool:
         """Whether there is no other replica that could be asked."""
-        return self._bus is None or self._bus.alone
+        return self._requests.is_alone
 
     # requests to other replicas
 
@@ -112,71 +103,37 @@ class CallForwarder:
         Raises:
             ProtocolError: It answered with an error.
         """
-        bus = self._bus
-        if bus is None:
-            return None
         request = _encode_request(call)
         self._sent[request.id] = call
-        reply, deadline = None, time.monotonic() + self._limits.timeout_max
         try:
-            while reply is None and (began := time.monotonic()) < deadline:
-                reply = await bus.ask(self._topic, msgspec.to_builtins(request), REPEAT_SECONDS)
-                if time.monotonic() - began < REPEAT_SECONDS:
-                    break  # otherwise, there was no reply yet
+            reply = await self._requests.ask(msgspec.to_builtins(request), self._limits.timeout_max)
         finally:
             del self._sent[request.id]
-            if reply is None:
-                bus.publish(self._leave, request.id)
         if reply is None:
             return None
-        is_error, data = reply
-        if is_error:
-            raise ProtocolError(*msgspec.json.decode(data))
-        result = RawObject.parse(call.method.result or Result, data)
+        result = RawObject.parse(call.method.result or Result, reply)
         is_question = result.fields.get("resultType") == ASKS
-        return relayed_questions(Raw(data)) if is_question else result
+        return relayed_questions(Raw(reply)) if is_question else result
 
-    async def _on_question(self, payload: Any) -> Any:
+    async def _on_question(self, payload: Any) -> bytes | None:
         """Ask the caller of a request that another replica answers."""
         id, name, params = payload
         call = self._sent.get(id)
         if call is None:
             return None
-        try:
-            question = RawObject.parse(QUESTIONS[name].params, params)
-            return False, bytes(await ask(call, name, question))
-        except DovetailError as problem:
-            return True, str(problem).encode()
+        question = RawObject.parse(QUESTIONS[name].params, params)
+        return bytes(await ask(call, name, question))
 
     # requests of other replicas
 
-    async def _on_request(self, payload: Any) -> Any:
-        request = msgspec.convert(payload, ForwardedRequest)
-        running = self._running.get(request.id)
-        if running is None:
-            call = self._decode_request(request)
-            if call is None or not self._is_here(call):
-                return None
-            running = asyncio.create_task(self._answer(call))
-            self._running[request.id] = running
-            running.add_done_callback(lambda _: self._running.pop(request.id, None))
-        await asyncio.wait([running])
-        return None if running.cancelled() else running.result()
-
-    async def _answer(self, call: Call) -> tuple[bool, bytes]:
-        try:
-            reply = await self._handlers[call.name](call)
-        except ProtocolError as error:
-            return True, msgspec.json.encode((error.code, error.message, error.data))
-        except DovetailError as error:
-            return True, msgspec.json.encode((ProtocolError.code, str(error), None))
+    async def _on_request(self, payload: Any) -> bytes | None:
+        call = self._decode_request(msgspec.convert(payload, ForwardedRequest))
+        if call is None or not self._is_here(call):
+            return None
+        reply = await self._handlers[call.name](call)
         if type(reply) is InputRequired:
-            return False, _encode_questions(reply)
-        return False, encode_typed(reply.fields if type(reply) is RawObject else reply)
-
-    def _on_leave(self, id: str) -> None:
-        if (running := self._running.get(id)) is not None:
-            running.cancel()
+            return _encode_questions(reply)
+        return encode_typed(reply.fields if type(reply) is RawObject else reply)
 
     def _decode_request(self, request: ForwardedRequest) -> Call | None:
         revision = BY_NAME.get(request.revision)
@@ -219,14 +176,15 @@ class CallForwarder:
         Raises:
             ToolError: The caller cannot answer.
         """
-        assert self._bus is not None
         fields = params.fields if type(params) is RawObject else params
         payload = (id, method.name, encode_typed(fields))
-        reply = await self._bus.ask(self._question, payload, self._limits.ask_time)
-        is_error, data = (True, b"The caller has left") if reply is None else reply
-        if is_error:
-            raise ToolError(data.decode())
-        return Raw(data)
+        try:
+            reply = await self._questions.ask(payload, self._limits.ask_time)
+        except ProtocolError as error:
+            raise ToolError(error.message) from None
+        if reply is None:
+            raise ToolError("The caller has left")
+        return Raw(reply)
 
 
 class ForwardedCaller:

@@ -12,8 +12,8 @@ import pytest
 
 from dovetail import Client, Gateway
 from dovetail.backend.redis.bus import RedisBus
+from dovetail.connection import bus, bus_requests
 from dovetail.errors import DovetailError, NotFound, ProtocolError
-from dovetail.gateway import call_forwarder
 from tests.behaviour.web import on_a_port
 from tests.gateway.serving import ANN, BOB, KEYS, headers_of, recorded
 from tests.gateway.stage import LIMITS
@@ -44,6 +44,19 @@ async def source_of(transport: str, revision: str) -> AsyncIterator[dict[str, An
         return
     async with recorded(make_server(revision)) as (url, _):
         yield {"mcpServers": {"up": {"url": url}}}
+
+
+@asynccontextmanager
+async def two_workers(source: dict[str, Any]) -> AsyncIterator[list[Replica]]:
+    """Two workers of a gateway on one machine, without a backend."""
+    async with on_a_bus() as join, AsyncExitStack() as stack:
+        workers = []
+        for _ in range(2):
+            gateway = Gateway(source, auth=KEYS, limits=LIMITS, store=":memory:")
+            app = gateway.asgi("/mcp", hosts="*", keys=[KEY], bus=join)
+            place = await stack.enter_async_context(on_a_port(app))
+            workers.append(Replica(gateway, f"http://{place}/mcp"))
+        yield workers
 
 
 def connect(replica: Replica, revision: str, key: str = ANN, **options: Any) -> Client:
@@ -124,17 +137,32 @@ async def test_a_direct_answer_is_found_at_another_replica(make_backend: MakeBac
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no Unix sockets")
 async def test_workers_find_the_tasks_of_each_others_processes() -> None:
-    async with source_of("stdio", CORE) as source, on_a_bus() as bus, AsyncExitStack() as stack:
-        urls = []
-        for _ in range(2):
-            gateway = Gateway(source, auth=KEYS, limits=LIMITS, store=":memory:")
-            app = gateway.asgi("/mcp", hosts="*", keys=[KEY], bus=bus)
-            place = await stack.enter_async_context(on_a_port(app))
-            urls.append(f"http://{place}/mcp")
-        headers = headers_of(ANN)
-        async with Client(urls[0], headers=headers) as one, Client(urls[1], headers=headers) as two:
+    async with source_of("stdio", CORE) as source, two_workers(source) as (first, second):
+        async with connect(first, CORE) as one, connect(second, CORE) as two:
             task = await one.start_tool("up__work", {"text": "kept"})
             assert (await two.task(task.id).result()).text == "kept"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no Unix sockets")
+async def test_a_caller_may_take_longer_to_answer_than_a_question_on_the_bus(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bus, "QUESTION_LIFE", 0.4)
+    monkeypatch.setattr(bus_requests, "REPEAT_SECONDS", 0.2)
+    questions: list[str] = []
+
+    async def answer_late(request: Any) -> Any:
+        questions.append(request.message)
+        await asyncio.sleep(1.5)
+        return {"value": "large"}
+
+    async with source_of("stdio", CORE) as source, two_workers(source) as (first, second):
+        async with connect(first, CORE, on_elicit=answer_late) as one:
+            async with connect(second, CORE, on_elicit=answer_late) as two:
+                task = await one.start_tool("up__ask")
+                async with asyncio.timeout(30):
+                    assert (await two.task(task.id).result()).text == "large"
+    assert questions == ["Which size?"]
 
 
 async def test_a_result_may_take_longer_than_a_question_on_the_bus(
@@ -142,11 +170,11 @@ async def test_a_result_may_take_longer_than_a_question_on_the_bus(
 ) -> None:
     """The request is repeated, and the replica that has the task recognises it. If the caller
     leaves, that replica does not wait any longer either."""
-    monkeypatch.setattr(call_forwarder, "REPEAT_SECONDS", 0.2)
+    monkeypatch.setattr(bus_requests, "REPEAT_SECONDS", 0.2)
     async with source_of("stdio", CORE) as source:
         async with gateway_replicas(2, source, make_backend, auth=KEYS) as (first, second):
-            forwarder = first.gateway.tasks.forwarder
-            running, bus = forwarder._running, cast(RedisBus, forwarder._bus)
+            requests = first.gateway.tasks.forwarder._requests
+            running, joined = requests._running, cast(RedisBus, requests._bus)
             async with connect(first, CORE) as one, connect(second, CORE) as other:
                 task = await one.start_tool("up__work_long")
                 # Not `result()`, which also polls: each poll is a request of its own.
@@ -154,7 +182,7 @@ async def test_a_result_may_take_longer_than_a_question_on_the_bus(
                 waiting = asyncio.create_task(result)
                 await until(lambda: running)
                 (same,) = running.values()
-                await until(lambda: len(bus._unanswered) > 3)  # it was repeated
+                await until(lambda: len(joined._unanswered) > 3)  # it was repeated
                 assert list(running.values()) == [same]
                 waiting.cancel()
                 await until(lambda: not running)

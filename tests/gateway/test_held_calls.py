@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from dovetail import Client, Context, Limits, Server
-from dovetail.connection import multi_round_trip
+from dovetail.connection import bus_requests
+from dovetail.connection.bus_requests import BusRequests
 from dovetail.gateway.gateway import Gateway
 from dovetail.ports import Bus
 from tests.behaviour.web import on_a_port
@@ -164,8 +165,14 @@ async def test_a_reply_of_another_worker_may_take_longer_than_a_question_on_the_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("DOVETAIL_KEYS", "k" * 43)
-    monkeypatch.setattr(multi_round_trip, "JOIN_SECONDS", 0.2)
-    asked, done = list[Any](), asyncio.Event()
+    monkeypatch.setattr(bus_requests, "REPEAT_SECONDS", 0.2)
+    asked, done, on_request = list[Any](), asyncio.Event(), BusRequests._on_request
+
+    async def count(self: BusRequests, question: Any) -> Any:
+        asked.append(question)
+        return await on_request(self, question)
+
+    monkeypatch.setattr(BusRequests, "_on_request", count)
     server = Server("up", revisions=[HANDSHAKE])
 
     @server.tool
@@ -180,9 +187,6 @@ async def test_a_reply_of_another_worker_may_take_longer_than_a_question_on_the_
         Worker(up, bus) as one,
         Worker(up, bus) as other,
     ):
-        joining = (await one.app.start())._round_trips._held
-        join = joining.join
-        monkeypatch.setattr(joining, "join", lambda *args: (asked.append(args), join(*args))[1])
         request = await other.send(answer_to(*await ask_order(one.url)))
         async with asyncio.timeout(60):
             while len(asked) < 3:
