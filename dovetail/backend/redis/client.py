@@ -73,6 +73,10 @@ _running = TaskSet()
 until the event loop ends."""
 
 
+class CommandRefused(BackendAway):
+    """Redis answered a command with an error. A script may have made some of its changes."""
+
+
 class BackendStats(Struct):
     """What a process has sent to its backend, for metrics."""
 
@@ -164,7 +168,8 @@ class RedisClient:
             block: How many seconds the command itself may block.
 
         Raises:
-            BackendAway: Redis did not answer in time, refused the command, or is away.
+            BackendAway: Redis did not answer in time, or is away.
+            CommandRefused: Redis answered with an error.
         """
         return (await self.pipeline([command], durable=durable, block=block))[0]
 
@@ -271,7 +276,7 @@ class RedisClient:
         if not is_expected and (name, type(error).__name__) not in self._logged:
             self._logged.add((name, type(error).__name__))
             log.error("Redis at %s refused %r: %s", self.address, name, error)
-        return self.away_error()
+        return self.away_error(kind=CommandRefused)
 
     # connecting
 
@@ -366,14 +371,17 @@ class RedisClient:
             self._start_trial()
         raise self.away_error(sent=False)
 
-    def away_error(self, *, sent: bool = True) -> BackendAway:
+    def away_error(
+        self, *, sent: bool = True, kind: type[BackendAway] = BackendAway
+    ) -> BackendAway:
         """Return the error for the caller of a command.
 
         Args:
             sent: Whether the command may have been executed.
+            kind: The class of the error.
         """
         seconds = max(1, round(self._retry_at - time.monotonic()) if self._breaker_open else 1)
-        error = BackendAway(
+        error = kind(
             f"The server cannot reach its shared state. Try again in {seconds} s",
             data={"retryAfter": seconds},
         )

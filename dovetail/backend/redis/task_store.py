@@ -35,7 +35,7 @@ from ...extensions.tasks.store import (
 from ...limits import DEFAULT, Limits
 from ...logs import get_logger
 from ...sealing import KeyRing
-from .client import RedisClient
+from .client import CommandRefused, RedisClient
 from .scripts import Argument
 from .sealed import SealedValues
 from .task_queue import RedisTaskQueue, TakenTask, digest, task_key
@@ -57,8 +57,8 @@ meanwhile."""
 MAX_REFUSALS = 3
 """How often a task is given back by processes that cannot run it. The next one claims it."""
 UNKNOWN_START = (
-    "The server lost its shared state while it started the task, and does not know whether the "
-    "task will run"
+    "The server lost contact with its shared state while it started the task, and does not know "
+    "whether the task will run. Check whether it had an effect before you call the tool again"
 )
 ALL_ORPHANS = 100
 """The number of orphans that are claimed at once if the caller sets no limit."""
@@ -128,6 +128,8 @@ class RedisTaskStore(TaskStore):
                     ADD_TASK, [self._base], *arguments, durable=True
                 )
                 return reply
+            except CommandRefused:
+                raise  # there is a reply
             except BackendAway as error:
                 if not is_last and not error.sent:
                     raise
