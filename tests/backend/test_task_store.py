@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 
 from dovetail.backend import Backend
 from dovetail.backend.redis.task_queue import task_key
+from dovetail.backend.redis.task_scripts import RELEASE_TASK
 from dovetail.backend.redis.task_store import RedisTaskStore
 from dovetail.errors import BackendAway
 from dovetail.extensions.tasks.store import TaskMessage
@@ -172,6 +174,32 @@ async def test_a_task_that_arrives_after_pull_was_cancelled_waits_for_another_pr
         while not (found := await other.pull(1)):
             pass
     assert [one.id for one, _ in found] == ["one"]
+
+
+async def test_a_task_that_is_being_taken_by_a_process_that_stops_waits_for_another(
+    own_redis: RedisServer,
+) -> None:
+    leaving, other = backend_of(own_redis).tasks(), backend_of(own_redis).tasks()
+    await other.add(record("one"))
+    pulling = asyncio.create_task(leaving.pull(1))
+    while own_redis.run("INFO", "clients")["blocked_clients"] == 0:
+        await asyncio.sleep(0.01)
+    base = f"{backend_of(own_redis).prefix}tasks:"
+    _, _, *arguments = RELEASE_TASK.call([base], task_key("one"), 1, 1)
+    with redis.Redis(port=own_redis.port) as admin, admin.pipeline() as commands:
+        commands.execute_command("EVAL", RELEASE_TASK.source, *arguments)
+        commands.execute_command("CLIENT", "PAUSE", 60_000, "WRITE")
+        commands.execute()  # the process reads the task, and cannot take it yet
+        while not any("b" in one["flags"] for one in admin.client_list() if "eval" in one["cmd"]):
+            await asyncio.sleep(0.01)
+        pulling.cancel()
+        await asyncio.sleep(0)
+        admin.execute_command("CLIENT", "UNPAUSE")
+    with pytest.raises(asyncio.CancelledError):
+        await pulling
+    other.bind(Limits(task_lease=3600))  # so that it does not take it over later
+    [(one, _)] = await other.pull(1)
+    assert one.id == "one"
 
 
 async def test_a_task_that_was_delivered_to_a_process_that_died_waits_again(

@@ -11,7 +11,7 @@ more: then it is removed.
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from hashlib import blake2b
 from math import ceil
@@ -104,7 +104,13 @@ class RedisTaskQueue:
             # Redis may still deliver tasks, which others would not take over for a while.
             self._returning.start(self._return(reading))
             raise
-        return await self._take_read(entries)
+        taking = asyncio.ensure_future(self._take_read(entries))
+        try:
+            return await asyncio.shield(taking)
+        except asyncio.CancelledError:
+            # Otherwise they would count as started, and fail if they cannot be resumed.
+            await self._release_all(taking)
+            raise
 
     async def take_over(self, room: int) -> list[TakenTask]:
         """Take tasks whose leases have ended."""
@@ -201,7 +207,12 @@ class RedisTaskQueue:
 
     async def _return(self, reading: "asyncio.Future[list[Argument]]") -> None:
         with suppress(BackendAway):
-            for task in await self._take_read(await reading):
+            await self._release_all(self._take_read(await reading))
+
+    async def _release_all(self, taking: Awaitable[list[TakenTask]]) -> None:
+        """Put tasks that were taken, but not started, back into the queue."""
+        with suppress(BackendAway):
+            for task in await taking:
                 await self.release(task.key, task.token, queue=True)
 
     def _taken(self, rows: list[Any], started: float) -> list[TakenTask]:
