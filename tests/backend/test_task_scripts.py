@@ -78,6 +78,11 @@ class Tasks:
         """Send a command, and return the reply as it is in all versions of redis-py."""
         return self.redis.run("EVAL", "return redis.call(unpack(ARGV))", 0, *command)
 
+    def count_writes(self) -> int:
+        """The number of changes since Redis started."""
+        changes: int = self.redis.run("INFO", "persistence")["rdb_changes_since_last_save"]
+        return changes
+
     def info(self) -> dict[bytes, bytes]:
         fields = self.raw("HGETALL", "info")
         return dict(zip(fields[::2], fields[1::2], strict=True))
@@ -126,8 +131,9 @@ def tasks(shared_redis: RedisServer) -> Iterator[Tasks]:
 
 def test_add_task_does_not_add_a_task_twice(tasks: Tasks) -> None:
     assert tasks.add("a", payer="p", consumer="") == "added"
-    before = tasks.info()
+    before, writes = tasks.info(), tasks.count_writes()
     assert tasks.add("a", "other", payer="p", consumer="", tasks=1, each=1) == "added"
+    assert tasks.count_writes() > writes, "WAIT waits only for a write"
     assert tasks.row("a", "record") == b"record"
     assert tasks.info() == before
     assert len(tasks.entries("queue")) == 1

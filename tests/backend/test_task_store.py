@@ -538,8 +538,9 @@ async def test_a_full_redis_refuses_new_tasks_and_lets_others_go(own_redis: Redi
     store = backend_of(own_redis).tasks()
     await store.add(record("one"))
     own_redis.run("CONFIG", "SET", "maxmemory", "1mb")
-    with pytest.raises(BackendAway):
+    with pytest.raises(BackendAway) as caught:
         await store.add(record("two"))
+    assert caught.value.data == {"retryAfter": 1}
     assert await store.get("one") is not None and await store.get("two") is None
     await store.remove("one")
     assert own_redis.keys() == []

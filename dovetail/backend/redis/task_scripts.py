@@ -192,7 +192,10 @@ local payer, owner, session = ARGV[5], ARGV[6], ARGV[7]
 local over, anonymous, consumer = ARGV[8], ARGV[9], ARGV[10]
 local tasks, each, limit = tonumber(ARGV[11]), tonumber(ARGV[12]), tonumber(ARGV[13])
 local size, at = #record + #result, now + life
-if redis.call('EXISTS', row_of(task)) == 1 then return 'added' end
+if redis.call('EXISTS', row_of(task)) == 1 then
+  redis.call('PEXPIREAT', row_of(task), redis.call('PEXPIRETIME', row_of(task)))
+  return 'added'
+end
 forget_expired(10)
 while true do
   local why
@@ -233,7 +236,8 @@ return 'added'
 """,
 )
 """Add a task, and append it to a stream: to `running`, pending for a consumer, or to `queue`. If it
-exists, change nothing: it was added before, and the reply was lost.
+exists, it was added before, and the reply was lost. Then its expiry is written again, because WAIT
+confirms only what was written over the same connection.
 
 Arguments: the task, the sealed record and result (may be empty), the life in milliseconds, the
 digests of the payer (may be empty), the owner and the session (may be empty), whether it is over

@@ -128,11 +128,9 @@ class RedisTaskStore(TaskStore):
                     ADD_TASK, [self._base], *arguments, durable=True
                 )
                 return reply
-            except CommandRefused:
-                raise  # there is a reply
             except BackendAway as error:
-                if not is_last and not error.sent:
-                    raise
+                if not is_last and (isinstance(error, CommandRefused) or not error.sent):
+                    raise  # nothing was added
                 if is_last:  # without the time to wait, so that no client repeats the call
                     raise BackendAway(UNKNOWN_START) from None
         raise AssertionError
