@@ -3,6 +3,7 @@ and a Redis that is away. Each server here has a backend of its own, which makes
 process."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -111,6 +112,20 @@ def test_several_processes_with_a_backend_need_no_file(make_backend: MakeBackend
     shop.server._prepare_for_network({"workers": 2})
     with pytest.raises(ConfigError, match=r"tasks.db.*or name a backend"):
         Shop(None).server._prepare_for_network({"workers": 2})
+
+
+async def test_the_clock_of_redis_decides_when_a_task_of_another_process_expires(
+    make_backend: MakeBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    web, worker = Shop(make_backend(), slots=0), Shop(make_backend())
+    worker.gate.set()
+    async with web.client() as client:
+        with monkeypatch.context() as patch:  # the clock of the web server is two hours behind
+            clock = time.time
+            patch.setattr(time, "time", lambda: clock() - 7200)
+            task = await client.start_tool("work")
+        async with worker.server.lifespan():
+            assert (await task.result(30)).text == "done"
 
 
 # slots

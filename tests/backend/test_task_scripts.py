@@ -317,10 +317,12 @@ def test_take_read_tasks_begins_leases(tasks: Tasks) -> None:
     entries = tasks.read("me")
     tasks.age("queue")
     tasks.run(REMOVE_TASK, "gone")
-    assert tasks.run(TAKE_READ_TASKS, "me", *entries) == [
+    taken = tasks.run(TAKE_READ_TASKS, "me", *entries)
+    assert [each[:4] for each in taken] == [
         [b"a", 1, b"record a", 0],
         [b"b", 1, b"record b", 0],
     ]
+    assert all(MINUTE - 5000 < each[4] <= MINUTE for each in taken)
     assert {task: owner for task, (owner, idle) in tasks.pending("queue").items()} == {
         b"a": b"me",
         b"b": b"me",
@@ -348,8 +350,8 @@ def test_take_over_tasks_takes_leases_that_have_ended(tasks: Tasks) -> None:
     assert tasks.take_over("other") == []
     for stream in ("running", "queue"):
         tasks.age(stream)
-    assert tasks.take_over("other", 1) == [[b"queued", 2, b"two", 0]]
-    assert tasks.take_over("other") == [[b"running", 2, b"one", 0]]
+    assert [each[:4] for each in tasks.take_over("other", 1)] == [[b"queued", 2, b"two", 0]]
+    assert [each[:4] for each in tasks.take_over("other")] == [[b"running", 2, b"one", 0]]
     assert tasks.take_over("other") == []
     assert tasks.put("running", 1) == 0 and tasks.put("running", 2) == 1
 
@@ -370,12 +372,12 @@ def test_claim_task_takes_what_waits_or_is_released(tasks: Tasks) -> None:
     tasks.add("waits", consumer="")
     tasks.add("runs")
     tasks.add("over", over=1)
-    assert tasks.run(CLAIM_TASK, "waits", "me") == [[b"waits", 1, b"record", 0]]
+    assert tasks.run(CLAIM_TASK, "waits", "me")[0][:4] == [b"waits", 1, b"record", 0]
     assert tasks.read("other") == []
     for task in ("waits", "runs", "over", "none"):
         assert tasks.run(CLAIM_TASK, task, "other") == []
     tasks.run(RELEASE_TASK, "runs", 1, 0)
-    assert tasks.run(CLAIM_TASK, "runs", "other") == [[b"runs", 3, b"record", 0]]
+    assert tasks.run(CLAIM_TASK, "runs", "other")[0][:4] == [b"runs", 3, b"record", 0]
     assert tasks.pending("running")[b"runs"][0] == b"other"
 
 
@@ -408,10 +410,12 @@ def test_give_back_task_lets_others_take_it_over_at_once(tasks: Tasks) -> None:
     assert tasks.run(GIVE_BACK_TASK, "a", 7, "me", 0, 0) == 0
     assert tasks.run(GIVE_BACK_TASK, "a", 1, "me", 0, 0) == 1
     assert tasks.put("a", 1) == 0
-    assert tasks.take_over("other", lease=10 * MINUTE) == [[b"a", 3, b"record", 0]]
+    [taken] = tasks.take_over("other", lease=10 * MINUTE)
+    assert taken[:4] == [b"a", 3, b"record", 0]
     assert tasks.run(GIVE_BACK_TASK, "a", 1, "me", 0, 0) == 0
     assert tasks.run(GIVE_BACK_TASK, "a", 3, "other", 1, 0) == 1
-    assert tasks.take_over("me") == [[b"a", 5, b"record", 1]]
+    [taken] = tasks.take_over("me")
+    assert taken[:4] == [b"a", 5, b"record", 1]
     assert tasks.put("a", 5) == 1 and tasks.row("a", "refusals") is None
 
 
@@ -422,7 +426,8 @@ def test_give_back_task_queues_a_task_again_that_was_not_started(tasks: Tasks) -
         assert tasks.run(GIVE_BACK_TASK, "a", token, "me", 1, 1) == 1
         assert tasks.read("me") == []  # not yet
         assert tasks.take_over("other") == []
-    assert tasks.run(TAKE_READ_TASKS, "me", *tasks.read("me")) == [[b"a", 5, b"record", 2]]
+    [taken] = tasks.run(TAKE_READ_TASKS, "me", *tasks.read("me"))
+    assert taken[:4] == [b"a", 5, b"record", 2]
     tasks.age("queue")
     assert tasks.take_over("other") == [[b"a", 6, b"record", 2]]  # it may have been started
     assert tasks.redis.run("XLEN", "queue") == 1 and 0 < tasks.redis.run("PTTL", "queue") <= MINUTE

@@ -67,6 +67,8 @@ class TakenTask(Struct):
     """How many processes have refused the task since it last made progress."""
     until: float
     """When the lease ends, by `time.monotonic()`."""
+    life: float
+    """The number of seconds until the task expires, by the clock of Redis."""
 
 
 class RedisTaskQueue:
@@ -218,6 +220,6 @@ class RedisTaskQueue:
     def _taken(self, rows: list[Any], started: float) -> list[TakenTask]:
         until = started + self.lease_seconds
         return [
-            TakenTask(key.decode(), token, record, refusals, until)
-            for key, token, record, refusals in rows
+            TakenTask(key.decode(), token, record, refusals, until, life / 1000)
+            for key, token, record, refusals, life in rows
         ]

@@ -155,7 +155,8 @@ local function take(task, stream, entry)
     leave(stream, entry)
     return nil
   end
-  return {{task, redis.call('HINCRBY', row, 'token', 1), found[1], tonumber(found[4]) or 0}}
+  local token, life = redis.call('HINCRBY', row, 'token', 1), redis.call('PTTL', row)
+  return {{task, token, found[1], tonumber(found[4]) or 0, life}}
 end
 
 local function queue_again(task, entry)
@@ -383,7 +384,8 @@ return taken
 Their leases begin now, not when they were read.
 
 Arguments: the consumer; for each task, its entry and the task. Reply: for each task that was taken,
-the task, its new fencing token, its sealed record, and how many processes have refused it.
+the task, its new fencing token, its sealed record, how many processes have refused it, and the
+milliseconds until it expires.
 """
 
 TAKE_OVER_TASKS = Script(

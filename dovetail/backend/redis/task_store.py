@@ -206,7 +206,7 @@ class RedisTaskStore(TaskStore):
             elif record.over:  # somebody has changed what the scripts read
                 await self._queue.release(task.key, task.token)
             elif can_run(record) or task.refusals >= MAX_REFUSALS:
-                claims.append((record, Lease(record.id, task.token, task.until)))
+                claims.append((record, Lease(record.id, task.token, task.until, task.life)))
             else:
                 await self._queue.give_back(task.key, task.token, refused=True, unstarted=unstarted)
         return claims

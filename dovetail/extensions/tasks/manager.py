@@ -215,9 +215,8 @@ class TaskManager:
         task = RunningTask(record, lease, call, handler, self)
         self.running[record.id] = task
         if record.ttl is not None:
-            task.expiry_timer = task.loop.call_later(
-                max(0.0, record.expires - time.time()), self._expire, task
-            )
+            life = record.expires - time.time() if lease.life is None else lease.life
+            task.expiry_timer = task.loop.call_later(max(0.0, life), self._expire, task)
         self._mailbox.start(task.loop)
         self._leases.start(task)
         return task

@@ -149,6 +149,9 @@ class Lease(Struct, frozen=True):
     until: float = inf
     """When the lease ends, by `time.monotonic()` of this process. It ends no earlier in the store.
     Infinity if it ends only with the process."""
+    life: float | None = None
+    """The number of seconds until the task expires, by the clock of the store; None if that is the
+    clock of this process."""
 
 
 Claim: TypeAlias = tuple[TaskRecord, Lease]
