@@ -383,6 +383,22 @@ async def test_a_session_goes_on_while_redis_is_away(own_redis: RedisServer) -> 
         assert await status(other, ended) == 404
 
 
+async def test_a_session_goes_on_after_redis_has_lost_its_data(own_redis: RedisServer) -> None:
+    backend = Backend(own_redis.url, name="stage", keys=[KEY], limits=PATIENT)
+    async with replica(backend, limits=Limits(session_idle=1.0, backend_timeout=20)) as one:
+        session = await one.open()
+        begun = time.monotonic()
+        while time.monotonic() < begun + 2.0:  # it is in use for longer than it may be idle
+            assert await status(one, session) == 200
+            await asyncio.sleep(0.1)
+        own_redis.run("FLUSHALL")
+        own_redis.run("CLIENT", "KILL", "TYPE", "pubsub")
+        while not own_redis.keys("*:seen:*"):  # it is read again
+            assert await status(one, session) == 200
+            await asyncio.sleep(0.01)
+        assert await status(one, session) == 200
+
+
 async def test_a_session_ended_while_redis_is_away_ends_everywhere_when_it_is_back(
     own_redis: RedisServer,
 ) -> None:

@@ -83,6 +83,9 @@ class HttpSession(msgspec.Struct, eq=False):
     """Whether this process knows what the other processes know about the session."""
     syncing: "asyncio.Task[bool] | None" = None
     """The task that finds out what the other processes know."""
+    is_loaded: bool = False
+    """Whether this process has read the record of the session. Since then it knows when the session
+    was last used."""
     is_poll_taken: bool = False
     """Whether this process has taken the messages that another one left for the next poll."""
     log_level_set_at: float = 0.0
@@ -528,8 +531,8 @@ class SessionTable:
 
     async def _read_record(self, session: HttpSession, shared: "SharedSessions") -> bool:
         """Read what is stored about a session. Return False if it has ended."""
-        settings = await shared.load(session.key, session.expires)
-        session.is_poll_taken = False
+        settings = await shared.load(session.key, session.expires, in_use=session.is_loaded)
+        session.is_loaded, session.is_poll_taken = True, False
         if settings is None:
             self._bury_idle(session.key)  # this tombstone may be forgotten, because it is stored
             return False

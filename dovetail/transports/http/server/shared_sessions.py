@@ -47,18 +47,22 @@ class SharedSessions:
         self._announcements: list[Callable[[], None]] = []
         self._writing: asyncio.Task[None] | None = None
 
-    async def load(self, key: str, expires: float) -> dict[str, bytes | None] | None:
+    async def load(
+        self, key: str, expires: float, *, in_use: bool = False
+    ) -> dict[str, bytes | None] | None:
         """Return the settings of a session that is new to this process, or None if it has ended.
         None as a value means that the setting was removed.
 
         Args:
             key: The key of the session.
             expires: When its id expires (`time.time()`).
+            in_use: Whether this process knows that the session was used lately. The backend may not
+                know it, because it has lost its data.
 
         Raises:
             BackendAway: The backend is away.
         """
-        started = expires - self._limits.session_life
+        started = expires if in_use else expires - self._limits.session_life
         settings = await self._records.load(key, started, self._idle)
         if settings is None:
             return None
