@@ -528,6 +528,9 @@ class Bus(Protocol):
             topic: The topic.
             payload: The question.
             timeout: How long to wait, in seconds (default: 1).
+
+        Raises:
+            TooLarge: The question or the answer is longer than the bus can carry.
         """
 
     async def close(self) -> None:

@@ -20,6 +20,7 @@ from dovetail.backend import Backend
 from dovetail.backend.redis import bus as module
 from dovetail.backend.redis.bus import MAX_MESSAGE_BYTES, RedisBus
 from dovetail.connection.bus import DEFAULT_TIMEOUT, Hub, join, private_socket
+from dovetail.errors import TooLarge
 from dovetail.limits import Limits
 from dovetail.ports import MEMBERS_CHANGED, Bus
 from tests.system import needs_redis
@@ -204,8 +205,21 @@ async def test_a_large_message_arrives_and_a_larger_one_is_refused(
         two.on("size", len)
         size = MAX_MESSAGE_BYTES - 100
         assert await one.ask("size", b"x" * size, PROMPT) == size
-        assert await one.ask("size", b"x" * (MAX_MESSAGE_BYTES + 1), PROMPT) is None
-        assert "the limit is" in caplog.text
+        size = MAX_MESSAGE_BYTES + 1
+        news = heard(two, "news")
+        one.publish("news", b"x" * size)  # it is dropped
+        one.publish("news", "short")
+        assert await news.get() == "short"
+        sizes = {"size": size + 5, "limit": MAX_MESSAGE_BYTES}
+        with pytest.raises(TooLarge, match=f"message .* {size + 5} .* limit .* {8 << 20}") as error:
+            await one.ask("size", b"x" * size, PROMPT)
+        assert error.value.data == sizes
+        two.on("large", lambda _: b"x" * size)
+        with pytest.raises(TooLarge, match=f"answer .* {size + 5} .* limit .* {8 << 20}") as error:
+            await one.ask("large", None, PROMPT)
+        assert error.value.data == sizes
+        for topic in ("news", "size", ""):
+            assert f"Cannot send {topic!r} over the bus: the message is {size + 5}" in caplog.text
 
 
 async def test_servers_with_other_names_do_not_hear_each_other(make_backend: MakeBackend) -> None:

@@ -18,6 +18,7 @@ that does not follow the last one of its sender, is dropped.
 import asyncio
 import time
 from collections import deque
+from contextlib import suppress
 from functools import partial
 from itertools import count
 from secrets import token_hex
@@ -35,7 +36,7 @@ from ...connection.bus import (
     PUBLISH,
     TopicHandlers,
 )
-from ...errors import BackendAway
+from ...errors import BackendAway, TooLarge
 from ...logs import get_logger
 from ...ports import MEMBERS_CHANGED
 from ...sealing import Forged, KeyRing
@@ -43,6 +44,8 @@ from .client import RedisClient, RedisSubscription
 from .scripts import HEARTBEAT
 
 PURPOSE = "backend bus"
+TOO_LARGE = "too large"
+"""The topic of an answer that says how long the real one is, which cannot be sent."""
 LEAVE = 3
 """The kind of the last message of a process that closes. The other kinds are those of the local
 bus."""
@@ -98,10 +101,14 @@ class _Question(msgspec.Struct, eq=False):
         self.is_sent = True
         self._check()
 
-    def on_answer(self, payload: Any) -> None:
+    def on_answer(self, topic: str, payload: Any) -> None:
         self.missing -= 1
         if payload is not None and not self.answer.done():
-            self.answer.set_result(payload)
+            if topic == TOO_LARGE:
+                text = "The answer of another process of this server"
+                self.answer.set_exception(_too_large(text, payload))
+            else:
+                self.answer.set_result(payload)
         self._check()
 
     def _check(self) -> None:
@@ -155,11 +162,13 @@ class RedisBus(TopicHandlers):
 
     def publish(self, topic: str, payload: Any) -> None:
         """Send a message to every other process."""
-        self._send(self._channel, PUBLISH, topic, payload)
+        with suppress(TooLarge):  # it was logged
+            self._send(self._channel, PUBLISH, topic, payload)
 
     async def ask(self, topic: str, payload: Any, timeout: float = DEFAULT_TIMEOUT) -> Any:
         """Ask all other processes a question. Return the first answer that is not None, or None if
-        no such answer arrives before the timeout."""
+        no such answer arrives before the timeout. Raise TooLarge if the question or an answer is
+        too long for the bus."""
         if len(self._questions) >= MAX_QUESTIONS:
             log.warning("Did not ask %r: %d questions are already open", topic, MAX_QUESTIONS)
             return None
@@ -280,7 +289,7 @@ class RedisBus(TopicHandlers):
         number: int = 0,
         question: _Question | None = None,
     ) -> bool:
-        """Queue a message. Return False if it cannot be sent."""
+        """Queue a message. Return False if it cannot be sent. Raise TooLarge if it is too long."""
         if self.alone:
             log.debug("Did not send %r over the bus: Redis is away", topic)
             return False
@@ -291,10 +300,11 @@ class RedisBus(TopicHandlers):
             return False
         if len(raw) > MAX_MESSAGE_BYTES:
             log.error(
-                "Cannot send %r over the bus: the message is %d bytes long; the limit is %d",
+                "Cannot send %r over the bus: the message is %d bytes long; the limit is %d. Let "
+                "clients and tools send less, for example a link to the data",
                 *(topic, len(raw), MAX_MESSAGE_BYTES),
             )
-            return False
+            raise _too_large("The message to another process of this server", len(raw))
         if self._outgoing_bytes > MAX_BACKLOG_BYTES:
             log.debug("Did not send %r over the bus: the queue to Redis is full", topic)
             return False
@@ -367,7 +377,7 @@ class RedisBus(TopicHandlers):
         payload = _payload(message.payload)
         if message.kind == ANSWER:
             if (question := self._questions.get(message.question)) is not None:
-                question.on_answer(payload)
+                question.on_answer(message.topic, payload)
         elif message.kind == LEAVE:
             self._members.discard(message.sender)
             self._call_handler(MEMBERS_CHANGED, None)
@@ -381,8 +391,19 @@ class RedisBus(TopicHandlers):
     def _answer(self, asker: str, number: int, answer: Any) -> None:
         self._unanswered.discard((asker, number))
         inbox = self._inboxes + asker
-        if not self._send(inbox, ANSWER, "", answer, number):
-            self._send(inbox, ANSWER, "", None, number)
+        try:
+            if not self._send(inbox, ANSWER, "", answer, number):
+                self._send(inbox, ANSWER, "", None, number)
+        except TooLarge as error:
+            self._send(inbox, ANSWER, TOO_LARGE, error.data["size"], number)
+
+
+def _too_large(what: str, size: int) -> TooLarge:
+    return TooLarge(
+        f"{what} is {size} bytes long; the limit is {MAX_MESSAGE_BYTES}. Send less, for example a "
+        "link to the data",
+        data={"size": size, "limit": MAX_MESSAGE_BYTES},
+    )
 
 
 async def join_bus(client: RedisClient, ring: KeyRing, prefix: str) -> RedisBus:

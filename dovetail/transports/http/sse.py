@@ -129,7 +129,11 @@ class SseServer:
         status = self._deliver(session, body, identity)
         if status is None and len(session) == SESSION_ID_CHARS:
             principal = to_builtins(identity.principal, enc_hook=str)
-            status = await self._bus.ask(TOPIC, (session, body, identity.address, principal))
+            try:
+                status = await self._bus.ask(TOPIC, (session, body, identity.address, principal))
+            except TooLarge as error:
+                await send_body(send, error.message.encode(), 413, headers, kind=TEXT)
+                return
         later = [RETRY_LATER] if status == 503 else []
         await send_body(
             send, self._explain(status).encode(), status or 404, [*later, *headers], kind=TEXT

@@ -28,6 +28,7 @@ from ....errors import (
     MethodNotFound,
     Overloaded,
     ProtocolError,
+    TooLarge,
 )
 from ....jsonrpc.messages import (
     Batch,
@@ -517,13 +518,16 @@ class Endpoint:
             except ProtocolError as error:
                 raise RequestRefused(rejection_for(error, stateless=True)) from None
             return
-        if (
-            post.session is not None
-            and self.sessions is not None
-            and isinstance(message, Response | ErrorResponse)
-            and await self.sessions.deliver_response(post.session, message)
-        ):
-            return
+        try:
+            if (
+                post.session is not None
+                and self.sessions is not None
+                and isinstance(message, Response | ErrorResponse)
+                and await self.sessions.deliver_response(post.session, message)
+            ):
+                return
+        except TooLarge as error:
+            raise refuse(error) from None
         hint = (
             " If another process is waiting for it, use workers= or a shared bus."
             if self._bus.alone

@@ -24,11 +24,12 @@ receives a new stream.
 import asyncio
 import time
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from functools import partial
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ....errors import BackendAway, InvalidRequest, Overloaded
+from ....errors import BackendAway, InvalidRequest, Overloaded, TooLarge
 from ....limits import Limits
 from ....logs import get_logger
 from ....ports import Bus, Principal
@@ -458,8 +459,9 @@ class GetStreams:
     async def _ask_for_stream(
         self, session: HttpSession, id: str, after: int, scopes: list[str]
     ) -> "Held | None":
-        wanted = (session.key, id, after, scopes)
-        answer = await self._bus.ask("stream/resume", wanted, HANDOVER_SECONDS)
+        wanted, answer = (session.key, id, after, scopes), None
+        with suppress(TooLarge):  # the other process has logged it
+            answer = await self._bus.ask("stream/resume", wanted, HANDOVER_SECONDS)
         if self._log is None:
             held: Held | None = answer
             return held

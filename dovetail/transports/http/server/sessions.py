@@ -23,8 +23,8 @@ import msgspec
 from msgspec import UNSET
 
 from ....aio import BoundedDict, Sweeper, TaskSet
-from ....errors import BackendAway, InvalidParams, Overloaded
-from ....jsonrpc.messages import ErrorResponse, Id, Response, decode, encode
+from ....errors import BackendAway, InvalidParams, Overloaded, TooLarge
+from ....jsonrpc.messages import Error, ErrorResponse, Id, Response, decode, encode
 from ....limits import Limits
 from ....ports import HTTP, Bus, Call, Caller, Principal
 from ....protocol.base import Implementation
@@ -483,10 +483,18 @@ class SessionTable:
         self, session: HttpSession, message: Response | ErrorResponse
     ) -> bool:
         """Deliver a response to the process that is waiting for it. Return False if no process is
-        waiting."""
-        return session.on_response(message) or bool(
-            await self._bus.ask("session/response", (session.key, encode(message)))
-        )
+        waiting. Raise TooLarge if it is too long for the bus; then the process that is waiting
+        receives this error instead."""
+        if session.on_response(message):
+            return True
+        ask = partial(self._bus.ask, "session/response")
+        try:
+            return bool(await ask((session.key, encode(message))))
+        except TooLarge as error:
+            refused = ErrorResponse(message.id, Error(error.code, error.message, error.data))
+            if await ask((session.key, encode(refused))):
+                raise
+            return False
 
     def deliver_progress(self, session: HttpSession, update: ProgressParams) -> None:
         """Deliver a progress notification to the process that sent the request."""
