@@ -29,6 +29,7 @@ from typing import Any, NamedTuple, TypeAlias
 from msgspec import Struct, field
 from redis.asyncio import Connection, SSLConnection
 from redis.exceptions import (
+    AuthenticationError,
     ConnectionError as LostConnection,
     NoScriptError,
     ReadOnlyError,
@@ -142,7 +143,7 @@ class RedisClient:
         the background.
 
         Args:
-            patience: How long to try, in seconds.
+            patience: How long to try, in seconds. A refused password ends it at once.
         """
         deadline = time.monotonic() + patience
         for attempt in count():
@@ -152,7 +153,8 @@ class RedisClient:
                 self.on_answer()
                 return True
             pause = backoff(attempt, 0.1, 1.0)
-            if time.monotonic() + pause > deadline:
+            is_final = isinstance(error, AuthenticationError)
+            if is_final or time.monotonic() + pause > deadline:
                 self._open_breaker(error)
                 return False
             await asyncio.sleep(pause)
