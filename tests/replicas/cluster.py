@@ -106,8 +106,12 @@ class Member:
         self._process.terminate()
         return self._process.wait(START_SECONDS)
 
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
     def close(self) -> None:
-        if self._process is not None and self._process.poll() is None:
+        if self.is_running:
             self.kill()  # also ends a paused process
 
 
@@ -194,6 +198,14 @@ class Cluster:
         for member in self.members:
             member.start()
         for member in self.members:
+            member.wait_until_ready()
+
+    def repair(self) -> None:
+        """Start all members again that were killed or stopped."""
+        ended = [member for member in self.members if not member.is_running]
+        for member in ended:
+            member.start()
+        for member in ended:
             member.wait_until_ready()
 
     def close(self) -> None:

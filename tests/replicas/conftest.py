@@ -1,5 +1,6 @@
 """Clusters for the tests. `cluster` runs for the whole test run, so each test has a tag of its own.
-A test that stops something starts its own cluster."""
+A test that kills or stops members uses `mortal_cluster`; one that stops Redis, or needs other
+limits, starts its own cluster."""
 
 from collections.abc import Iterator
 from itertools import count
@@ -26,6 +27,13 @@ def cluster(
 ) -> Iterator[Cluster]:
     with running(shared_redis, tmp_path_factory.mktemp("cluster")) as one:
         yield one
+
+
+@pytest.fixture
+def mortal_cluster(cluster: Cluster) -> Iterator[Cluster]:
+    """The same cluster. Members that have ended are started again after the test."""
+    yield cluster
+    cluster.repair()
 
 
 @pytest.fixture

@@ -28,13 +28,21 @@ pytestmark = needs_redis
 LEASE = 3.0
 
 
-@pytest.fixture
-def workers(shared_redis: RedisServer, tmp_path: Path) -> Iterator[Cluster]:
-    """A replica that runs no tasks, and two workers."""
-    with running(
-        shared_redis, tmp_path / "cluster", 1, 2, task_lease=LEASE, replica_slots=0
-    ) as cluster:
+@pytest.fixture(scope="module")
+def all_workers(
+    shared_redis: RedisServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Cluster]:
+    folder = tmp_path_factory.mktemp("workers")
+    with running(shared_redis, folder, 1, 2, task_lease=LEASE, replica_slots=0) as cluster:
         yield cluster
+
+
+@pytest.fixture
+def workers(all_workers: Cluster) -> Iterator[Cluster]:
+    """A replica that runs no tasks, and two workers. Those that a test kills or stops are started
+    again after it."""
+    yield all_workers
+    all_workers.repair()
 
 
 @asynccontextmanager
@@ -93,6 +101,7 @@ async def test_a_worker_that_was_stopped_past_its_lease_does_nothing_twice(
         handle = await client.start_tool("steps", {"tag": tag, "gate": str(gate)})
         first = await runner_of(workers, tag)
         await workers.until_done(tag, "saved")
+        logged = len(first.output())
         first.pause()
         try:
             await runner_of(workers, tag, first.pid)
@@ -100,7 +109,7 @@ async def test_a_worker_that_was_stopped_past_its_lease_does_nothing_twice(
             gate.touch()  # both are past the gate now
             first.resume()
         assert (await handle.result()).text == "done"
-        while "its lease was lost" not in first.output():
+        while "its lease was lost" not in first.output()[logged:]:
             await asyncio.sleep(0.01)
         again = await client.start_tool("quick", {"number": 1})
         assert (await again.result()).data == 1
@@ -195,13 +204,14 @@ def test_a_worker_without_a_port_stops_in_good_order(
         worker.communicate()
 
 
-@pytest.mark.parametrize("health", [[], ["--health", "0"]])
-def test_a_worker_does_not_start_while_redis_is_away(health: list[str]) -> None:
+async def test_a_worker_does_not_start_while_redis_is_away() -> None:
     url = f"redis://127.0.0.1:{free_port()}/0"
-    refused = run_worker(PROGRAM, "--backend", url, *health)
-    assert refused.returncode != 0
-    assert "cannot be reached" in refused.stderr
-    assert "Traceback" not in refused.stderr
+    commands = [[PROGRAM, "--backend", url], [PROGRAM, "--backend", url, "--health", "0"]]
+    ended = await asyncio.gather(*(asyncio.to_thread(run_worker, *words) for words in commands))
+    for refused in ended:
+        assert refused.returncode != 0
+        assert "cannot be reached" in refused.stderr
+        assert "Traceback" not in refused.stderr
 
 
 def test_a_worker_does_not_start_without_a_backend() -> None:
