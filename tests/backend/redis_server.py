@@ -56,7 +56,7 @@ class RedisServer:
     def start(self) -> None:
         """Start the server, and wait until it answers."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        command = [self._program, "--save", ""]
+        command = [self._program, "--save", "", "--repl-diskless-sync-delay", "0"]
         if self._is_sentinel:
             command = ["redis-sentinel", str(self._folder / "sentinel.conf")]
         command += ["--bind", "127.0.0.1", "--port", str(self.port)]

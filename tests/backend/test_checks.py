@@ -118,7 +118,6 @@ def test_replicas(info: str, wait: int, status: str, part: str) -> None:
 
 
 async def test_a_replica_is_counted(own_redis: RedisServer, tmp_path: Path) -> None:
-    own_redis.run("CONFIG", "SET", "repl-diskless-sync-delay", "0")
     replica_of = ("--replicaof", "127.0.0.1", str(own_redis.port))
     with redis_server(tmp_path / "replica", *replica_of) as replica:
         while replica.run("ROLE")[3] != b"connected":

@@ -410,7 +410,7 @@ async def test_a_wrong_password_is_reported_without_it(
 
 @contextmanager
 def replicated(folder: Path) -> Iterator[tuple[RedisServer, RedisServer]]:
-    with redis_server(folder / "master", "--repl-diskless-sync-delay", "0") as master:
+    with redis_server(folder / "master") as master:
         options = ["--replicaof", "127.0.0.1", str(master.port)]
         with redis_server(folder / "replica", *options) as replica:
             while replica.run("ROLE")[3] != b"connected":

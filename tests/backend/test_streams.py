@@ -16,7 +16,7 @@ from dovetail.limits import Limits
 from dovetail.ports import Principal
 from dovetail.transports.http.server.event_store import MemoryEventStore
 from dovetail.transports.http.server.logged_events import LoggedEventStore
-from tests.faults.raw_http import Program, call, events, get, modern_call, post, running, until
+from tests.faults.raw_http import Program, call, events, get, post, running, until
 from tests.system import needs_redis
 from tests.transports.http.raw import (
     INFO,
@@ -614,18 +614,3 @@ def test_a_client_gets_what_a_killed_replica_had_written(shared_redis: RedisServ
         assert refused.status == 400 and "not available" in refused.error
         assert len(said) == 6
         assert other.tool("outcomes", tag="killed") == [0, 0, 0]
-
-
-def test_a_stateless_call_sends_no_command(own_redis: RedisServer) -> None:
-    with processes(own_redis) as (one, _):
-        one.tool("pid")
-        before = own_redis.command_counts()
-        with one.connect() as connection:
-            for number in range(200):
-                assert connection.ask(modern_call("add", number, a=1, b=2)).result == 3
-        after = own_redis.command_counts()
-        commands = {name for name, calls in after.items() if calls != before.get(name)}
-        # Processes report every two seconds that they are alive, with a script.
-        of_beats = {"evalsha", "time", "zadd", "zremrangebyscore", "pexpire", "zrange", "ping"}
-        assert commands <= of_beats | {"info", "client|setinfo", "select", "hello"}
-        assert after["evalsha"] - before.get("evalsha", 0) <= 20
