@@ -15,6 +15,7 @@ from dovetail import Client, Context, Server
 from dovetail.backend import Backend
 from dovetail.errors import ConfigError, Overloaded, ProtocolError
 from dovetail.extensions.tasks.manager import TaskManager
+from dovetail.extensions.tasks.store import TaskMessage
 from dovetail.limits import Limits
 from tests.system import needs_redis
 
@@ -23,6 +24,7 @@ from .redis_server import RedisServer
 
 pytestmark = needs_redis
 FORMS = CORE, EXTENDED = ["2025-11-25", "2026-07-28"]
+REFUSED = {"sure": "The user is not there"}
 
 
 class Sure(Struct):
@@ -68,6 +70,12 @@ class Shop:
         async def ask(ctx: Context) -> str:
             self.done.append("begun")
             await ctx.once("step", lambda: self.done.append("step"))
+            return str((await ctx.elicit("Sure?", Sure, key="sure")).action)
+
+        @self.server.tool(task="optional", resumable=True)
+        async def ask_later(ctx: Context) -> str:
+            await self.gate.wait()
+            self.done.append("asks")
             return str((await ctx.elicit("Sure?", Sure, key="sure")).action)
 
     @property
@@ -303,6 +311,25 @@ async def test_what_a_task_did_while_redis_was_away_is_saved_when_it_is_back(
         assert (await task.result()).text == "done"
 
 
+async def test_nobody_sees_a_question_that_is_not_stored(own_redis: RedisServer) -> None:
+    """The answer may arrive at a process that knows only the stored questions."""
+    limits = Limits(backend_timeout=0.5)
+    shop = Shop(Backend(own_redis.url, keys=[KEY], limits=limits), task_lease=60)
+
+    async with shop.client() as client:
+        task = await client.start_tool("ask_later", manual=True)
+        own_redis.pause()
+        try:
+            shop.gate.set()
+            await until(lambda: shop.done)
+            seen = await client.request("tasks/get", {"taskId": task.id})
+            assert (seen.status, seen.input_requests or {}) == ("working", {})
+        finally:
+            own_redis.resume()
+        await reached(client, task.id, "input_required")
+        assert (await client.task(task.id).result()).text == "decline"
+
+
 # waiting for input
 
 
@@ -359,3 +386,55 @@ async def test_an_answer_while_a_task_is_being_parked_is_not_lost(
         await asyncio.gather(*(send(number, task.id) for number, task in enumerate(tasks)))
         for task in tasks:
             assert (await reached(elsewhere, task.id, "completed")).status == "completed"
+
+
+async def test_a_task_is_not_parked_while_its_answer_is_being_saved(own_redis: RedisServer) -> None:
+    patient = Limits(backend_timeout=20.0)
+    shop = Shop(Backend(own_redis.url, keys=[KEY], limits=patient), parked_time=1.0)
+    async with shop.client() as client:
+        waiting = await client.start_tool("ask", manual=True)
+        await reached(client, waiting.id, "input_required")
+        task = shop.manager.running[waiting.id]
+        own_redis.pause()
+        try:
+            answer = TaskMessage(waiting.id, {"sure": b'{"action":"decline"}'})
+            answering = asyncio.create_task(task.receive(answer))
+            await asyncio.sleep(1.5)
+        finally:
+            own_redis.resume()
+        await answering
+        assert (await reached(client, waiting.id, "completed")).status == "completed"
+    assert shop.done.count("begun") == 1
+
+
+async def test_a_refusal_while_a_task_is_being_parked_is_not_lost(
+    make_backend: MakeBackend,
+) -> None:
+    shop = Shop(make_backend())
+    async with shop.client() as client:
+        waiting = await client.start_tool("ask", manual=True)
+        await reached(client, waiting.id, "input_required")
+        task = shop.manager.running[waiting.id]
+        task._park()
+        await shop.manager.deliver(task.record, TaskMessage(waiting.id, refused=REFUSED))
+        ended = await reached(client, waiting.id, "completed")
+        assert REFUSED["sure"] in str(bytes(ended.result))
+
+
+async def test_a_resumed_task_learns_that_its_question_was_refused_before_it_asks_again(
+    make_backend: MakeBackend,
+) -> None:
+    shop = Shop(make_backend(), parked_time=0.2)
+    shop.gate.set()
+    async with shop.client() as client:
+        waiting = await client.start_tool("ask_later", manual=True)
+        await reached(client, waiting.id, "input_required")
+        await until(lambda: not shop.manager.running)
+        shop.gate.clear()
+        record = await shop.manager.find(waiting.id)
+        assert record is not None
+        await shop.manager.deliver(record, TaskMessage(waiting.id, refused=REFUSED))
+        await reached(client, waiting.id, "working")
+        shop.gate.set()
+        ended = await reached(client, waiting.id, "completed")
+        assert REFUSED["sure"] in str(bytes(ended.result))

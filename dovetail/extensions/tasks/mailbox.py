@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from ...errors import InvalidParams, Overloaded, ToolError
 from ...logs import get_logger
-from .running_task import background, fitting_answers
+from .running_task import TaskLeft, background, fitting_answers
 from .signals import ANY, MESSAGE, TaskWaiter
 from .store import TaskMessage, TaskRecord, TaskStoreBroken
 from .wire import MAX_MESSAGE_LENGTH, describe
@@ -88,6 +88,8 @@ class Mailbox:
             return  # it has just finished
         try:
             await task.receive(message)
+        except TaskLeft:
+            return  # the next run of the task reads it
         except Overloaded:
             raise
         except Exception as error:  # the next message may be valid

@@ -1,9 +1,8 @@
 """Run tasks, and keep the store up to date.
 
-`running` holds the tasks that this process runs, with their newest records. A client may see a
-question or an answer a moment before it is stored. All other records are read from the store. The
-start and the outcome of a task are stored before anyone is notified of them. A finished task never
-changes again.
+`running` holds the tasks that this process runs, with their newest records. All other records are
+read from the store. The start, the questions and the outcome of a task are stored before a client
+sees them. A finished task never changes again.
 
 If several processes share a store, answers and cancellations for a task in another process are sent
 as messages (`Mailbox`).
@@ -285,7 +284,7 @@ class TaskManager:
             if task.record.over or task.is_lost:
                 return
             record = task.record if changed is None else changed
-            record.updated = time.time()
+            record.updated, questions = time.time(), record.questions
             if record.status == "cancelled":
                 stored = await self.store.end(record)  # in any process
             else:
@@ -297,14 +296,14 @@ class TaskManager:
                     return
                 record = found or mark_cancelled(record)
                 task.stop()
-            task.record = record
+            task.record, task.stored_questions = record, questions
         if record.over:
             log.info("Task %s: %s", describe(record), record.status)
         task.signal_change()
         self._notify_change(task)
 
     def _notify_change(self, task: RunningTask) -> None:
-        record, revision = task.record, task.call.revision
+        record, revision = task.visible_record, task.call.revision
         if revision.stateless:
             if self.store.shared or self.is_listened(record.id):
                 params = make_detailed_task(TaskChangedParams, record, self.limits, revision)
@@ -338,14 +337,14 @@ class TaskManager:
         except BackendAway:
             if (task := self._local(id)) is None:
                 raise
-            return task.record
+            return task.visible_record
         return None if record is None else self.newest(record)
 
     def newest(self, record: TaskRecord) -> TaskRecord:
         """Return the local record of a task that this process runs, unless the stored task has
         finished."""
         task = self._local(record.id)
-        return record if task is None or record.over else task.record
+        return record if task is None or record.over else task.visible_record
 
     def _local(self, id: str) -> RunningTask | None:
         task = self.running.get(id)

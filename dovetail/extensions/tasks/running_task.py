@@ -118,6 +118,10 @@ class RunningTask:
         self.signalled_state: tuple[str, ...] = (record.status,)
         """The status and the questions in the last signal to other processes."""
         self._open_questions: dict[str, asyncio.Future[Raw]] = {}
+        self.stored_questions = record.questions
+        """The questions in the stored record."""
+        self._refusals: dict[str, ToolError] = {}
+        """The questions of an earlier run that the client refused to answer."""
         self.used_keys: set[str] = set()
         """The keys of all questions in this run of the tool."""
         self._is_core = not call.caller.revision.stateless
@@ -128,6 +132,16 @@ class RunningTask:
             else None
         )
 
+    @property
+    def visible_record(self) -> TaskRecord:
+        """The record without the questions that are not stored yet. Nobody may see them: a process
+        that receives the answer compares it with the stored record."""
+        record = self.record
+        stored = {key: one for key, one in record.questions.items() if key in self.stored_questions}
+        if len(stored) == len(record.questions):
+            return record
+        return replace(record, questions=stored, status="input_required" if stored else "working")
+
     # questions and `ctx.once`
 
     async def ask(self, method: Method, params: Any, key: str | None, timeout: float | None) -> Raw:
@@ -137,6 +151,8 @@ class RunningTask:
         known = record.answers.get(key)
         if known is not None:
             return Raw(known)
+        if key in self._refusals:
+            raise self._refusals.pop(key)
         question_count = len(record.answers) + len(record.questions)
         if key not in record.questions and question_count >= self._limits.asks:
             raise too_many_rounds(self.call, self._limits)
@@ -184,12 +200,17 @@ class RunningTask:
 
         Raises:
             InvalidParams: An answer does not fit its question.
-            TaskLeft: The task no longer runs in this process.
+            TaskLeft: The task no longer runs in this process, or is about to leave it.
         """
+        if self.record.over:
+            return
         if message.cancel:
             await self._manager.save(self, mark_cancelled(self.record))
             self._check_not_left()
             self.stop()
+            return
+        if self.call.cancelled and self._manager.store.queued:
+            raise TaskLeft("The task is about to move to another process; try again")
         for key, reason in message.refused.items():
             self.refuse(key, ToolError(reason))
         answers = fitting_answers(self.record, message.answers, self._manager.service.make_form)
@@ -197,7 +218,6 @@ class RunningTask:
             return
         self._check_size(sum(map(len, answers.values())))
         self.record.answers, self.record.attempts = {**self.record.answers, **answers}, 0
-        self.is_parked = False  # it runs again at once, if it is being stopped
         for key in answers:
             self._remove_question(key)
         try:
@@ -215,11 +235,14 @@ class RunningTask:
 
     def refuse(self, key: str, error: ToolError) -> None:
         """Raise an error in the tool for a question that the client refused to answer."""
-        question = self._open_questions.get(key)
-        if question is not None and not question.done():
+        if key in self.record.questions:
             self._remove_question(key)
             self._save_soon()
-            question.set_exception(error)
+            question = self._open_questions.get(key)
+            if question is None:  # a resumed tool has not asked it again yet
+                self._refusals[key] = error
+            elif not question.done():
+                question.set_exception(error)
 
     def _withdraw_question(self, key: str) -> None:
         """Remove a question that the tool no longer waits for. If the tool is being stopped, the
@@ -384,9 +407,10 @@ class RunningTask:
             self._parking_timer = self.loop.call_later(self._limits.parked_time, self._park)
 
     def _park(self) -> None:
-        """Stop the tool until an answer arrives, unless it does something that must not be
-        repeated."""
-        if self.once_running:
+        """Stop the tool until an answer arrives, unless one has just arrived, or the tool does
+        something that must not be repeated."""
+        is_answered = not self._open_questions.keys() <= self.record.questions.keys()
+        if self.once_running or is_answered:
             self._start_parking_timer()
         elif self._open_questions and not self.record.over:
             self.is_parked = True
