@@ -76,8 +76,7 @@ class ResultValidator:
     def is_repeatable(self, name: str) -> bool:
         """Return whether the server marks the tool as safe to call twice."""
         tool = self.find(name)
-        hints = tool.annotations if tool else None
-        return bool(hints and (hints.idempotent_hint or hints.read_only_hint))
+        return tool is not None and tool.is_repeatable
 
     def suggest(self, name: str) -> str | None:
         """Return the known tool with the most similar name; None if `name` itself is known."""

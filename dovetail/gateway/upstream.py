@@ -758,8 +758,7 @@ class UpstreamServer:
             return True
         if not self.settings.trust or name not in self.catalog.tools:
             return False
-        hints = self.catalog.tools[name].definition.annotations
-        return bool(hints and (hints.idempotent_hint or hints.read_only_hint))
+        return bool(self.catalog.tools[name].definition.is_repeatable)
 
     def header_params(self, tool: str) -> tuple[HeaderParam, ...]:
         """Return the parameters of a tool that HTTP requests repeat in their headers. The catalog

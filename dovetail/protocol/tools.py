@@ -71,6 +71,12 @@ class Tool(Wire):
     execution: ToolExecution | None = None
     meta: Meta | None = field(name="_meta", default=None)
 
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether the server marks the tool as safe to call twice: as idempotent or read-only."""
+        hints = self.annotations
+        return hints is not None and bool(hints.idempotent_hint or hints.read_only_hint)
+
 
 class ListToolsResult(CacheHints, kw_only=True):
     """One page of tools.

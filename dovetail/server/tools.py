@@ -22,6 +22,7 @@ from msgspec import Raw, Struct
 
 from ..aio import BoundedDict
 from ..errors import (
+    BackendAway,
     CannotAsk,
     ConfigError,
     InvalidOutput,
@@ -57,6 +58,10 @@ if TYPE_CHECKING:
     from .signature import Signature
 
 NAME = re.compile(r"[A-Za-z0-9_.\-]{1,128}")
+AWAY_IN_TOOL = (
+    "{} could not reach the shared state of the server after it had begun. It may have had "
+    "effects, so check them before you call it again"
+)
 CONTENT = (
     TextContent,
     ImageContent,
@@ -285,7 +290,10 @@ async def call_tool(
         return value if type(value) is InputRequired else tool.make_result(value)
     except (ToolError, NotFound) as error:
         return make_error_result(str(error))
-    except ProtocolError:
+    except ProtocolError as error:
+        if isinstance(error, BackendAway) and not tool.definition.is_repeatable:
+            # Without the time to wait, so that no client repeats the call by itself.
+            raise BackendAway(AWAY_IN_TOOL.format(tool.definition.name)) from error
         raise
     except CannotAsk as error:
         if call.revision.stateless:

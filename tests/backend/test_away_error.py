@@ -32,8 +32,8 @@ class Refusing(Server):
 def build(kind: type[Server] = Server, **options: Any) -> Server:
     server = kind("shop", **options)
 
-    @server.tool
-    def buy() -> str:
+    @server.tool(annotations={"readOnlyHint": True})
+    def look() -> str:
         raise away()
 
     return server
@@ -46,11 +46,11 @@ async def check_refusal(answer: Answer) -> None:
 
 
 async def stateless_call(site: Site, headers: Mapping[str, str]) -> Answer:
-    return await site.ask("tools/call", {"name": "buy", "arguments": {}}, headers=headers)
+    return await site.ask("tools/call", {"name": "look", "arguments": {}}, headers=headers)
 
 
 async def handshake_call(site: Site, headers: Mapping[str, str]) -> Answer:
-    return await (await site.greet()).call("buy", _headers=headers)
+    return await (await site.greet()).call("look", _headers=headers)
 
 
 ERAS = [stateless_call, handshake_call]
@@ -58,7 +58,7 @@ ERAS = [stateless_call, handshake_call]
 
 @pytest.mark.parametrize("accept", ["application/json", "application/json, text/event-stream"])
 @pytest.mark.parametrize("call", ERAS)
-async def test_a_handler_that_needs_the_backend_is_answered_with_503(
+async def test_a_handler_that_may_be_repeated_is_answered_with_503(
     call: Callable[..., Any], accept: str
 ) -> None:
     async with hosted(build()) as site:
@@ -77,7 +77,7 @@ async def test_a_request_that_is_refused_is_answered_with_503(era: str) -> None:
 async def test_in_a_batch_the_error_is_one_of_the_replies() -> None:
     async with hosted(build()) as site:
         session = await site.greet(BATCHING)
-        call = {"jsonrpc": "2.0", "method": "tools/call", "params": {"name": "buy"}}
+        call = {"jsonrpc": "2.0", "method": "tools/call", "params": {"name": "look"}}
         answer = await session.post([{**call, "id": 1}, {**call, "id": 2}])
         assert answer.status == 200
         assert [one["error"]["code"] for one in await answer.json()] == [Overloaded.code] * 2
@@ -90,8 +90,66 @@ async def test_other_transports_carry_the_error(transport: str) -> None:
         target: Any = f"ws://{address}/ws" if transport == "websocket" else server
         async with Client(target, timeout=2) as client:
             with pytest.raises(Overloaded, match="cannot reach its shared state") as caught:
-                await client.call_tool("buy")
+                await client.call_tool("look")
             assert caught.value.retry_after == 6.2
+
+
+@pytest.mark.parametrize("hints", [{}, {"idempotentHint": True}, {"readOnlyHint": True}])
+@pytest.mark.parametrize("transport", ["memory", "http", "websocket"])
+async def test_a_tool_that_has_begun_is_repeated_only_if_it_says_that_this_is_safe(
+    transport: str, hints: dict[str, bool]
+) -> None:
+    server, runs = Server("shop"), 0
+
+    @server.tool(annotations=hints)
+    def buy() -> str:
+        nonlocal runs
+        runs += 1
+        raise BackendAway(AWAY, data={"retryAfter": 0.1})
+
+    async with on_a_port(server.asgi(path="/mcp", websocket=True)) as address:
+        targets = {"http": f"http://{address}/mcp", "websocket": f"ws://{address}/ws"}
+        target: Any = targets.get(transport, server)
+        async with Client(target, timeout=2) as client:
+            with pytest.raises(Overloaded) as caught:
+                await client.call_tool("buy")
+    assert (runs > 1) == bool(hints)
+    assert (caught.value.retry_after is not None) == bool(hints)
+
+
+@pytest.mark.parametrize("era", ["stateless", "handshake"])
+async def test_a_tool_that_must_not_be_repeated_invites_nobody_to_repeat_it(era: str) -> None:
+    server = Server("shop")
+
+    @server.tool
+    def buy() -> str:
+        raise away()
+
+    async with hosted(server) as site:
+        if era == "stateless":
+            answer = await site.ask("tools/call", {"name": "buy", "arguments": {}})
+        else:
+            answer = await (await site.greet()).call("buy")
+        assert (answer.status, answer.headers.get("retry-after")) == (503, None)
+        error = await answer.error()
+        assert (error["code"], error.get("data")) == (Overloaded.code, None)
+        assert "buy could not reach the shared state" in error["message"]
+
+
+@pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
+async def test_a_task_that_has_failed_is_not_waited_for(revision: str) -> None:
+    """Even if its tool may be repeated: its outcome does not change any more."""
+    server = Server("shop")
+
+    @server.tool(annotations={"idempotentHint": True}, task="optional")
+    async def buy() -> str:
+        raise away()
+
+    async with Client(server, timeout=60, revision=revision) as client:
+        task = await client.start_tool("buy")
+        with pytest.raises(Overloaded, match="cannot reach") as caught:
+            await asyncio.wait_for(task.result(), 40)
+        assert caught.value.retry_after is None
 
 
 class AwayGuard:

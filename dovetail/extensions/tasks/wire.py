@@ -17,7 +17,14 @@ from msgspec.structs import replace
 
 from ...connection.encode import MessageEncoder, replace_surrogates
 from ...connection.multi_round_trip import input_request
-from ...errors import BY_CODE, InternalError, InvalidParams, InvalidRequest, ProtocolError
+from ...errors import (
+    BY_CODE,
+    InternalError,
+    InvalidParams,
+    InvalidRequest,
+    Overloaded,
+    ProtocolError,
+)
 from ...jsonrpc.messages import encode
 from ...limits import Limits
 from ...net import network_of
@@ -150,6 +157,8 @@ def mark_failed(
     fields: dict[str, Any] = {"code": revision.code(error), "message": str(error.message)}
     if error.data is not None:
         fields["data"] = error.data
+    if isinstance(error, Overloaded) and error.retry_after is not None:
+        del fields["data"]  # to wait and to repeat `tasks/result` would not help
     # Convert to JSON and back: a store need not keep values that cannot be sent.
     fields = msgspec.json.decode(MessageEncoder(limits.outgoing).encode(fields))
     return _ended(record, "failed", message=fields["message"][:MAX_MESSAGE_LENGTH], error=fields)

@@ -357,6 +357,8 @@ def rejection_for(error: ProtocolError, stateless: bool) -> Rejection:
     if not isinstance(error, Overloaded):
         return Rejection(status_for(error, stateless, refused=True), error)
     # With a time to wait, the caller has exceeded its own rate limit: RFC 6585, section 4.
-    is_own_limit = error.retry_after is not None and not isinstance(error, BackendAway)
-    retry_after = (b"retry-after", error.retry_header.encode())
-    return Rejection(429 if is_own_limit else 503, error, (retry_after,))
+    has_time, is_away = error.retry_after is not None, isinstance(error, BackendAway)
+    status = 429 if has_time and not is_away else 503
+    if is_away and not has_time:  # the request may have had effects, so nobody should repeat it
+        return Rejection(status, error)
+    return Rejection(status, error, ((b"retry-after", error.retry_header.encode()),))
