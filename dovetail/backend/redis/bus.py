@@ -66,6 +66,8 @@ MAX_SENDERS = 4096
 """How many processes a process remembers, to recognise messages that are repeated."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
 """The first and longest pauses between two attempts to join, in seconds."""
+SLOW_ATTEMPT = 10
+"""An attempt after which the pause is the longest."""
 
 log = get_logger("bus")
 
@@ -221,6 +223,9 @@ class RedisBus(TopicHandlers):
                     await self._exchange_messages(subscription)
             except BackendAway:
                 log.debug("Cannot reach the bus at %s", self._client.address)
+            except Exception:  # our own error; without this task, the process would stay alone
+                log.exception("Leaving the bus at %s for a moment", self._client.address)
+                attempt = SLOW_ATTEMPT
             finally:
                 self._on_lost()
             await asyncio.sleep(backoff(attempt, FIRST_PAUSE, LONGEST_PAUSE))
@@ -252,7 +257,8 @@ class RedisBus(TopicHandlers):
         )
         last, self._heartbeat_at = self._heartbeat_at, time.monotonic()
         self._clock_offset = now - self._heartbeat_at * 1000
-        before, self._members = self._members, {id.decode() for id in ids} - {self.id}
+        members = {id.decode(errors="replace") for id in ids}  # anybody may have added some
+        before, self._members = self._members, members - {self.id}
         self.member_count = 1 + len(self._members)
         # After a long pause, messages may have arrived too late.
         was_paused = not self.alone and self._heartbeat_at - last > MEMBER_SECONDS

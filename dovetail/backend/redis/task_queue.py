@@ -220,6 +220,6 @@ class RedisTaskQueue:
     def _taken(self, rows: list[Any], started: float) -> list[TakenTask]:
         until = started + self.lease_seconds
         return [
-            TakenTask(key.decode(), token, record, refusals, until, life / 1000)
+            TakenTask(key.decode(errors="replace"), token, record, refusals, until, life / 1000)
             for key, token, record, refusals, life in rows
         ]

@@ -72,6 +72,20 @@ async def test_recorded_messages_are_dropped_in_their_own_and_in_other_channels(
     assert any("was received before" in line for line in caplog.messages)
 
 
+async def test_a_member_that_was_made_up_leaves_the_others_connected(
+    make_backend: MakeBackend, shared_redis: RedisServer
+) -> None:
+    async with buses(make_backend) as (backend, (one, other)):
+        other.on("who", lambda _: "other")
+        attacker = Attacker(shared_redis, backend.prefix)
+        [members] = attacker.keys()
+        attacker.run("ZADD", members, "99999999999999", data=b"\xff\xfe")
+        async with asyncio.timeout(30):
+            while backend.members < 3:  # until the next heartbeat
+                await asyncio.sleep(0.05)
+        assert await one.ask("who", None) == "other"
+
+
 async def test_an_attacker_is_not_counted_as_a_member_who_answers(
     make_backend: MakeBackend, shared_redis: RedisServer
 ) -> None:
