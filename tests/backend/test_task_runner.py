@@ -341,7 +341,7 @@ async def test_a_task_that_waits_for_input_needs_no_process(
     async with shop.client(form) as client:
         waiting = await client.start_tool("ask", manual=True)
         await reached(client, waiting.id, "input_required")
-        await until(lambda: not shop.manager.running and not shop.manager.scheduler.leaving)
+        await until(lambda: not shop.manager.running and not shop.manager.scheduler.lost)
         shop.gate.set()
         other = await client.start_tool("work")
         assert (await other.result()).text == "done"

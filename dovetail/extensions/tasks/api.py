@@ -252,12 +252,12 @@ class ServerTasks:
     async def result(self, call: Call) -> Any:
         """Answer `tasks/result`: wait until the task finishes, ask the client the task's questions
         in the meantime, and return the outcome."""
-        with self.manager.signals.waiting(CHANGE, call.params.task_id) as elsewhere:
-            record = await self._wait_for_end(call, elsewhere)
+        with self.manager.signals.waiting(CHANGE, call.params.task_id) as waiter:
+            record = await self._wait_for_end(call, waiter)
         log.info("The outcome of task %s was fetched", describe(record))
         return get_outcome(record, call.revision)
 
-    async def _wait_for_end(self, call: Call, elsewhere: TaskWaiter) -> TaskRecord:
+    async def _wait_for_end(self, call: Call, waiter: TaskWaiter) -> TaskRecord:
         record = await self._own_task(call)
         loop = asyncio.get_running_loop()
         task = self.manager.running.get(record.id)
@@ -275,7 +275,7 @@ class ServerTasks:
                 for question in asking.values():
                     if question.done():
                         question.result()  # raises if a question cannot be asked
-                await self.manager.wait_for_change(record.id, elsewhere)
+                await self.manager.wait_for_change(record.id, waiter)
                 record = await self._own_task(call)
         finally:
             for question in asking.values():

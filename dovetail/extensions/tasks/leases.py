@@ -22,12 +22,13 @@ if TYPE_CHECKING:
 log = get_logger("tasks")
 
 
-class LeaseKeeper:
-    """The leases of one process. All leases of an event loop are renewed together."""
+class LeaseRenewer:
+    """Renews the leases of one process. All leases of an event loop are renewed together."""
 
     def __init__(self, manager: "TaskManager") -> None:
         self._manager = manager
         self._renewing: set[asyncio.AbstractEventLoop] = set()
+        """The event loops in which a task renews leases."""
 
     def start(self, task: RunningTask) -> None:
         """Renew the lease of a task as long as the task runs."""
@@ -38,24 +39,21 @@ class LeaseKeeper:
             self._renewing.add(task.loop)
             background.start(self._renew(task.loop))
 
-    def _tasks(self, loop: asyncio.AbstractEventLoop) -> list[RunningTask]:
-        return [task for task in list(self._manager.running.values()) if task.loop is loop]
-
     async def _renew(self, loop: asyncio.AbstractEventLoop) -> None:
         store = self._manager.store
         interval = store.lease_seconds / 4
         next_time = time.monotonic() + interval
         try:
-            while self._tasks(loop):
+            while self._manager.running_in(loop):
                 await asyncio.sleep(max(0.0, next_time - time.monotonic()))
                 next_time = time.monotonic() + interval
-                if (tasks := self._tasks(loop)) and not await self._renew_all(tasks):
+                if (tasks := self._manager.running_in(loop)) and not await self._renew_all(tasks):
                     next_time = time.monotonic() + interval / 5  # the store may be back soon
         finally:
             self._renewing.discard(loop)
 
     async def _renew_all(self, tasks: list[RunningTask]) -> bool:
-        """Return False if the store is not available."""
+        """Renew the leases of these tasks. Return False if the store is not available."""
         try:
             renewed = await self._manager.store.renew([task.lease for task in tasks])
         except (Overloaded, TaskStoreBroken):
@@ -67,6 +65,6 @@ class LeaseKeeper:
         for task in tasks:
             if (lease := leases.get(task.record.id)) is not None:
                 task.set_lease(lease)
-            elif not task.is_ending:  # else its last write decides
+            elif not task.is_ending:  # otherwise the store decides about its last write
                 task.lose()
         return True

@@ -66,7 +66,7 @@ class Mailbox:
         with manager.signals.waiting(MESSAGE, ANY) as signal:
             self._readers[loop] = signal
             try:
-                while ids := self._ids_in(loop):
+                while ids := [task.record.id for task in manager.running_in(loop)]:
                     try:
                         for number, message in await manager.store.receive_messages(ids):
                             await self._deliver(number, message)
@@ -77,10 +77,6 @@ class Mailbox:
                     await signal.wait()
             finally:
                 del self._readers[loop]
-
-    def _ids_in(self, loop: asyncio.AbstractEventLoop) -> list[str]:
-        running = list(self._manager.running.items())
-        return [id for id, task in running if task.loop is loop]
 
     async def _deliver(self, number: int, message: TaskMessage) -> None:
         task = self._manager.running.get(message.id)

@@ -22,7 +22,7 @@ from ...logs import get_logger
 from ...ports import Bus, Call, CallHandler, ChangeListener, Service
 from ...protocol.lifecycle import InputRequired
 from ...protocol.tasks import TaskChangedParams, TaskStatusParams
-from .leases import LeaseKeeper
+from .leases import LeaseRenewer
 from .mailbox import Mailbox
 from .outcome import call_again, save_outcome
 from .running_task import RunningTask, TaskLeft, background
@@ -112,7 +112,7 @@ class TaskManager:
         self.asking: set[tuple[str, str]] = set()
         """The questions that a client is being asked in the core form, by task and key."""
         self.signals = TaskSignals(self.running.__contains__)
-        self._mailbox, self._leases = Mailbox(self), LeaseKeeper(self)
+        self._mailbox, self._leases = Mailbox(self), LeaseRenewer(self)
         self.scheduler = TaskScheduler(
             self, self._slots, stop_with_lifespan=self._stop_with_lifespan
         )
@@ -270,7 +270,7 @@ class TaskManager:
         """Forget a task that another process may run, although its tool has not stopped yet."""
         if self.running.get(task.record.id) is task:
             del self.running[task.record.id]
-            self.scheduler.leaving.add(task)
+            self.scheduler.lost.add(task)
             task.signal_change()  # waiting callers now read the store
 
     def can_park(self, task: RunningTask) -> bool:
@@ -350,20 +350,25 @@ class TaskManager:
         task = self.running.get(id)
         return None if task is None or task.loop.is_closed() else task
 
+    def running_in(self, loop: asyncio.AbstractEventLoop) -> list[RunningTask]:
+        """Return the tasks that this process runs in an event loop."""
+        return [task for task in list(self.running.values()) if task.loop is loop]
+
     def is_running(self, id: str) -> bool:
         """Return whether this process runs a task."""
         return self._local(id) is not None
 
-    async def wait_for_change(self, id: str, elsewhere: TaskWaiter) -> None:
+    async def wait_for_change(self, id: str, waiter: TaskWaiter) -> None:
         """Wait until a task changes, or may have changed in another process.
 
         Args:
             id: The task.
-            elsewhere: What waits for signals about the task, from before its record was read.
+            waiter: Receives the signals about the task. It was created before the record was read,
+                so no signal is missed.
         """
         task = self.running.get(id)
         if task is None or task.loop is not asyncio.get_running_loop():
-            await elsewhere.wait()
+            await waiter.wait()
         else:
             await task.wait_for_change()
 

@@ -48,7 +48,7 @@ async def call_again(
 
 async def save_outcome(manager: "TaskManager", task: RunningTask, outcome: Any) -> None:
     """Store the outcome of a tool: its result or its exception."""
-    record, current, revision = task.record, asyncio.current_task(), task.call.revision
+    record, current = task.record, asyncio.current_task()
     if record.over or task.is_lost:
         return  # it was cancelled, has expired, or runs in another process
     is_stopped = task.call.cancelled or (current is not None and current.cancelling() > 0)
@@ -66,9 +66,14 @@ async def save_outcome(manager: "TaskManager", task: RunningTask, outcome: Any) 
         except Exception:
             log.exception("The outcome of task %s could not be saved", describe(record))
             outcome = InternalError(NOT_SAVED)
-    whole = as_protocol_error(outcome, task.call)
-    shortened = ProtocolError(revision.code(whole), whole.message[:MAX_MESSAGE_LENGTH])
-    for attempt in (whole, shortened):
+    await _save_error(manager, task, as_protocol_error(outcome, task.call))
+
+
+async def _save_error(manager: "TaskManager", task: RunningTask, error: ProtocolError) -> None:
+    """Store the error of a tool, a shorter one if it cannot be stored, or else that it cannot."""
+    record, revision = task.record, task.call.revision
+    shortened = ProtocolError(revision.code(error), error.message[:MAX_MESSAGE_LENGTH])
+    for attempt in (error, shortened):
         try:
             failed = mark_failed(record, attempt, revision, manager.limits)
             await _save_end(manager, task, failed)
@@ -104,7 +109,15 @@ async def _save_end(
     record: TaskRecord,
     retry_on: type[Exception] = Overloaded,
 ) -> None:
-    """Store the final state of a task. Try again until this succeeds."""
+    """Store the final state of a task. Try again until this succeeds.
+
+    Args:
+        manager: The tasks.
+        task: The task.
+        record: Its final record.
+        retry_on: The errors after which to try again (default: those of a store that is busy or
+            away).
+    """
     longest = manager.store.lease_seconds / 4  # before others may take over the task
     for pause in chain(SAVE_RETRY_SECONDS, repeat(SAVE_RETRY_SECONDS[-1])):
         try:
@@ -113,7 +126,7 @@ async def _save_end(
         except TooLarge:
             raise
         except TaskStoreBroken:
-            task.record = record  # it cannot be saved, but is given to those who wait here
+            task.record = record  # it cannot be saved, but requests in this process find it
             task.signal_change()
             return
         except retry_on as error:

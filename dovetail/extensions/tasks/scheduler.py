@@ -64,10 +64,11 @@ class TaskScheduler:
         """How many tasks this process has taken over from others."""
         self.waiting = 0
         """How many tasks waited in the queue when this process last looked."""
-        self.leaving: set[RunningTask] = set()
-        """The tasks that are no longer ours, but whose tools have not stopped yet."""
+        self.lost: set[RunningTask] = set()
+        """The tasks that other processes may run, although their tools have not stopped here yet.
+        They still use their slots."""
         self.reserved = 0
-        """The number of tasks that are about to start."""
+        """The number of slots of tasks that are about to start."""
         self._lifespans: dict[asyncio.AbstractEventLoop, int] = {}
         """The number of open lifespans, by loop."""
         self.states: dict[asyncio.AbstractEventLoop, Any] = {}
@@ -75,14 +76,16 @@ class TaskScheduler:
         self._draining: dict[asyncio.AbstractEventLoop, float] = {}
         """When each loop that takes no more tasks was told to stop."""
         self._pullers: dict[asyncio.AbstractEventLoop, asyncio.Task[None]] = {}
+        """The task that pulls tasks from the queue, by loop."""
         self._slot_freed: dict[asyncio.AbstractEventLoop, asyncio.Event] = {}
+        """What wakes that task when there is a free slot, by loop."""
 
     # slots
 
     @property
     def free_slots(self) -> int:
         """How many more tasks this process may run, if the store has a queue."""
-        return self._slots() - len(self._manager.running) - len(self.leaving) - self.reserved
+        return self._slots() - len(self._manager.running) - len(self.lost) - self.reserved
 
     @property
     def can_begin(self) -> bool:
@@ -94,7 +97,7 @@ class TaskScheduler:
 
     def on_end(self, task: RunningTask) -> None:
         """Free the slot of a task whose tool has ended."""
-        self.leaving.discard(task)
+        self.lost.discard(task)
         for loop, freed in list(self._slot_freed.items()):
             run_on_loop(loop, freed.set)
 
@@ -103,7 +106,7 @@ class TaskScheduler:
     @property
     def busy(self) -> bool:
         """Whether a task is running, or may start, in this process."""
-        tasks = (*list(self._manager.running.values()), *self.leaving)
+        tasks = (*list(self._manager.running.values()), *self.lost)
         loops = (*self._lifespans, *(task.loop for task in tasks))
         return not all(loop.is_closed() for loop in loops)
 
@@ -151,7 +154,7 @@ class TaskScheduler:
         self._draining[loop] = time.monotonic()
         if (puller := self._pullers.get(loop)) is not None:
             puller.cancel()
-        for task in self._tasks_in(loop):
+        for task in self._manager.running_in(loop):
             if task.record.resumable and not task.once_running:
                 _stop(task)
 
@@ -169,16 +172,16 @@ class TaskScheduler:
             rest = drained_at + shutdown * GRACE_SHARE - time.monotonic()
             await self._wait_for_tasks(loop, max(0.0, rest))
         if self._stop_with_lifespan or drained_at is not None:
-            for task in self._tasks_in(loop):
+            for task in self._manager.running_in(loop):
                 _stop(task)
             await self._wait_for_tasks(loop, shutdown)
         await self.close_unused()
 
-    def _tasks_in(self, loop: asyncio.AbstractEventLoop) -> list[RunningTask]:
-        return [task for task in list(self._manager.running.values()) if task.loop is loop]
-
     async def _wait_for_tasks(self, loop: asyncio.AbstractEventLoop, timeout: float) -> None:
-        tasks = (*self._tasks_in(loop), *(task for task in self.leaving if task.loop is loop))
+        tasks = (
+            *self._manager.running_in(loop),
+            *(task for task in self.lost if task.loop is loop),
+        )
         running = [task.asyncio_task for task in tasks if task.asyncio_task is not None]
         if running:
             await asyncio.wait(running, timeout=timeout)
@@ -186,7 +189,7 @@ class TaskScheduler:
     async def close_unused(self) -> None:
         """Close the store after the last lifespan and the last task, so that another server can
         resume what was stopped."""
-        if not self._lifespans and not self._manager.running and not self.leaving:
+        if not self._lifespans and not self._manager.running and not self.lost:
             await self._manager.store.close()
 
     # tasks that wait in the queue
@@ -224,7 +227,7 @@ class TaskScheduler:
     async def _run_pulled(self, record: TaskRecord, lease: Lease) -> None:
         try:
             if self._has_tool(record):
-                self._begin(record, lease)
+                self._start(record, lease)
             else:
                 await self.fail(record, NO_TOOL.format(record.tool), lease)
         except BackendAway:
@@ -233,10 +236,11 @@ class TaskScheduler:
             log.exception("Task %s could not be started", describe(record))
             await self.fail(record, NOT_STARTED, lease)
 
-    def _begin(self, record: TaskRecord, lease: Lease) -> None:
+    def _start(self, record: TaskRecord, lease: Lease) -> None:
+        """Run a task, or hand it to the engine, without its original call."""
         manager = self._manager
         if (old := manager.running.get(record.id)) is not None:
-            old.lose()  # somebody else had claimed it, and left it
+            old.lose()  # another process had taken it over in the meantime
         state = self.states.get(asyncio.get_running_loop())
         manager.schedule(record, lease, call_from_record(record, state), manager.handler)
 
@@ -319,7 +323,7 @@ class TaskScheduler:
         try:
             if self._manager.engine is not None:
                 await store.release(lease)
-            self._begin(record, lease)
+            self._start(record, lease)
         except Exception as error:
             log.warning("The engine refused task %s: %r", describe(record), error)
             await self.fail(record, NOT_RESUMED)

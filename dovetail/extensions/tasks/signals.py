@@ -19,7 +19,7 @@ ANY = ""
 POLL_SECONDS = 0.25
 """How often a process without a bus reads the store while it waits."""
 LOST_SIGNAL_SECONDS = 2.0
-"""How often a process with a bus does so, because a signal may be lost."""
+"""How often a process with a bus reads the store while it waits, because a signal may be lost."""
 
 
 class TaskSignals:
@@ -47,16 +47,21 @@ class TaskSignals:
     def send(self, topic: str, id: str) -> None:
         """Wake what waits for a signal about this task in other processes and event loops. May be
         called from any thread."""
-        here = asyncio._get_running_loop()
-        # A bus does not deliver to its own event loop, so use that of this one if possible.
-        for loop, bus in sorted(self._buses.items(), key=lambda one: one[0] is not here):
+        current = asyncio._get_running_loop()
+        # A bus does not deliver to its own event loop, so prefer the bus of the current one.
+        for loop, bus in sorted(self._buses.items(), key=lambda one: one[0] is not current):
             run_on_loop(loop, bus.publish, topic, id)
             if not bus.alone:
                 return
 
     @contextmanager
     def waiting(self, topic: str, id: str) -> "Iterator[TaskWaiter]":
-        """Receive the signals about a task, or about any task."""
+        """Receive signals.
+
+        Args:
+            topic: `MESSAGE` or `CHANGE`.
+            id: The task, or `ANY`.
+        """
         loop = asyncio.get_running_loop()
         waiter, key = TaskWaiter(self._buses.get(loop)), (loop, topic, id)
         self._waiters.setdefault(key, set()).add(waiter)
@@ -76,8 +81,7 @@ class TaskSignals:
 
 
 class TaskWaiter:
-    """Something that waits for signals. A signal that arrives while it does something else is not
-    forgotten."""
+    """Waits for signals. A signal that arrives between two waits ends the second one at once."""
 
     def __init__(self, bus: Bus | None) -> None:
         self._bus, self._event = bus, asyncio.Event()
