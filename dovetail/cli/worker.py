@@ -26,10 +26,10 @@ def add_worker_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--health",
-        metavar="PORT",
-        type=integer(0, 65535),
-        help="answer health checks (/health) and serve metrics (/metrics) on this port "
-        "(default: no port is opened)",
+        metavar="[HOST:]PORT",
+        help="answer health checks (/health) and serve metrics (/metrics) on this port, at "
+        "127.0.0.1 unless you name another address, such as 0.0.0.0 for all (default: no port is "
+        "opened)",
     )
 
 

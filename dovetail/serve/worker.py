@@ -6,12 +6,14 @@ there.
 """
 
 import asyncio
+import re
 import signal
 import sys
 import threading
 from typing import Any
 
-from ..errors import InvalidRequest
+from ..errors import ConfigError, InvalidRequest
+from ..net import is_loopback
 from ..ports import Service
 from ..text import escape_unsafe
 from ..transports.http.server.asgi import Receive, Scope, Send
@@ -22,8 +24,8 @@ from .options import ServeOptions
 from .routes import send_error
 
 HEALTH, METRICS = "/health", "/metrics"
-HEALTH_HOST = "0.0.0.0"
-"""Where health checks are answered: they come from another machine, or another container."""
+HEALTH_HOST = "127.0.0.1"
+"""Where health checks are answered by default, because nobody has to log in to read the metrics."""
 
 
 class WorkerApp(App):
@@ -31,9 +33,12 @@ class WorkerApp(App):
 
     _is_announced = False
 
-    def __init__(self, service: Service, lifespan: Lifespan) -> None:
+    def __init__(self, service: Service, lifespan: Lifespan, host: str = HEALTH_HOST) -> None:
+        # Web pages cannot read the metrics of this machine by another name for it. What listens on
+        # other addresses has names that this process does not know.
+        hosts = [] if is_loopback(host) else ["*"]
         options = ServeOptions.create(
-            path="/mcp", health=HEALTH, metrics=METRICS, metrics_auth=False, hosts=["*"]
+            path="/mcp", health=HEALTH, metrics=METRICS, metrics_auth=False, hosts=hosts
         )
         super().__init__(service, lifespan, options)
         self.gate = None  # there is nobody to admit
@@ -58,22 +63,33 @@ class WorkerApp(App):
         return state
 
 
-def run_worker(service: Service, lifespan: Lifespan, health: int | None) -> None:
+def run_worker(service: Service, lifespan: Lifespan, health: int | str | None) -> None:
     """Run tasks until a signal arrives.
 
     Args:
         service: The server.
         lifespan: Its lifespan.
-        health: The port for health checks (default: no port is opened).
+        health: The port for health checks, or a string "HOST:PORT" (default: no port is opened).
     """
-    app = WorkerApp(service, lifespan)
     sys.setswitchinterval(0.001)  # see `run_stdio`
     if health is None:
-        asyncio.run(_work(app))
+        asyncio.run(_work(WorkerApp(service, lifespan)))
         return
     from .http import serve_app
 
-    serve_app(app, HEALTH_HOST, health)
+    host, port = _parse_address(health)
+    serve_app(WorkerApp(service, lifespan, host), host, port)
+
+
+def _parse_address(health: int | str) -> tuple[str, int]:
+    found = re.fullmatch(r"(?:(.+):)?(\d{1,9})", str(health), re.ASCII)
+    if found is None:
+        raise ConfigError(
+            f"{health!r} is not an address for health checks. Name a port on this machine (8001), "
+            "or HOST:PORT (0.0.0.0:8001 for all addresses)"
+        )
+    host, port = found.groups(HEALTH_HOST)
+    return host.removeprefix("[").removesuffix("]"), int(port)
 
 
 async def _work(app: App) -> None:

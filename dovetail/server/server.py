@@ -760,7 +760,7 @@ class Server(Handlers):
         )(call)
 
     def run_worker(
-        self, *, health: int | None = None, keys: Sequence[str | bytes] | None = None
+        self, *, health: int | str | None = None, keys: Sequence[str | bytes] | None = None
     ) -> None:
         """Run the tasks of this server until the process is stopped, without serving clients.
 
@@ -768,12 +768,13 @@ class Server(Handlers):
 
         Args:
             health: The port on which to answer health checks (`/health`) and serve metrics
-                (`/metrics`), on all addresses (default: no port is opened).
+                (`/metrics`), at 127.0.0.1, or "HOST:PORT"; "0.0.0.0:8001" for all addresses, where
+                everyone who can reach the port can read them (default: no port is opened).
             keys: The keys of the server, as in `run` (default: those in `DOVETAIL_KEYS`).
 
         Raises:
             ConfigError: The server has no backend, or it is away, or none of its tools can run as
-                a task.
+                a task, or `health` is not an address.
         """
         self._keys = keys if keys is not None else self._keys
         if not self.backend:

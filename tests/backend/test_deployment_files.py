@@ -116,11 +116,15 @@ class Deployment:
         """Start a process as its container would be started, at another address."""
         program, *words = container.words
         assert program == "dovetail"
-        words = ["127.0.0.1" if word == "0.0.0.0" else word for word in words]
+        if "--host" in words:
+            assert words[words.index("--host") + 1] == "0.0.0.0"
+            words[words.index("--host") + 1] = "127.0.0.1"
         port = free_port()
         if "--health" in words:
-            assert container.health_ports <= {int(words[words.index("--health") + 1])}
-            words[words.index("--health") + 1] = str(port)
+            host, _, health = words[words.index("--health") + 1].partition(":")
+            assert host == "0.0.0.0"  # probes come from another machine
+            assert container.health_ports <= {int(health)}
+            words[words.index("--health") + 1] = f"127.0.0.1:{port}"
         else:
             assert container.health_ports <= {8000}  # the default
             words += ["--port", str(port)]

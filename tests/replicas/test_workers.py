@@ -1,6 +1,7 @@
 """Workers that are killed, stopped, continued and terminated in the middle of a task."""
 
 import asyncio
+import http.client
 import json
 import os
 import signal
@@ -13,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from dovetail import Client
+from dovetail import Client, Server
 from dovetail.auth import hash_password
-from dovetail.errors import ProtocolError
+from dovetail.errors import ConfigError, ProtocolError
 from tests.backend.conftest import KEY
 from tests.backend.redis_server import RedisServer, free_port
 from tests.system import needs_redis
@@ -202,6 +203,63 @@ def test_a_worker_without_a_port_stops_in_good_order(
     finally:
         worker.kill()
         worker.communicate()
+
+
+def status(address: str, port: int, path: str, host: str = "localhost") -> int | None:
+    """The status of a page at an address of this machine; None if nobody listens there."""
+    connection = http.client.HTTPConnection(address, port, timeout=30)
+    try:
+        connection.request("GET", path, headers={"Host": host})
+        return connection.getresponse().status
+    except ConnectionRefusedError:
+        return None
+    finally:
+        connection.close()
+
+
+@pytest.mark.parametrize(
+    ("health", "reachable", "by_another_name"),
+    [
+        ("{}", ["127.0.0.1"], 421),
+        ("localhost:{}", ["127.0.0.1"], 421),
+        ("127.0.0.2:{}", ["127.0.0.2"], 421),
+        ("0.0.0.0:{}", ["127.0.0.1", "127.0.0.2"], 200),
+    ],
+)
+def test_only_this_machine_reaches_a_worker_unless_an_address_is_named(
+    shared_redis: RedisServer, health: str, reachable: list[str], by_another_name: int
+) -> None:
+    port = free_port()
+    command = [*WORKER, PROGRAM, "--backend", shared_redis.url, "--health", health.format(port)]
+    worker = subprocess.Popen(
+        command, cwd=ROOT, env=environment(), stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert worker.stderr is not None
+        lines = iter(worker.stderr.readline, "")
+        assert any(line == "Running the tasks of replicas\n" for line in lines)
+        deadline = time.monotonic() + 60
+        while status(reachable[0], port, "/health") is None:  # it starts before it listens
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        for path in ("/health", "/metrics"):
+            found = [one for one in ("127.0.0.1", "127.0.0.2") if status(one, port, path) == 200]
+            assert found == reachable
+        # A web page of a stranger whose name is changed to this address cannot read it.
+        assert status(reachable[0], port, "/metrics", "stranger.example") == by_another_name
+    finally:
+        worker.kill()
+        worker.communicate()
+
+
+@pytest.mark.parametrize("health", ["", "abc", ":8001", "8001:", "0.0.0.0:http", "-1", -1, "65536"])
+def test_a_health_address_that_is_not_one_is_refused(health: str | int) -> None:
+    server = Server("shop", backend=f"redis://127.0.0.1:{free_port()}/0")
+    server.tool(lambda: None, name="work", task="required")
+    is_number = health == "65536"
+    hint = "from 0 to 65535" if is_number else f"{health!r} is not an address for health checks"
+    with pytest.raises(ConfigError, match=hint):
+        server.run_worker(health=health, keys=[KEY])
 
 
 async def test_a_worker_does_not_start_while_redis_is_away() -> None:
