@@ -27,7 +27,6 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct
@@ -53,6 +52,8 @@ LEASE_PART = 10
 SWEEP_SECONDS = 0.5
 """How often unused tokens are given back. A token that is not used is given back after at most two
 of these periods."""
+DIGEST_LENGTH = 32
+"""The number of hexadecimal digits that stand for a caller."""
 REFUSAL_SECONDS = 0.25
 """How long a refusal holds without asking the backend again. Another process may give tokens back
 before the time that the caller is told."""
@@ -298,7 +299,10 @@ class SharedRateLimiter(RateLimiter):
             accounts = self._loops[loop] = _LoopAccounts(self, self.rates.callers)
         account = accounts.by_key.get(key)
         if account is None:
-            account = accounts.by_key[key] = _Account(_digest(key), accounts)
+            # Its id or address is private, and somebody could try all addresses.
+            name = repr(key).encode("utf-8", "surrogatepass")
+            digest = self._backend.ring.digest("rate", name)[:DIGEST_LENGTH]
+            account = accounts.by_key[key] = _Account(digest, accounts)
         return account
 
     def _share(self, account: _Account, rule: RateRule) -> _Share:
@@ -316,11 +320,6 @@ class SharedRateLimiter(RateLimiter):
 def _has_token(account: _Account, rule: RateRule) -> bool:
     share = account.shares.get(rule.name)
     return share is not None and share.tokens > 0
-
-
-def _digest(key: CallerKey) -> str:
-    """Return a digest of a caller, because its id or address may be private."""
-    return blake2b(repr(key).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
 def _divide(rule: RateRule, members: int) -> RateRule:

@@ -64,6 +64,15 @@ async def expect(limiter: RateLimiter, state: str, who: str = "ada") -> None:
         await stored
 
 
+async def test_nobody_without_the_keys_can_try_all_addresses(
+    make_backend: MakeBackend, shared_redis: RedisServer
+) -> None:
+    for keys in (["one key" * 9], ["another key" * 9]):
+        backend = make_backend(keys=keys)
+        assert await ask(SharedRateLimiter(Rates(calls=Rate(5, per=HOUR)), backend, DEFAULT)) == 0
+    assert len(shared_redis.keys(f"{backend.prefix}rate:*")) == 2
+
+
 MakeLimiter = Callable[..., RateLimiter]
 
 

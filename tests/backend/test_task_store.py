@@ -757,6 +757,13 @@ async def test_keys_are_rotated_without_losing_tasks(processes: Processes) -> No
     assert [found.id for found, _ in await new.pull(1)] == ["one"]
 
 
+async def test_nobody_without_the_keys_can_try_all_addresses(processes: Processes) -> None:
+    for number, key in enumerate(["one key" * 9, "another key" * 9]):
+        await processes.start(keys=[key]).add(record(f"{number}", network="192.0.2.1"))
+    fields = processes.run("HKEYS", "info")
+    assert len([name for name in fields if name.startswith(b"p:")]) == 2
+
+
 async def test_servers_with_other_names_have_other_tasks(processes: Processes) -> None:
     store, other = processes.start(), processes.start(name="another server of the test")
     await store.add(record("one"))

@@ -54,6 +54,8 @@ MAX_LIFE_SECONDS = 100 * 365 * 86400.0
 BATCH_SIZE = 100
 """The number of expired tasks that are deleted in one script, because Redis does nothing else
 meanwhile."""
+DIGEST_LENGTH = 32
+"""The number of hexadecimal digits that stand for a payer."""
 MAX_REFUSALS = 3
 """How often a task is given back by processes that cannot run it. The next one claims it."""
 UNKNOWN_START = (
@@ -85,6 +87,7 @@ class RedisTaskStore(TaskStore):
     def __init__(self, client: RedisClient, ring: KeyRing, base: str) -> None:
         self._client, self._base = client, base
         self._queue = RedisTaskQueue(client, base)
+        self._ring = ring
         self._records = SealedValues(ring, "backend task")
         self._results = SealedValues(ring, "backend task result")
         self._messages = SealedValues(ring, "backend task message")
@@ -107,7 +110,7 @@ class RedisTaskStore(TaskStore):
         until = self._queue.lease_end()
         reply = await self._run_add(
             *(key, sealed, result, ceil(life * 1000)),
-            *(digest(payer) if payer else "", *_indexes(record.owner, record.session)),
+            *(self._payer_digest(payer), *_indexes(record.owner, record.session)),
             *(int(record.over), int(not record.owner), self._queue.consumer if claim else ""),
             *(limits.tasks, limits.tasks_each, limits.task_bytes),
         )
@@ -259,6 +262,11 @@ class RedisTaskStore(TaskStore):
         await self._queue.close()
 
     # rows
+
+    def _payer_digest(self, payer: str) -> str:
+        """Return what counts the tasks of a payer. It may be an address, and somebody could try all
+        addresses, so it depends on the keys."""
+        return self._ring.digest("task payer", payer.encode())[:DIGEST_LENGTH] if payer else ""
 
     def _row(self, key: str) -> str:
         return f"{self._base}task:{key}"
