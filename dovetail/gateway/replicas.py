@@ -70,6 +70,7 @@ class Replicas:
     def _announce_consent(self, row: ConsentRow) -> None:
         if self._bus is not None:
             announce_consent(self._bus, row)
+        self._gateway.access.on_stored(row, self._gateway.upstreams.all())
 
     async def _on_consent(self, payload: Any) -> None:
         row = msgspec.convert(payload, ConsentRow)

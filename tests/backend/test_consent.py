@@ -96,7 +96,38 @@ async def test_only_the_newest_approvals_are_kept(open_store: OpenStore) -> None
     assert only.content == item("read", "5").content
 
 
+async def test_only_what_is_recorded_first_is_approved_with_it(open_store: OpenStore) -> None:
+    (await open_store()).record_items([item("read"), item("write")], approve_first=True)
+    second = await open_store()
+    second.record_items([item("read"), item("write", "new"), item("more")], approve_first=True)
+    found = (await open_store()).find_items(server="files", digest="d")
+    assert [(one.item, one.pin, one.approved is not None) for one in found] == [
+        ("tool:more", item("more").pin, False),
+        ("tool:read", item("read").pin, True),
+        ("tool:write", item("write").pin, True),
+        ("tool:write", item("write", "new").pin, False),
+    ]
+
+
 # rows
+
+
+async def test_if_two_programs_record_a_first_list_at_once_one_is_approved(
+    make_backend: MakeBackend,
+) -> None:
+    stores = [SharedConsentStore(make_backend().rows) for _ in range(4)]
+    row = ConsentRow("files", "d")
+    for store in stores:
+        await store.read(row)  # there is nothing yet
+    for number, store in enumerate(stores):
+        store.record_items([item("read", str(number))], approve_first=True)
+    await asyncio.gather(*(store.finish() for store in stores))
+    approved = []
+    for store in stores:
+        await store.read(row)
+        approved.append([one.pin for one in store.find_items() if one.approved is not None])
+    assert len(approved[0]) == 1
+    assert approved == [approved[0]] * 4
 
 
 async def test_two_programs_change_the_same_row_at_once(make_backend: MakeBackend) -> None:

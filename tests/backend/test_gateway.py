@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import pytest
+from msgspec.structs import replace
 
 from dovetail import Client, Server
 from dovetail.backend import Backend
@@ -150,6 +151,58 @@ async def test_many_answers_at_once_are_all_stored(make_backend: MakeBackend) ->
             user = Answering("always")
             await asyncio.gather(*(read(replicas[each % 2], each, user) for each in range(8)))
             await asyncio.gather(*(read(replicas[0], each, None) for each in range(8)))
+
+
+def changing_server() -> Server:
+    """A server that lists something else to each of the first two clients, at the same time."""
+    reads, both = 0, asyncio.Event()
+
+    async def change(call: Any, call_next: Any) -> Any:
+        nonlocal reads
+        result = await call_next(call)
+        if call.name == "tools/list":
+            reads += 1
+            text = f"Version {reads}"
+            if reads > 1:
+                both.set()
+            await both.wait()
+            result = replace(result, tools=[replace(result.tools[0], description=text)])
+        return result
+
+    server = Server("files", middleware=[change])
+    server.add_tool(lambda: "contents", name="read")
+    return server
+
+
+async def test_of_two_replicas_that_start_at_once_only_one_approves_its_first_list(
+    make_backend: MakeBackend, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with recorded(changing_server()) as (up, _):
+        entry = {"url": up, "dovetail": {"pin": "ask", "start": "lazy"}}
+        source = {"mcpServers": {"files": entry}}
+        async with gateway_replicas(2, source, make_backend, auth=KEYS) as replicas:
+            await asyncio.gather(*map(listed, replicas))
+            for one in replicas:
+                store = one.gateway.access.consent.store
+                assert isinstance(store, SharedConsentStore)
+                await store.finish()
+            lists = [await listed(one) for one in replicas]
+            assert sorted(lists) == [[], ["files__read"]]
+            refused = replicas[lists.index([])]
+            reply = await call(refused, READ, ANN)
+            assert "is withheld because it is new or has changed" in reply["error"]["message"]
+    assert caplog.text.count("'tool:read' is new or has changed and is withheld") == 1
+
+
+async def test_of_two_replicas_that_start_at_once_only_one_warns_of_a_difference(
+    make_backend: MakeBackend, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with recorded(changing_server()) as (up, _):
+        source = {"mcpServers": {"files": {"url": up, "dovetail": {"start": "lazy"}}}}
+        async with gateway_replicas(2, source, make_backend, auth=KEYS) as replicas:
+            assert await asyncio.gather(*map(listed, replicas)) == [["files__read"]] * 2
+            await until(lambda: "'tool:read' is new or has changed" in caplog.text)
+    assert caplog.text.count("'tool:read' is new or has changed") == 1
 
 
 async def test_without_redis_only_what_a_replica_knows_is_allowed(own_redis: RedisServer) -> None:

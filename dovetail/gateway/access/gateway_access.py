@@ -336,11 +336,16 @@ class GatewayAccess(Access):
         store = self.consent.store
         if isinstance(store, SharedConsentStore):
             await store.read(row)
-        if row.principal is None and (server := servers().get(row.server)) is not None:
-            try:
-                self.pins.refresh(server)
-            except DovetailError as problem:
-                log.warning("%s: %s", server.name, problem)
+        _compare_again(row, servers(), self.pins.refresh)
+
+    def on_stored(self, row: ConsentRow, servers: Mapping[str, UpstreamServer]) -> None:
+        """Compare what this process has just stored with what others had stored before.
+
+        Args:
+            row: The row.
+            servers: All servers.
+        """
+        _compare_again(row, servers, self.pins.on_stored)
 
     async def _look_at(self, server: UpstreamServer) -> None:
         if not self.pins.is_settled(server):
@@ -386,6 +391,20 @@ def open_consent(store: Any, on_decision: Callable[[Decision], Any]) -> Consent:
             "%s Until then, changes to tools are detected only while the gateway runs.", problem
         )
         return open_(MEMORY)
+
+
+def _compare_again(
+    row: ConsentRow,
+    servers: Mapping[str, UpstreamServer],
+    compare: Callable[[UpstreamServer], None],
+) -> None:
+    """Compare the servers whose items are in a row."""
+    for server in servers.values():
+        if row == ConsentRow(server.name, server.entry.digest):
+            try:
+                compare(server)
+            except DovetailError as problem:
+                log.warning("%s: %s", server.name, problem)
 
 
 def _principal_id(call: Call) -> str | None:

@@ -143,6 +143,11 @@ class PinChecks:
                 log.warning("%s: changes to its tools cannot be detected: %s", server.name, problem)
             return
         self._problems.pop(server, None)
+        self._report(server, unapproved)
+
+    def _report(self, server: UpstreamServer, unapproved: dict[str, str]) -> None:
+        """Ask or warn about items that are not approved."""
+        mode = self.mode(server)
         for item, pin in islice(unapproved.items(), MAX_REVIEWS):
             if mode == "ask" and self._decide is not None:
                 self._background.start(self._review_quietly(server, item, pin))
@@ -158,12 +163,11 @@ class PinChecks:
         texts = {item: one.text for item, one in listed.items() if one is not None}
         if entry in self._approved:
             is_first = not self._consent.approved(*entry)
-        else:  # otherwise, what was approved may have been revoked
-            known = self._consent.store.find_items(server=entry[0], digest=entry[1])
-            is_first = entry not in self._seen and not known
-        seen = self._consent.record_seen(*entry, texts)
-        if is_first:
-            self._consent.store.approve_items(seen)
+            seen = self._consent.record_seen(*entry, texts)
+            if is_first:
+                self._consent.store.approve_items(seen)
+        else:  # if this is not the first list in this run, what was approved may have been revoked
+            self._consent.record_seen(*entry, texts, approve_first=entry not in self._seen)
         self._seen.add(entry)
         self._approved.discard(entry)
 
@@ -178,6 +182,21 @@ class PinChecks:
         }
         self._compared[server] = _Comparison(server.catalog, unapproved)
         return unapproved
+
+    def on_stored(self, server: UpstreamServer) -> None:
+        """Compare a list again when it is in a store that other processes share: one of them may
+        have stored the first list before.
+
+        Args:
+            server: The server.
+        """
+        before = self._compared.get(server)
+        if before is None or server in self._failed or self.mode(server) == "off":
+            return
+        unapproved = self._compare(server)
+        if unapproved != before.unapproved:
+            self._report(server, unapproved)
+            self._on_change(server)
 
     def refresh(self, server: UpstreamServer) -> None:
         """Look again for what is approved.

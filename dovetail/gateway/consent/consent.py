@@ -562,7 +562,9 @@ class Consent:
 
     # pins
 
-    def record_seen(self, server: str, digest: str, items: Mapping[str, str]) -> list[SeenItem]:
+    def record_seen(
+        self, server: str, digest: str, items: Mapping[str, str], *, approve_first: bool = False
+    ) -> list[SeenItem]:
         """Remember what a server lists, so that it can be compared and approved later.
 
         Args:
@@ -570,6 +572,7 @@ class Consent:
             digest: The digest of its entry.
             items: The canonical JSON (`pins.pinned_text`) of each item: `tool:NAME`, `prompt:NAME`
                 and `instructions`.
+            approve_first: Whether to approve it if nothing is known of the server yet.
         """
         seen = [
             SeenItem(
@@ -577,7 +580,7 @@ class Consent:
             )
             for item, text in items.items()
         ]
-        self.store.record_items(seen)
+        self.store.record_items(seen, approve_first=approve_first)
         return seen
 
     def approved(self, server: str, digest: str) -> dict[str, set[str]]:

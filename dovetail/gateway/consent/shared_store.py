@@ -374,14 +374,18 @@ class SharedConsentStore:
             self._require(ConsentRow(server, digest))
         return self._copy.find_items(server=server, digest=digest, item=item)
 
-    def record_items(self, items: Iterable[SeenItem]) -> None:
+    def record_items(self, items: Iterable[SeenItem], *, approve_first: bool = False) -> None:
         """Remember what a server listed.
 
         Args:
             items: What the server listed.
+            approve_first: Whether to approve it if nothing is known of the server yet. If another
+                process was the first, that is known only after the change was stored.
         """
         rows = self._require_all(_by_row(items))
-        self._change_all(rows, lambda found, copy: copy.record_items(found))
+        self._change_all(
+            rows, lambda found, copy: copy.record_items(found, approve_first=approve_first)
+        )
 
     def approve_items(self, items: Iterable[SeenItem], *, only: bool = False) -> None:
         """Approve versions of items.

@@ -68,6 +68,7 @@ TABLES = (
 )
 GRANT_KEY = ("server", "digest", "kind", "principal", "name", "pin", "session")
 ITEM_KEY = ("server", "digest", "item", "pin")
+FIND_ANY = "SELECT 1 FROM items WHERE server = ? AND digest = ?"
 _SAME_ITEM = "server = :server AND digest = :digest AND item = :item"
 DROP_SEEN = f"DELETE FROM items WHERE {_SAME_ITEM} AND pin != :pin AND approved IS NULL"
 MAX_UNAPPROVED = 1_000
@@ -188,12 +189,14 @@ class ConsentStore(Protocol):
             item: `tool:NAME`, `prompt:NAME` or `instructions`.
         """
 
-    def record_items(self, items: Iterable[SeenItem]) -> None:
+    def record_items(self, items: Iterable[SeenItem], *, approve_first: bool = False) -> None:
         """Remember what a server listed. Of each item, only the approved versions and the latest
         one are kept.
 
         Args:
             items: What the server listed.
+            approve_first: Whether to approve it if nothing is known of the server yet. If several
+                programs do that at once, only one of them is the first.
         """
 
     def approve_items(self, items: Iterable[SeenItem], *, only: bool = False) -> None:
@@ -328,12 +331,13 @@ class SqliteConsentStore(SqliteFile):
         filters = {"server": server, "digest": digest, "item": item}
         return self._select("items", SeenItem, filters, "item, seen, number")
 
-    def record_items(self, items: Iterable[SeenItem]) -> None:
+    def record_items(self, items: Iterable[SeenItem], *, approve_first: bool = False) -> None:
         """Remember what a server listed. Of each item, only the approved versions and the latest
         one are kept, and of items that are not listed any more, up to `MAX_UNAPPROVED`.
 
         Args:
             items: What the server listed.
+            approve_first: Whether to approve it if nothing is known of the server yet.
         """
         listed = list(items)
         latest = {
@@ -344,8 +348,13 @@ class SqliteConsentStore(SqliteFile):
         news = [one for one in listed if latest.get((one.server, one.digest, one.item)) != one.pin]
         if news:
             with self._writing() as connection:
+                now = self._now() if approve_first else None
+                approved = {
+                    place: None if connection.execute(FIND_ANY, place).fetchone() else now
+                    for place in {(one.server, one.digest) for one in news}
+                }
                 for one in news:
-                    self._put(connection, one, approved=None)
+                    self._put(connection, one, approved[one.server, one.digest])
                 for server, digest in {(one.server, one.digest) for one in news}:
                     kept = max(MAX_UNAPPROVED, len(listed))
                     connection.execute(DROP_UNAPPROVED, (server, digest, kept))
