@@ -523,7 +523,7 @@ async def test_while_redis_is_away_every_call_says_so(own_redis: RedisServer) ->
 async def test_a_task_that_no_replica_has_confirmed_was_not_accepted(
     own_redis: RedisServer,
 ) -> None:
-    store = backend_of(own_redis, "?wait=1", limits=Limits(backend_timeout=2.0)).tasks()
+    store = backend_of(own_redis, "?wait=1", limits=Limits(backend_timeout=0.5)).tasks()
     with pytest.raises(BackendAway):
         await store.add(record("one"))
     for write in (
