@@ -13,6 +13,8 @@ from msgspec import Struct
 
 from dovetail import Client, Context, Server
 from dovetail.backend import Backend
+from dovetail.backend.redis.task_queue import task_key
+from dovetail.backend.redis.task_store import MAX_REFUSALS, RedisTaskStore
 from dovetail.errors import ConfigError, Overloaded, ProtocolError
 from dovetail.extensions.tasks.manager import TaskManager
 from dovetail.extensions.tasks.store import TaskMessage
@@ -189,6 +191,29 @@ async def test_a_task_whose_tool_no_process_has_fails(make_backend: MakeBackend)
             task = await client.start_tool(name)
             with pytest.raises(ProtocolError, match=f"No process of this server has.*{name}"):
                 await task.result()
+
+
+async def test_a_task_waits_for_a_process_that_has_its_tool_but_no_free_slot(
+    make_backend: MakeBackend,
+) -> None:
+    web, new = (Shop(make_backend(), slots=slots) for slots in (0, 1))
+    olds = [Shop(make_backend(), task_lease=0.4) for _ in range(2)]
+    for old in olds:
+        old.server.remove_tool("work")
+    async with web.client() as client, new.server.lifespan():
+        tasks = [await client.start_tool("work")]
+        await until(lambda: new.running)
+        async with olds[0].server.lifespan(), olds[1].server.lifespan():
+            tasks.append(await client.start_tool("work"))
+            store = web.manager.store
+            assert isinstance(store, RedisTaskStore)
+            row, refusals = store._row(task_key(tasks[1].id)), 0
+            async with asyncio.timeout(60):
+                while refusals < MAX_REFUSALS + 2:
+                    refusals = int(await store._client.run("HGET", row, "refusals") or 0)
+                    await asyncio.sleep(0.01)
+            new.gate.set()
+            assert [(await task.result()).text for task in tasks] == ["done", "done"]
 
 
 # leases

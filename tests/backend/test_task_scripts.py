@@ -413,10 +413,22 @@ def test_give_back_task_lets_others_take_it_over_at_once(tasks: Tasks) -> None:
     [taken] = tasks.take_over("other", lease=10 * MINUTE)
     assert taken[:4] == [b"a", 3, b"record", 0]
     assert tasks.run(GIVE_BACK_TASK, "a", 1, "me", 0, 0) == 0
-    assert tasks.run(GIVE_BACK_TASK, "a", 3, "other", 1, 0) == 1
-    [taken] = tasks.take_over("me")
-    assert taken[:4] == [b"a", 5, b"record", 1]
-    assert tasks.put("a", 5) == 1 and tasks.row("a", "refusals") is None
+
+
+def test_refusals_of_a_task_count_when_all_processes_have_refused_it(tasks: Tasks) -> None:
+    tasks.add("a", consumer="old")
+    tasks.add("b", consumer="busy")
+    for token, consumer in ((1, "old"), (3, "old"), (5, "web")):
+        assert tasks.run(GIVE_BACK_TASK, "a", token, consumer, 1, 0) == 1
+        for process in ("old", "busy"):  # they take tasks from the queue, unlike "web"
+            tasks.run(OPEN_QUEUE, process)
+        [taken] = tasks.take_over("old")
+        assert taken[:4] == [b"a", token + 2, b"record", 0], "one process has not refused it"
+    assert tasks.run(GIVE_BACK_TASK, "a", 7, "busy", 1, 0) == 1
+    [taken] = tasks.take_over("old")
+    assert taken[:4] == [b"a", 9, b"record", 4]
+    assert tasks.put("a", 9) == 1
+    assert tasks.row("a", "refusals") is tasks.row("a", "refusers") is None
 
 
 def test_give_back_task_queues_a_task_again_that_was_not_started(tasks: Tasks) -> None:
@@ -426,11 +438,12 @@ def test_give_back_task_queues_a_task_again_that_was_not_started(tasks: Tasks) -
         assert tasks.run(GIVE_BACK_TASK, "a", token, "me", 1, 1) == 1
         assert tasks.read("me") == []  # not yet
         assert tasks.take_over("other") == []
+    tasks.raw("XGROUP", "DELCONSUMER", "queue", "dovetail", "other")
     [taken] = tasks.run(TAKE_READ_TASKS, "me", *tasks.read("me"))
     assert taken[:4] == [b"a", 5, b"record", 2]
     tasks.age("queue")
     [taken] = tasks.take_over("other")  # it may have been started
-    assert taken[:4] == [b"a", 6, b"record", 2]
+    assert taken[:4] == [b"a", 6, b"record", 0]
     assert tasks.redis.run("XLEN", "queue") == 1 and 0 < tasks.redis.run("PTTL", "queue") <= MINUTE
 
 

@@ -64,7 +64,8 @@ class TakenTask(Struct):
     record: bytes
     """The sealed record."""
     refusals: int
-    """How many processes have refused the task since it last made progress."""
+    """How often the task was refused since it last made progress, if all processes have refused
+    it; otherwise 0."""
     until: float
     """When the lease ends, by `time.monotonic()`."""
     life: float

@@ -6,8 +6,8 @@ of its id, because the id alone grants access to the task of an anonymous caller
 - `task:DIGEST`: a hash. `record` and `result` are sealed. `token` is the fencing token. `stream`
   and `entry` say where the task is in a stream; `entry` is empty if it is released or `over`.
   `unstarted` is 1 until a process has taken the task from the queue. `size` is that of the sealed
-  values, `messages` the number of the last message, `refusals` how many processes could not run
-  the task. `number` and `anonymous` do not change.
+  values, `messages` the number of the last message, `refusals` how often processes
+  could not run the task, `refusers` which ones. `number` and `anonymous` do not change.
 - `messages:DIGEST`: a stream of sealed messages.
 - `expiry`: a sorted set of all tasks, by the time at which they expire.
 - `info`: a hash with what is needed when a task has expired: its indexes (`t:DIGEST`) and its size
@@ -32,6 +32,9 @@ QUEUE_LIFE_MS = 60_000
 """How long an empty queue exists after the last process has read from it."""
 ABANDONED_MS = 86_400_000
 """The idle time of an entry that was given back, beyond any lease."""
+ALIVE_MS = 30_000
+"""How long a process without tasks may be silent until it counts as dead. It reads the queue much
+more often."""
 IDLE_CONSUMER_MS = 600_000
 """How long a process without tasks may be silent until it is forgotten."""
 
@@ -148,15 +151,28 @@ local function make_room(task, growth, size, limit)
   return true
 end
 
+local function is_everybody(names)
+  local alive = {{}}
+  for _, stream in ipairs({{'running', 'queue'}}) do
+    for _, one in ipairs(consumers_of(base .. stream)) do
+      alive[one.name] = alive[one.name] or one.pending > 0 or one.idle < {ALIVE_MS}
+      local is_known = stream == 'running' or string.find(names, one.name, 1, true)
+      if alive[one.name] and not is_known then return false end
+    end
+  end
+  return true
+end
+
 local function take(task, stream, entry)
   local row = row_of(task)
-  local found = redis.call('HMGET', row, 'record', 'over', 'entry', 'refusals')
+  local found = redis.call('HMGET', row, 'record', 'over', 'entry', 'refusals', 'refusers')
   if not found[1] or found[2] == '1' or found[3] ~= entry then
     leave(stream, entry)
     return nil
   end
   local token, life = redis.call('HINCRBY', row, 'token', 1), redis.call('PTTL', row)
-  return {{task, token, found[1], tonumber(found[4]) or 0, life}}
+  local refusals = found[5] and is_everybody(found[5]) and tonumber(found[4]) or 0
+  return {{task, token, found[1], refusals, life}}
 end
 
 local function queue_again(task, entry)
@@ -178,10 +194,11 @@ end
 """Functions of the scripts below.
 
 `keep` lets a key expire no earlier than a time; a key that was just created has no expiry. `leave`
-removes an entry from its stream. `take` makes a pending entry the lease of its consumer; an entry
-without an unfinished task is removed. `queue_again` puts a task back into the queue that a process
-has read or given back, but not started. `held` returns the row and the entry of a task if a token
-is the newest, and nothing else otherwise.
+removes an entry from its stream. `is_everybody` returns whether a list names all processes that
+take tasks from the queue and are alive. `take` makes a pending entry the lease of its consumer; an
+entry without an unfinished task is removed. `queue_again` puts a task back into the queue that a
+process has read or given back, but not started. `held` returns the row and the entry of a task if a
+token is the newest, and nothing else otherwise.
 """
 
 ADD_TASK = Script(
@@ -262,7 +279,7 @@ if not make_room(task, growth, size, limit) then return -1 end
 redis.call('HSET', row, 'record', record, 'size', size, 'over', over)
 if result == '' then redis.call('HDEL', row, 'result')
 else redis.call('HSET', row, 'result', result) end
-if found[8] and token ~= '' then redis.call('HDEL', row, 'refusals') end
+if found[8] and token ~= '' then redis.call('HDEL', row, 'refusals', 'refusers') end
 resize(task, growth)
 if over == '1' then
   leave(found[3], found[4])
@@ -384,8 +401,8 @@ return taken
 Their leases begin now, not when they were read.
 
 Arguments: the consumer; for each task, its entry and the task. Reply: for each task that was taken,
-the task, its new fencing token, its sealed record, how many processes have refused it, and the
-milliseconds until it expires.
+the task, its new fencing token, its sealed record, how often it was refused (0 if some process has
+not refused it), and the milliseconds until it expires.
 """
 
 TAKE_OVER_TASKS = Script(
@@ -469,7 +486,13 @@ GIVE_BACK_TASK = Script(
 local row, stream, entry = held(ARGV[1], ARGV[2])
 if not row then return 0 end
 redis.call('HINCRBY', row, 'token', 1)
-if ARGV[4] == '1' then redis.call('HINCRBY', row, 'refusals', 1) end
+if ARGV[4] == '1' then
+  local refusers = redis.call('HGET', row, 'refusers') or ''
+  if not string.find(refusers, ARGV[3], 1, true) then
+    redis.call('HSET', row, 'refusers', refusers .. ARGV[3] .. ' ')
+  end
+  redis.call('HINCRBY', row, 'refusals', 1)
+end
 if ARGV[5] == '1' then redis.call('HSET', row, 'unstarted', 1) end
 redis.call('XCLAIM', base .. stream, group, ARGV[3], 0, entry, 'IDLE', {ABANDONED_MS}, 'JUSTID')
 return 1

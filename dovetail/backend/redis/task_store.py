@@ -57,7 +57,8 @@ meanwhile."""
 DIGEST_LENGTH = 32
 """The number of hexadecimal digits that stand for a payer."""
 MAX_REFUSALS = 3
-"""How often a task is given back by processes that cannot run it. The next one claims it."""
+"""How often a task is given back by processes that cannot run it, and at least once by each. The
+next process claims it."""
 UNKNOWN_START = (
     "The server lost contact with its shared state while it started the task, and does not know "
     "whether the task will run. Check whether it had an effect before you call the tool again"

@@ -17,7 +17,18 @@ from .redis_cli import Attacker
 
 pytestmark = needs_redis
 
-FIELDS = ["token", "over", "stream", "entry", "size", "messages", "refusals", "number", "anonymous"]
+FIELDS = [
+    "token",
+    "over",
+    "stream",
+    "entry",
+    "size",
+    "messages",
+    "refusals",
+    "refusers",
+    "number",
+    "anonymous",
+]
 
 
 async def outcome(client: Client, id: str) -> Any:
