@@ -271,10 +271,14 @@ class LoopState:
         """One task for each WebSocket or HTTP+SSE client."""
         self._listeners: set[ChangeListener] = set()
         """The functions that notify clients of changes in other processes."""
-        self._log = _log_events(service) if options.events is None else None
-        events: EventStore = MemoryEventStore(limits) if self._log is None else self._log
+        self._logged_events = _make_logged_events(service) if options.events is None else None
+        events: EventStore
         if options.events is not None:
             events = options.events()
+        elif self._logged_events is not None:
+            events = self._logged_events
+        else:
+            events = MemoryEventStore(limits)
         self._round_trips = MultiRoundTrip(service, lambda: app.ring)
         self._round_trips.connect(bus)
         self.dispatcher = Dispatcher(
@@ -291,7 +295,7 @@ class LoopState:
             bus,
             options.long_polling,
             choose_ping_interval(limits, is_long_connection=True),
-            self._log,
+            self._logged_events,
         )
         self.sessions: SessionTable | None = None
         if app.rules.sessions:
@@ -302,7 +306,7 @@ class LoopState:
                 )
             self.sessions = SessionTable(
                 *(self.dispatcher, app.ring, limits, bus, self.get_streams.ended),
-                _share_sessions(service),
+                _make_shared_sessions(service),
             )
         self.endpoint = Endpoint(
             self.dispatcher,
@@ -333,8 +337,8 @@ class LoopState:
         for task in list(self._channels):
             task.cancel()
         await self.endpoint.close(grace)
-        if self._log is not None:
-            await self._log.flush()
+        if self._logged_events is not None:
+            await self._logged_events.flush()
         if self.sessions is not None:
             await self.sessions.close()
         await self._bus.close()
@@ -390,7 +394,7 @@ class LoopState:
             self.sessions.on_bus_lost()
 
 
-def _share_sessions(service: Service) -> "SharedSessions | None":
+def _make_shared_sessions(service: Service) -> "SharedSessions | None":
     if not service.backend:
         return None
     from ..transports.http.server.shared_sessions import SharedSessions
@@ -398,7 +402,7 @@ def _share_sessions(service: Service) -> "SharedSessions | None":
     return SharedSessions(service.backend.sessions(), service.limits)
 
 
-def _log_events(service: Service) -> "LoggedEventStore | None":
+def _make_logged_events(service: Service) -> "LoggedEventStore | None":
     if not (backend := service.backend):
         return None
     from ..transports.http.server.logged_events import LoggedEventStore

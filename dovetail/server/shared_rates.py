@@ -47,8 +47,8 @@ T = TypeVar("T")
 
 MIN_LEASED = 20
 """The lowest limit for which a process takes tokens in advance."""
-LEASE_PART = 10
-"""The part of a limit that a process may take in advance: a tenth."""
+LEASES_PER_LIMIT = 10
+"""The number of quota leases in a limit: a process takes at most a tenth of it in advance."""
 SWEEP_SECONDS = 0.5
 """How often unused tokens are given back. A token that is not used is given back after at most two
 of these periods."""
@@ -60,26 +60,29 @@ before the time that the caller is told."""
 
 
 class _Share(Struct, eq=False):
-    """What this process knows about one bucket of one caller."""
+    """This process's share of one bucket of one caller."""
 
     rule: RateRule
     bucket: Bucket
-    most: int
+    max_tokens: int
     """The number of tokens that may be taken in advance; 0 if the limit is too low for that."""
     tokens: int = 0
     """The number of tokens that were taken in advance and not used yet."""
     used: int = 0
     """The number of requests since the last sweep."""
-    pace: int = 0
+    used_before: int = 0
     """The number of requests between the two last sweeps."""
     refused_until: float = 0.0
+    """Until when requests are refused without asking the backend."""
     free_at: float = 0.0
     """When the bucket has a token again, after a refusal."""
 
     @property
     def wanted(self) -> int:
         """The number of tokens to hold: what the caller uses in a second, if that is known."""
-        return min(self.most, 2 * max(self.pace, self.used)) if self.pace else self.most
+        if not self.used_before:
+            return self.max_tokens
+        return min(self.max_tokens, 2 * max(self.used_before, self.used))
 
     def use(self) -> None:
         self.tokens -= 1
@@ -91,9 +94,10 @@ class _Share(Struct, eq=False):
 
 
 class _Account(Struct, eq=False):
-    """What this process knows about one caller."""
+    """The shares of this process in the buckets of one caller."""
 
     digest: str
+    """The name of the caller in the backend."""
     accounts: "_LoopAccounts"
     shares: dict[str, _Share] = {}
     """The shares, by the names of their rules."""
@@ -171,7 +175,7 @@ class SharedRateLimiter(RateLimiter):
             while not self._use_tokens(account, rules):
                 missing = [rule for rule in rules if not _has_token(account, rule)]
                 known = [account.shares.get(rule.name) for rule in missing]
-                leased = [share for share in known if share is not None and share.most]
+                leased = [share for share in known if share is not None and share.max_tokens]
                 if len(leased) == len(missing):
                     refill = account.refill or self._start_refill(account, leased)
                     await asyncio.shield(refill)
@@ -199,7 +203,7 @@ class SharedRateLimiter(RateLimiter):
             raise self._refusal(shares[admitted.refused_by])
         for share in shares:
             share.used += 1
-            if share.most:
+            if share.max_tokens:
                 account.accounts.watch(share, account)
 
     def _refusal(self, share: _Share) -> Exception:
@@ -232,9 +236,9 @@ class SharedRateLimiter(RateLimiter):
     def sweep(self, accounts: _LoopAccounts) -> bool:
         """Give back the tokens that their callers do not need. Return whether any are left."""
         for share, account in list(accounts.leased.items()):
-            share.pace, share.used = share.used, 0
-            self._give_back(accounts, share, share.tokens - 2 * share.pace)
-            if not share.pace and account.refill is None:
+            share.used_before, share.used = share.used, 0
+            self._give_back(accounts, share, share.tokens - 2 * share.used_before)
+            if not share.used_before and account.refill is None:
                 del accounts.leased[share]
                 account.shares.pop(share.rule.name, None)
         return bool(accounts.leased)
@@ -312,7 +316,7 @@ class SharedRateLimiter(RateLimiter):
                 f"{account.digest}:{rule.name}", rule.token_seconds, rule.bucket_seconds
             )
             limit = int(rule.rate.at_once)
-            share = _Share(rule, bucket, limit // LEASE_PART if limit >= MIN_LEASED else 0)
+            share = _Share(rule, bucket, limit // LEASES_PER_LIMIT if limit >= MIN_LEASED else 0)
             account.shares[rule.name] = share
         return share
 

@@ -50,8 +50,8 @@ class EventStream(Struct, eq=False):
     """The reader of the stream, with the scopes of the token that opened or resumed it."""
     logged: int = 0
     """The number of the last message in the log, if there is one."""
-    looked_at: int = 0
-    """The number of the last message when unread messages were last looked for."""
+    scanned: int = 0
+    """The number of the last message at the last scan for unread messages."""
     detached_at: float | None = None
     """When the last reader left, or None while the stream has a reader."""
     on_push: "Callable[[EventStream, bytes | None], None] | None" = None

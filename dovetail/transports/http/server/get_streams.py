@@ -52,7 +52,7 @@ from .sessions import HttpSession, OpenRequest
 
 if TYPE_CHECKING:
     from ....connection.dispatcher import Dispatcher
-    from .logged_events import Held, LoggedEventStore
+    from .logged_events import LoggedEventStore, StreamPart
 
 
 log = get_logger("http")
@@ -60,11 +60,9 @@ log = get_logger("http")
 Wait: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 HANDOVER_SECONDS = 10.0
 """How long another process may take to hand over a stream, which may be large."""
-MAX_ANSWER_BYTES = 256 * 1024
+MAX_HANDOVER_BYTES = 256 * 1024
 """The size of the messages that a process hands over on the bus if there is a log for longer
 ones."""
-
-
 MAX_FORWARDED_BYTES = 4 * 1024 * 1024
 """The size of a message that is forwarded on the bus if there is a log. For a longer one, the
 reader's stream ends, and its client resumes it."""
@@ -81,10 +79,10 @@ class GetStreams:
         bus: Bus,
         poll_seconds: float | None,
         ping_interval: float | None,
-        log: "LoggedEventStore | None" = None,
+        logged_events: "LoggedEventStore | None" = None,
     ) -> None:
         self._dispatcher, self._limits, self._events = dispatcher, limits, events
-        self._log = log
+        self._logged_events = logged_events
         self._bus, self._poll_seconds, self._ping_interval = bus, poll_seconds, ping_interval
         self._sessions: dict[str, HttpSession] = {}
         """The sessions that have a GET stream in this process, keyed by session key."""
@@ -216,10 +214,10 @@ class GetStreams:
 
     async def _take_poll(self, session: HttpSession, principal: Principal | None) -> None:
         """Take the messages that a process which has ended left for this session's next poll."""
-        if self._log is None or session.is_poll_taken:
+        if self._logged_events is None or session.is_poll_taken:
             return
         try:
-            messages = await self._log.take_poll(session.key, _scopes(principal))
+            messages = await self._logged_events.take_poll(session.key, _scopes(principal))
         except BackendAway:
             return  # the next poll tries again
         session.is_poll_taken = True
@@ -342,7 +340,7 @@ class GetStreams:
         if not stream.id.startswith(STANDALONE):
             self._give_back(stream)
             return
-        is_read = stream.done and (self._log is None or stream.sent == stream.count)
+        is_read = stream.done and (self._logged_events is None or stream.sent == stream.count)
         if is_read or stream.count == 0:  # there is no message that a client could resume from
             self._events.drop(stream)
             session.get_streams = tuple(one for one in session.get_streams if one is not stream)
@@ -438,7 +436,7 @@ class GetStreams:
     ) -> EventStream | None:
         """Take over a stream from another process to read it in this process. If that process has
         gone, read what is in the log."""
-        if self._bus.alone and self._log is None:
+        if self._bus.alone and self._logged_events is None:
             return None
         stream, held = EventStream(session.key, self._limits.events, id), None
         if (before := self._borrowed.get(id)) is not None:
@@ -458,18 +456,18 @@ class GetStreams:
 
     async def _ask_for_stream(
         self, session: HttpSession, id: str, after: int, scopes: list[str]
-    ) -> "Held | None":
+    ) -> "StreamPart | None":
         wanted, answer = (session.key, id, after, scopes), None
         with suppress(TooLarge):  # the other process has logged it
             answer = await self._bus.ask("stream/resume", wanted, HANDOVER_SECONDS)
-        if self._log is None:
-            held: Held | None = answer
-            return held
+        if self._logged_events is None:
+            part: StreamPart | None = answer
+            return part
         if answer is None:
-            return await self._log.read(*wanted)
+            return await self._logged_events.read(*wanted)
         count, messages, done = answer
         if isinstance(messages, str):  # too long for the bus
-            messages = await self._log.take(messages)
+            messages = await self._logged_events.take_handover(messages)
         return None if messages is None else (count, messages, done)
 
     def _give_back(self, stream: EventStream) -> None:
@@ -488,12 +486,12 @@ class GetStreams:
         stream.on_push = self._forward
         stream.release()  # the reader in this process has lost its client
         found = stream.count, held, stream.done
-        if self._log is not None and sum(map(len, held)) > MAX_ANSWER_BYTES:
-            return self._log.hand_over(found)
+        if self._logged_events is not None and sum(map(len, held)) > MAX_HANDOVER_BYTES:
+            return self._logged_events.hand_over(found)
         return found
 
     def _forward(self, stream: EventStream, data: bytes | None) -> None:
-        if self._log is not None and data is not None and len(data) > MAX_FORWARDED_BYTES:
+        if self._logged_events is not None and data is not None and len(data) > MAX_FORWARDED_BYTES:
             data = None
         self._bus.publish("stream/message", (stream.id, stream.count, data))
 

@@ -33,17 +33,18 @@ from .event_store import POLL, STANDALONE, EventStream, MemoryEventStore
 if TYPE_CHECKING:
     from ....backend.protocols import EventLog, Rows
 
-LOOK_SECONDS = 0.5
-"""The time between two looks for unread messages. What was unread at two of them is written."""
-HANDOVER_LIFE = 60.0
+SCAN_SECONDS = 0.5
+"""The time between two scans for unread messages. What was unread at two of them is written."""
+HANDOVER_LIFE_SECONDS = 60.0
 """How long another process has time to read the messages that were handed over to it."""
 ARRIVAL_SECONDS = 10.0
 """How long it may take until this process notices that what it has sent did not arrive."""
 MAX_WRITES = 256
 """The number of streams that are written at the same time."""
 UNBOUNDED = 2**53
+"""The bound of a log that has none, in bytes."""
 
-Held: TypeAlias = tuple[int, list[bytes], bool]
+StreamPart: TypeAlias = tuple[int, list[bytes], bool]
 """The number of a stream's last message, its last messages, and whether the stream is finished."""
 
 _encode = Encoder().encode
@@ -66,7 +67,7 @@ class LoggedEventStore(MemoryEventStore):
     def __init__(self, limits: Limits, event_log: "EventLog", polls: "Rows") -> None:
         super().__init__(limits)
         self._log, self._polls = event_log, polls
-        self._looks = Sweeper(LOOK_SECONDS, self._look)
+        self._scanner = Sweeper(SCAN_SECONDS, self._scan)
         self._writing: asyncio.Task[int] | None = None
         self._deleted: set[str] = set()
         """The logs to delete."""
@@ -75,7 +76,7 @@ class LoggedEventStore(MemoryEventStore):
     def keep(self, stream: EventStream) -> None:
         """Keep a stream that another process has kept so far."""
         super().keep(stream)
-        self._looks.start()
+        self._scanner.start()
 
     def drop(self, stream: EventStream) -> None:
         """Drop a stream that is no longer needed, and its log, unless the stream has moved to
@@ -87,15 +88,15 @@ class LoggedEventStore(MemoryEventStore):
 
     # writing
 
-    def _look(self) -> bool:
-        """Write the messages that were already unread at the last look."""
+    def _scan(self) -> bool:
+        """Write the messages that were already unread at the last scan."""
         is_busy = self._writing is not None and not self._writing.done()
         streams = self._streams.values()
-        due = [] if is_busy else [one for one in streams if one.looked_at > _last_safe(one)]
+        due = [] if is_busy else [one for one in streams if one.scanned > _last_safe_number(one)]
         for stream in streams:
-            stream.looked_at = _total(stream)
+            stream.scanned = _last_number(stream)
         if due or (self._deleted and not is_busy):
-            writes = [self._write_stream(one, _last_safe(one)) for one in due]
+            writes = [self._write_stream(one, _last_safe_number(one)) for one in due]
             self._writing = asyncio.get_running_loop().create_task(self._write(writes))
         return bool(self._streams or self._deleted) and not self._closed
 
@@ -110,12 +111,12 @@ class LoggedEventStore(MemoryEventStore):
                 await self._log.delete(*deleted)
                 self._deleted.difference_update(deleted)
             except BackendAway:
-                pass  # the next look tries again
+                pass  # the next scan tries again
         return failed
 
     async def _write_stream(self, stream: EventStream, after: int) -> bool:
         """Write the messages of a stream after this number. Return whether that was possible."""
-        last = _total(stream)
+        last = _last_number(stream)
         scopes = _scopes(stream)
         messages: list[bytes | None] = [*stream.since(max(after, stream.dropped))]
         if last > stream.count:
@@ -137,22 +138,24 @@ class LoggedEventStore(MemoryEventStore):
     async def flush(self) -> None:
         """Write everything that is unread, because this process ends."""
         self._closed = True
-        self._looks.cancel()
+        self._scanner.cancel()
         if self._writing is not None:
             await asyncio.wait([self._writing])
         recent = asyncio.get_running_loop().time() - ARRIVAL_SECONDS
         writes = []
         for stream in self._streams.values():
-            safe = _last_safe(stream)
+            safe = _last_safe_number(stream)
             is_call = not stream.id.startswith((STANDALONE, POLL))
             if is_call and (stream.detached_at is None or stream.detached_at > recent):
                 safe = max(stream.dropped, stream.logged)
             if stream.id.startswith(POLL) and stream.held and not stream.attached:
                 writes.append(self._store_poll(stream))
-            elif _total(stream) > safe:
+            elif _last_number(stream) > safe:
                 writes.append(self._write_stream(stream, safe))
         if lost := await self._write(writes):
-            log.warning("The unread messages of %d event streams are lost: Redis is away", lost)
+            log.warning(
+                "The unread messages of %d event streams are lost, because Redis is away", lost
+            )
 
     async def _store_poll(self, stream: EventStream) -> bool:
         """Store the messages that wait for a poll. Return whether that was possible."""
@@ -168,9 +171,17 @@ class LoggedEventStore(MemoryEventStore):
 
     # reading
 
-    async def read(self, owner: str, id: str, after: int, scopes: Collection[str]) -> Held | None:
+    async def read(
+        self, owner: str, id: str, after: int, scopes: Collection[str]
+    ) -> StreamPart | None:
         """Return what the log has of a stream after this number, if its process has gone. Return
-        None if something is missing, or if these scopes do not allow to read it.
+        None if something is missing, or if these scopes do not allow the client to read it.
+
+        Args:
+            owner: The key of the session.
+            id: The id of the stream.
+            after: The number of the last message that the client has.
+            scopes: The scopes of the client's token.
 
         Raises:
             BackendAway: The backend is away.
@@ -188,7 +199,7 @@ class LoggedEventStore(MemoryEventStore):
 
     async def take_poll(self, owner: str, scopes: Collection[str]) -> list[bytes]:
         """Return the messages that a process left for a session's next poll, as far as these scopes
-        allow to read them.
+        allow the client to read them.
 
         Raises:
             BackendAway: The backend is away.
@@ -197,20 +208,23 @@ class LoggedEventStore(MemoryEventStore):
         messages = [] if found is None else _decode_poll(found)
         return [data for data, needed in messages if set(needed).issubset(scopes)]
 
-    async def hand_over(self, held: Held) -> tuple[int, str, bool] | None:
-        """Write messages to a log of their own, for a process that asks for them. Return None if
-        the backend is away."""
-        count, messages, done = held
+    async def hand_over(self, part: StreamPart) -> tuple[int, str, bool] | None:
+        """Write messages to a log of their own, for a process that asks for them. Return the same
+        part with the key of this log instead of the messages, or None if the backend is away."""
+        count, messages, done = part
         key = f"handover:{token_hex(16)}"
         numbered = list(enumerate(messages, 1))
         try:
-            await self._log.append(key, numbered, UNBOUNDED, HANDOVER_LIFE)
+            await self._log.append(key, numbered, UNBOUNDED, HANDOVER_LIFE_SECONDS)
         except BackendAway:
             return None
         return count, key, done
 
-    async def take(self, key: str) -> list[bytes] | None:
-        """Return the messages that another process handed over.
+    async def take_handover(self, key: str) -> list[bytes] | None:
+        """Return the messages that another process handed over, or None if they have expired.
+
+        Args:
+            key: The key that `hand_over` returned to the other process.
 
         Raises:
             BackendAway: The backend is away.
@@ -229,15 +243,15 @@ def _scopes(stream: EventStream) -> list[str]:
     return [] if stream.principal is None else list(stream.principal.scopes)
 
 
-def _total(stream: EventStream) -> int:
+def _last_number(stream: EventStream) -> int:
     """Return the number of the last entry of a stream. The end of a call's stream is an entry, too;
     another stream goes on in another process."""
     return stream.count + (stream.done and not stream.id.startswith(STANDALONE))
 
 
-def _last_safe(stream: EventStream) -> int:
+def _last_safe_number(stream: EventStream) -> int:
     """Return the number of the last entry that was read or is in the log."""
     is_read = stream.sent >= stream.count and (stream.attached or stream.done)
     if is_read or stream.id.startswith(POLL):
-        return _total(stream)
+        return _last_number(stream)
     return max(stream.sent if stream.attached else 0, stream.dropped, stream.logged)
