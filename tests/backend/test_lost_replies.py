@@ -1,5 +1,6 @@
 """A reply of Redis to the start of a task is lost. Nobody knows whether Redis has the task, and the
-client may repeat its call. Still, the task runs at most once."""
+client may repeat its call. Still, the task runs at most once. Or the reply to a process that takes
+a task is lost. Still, the task runs."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,37 +10,41 @@ import pytest
 
 from dovetail import Client, Server
 from dovetail.backend import Backend
-from dovetail.backend.redis.task_scripts import ADD_TASK
-from dovetail.errors import Overloaded
+from dovetail.backend.redis.scripts import Script
+from dovetail.backend.redis.task_scripts import ADD_TASK, TAKE_READ_TASKS
+from dovetail.errors import BackendAway, Overloaded
 from dovetail.limits import Limits
 from tests.behaviour.web import on_a_port
 from tests.system import needs_redis
 
-from .conftest import KEY
+from .conftest import KEY, PATIENT
 from .redis_server import RedisServer
+from .test_task_contract import record
 
 pytestmark = needs_redis
 
 
 class LosingProxy:
-    """A proxy in front of Redis that cuts a connection instead of passing on the reply to the start
-    of a task."""
+    """A proxy in front of Redis that cuts a connection instead of passing on the reply to a script,
+    by default that to the start of a task."""
 
-    def __init__(self, port: int) -> None:
-        self._port = port
+    def __init__(self, port: int, script: Script = ADD_TASK) -> None:
+        self._port, self._script = port, script
         self.losses = 0
         """How many replies to lose."""
         self.lost = 0
+        self.connections = 0
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         upstream, forward = await asyncio.open_connection("127.0.0.1", self._port)
         is_cut = False
+        self.connections += 1
 
         async def pass_up() -> None:
             nonlocal is_cut
             while chunk := await reader.read(65536):
-                starts_task = ADD_TASK.digest.encode() in chunk or b"XADD" in chunk
-                if starts_task and self.lost < self.losses:
+                runs_script = self._script.digest.encode() in chunk
+                if runs_script and self.lost < self.losses:
                     self.lost, is_cut = self.lost + 1, True
                 forward.write(chunk)
 
@@ -54,6 +59,7 @@ class LosingProxy:
         await asyncio.gather(*ways, return_exceptions=True)
         for end in (writer, forward):
             end.transport.abort()
+        self.connections -= 1
 
 
 @asynccontextmanager
@@ -105,3 +111,25 @@ async def test_a_call_is_not_repeated_if_nobody_knows_whether_its_task_runs(
         await asyncio.sleep(0.5)
     assert proxy.lost == 2
     assert len(runs) <= 1
+
+
+async def test_a_task_whose_taking_got_no_reply_is_taken_by_the_same_process(
+    own_redis: RedisServer,
+) -> None:
+    own_redis.run("SCRIPT", "LOAD", TAKE_READ_TASKS.source)
+    proxy = LosingProxy(own_redis.port, TAKE_READ_TASKS)
+    listener = await asyncio.start_server(proxy.serve, "127.0.0.1", 0)
+    url = f"redis://127.0.0.1:{listener.sockets[0].getsockname()[1]}/0"
+    async with listener:
+        backend = Backend(url, keys=[KEY], limits=PATIENT)
+        store = backend.tasks()
+        await store.add(record("one"), claim=False)
+        proxy.losses = 1
+        with pytest.raises(BackendAway):
+            await store.pull(1)
+        [(one, lease)] = await store.pull(1)
+        assert one.id == "one" and await store.put(one, lease)
+        await backend.close()
+        while proxy.connections:
+            await asyncio.sleep(0.01)
+    assert proxy.lost == 1

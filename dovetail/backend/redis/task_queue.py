@@ -94,12 +94,19 @@ class RedisTaskQueue:
         """Where the search for ended leases continues in the two streams."""
         self._is_open = False
         self._returning = TaskSet()
+        self._untaken: list[tuple[float, list[Argument]]] = []
+        """Entries that this process has read, but perhaps not taken, because Redis did not reply,
+        and when nobody else could have them yet (`time.monotonic()`)."""
 
     async def pull(self, room: int) -> list[TakenTask]:
         """Take tasks that wait. If there are none, wait for some seconds."""
         if room < 1:
             return []
         self._is_open = True
+        while self._untaken:
+            until, entries = self._untaken.pop()
+            if time.monotonic() < until:
+                return await self._take_or_release(entries, until)
         reading = asyncio.ensure_future(self._read(room))
         try:
             entries = await asyncio.shield(reading)
@@ -107,9 +114,17 @@ class RedisTaskQueue:
             # Redis may still deliver tasks, which others would not take over for a while.
             self._returning.start(self._return(reading))
             raise
+        return await self._take_or_release(entries, self.lease_end())
+
+    async def _take_or_release(self, entries: list[Argument], until: float) -> list[TakenTask]:
+        """Take tasks that were read. If Redis does not reply, they are taken by the next `pull`. If
+        this process stops, they wait in the queue again."""
         taking = asyncio.ensure_future(self._take_read(entries))
         try:
             return await asyncio.shield(taking)
+        except BackendAway:
+            self._untaken.append((until, entries))
+            raise
         except asyncio.CancelledError:
             # Otherwise they would count as started, and fail if they cannot be resumed.
             await self._release_all(taking)

@@ -11,6 +11,7 @@ time that is left until then.
 
 import time
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from math import ceil
 from typing import TypeVar
 
@@ -205,14 +206,16 @@ class RedisTaskStore(TaskStore):
         claims: list[Claim] = []
         for task in taken:
             record = self._open(task.key, task.record, None, with_result=False)
-            if record is None:  # other processes may have its key
-                await self._queue.give_back(task.key, task.token, unstarted=unstarted)
-            elif record.over:  # somebody has changed what the scripts read
-                await self._queue.release(task.key, task.token)
-            elif can_run(record) or task.refusals >= MAX_REFUSALS:
-                claims.append((record, Lease(record.id, task.token, task.until, task.life)))
-            else:
-                await self._queue.give_back(task.key, task.token, refused=True, unstarted=unstarted)
+            key, token = task.key, task.token
+            with suppress(BackendAway):  # then its lease ends; the others run
+                if record is None:  # other processes may have its key
+                    await self._queue.give_back(key, token, unstarted=unstarted)
+                elif record.over:  # somebody has changed what the scripts read
+                    await self._queue.release(key, token)
+                elif can_run(record) or task.refusals >= MAX_REFUSALS:
+                    claims.append((record, Lease(record.id, token, task.until, task.life)))
+                else:
+                    await self._queue.give_back(key, token, refused=True, unstarted=unstarted)
         return claims
 
     # messages

@@ -12,7 +12,7 @@ shares the store, or the next one to start, takes it over.
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from random import uniform
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
@@ -214,7 +214,8 @@ class TaskScheduler:
                     if self.free_slots > 0:
                         await self._run_pulled(record, lease)
                     else:  # tasks that began here in the meantime have taken the slots
-                        await store.release(lease, queue=True)
+                        with suppress(BackendAway):  # then its lease ends
+                            await store.release(lease, queue=True)
                 failures = 0
                 continue
             except BackendAway:
