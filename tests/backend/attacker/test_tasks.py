@@ -28,6 +28,7 @@ FIELDS = [
     "refusers",
     "number",
     "anonymous",
+    "unstarted",
 ]
 
 
@@ -90,6 +91,29 @@ async def test_changed_fields_do_not_change_what_a_client_is_told(
         assert (await outcome(client, running.id))[0] in ("working", "failed", "InvalidParams")
         shop.gate.set()
         await run_new_task(client, shop)
+
+
+async def test_a_finished_task_whose_old_record_is_put_back_runs_again(
+    make_backend: MakeBackend, shared_redis: RedisServer
+) -> None:
+    """An attacker can repeat what the client has asked for, and nothing else."""
+    backend = make_backend()
+    shop, attacker = Shop(backend), Attacker(shared_redis, backend.prefix)
+    async with shop.client() as client:
+        task = await client.start_tool("fragile")
+        await until(lambda: shop.done)
+        [key] = attacker.keys("tasks:task")
+        old = attacker.keep(key)
+        shop.gate.set()
+        assert (await task.result()).text == "done"
+        attacker.copy(old, key)
+        queue, name = f"{backend.prefix}tasks:queue", key.rpartition(":")[2]
+        entry = attacker.run("XADD", queue, "*", "task", name).decode()
+        fields = ("over", "0", "stream", "queue", "entry", entry, "unstarted", "1")
+        attacker.run("HSET", key, *fields)
+        await until(lambda: len(shop.done) == 2)
+        assert (await task.result()).text == "done"
+    assert shop.done == ["begun", "begun"]
 
 
 @pytest.mark.parametrize("what", ["deleted", "without a group", "of another type", "full of junk"])
