@@ -160,6 +160,8 @@ class Caller(Struct, eq=False):
     subscribe."""
     task_ids: tuple[str, ...] = ()
     """The ids of the caller's newest tasks, in the handshake era."""
+    on_task: Callable[[str], None] | None = None
+    """A function that is called with the id of each task if other processes need it."""
     is_shut_down: bool = False
     """Whether the caller has sent `shutdown`, after which only `exit` is accepted (draft
     dialect)."""

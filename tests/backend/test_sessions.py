@@ -3,18 +3,19 @@
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
 
-from dovetail import Context
+from dovetail import Context, Server
 from dovetail.backend import Backend
 from dovetail.backend.protocols import SessionRecords
 from dovetail.limits import Limits
 from dovetail.transports.http.server.sessions import digest_id
 from dovetail.transports.http.server.shared_sessions import SharedSessions
 from tests.system import needs_redis
-from tests.transports.http.raw import OLD, Session, logged, text
+from tests.transports.http.raw import OLD, Session, logged, on_port, text
 
 from .conftest import KEY, PATIENT, MakeBackend
 from .redis_server import RedisServer
@@ -363,6 +364,34 @@ async def test_an_update_reaches_a_stream_at_another_replica(make_backend: MakeB
         await until(lambda: found.caller.subscribed_uris)
         one.stage.server.notify_resource_updated("note://one")
         assert (await stream.next()).message["params"]["uri"] == "note://one"
+
+
+async def test_what_a_task_says_reaches_a_stream_at_another_replica(
+    make_backend: MakeBackend,
+) -> None:
+    async with AsyncExitStack() as stack:
+        sites = []
+        for _ in range(2):
+            server = Server("stage", backend=make_backend())
+
+            @server.tool(task="required")
+            async def count(ctx: Context) -> str:
+                await ctx.info("one")
+                return "counted"
+
+            app = server.asgi("/mcp", keys=[KEY])
+            sites.append(await stack.enter_async_context(on_port(app)))
+        session = await sites[0].greet("2025-11-25")
+        await session.tell("notifications/initialized")
+        moved = Session(sites[1], session.id, session.version, session.result)
+        moved.headers = session.headers
+        stream = await moved.listen()
+        params = {"name": "count", "arguments": {}, "task": {}}
+        await (await session.ask("tools/call", params)).whole()
+        async with asyncio.timeout(30):
+            while (said := (await stream.next()).message)["method"] != "notifications/message":
+                pass
+        assert said["params"]["data"] == "one"
 
 
 # Redis is away

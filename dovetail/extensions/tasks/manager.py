@@ -190,6 +190,8 @@ class TaskManager:
             raise
         if not call.revision.stateless:
             call.caller.remember_task(record.id)
+            if call.caller.on_task is not None:
+                call.caller.on_task(record.id)
         log.info("Task %s has started", describe(record))
 
     async def _discard(self, record: TaskRecord) -> None:

@@ -46,7 +46,7 @@ MAX_UNINITIALIZED = 10_000
 """The maximum number of sessions whose `notifications/initialized` this process waits for."""
 MAX_WITHDRAWN = 64
 """The number of withdrawn requests that a session remembers."""
-LOG_LEVEL, ELICITATIONS, SUBSCRIBED = "level", "elicitations", "subscribed "
+LOG_LEVEL, ELICITATIONS, TASKS, SUBSCRIBED = "level", "elicitations", "tasks", "subscribed "
 """The names of a session's settings in a shared backend. A digest of a URI follows the last one."""
 RECENT_SECONDS = 1.0
 """A session used within this time keeps its place in the order of use."""
@@ -184,6 +184,7 @@ class SessionTable:
         self._on_message(
             "session/elicitation", lambda session, id: session.caller.remember_elicitation(id)
         )
+        self._on_message("session/task", lambda session, id: session.caller.remember_task(id))
         self._on_message("session/cancel", self._cancel)
         self._on_message("session/shutdown", _on_shutdown)
         self._on_message("session/response", _on_remote_response)
@@ -374,6 +375,7 @@ class SessionTable:
         self._by_key[key] = session
         self._sweeper.start()
         caller.on_url_elicitation = partial(self._on_url_elicitation, key)
+        caller.on_task = partial(self._on_task, key)
         caller.session_id = key
         return session
 
@@ -468,6 +470,15 @@ class SessionTable:
         ids = (id,) if session is None else session.caller.elicitation_ids
         self._share(key, ELICITATIONS, ids, "session/elicitation", (key, id))
 
+    def _on_task(self, key: str, id: str) -> None:
+        """Share the id of a task, because any process may have the stream on which the client
+        receives its messages. It is announced at once, because the task begins at once."""
+        self._bus.publish("session/task", (key, id))
+        session = self._by_key.get(key)
+        if self._shared is not None and session is not None:
+            ids = _encode(session.caller.task_ids)
+            self._shared.change(key, TASKS, ids, lambda: None)
+
     def cancel_request(self, session: HttpSession, id: Id | None) -> None:
         """Cancel a session's call, which may be running in another process."""
         if not self._cancel(session, id):
@@ -558,6 +569,9 @@ class SessionTable:
                 caller.log_level = value
             elif name == ELICITATIONS:
                 caller.elicitation_ids = tuple(value)
+            elif name == TASKS:
+                for id in {*value} - {*caller.task_ids}:
+                    caller.remember_task(id)
             elif name.startswith(SUBSCRIBED):
                 uris.add(value)
         self._dispatcher.subscriptions.set_subscribed(caller, frozenset(uris))
@@ -569,7 +583,7 @@ class SessionTable:
             self._bury(session.key)
             return False
         if known is not None:
-            level, set_at, subscribed, elicitation_ids = known
+            level, set_at, subscribed, elicitation_ids, task_ids = known
             if set_at > session.log_level_set_at:
                 session.caller.log_level, session.log_level_set_at = level, set_at
             self._dispatcher.subscriptions.set_subscribed(
@@ -577,6 +591,8 @@ class SessionTable:
             )
             for id in elicitation_ids:
                 session.caller.remember_elicitation(id)
+            for id in task_ids:
+                session.caller.remember_task(id)
         return True
 
     async def close(self) -> None:
@@ -597,6 +613,7 @@ class SessionTable:
             session.log_level_set_at,
             list(caller.subscribed_uris),
             caller.elicitation_ids,
+            caller.task_ids,
         )
         return known if any(known[1:]) else None
 
