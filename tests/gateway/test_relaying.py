@@ -14,7 +14,7 @@ import pytest
 from msgspec import Raw
 
 from dovetail import Cache, Client, Context, Header, ProtocolError, Server
-from dovetail.errors import UrlRequired
+from dovetail.errors import Overloaded, UrlRequired
 from dovetail.gateway import upstream
 from dovetail.gateway.gateway import Gateway
 from dovetail.gateway.input_requests import with_name
@@ -443,6 +443,35 @@ async def test_lists_are_read_again_if_a_subscription_is_confirmed_late(
             server.add_tool(lambda: "more", name="more")
             await announced.wait()
         confirmed.set()
+        await wait_for_tools(client, 2)
+
+
+async def test_lists_are_read_again_if_a_stream_has_ended_and_is_opened_again() -> None:
+    streams, ended, opened = 0, asyncio.Event(), asyncio.Event()
+    announced = asyncio.Event()
+
+    async def end_the_first(call: Any, call_next: Any) -> Any:
+        nonlocal streams
+        streams += call.name == "subscriptions/listen"
+        if call.name == "subscriptions/listen" and streams == 1:
+            stream = asyncio.ensure_future(call_next(call))
+            await ended.wait()
+            stream.cancel()
+            raise Overloaded("the server restarts")
+        if call.name == "subscriptions/listen" and streams == 2:
+            opened.set()
+            await announced.wait()
+        return await call_next(call)
+
+    server = Server("up", revisions=[STATELESS], middleware=[end_the_first])
+    server.tool(lambda: "hello", name="hello")
+    async with behind_gateway(server) as gateway, Client(gateway) as client:
+        await wait_for_tools(client, 1)
+        ended.set()
+        await opened.wait()
+        async with Client(server) as other, other.on_change("tools", lambda _: announced.set()):
+            server.add_tool(lambda: "more", name="more")
+            await announced.wait()
         await wait_for_tools(client, 2)
 
 
