@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .extensions.skill_reader import Skill
     from .extensions.skills import SkillEntry
     from .extensions.telemetry import telemetry
-    from .gateway.consent.consent import ConsentRequest
+    from .gateway.consent.request import ConsentRequest
     from .gateway.consent.store import ConsentGrant
     from .gateway.gateway import Gateway
     from .gateway.host import Host
@@ -68,7 +68,7 @@ _NAMES = {
     "extensions.skill_reader": "Skill",
     "extensions.skills": "SkillEntry",
     "extensions.telemetry": "telemetry",
-    "gateway.consent.consent": "ConsentRequest",
+    "gateway.consent.request": "ConsentRequest",
     "gateway.consent.store": "ConsentGrant",
     "gateway.gateway": "Gateway",
     "gateway.host": "Host",

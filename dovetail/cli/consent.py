@@ -91,7 +91,7 @@ def manage_consent(options: Namespace) -> None:
 
 
 def _find_store(options: Namespace) -> "str | ConsentStore":
-    from ..gateway.consent.store import default_store_path
+    from ..gateway.consent.sqlite_store import default_store_path
 
     chosen, backend = options.store, options.backend
     if chosen is not None and backend is not None:

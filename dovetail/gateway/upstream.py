@@ -64,7 +64,7 @@ from .result_cache import ResultCache
 
 if TYPE_CHECKING:
     from .connect.tokens import UserTokens
-    from .consent.consent import ConsentRequest
+    from .consent.request import ConsentRequest
 
 log = get_logger("gateway")
 

@@ -26,8 +26,8 @@ from ..logs import get_logger
 from ..ports import Principal
 from ..text import closest_name, escape_unsafe, quote
 from .catalog import LISTS
-from .consent.consent import ConsentRequest, describe_server
 from .consent.pins import digest
+from .consent.request import ConsentRequest, describe_server
 from .known import KnownCatalogs
 from .naming import KINDS, SEPARATOR, Kind, LeftOut, NameTable, UpstreamName, default_prefix
 from .upstream import EventKind, MakeClient, UpstreamEntry, UpstreamServer

@@ -28,7 +28,7 @@ from .run_dialog import Interrupted, is_terminal, open_terminal, run_dialog, ter
 
 if TYPE_CHECKING:
     from ..client.call_hook import CallRequest
-    from ..gateway.consent.consent import ConsentRequest
+    from ..gateway.consent.request import ConsentRequest
 
 MAX_SHOWN_CHARS, MAX_SHOWN_LINES = 1500, 20
 """How much of one text is shown at first."""

@@ -12,7 +12,8 @@ from dovetail.gateway.consent import shared_store
 from dovetail.gateway.consent.consent import Consent
 from dovetail.gateway.consent.pins import digest
 from dovetail.gateway.consent.shared_store import ConsentRow, SharedConsentStore, grant_rows
-from dovetail.gateway.consent.store import ConsentGrant, ConsentStore, SeenItem, SqliteConsentStore
+from dovetail.gateway.consent.sqlite_store import SqliteConsentStore
+from dovetail.gateway.consent.store import ConsentGrant, ConsentStore, SeenItem
 from tests.cli.conftest import Done, dovetail
 from tests.gateway.serving import KEYS, recorded
 from tests.system import needs_redis

@@ -13,7 +13,7 @@ import pytest
 
 from dovetail import Client, ConsentRequest, Context, Host, Limits, Server
 from dovetail.errors import ConsentDenied, ProtocolError, ToolError, UrlRequired
-from dovetail.gateway.consent import store as consent_store
+from dovetail.gateway.consent import sqlite_store
 from dovetail.gateway.consent.consent import Consent
 from dovetail.gateway.gateway import Gateway
 from dovetail.gateway.naming import MAX_MATCHED
@@ -373,7 +373,7 @@ async def test_callers_from_a_network_do_not_see_where_the_store_is(
 async def test_a_locked_store_is_not_named_to_callers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(consent_store, "BUSY_SECONDS", 0.05)
+    monkeypatch.setattr(sqlite_store, "BUSY_SECONDS", 0.05)
     entry, _ = listing(tmp_path, tools=a_tool())
     policy = {"ask": "elicit", "rule": [{"effect": "ask"}]}
     store = tmp_path / "consent.db"

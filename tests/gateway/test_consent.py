@@ -11,15 +11,14 @@ from msgspec.structs import replace
 
 from dovetail.config import Servers, entry_digest, read
 from dovetail.errors import ConfigError, ConsentDenied
-from dovetail.gateway.consent.consent import (
-    Consent,
+from dovetail.gateway.consent.consent import Consent, Decision
+from dovetail.gateway.consent.pins import digest, pinned_text
+from dovetail.gateway.consent.request import (
     ConsentRequest,
-    Decision,
     describe_server,
     name_shared,
     share_scope,
 )
-from dovetail.gateway.consent.pins import digest, pinned_text
 from dovetail.gateway.consent.store import ConsentGrant, ConsentStore
 from dovetail.protocol.tools import Tool
 from tests.gateway.approving import approve
@@ -224,7 +223,8 @@ async def test_every_decision_is_reported(tmp_path: Path) -> None:
 
 NOBODY = """
 import asyncio, sys
-from dovetail.gateway.consent.consent import Consent, ConsentRequest
+from dovetail.gateway.consent.consent import Consent
+from dovetail.gateway.consent.request import ConsentRequest
 
 async def main():
     consent = Consent(sys.argv[1])

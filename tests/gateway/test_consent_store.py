@@ -14,15 +14,15 @@ from pathlib import Path
 import pytest
 
 from dovetail.errors import ConfigError, Overloaded
-from dovetail.gateway.consent import store as consent_store
-from dovetail.gateway.consent.consent import Consent, ConsentRequest
-from dovetail.gateway.consent.store import (
+from dovetail.gateway.consent import sqlite_store
+from dovetail.gateway.consent.consent import Consent
+from dovetail.gateway.consent.request import ConsentRequest
+from dovetail.gateway.consent.sqlite_store import (
     SESSION_SECONDS,
-    ConsentGrant,
-    SeenItem,
     SqliteConsentStore,
     default_store_path,
 )
+from dovetail.gateway.consent.store import ConsentGrant, SeenItem
 
 ROOT = Path(__file__).parents[2]
 GRANT = ConsentGrant(kind="call", server="weather", digest="d", name="forecast", pin="p")
@@ -51,7 +51,7 @@ def test_the_default_file_is_in_the_state_folder(
 def test_versions_that_nobody_approves_do_not_fill_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(consent_store, "MAX_UNAPPROVED", 10)
+    monkeypatch.setattr(sqlite_store, "MAX_UNAPPROVED", 10)
     store = SqliteConsentStore(tmp_path / "consent.db")
 
     def item(name: str) -> SeenItem:
@@ -177,7 +177,7 @@ def test_a_folder_that_cannot_be_written_is_an_error_that_says_so(tmp_path: Path
 def test_a_file_that_another_program_locks_is_waited_for_and_then_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(consent_store, "BUSY_SECONDS", 0.05)
+    monkeypatch.setattr(sqlite_store, "BUSY_SECONDS", 0.05)
     path = tmp_path / "consent.db"
     store = SqliteConsentStore(path)
     store.add_grant(GRANT)
@@ -194,7 +194,8 @@ def test_a_file_that_another_program_locks_is_waited_for_and_then_refused(
 
 WRITER = """
 import sys
-from dovetail.gateway.consent.store import ConsentGrant, SeenItem, SqliteConsentStore
+from dovetail.gateway.consent.sqlite_store import SqliteConsentStore
+from dovetail.gateway.consent.store import ConsentGrant, SeenItem
 store, who = SqliteConsentStore(sys.argv[1]), sys.argv[2]
 print("ready", flush=True)
 sys.stdin.readline()
@@ -241,7 +242,8 @@ def test_several_programs_share_one_file(tmp_path: Path) -> None:
 
 OTHER_PROGRAM = """
 import asyncio, sys
-from dovetail.gateway.consent.consent import Consent, ConsentRequest
+from dovetail.gateway.consent.consent import Consent
+from dovetail.gateway.consent.request import ConsentRequest
 
 async def main():
     consent = Consent(sys.argv[1], on_consent=lambda request: "deny")
@@ -321,7 +323,8 @@ def test_threads_share_a_store(tmp_path: Path) -> None:
 def test_a_forked_child_opens_the_file_for_itself(tmp_path: Path) -> None:
     script = f"""
 import os
-from dovetail.gateway.consent.store import ConsentGrant, SqliteConsentStore
+from dovetail.gateway.consent.sqlite_store import SqliteConsentStore
+from dovetail.gateway.consent.store import ConsentGrant
 store = SqliteConsentStore({str(tmp_path / "consent.db")!r})
 store.add_grant(ConsentGrant(kind="start", server="parent", digest="d"))
 child = os.fork()

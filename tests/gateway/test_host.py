@@ -26,7 +26,7 @@ from dovetail.errors import (
 )
 from dovetail.gateway.access import access
 from dovetail.gateway.consent.consent import Consent
-from dovetail.gateway.consent.store import SqliteConsentStore
+from dovetail.gateway.consent.sqlite_store import SqliteConsentStore
 from tests.gateway.programs import PATIENT
 
 SERVER = Path(__file__).with_name("host_server.py")

@@ -17,7 +17,7 @@ from dovetail.config import ServerSettings
 from dovetail.errors import ConfigError, DovetailError
 from dovetail.gateway import known
 from dovetail.gateway.catalog import Catalog, Item
-from dovetail.gateway.consent.store import SqliteConsentStore
+from dovetail.gateway.consent.sqlite_store import SqliteConsentStore
 from dovetail.gateway.gateway import Gateway
 from dovetail.gateway.known import KnownCatalogs, catalog_key
 from dovetail.gateway.upstream import UpstreamEntry, UpstreamServer

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from dovetail import CallRequest
 from dovetail.config import parse
-from dovetail.gateway.consent.consent import ConsentRequest, describe_server
+from dovetail.gateway.consent.request import ConsentRequest, describe_server
 from dovetail.protocol.base import Implementation
 from dovetail.protocol.tools import Tool
 from dovetail.terminal.consent_dialog import ConsentPrompt, consent_dialog, terminal_confirm
@@ -390,7 +390,8 @@ async def test_two_questions_take_turns() -> None:
 
 HOST = """
 import asyncio, os, sys
-from dovetail.gateway.consent.consent import Consent, ConsentRequest
+from dovetail.gateway.consent.consent import Consent
+from dovetail.gateway.consent.request import ConsentRequest
 
 async def main():
     consent = Consent(sys.argv[1])

@@ -11,7 +11,7 @@ from typing import Any, Final
 from ...aio import call_maybe_async
 from ...errors import DovetailError
 from ...logs import get_logger
-from ..consent.consent import Consent, ConsentRequest
+from ..consent.consent import Consent
 from ..consent.policy import (
     ConsentKind,
     PolicyDecision,
@@ -19,6 +19,7 @@ from ..consent.policy import (
     PolicyRequest,
     decide,
 )
+from ..consent.request import ConsentRequest
 from ..naming import Kind
 from ..upstream import UpstreamServer
 from .pin_checks import INSTRUCTIONS, PinChecks, item_of

@@ -31,8 +31,9 @@ from ...ports import Call
 from ...protocol.client_features import CreateMessageParams, ElicitParams
 from ...protocol.raw import RawObject, split_object
 from ...text import escape_json, quote
-from ..consent.consent import Consent, ConsentRequest, Decision, name_shared
+from ..consent.consent import Consent, Decision
 from ..consent.policy import ConsentKind, PolicyDecision, PolicyFile, PolicyRequest, decide
+from ..consent.request import ConsentRequest, name_shared
 from ..consent.shared_store import ConsentRow, SharedConsentStore
 from ..naming import Kind
 from ..upstream import UpstreamServer

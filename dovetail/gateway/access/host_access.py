@@ -25,8 +25,9 @@ from ...errors import ConfigError, ConsentDenied
 from ...protocol.base import Result
 from ...protocol.client_features import CreateMessageResult, ListRootsResult
 from ...text import quote
-from ..consent.consent import GRANTED, MAX_QUESTIONS, Consent, ConsentRequest, Decision, name_shared
+from ..consent.consent import GRANTED, MAX_QUESTIONS, Consent, Decision
 from ..consent.policy import PolicyFile
+from ..consent.request import ConsentRequest, name_shared
 from ..input_requests import name_text
 from ..upstream import UpstreamServer
 from .access import Access

@@ -27,8 +27,9 @@ from ...errors import BackendAway, ConfigError, ConsentDenied, DovetailError, Ov
 from ...logs import get_logger
 from ...text import quote
 from ..catalog import Catalog
-from ..consent.consent import Consent, ConsentRequest, Decision
+from ..consent.consent import Consent, Decision
 from ..consent.pins import describe_change, digest, pinned_text
+from ..consent.request import ConsentRequest
 from ..naming import Kind
 from ..upstream import UpstreamServer
 

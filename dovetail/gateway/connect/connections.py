@@ -36,7 +36,7 @@ from ...protocol.client_features import ElicitParams
 from ...protocol.content import TextContent
 from ...protocol.tools import ToolResult
 from ...text import one_line
-from ..consent.store import default_store_path
+from ..consent.sqlite_store import default_store_path
 from ..naming import Kind
 from ..upstream import UpstreamServer
 from .pages import LINK_SECONDS, ConnectPages, Link, poll

@@ -37,7 +37,8 @@ from ...aio import TaskSet
 from ...databases import MEMORY
 from ...errors import BackendAway, Overloaded
 from ...logs import get_logger
-from .store import ConsentGrant, SeenItem, SqliteConsentStore, insert_statement
+from .sqlite_store import ITEM_KEY, SqliteConsentStore, insert_statement, where_equal
+from .store import ConsentGrant, SeenItem
 
 if TYPE_CHECKING:
     from ...backend.protocols import Rows
@@ -455,14 +456,14 @@ class _Copy(SqliteConsentStore):
 
     def set_text(self, item: SeenItem, text: str) -> None:
         """Complete a version whose content was not known."""
-        fields = {"content": text, **{name: getattr(item, name) for name in _VERSION}}
-        where = " AND ".join(f"{name} = :{name}" for name in _VERSION)
+        fields = {"content": text, **{name: getattr(item, name) for name in ITEM_KEY}}
         with self._writing() as connection:
-            connection.execute(f"UPDATE items SET content = :content WHERE {where}", fields)
+            connection.execute(
+                f"UPDATE items SET content = :content WHERE {where_equal(ITEM_KEY)}", fields
+            )
 
 
 _EMPTY: Final = msgspec.msgpack.encode([])
-_VERSION: Final = ("server", "digest", "item", "pin")
 
 
 def grant_rows(server: str, digest: str, principal: str) -> tuple[ConsentRow, ConsentRow]:
