@@ -47,6 +47,7 @@ MAX_CIPHERS = 4096
 """How many ciphers a ring remembers. The ciphers of a salt cost a few microseconds to derive."""
 MIN_KEY_LENGTH = 16
 KEYS_VARIABLE = "DOVETAIL_KEYS"
+GENERATE_KEY = 'Generate one with: python -c "import secrets; print(secrets.token_urlsafe(32))"'
 
 Key: TypeAlias = str | bytes
 KeyOrigin: TypeAlias = Literal["configured", "environment", "process"]
@@ -251,14 +252,13 @@ def key_ring(keys: Sequence[Key] | None = None) -> KeyRing:
 
 
 def _check_keys(keys: Sequence[Key], source: str) -> list[bytes]:
-    remedy = 'Generate one with: python -c "import secrets; print(secrets.token_urlsafe(32))"'
     if not keys:
-        raise ConfigError(f"{source}: at least one key is required. {remedy}")
+        raise ConfigError(f"{source}: at least one key is required. {GENERATE_KEY}")
     for number, key in enumerate(keys, 1):
         if len(key) < MIN_KEY_LENGTH:
             raise ConfigError(
                 f"{source}: key {number} has {len(key)} characters; at least {MIN_KEY_LENGTH} are "
-                f"required. {remedy}"
+                f"required. {GENERATE_KEY}"
             )
     return [key if isinstance(key, bytes) else os.fsencode(key) for key in keys]
 

@@ -12,7 +12,7 @@ from urllib.parse import quote
 from ..errors import BackendAway, ConfigError, missing_extra
 from ..limits import DEFAULT, Limits
 from ..ports import WORKER_VARIABLE, Bus
-from ..sealing import KEYS_VARIABLE, Key, KeyRing, key_ring
+from ..sealing import GENERATE_KEY, KEYS_VARIABLE, Key, KeyRing, key_ring
 from .protocols import BackendState, CacheEntries, Counters, EventLog, Rows, SessionRecords
 
 if TYPE_CHECKING:
@@ -71,8 +71,7 @@ class Backend:
         if self.ring.origin == "process":
             raise ConfigError(
                 "A shared backend needs keys that all processes have in common. Set "
-                f"{KEYS_VARIABLE} to the same value everywhere, or pass keys=. Generate one with: "
-                'python -c "import secrets; print(secrets.token_urlsafe(32))"'
+                f"{KEYS_VARIABLE} to the same value everywhere, or pass keys=. {GENERATE_KEY}"
             )
         try:
             from .redis.client import RedisClient
@@ -143,8 +142,8 @@ class Backend:
                     await check()
         elif required:
             raise ConfigError(
-                f"Redis at {self.client.address} cannot be reached, and this server does not "
-                "start without it (backend_required)"
+                f"Not started, because Redis at {self.client.address} cannot be reached. Workers "
+                "need it, and so do servers with backend_required=True"
             )
 
     @asynccontextmanager

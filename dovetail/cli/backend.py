@@ -45,7 +45,10 @@ def check_backend(options: Namespace) -> None:
 
     url = options.url or os.environ.get("DOVETAIL_BACKEND")
     if not url:
-        raise ConfigError("Name the URL of Redis, for example: dovetail backend check redis://host")
+        raise ConfigError(
+            "Name the URL of Redis, for example: dovetail backend check redis://host, or set "
+            "DOVETAIL_BACKEND"
+        )
     address = parse_address(url)
     try:
         from ..backend.redis.checks import check_redis

@@ -252,17 +252,33 @@ def _parse(arguments: Sequence[str]) -> Namespace:
     if not arguments[0].startswith("-") and arguments[0] not in VERBS:
         parser.error(f"unknown command {arguments[0]!r}; {_suggest_verb(arguments[0])}")
     options, rest = parser.parse_known_args(arguments)
-    # argparse accepts `key=value` only before the first option; later ones are left over.
-    late = [word for word in rest if not word.startswith("-")] if hasattr(options, "pairs") else []
-    if len(late) < len(rest):
-        verbs.choices[options.verb].error(f"unrecognized arguments: {' '.join(rest)}")
-    if late:
-        options.pairs += late
+    _use_late_arguments(options, rest, verbs.choices[options.verb])
     options.known = {
         name: sorted(word for word in verb._option_string_actions if word.startswith("--"))
         for name, verb in verbs.choices.items()
     }
     return options
+
+
+def _use_late_arguments(options: Namespace, rest: list[str], verb: ArgumentParser) -> None:
+    """Use what argparse left over: it accepts `key=value` and optional arguments only before the
+    first option."""
+    late = [word for word in rest if not word.startswith("-")]
+    if len(late) == len(rest):
+        positionals = verb._positionals._group_actions
+        optional = [action.dest for action in positionals if action.nargs == "?"]
+        for name in optional:
+            if late and getattr(options, name) is None:
+                setattr(options, name, late.pop(0))
+        if late and hasattr(options, "pairs"):
+            options.pairs += late
+            late = []
+        rest = late
+    if rest:
+        typos = (word for word in rest if word.startswith("--"))
+        close = closest_name(next(typos, ""), verb._option_string_actions, cutoff=0.75)
+        suggestion = f"; did you mean {close}?" if close else ""
+        verb.error(f"unrecognized arguments: {' '.join(rest)}{suggestion}")
 
 
 def _suggest_verb(word: str) -> str:

@@ -457,3 +457,24 @@ async def test_messages_do_not_pile_up_without_bound(
             await asyncio.sleep(0)
         assert bus._outgoing_bytes < 200_000
         os.kill(own_redis.pid, signal.SIGCONT)
+
+
+async def test_a_bus_that_is_not_allowed_is_not_a_redis_that_comes_and_goes(
+    own_redis: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    rules = ("~{dovetail:shop}:*", "resetchannels", "+@all")
+    own_redis.run("ACL", "SETUSER", "app", "on", ">secret", *rules)
+    url = own_redis.url.replace("//", "//app:secret@")
+    backend = Backend(url, name="shop", keys=[KEY], limits=PATIENT)
+    assert await backend.connect()
+    bus = await backend.bus()
+    try:
+        async with asyncio.timeout(PROMPT):
+            while backend.client.stats.errors < 4:  # attempts to join
+                await asyncio.sleep(0.01)
+        assert bus.alone and backend.state == "connected"
+    finally:
+        await bus.close()
+        await backend.close()
+    [line] = [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
+    assert "refused 'SUBSCRIBE'" in line and "dovetail backend check --name" in line

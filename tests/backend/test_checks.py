@@ -165,8 +165,22 @@ async def test_a_password_that_is_wrong_is_reported_at_once_and_not_shown(tmp_pa
         began = time.monotonic()
         checks = await found(url)
         assert time.monotonic() - began < PATIENT.backend_timeout / 2
+        missing = await found(f"redis://127.0.0.1:{redis.port}/0")
     assert checks["reachable"].status == "failed"
     assert "wrong-one" not in checks["reachable"].text
+    assert checks["reachable"].text.endswith("Check the user and the password in the URL")
+    assert "Add the password to the URL" in missing["reachable"].text
+
+
+async def test_what_to_do_about_a_url_that_does_not_fit(own_redis: RedisServer) -> None:
+    async def text(url: str) -> str:
+        return (await found(url))["reachable"].text
+
+    port = own_redis.port
+    assert "Remove it from the URL" in await text(f"redis://:needless@127.0.0.1:{port}")
+    assert "write redis:// in the URL" in await text(f"rediss://127.0.0.1:{port}")
+    assert "Check the host in the URL" in await text("redis://nowhere.invalid")
+    assert "Check that Redis is running" in await text(f"redis://127.0.0.1:{free_port()}")
 
 
 # warnings of a server
@@ -280,8 +294,16 @@ def test_the_exit_code_says_whether_a_check_failed(
         done = dovetail("backend", "check", redis.url)
         assert (done.code, done.failure) == (1, "This backend is not ready: keys")
         assert "DOVETAIL_KEYS is not set" in done.out
+        assert "Generate one with: python -c" in done.out
         done = dovetail("backend", "check", redis.url, "--json")
     assert (done.code, done.json["ok"]) == (1, False)
+
+
+def test_the_url_may_follow_an_option(tmp_path: Path) -> None:
+    with well_configured(tmp_path) as redis:
+        done = dovetail("backend", "check", "--name", "shop", redis.url)
+    assert (done.code, done.err) == (0, "")
+    assert "to {dovetail:shop}:*" in done.out
 
 
 def test_a_redis_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -199,9 +199,11 @@ async def test_the_commands_of_the_file_are_one_server(
 
 
 async def pids_in_metrics(url: str) -> set[int]:
-    """The processes that a page of metrics shows."""
-    async with aiohttp.ClientSession() as http:
+    """The processes that a page of metrics shows, if Prometheus asks for it in the network of the
+    file."""
+    async with aiohttp.ClientSession(headers={"Host": "web:8000"}) as http:
         async with http.get(url.replace("/mcp", "/metrics")) as response:
+            assert response.status == 200
             page = await response.text()
     workers = re.findall(r'^mcp_backend_connected{worker="(.*)"} 1$', page, re.MULTILINE)
     return {_pid(worker) for worker in workers}

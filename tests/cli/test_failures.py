@@ -24,7 +24,9 @@ CRASH = "import sys; print('no key in the environment', file=sys.stderr); sys.ex
             ["ping", WEATHER, "--what"],
             "unrecognized arguments: --what (see `dovetail ping --help`)",
         ),
+        (["ping", WEATHER, "--timout", "3"], "--timout 3; did you mean --timeout? (see"),
         (["ping", WEATHER, "more"], "unrecognized arguments: more"),
+        (["backend", "check", "--name", "a", "redis://b", "c"], "unrecognized arguments: c"),
         (
             ["call", WEATHER, "forecast", "--json", "--what", "city=Oslo"],
             "unrecognized arguments: --what city=Oslo",

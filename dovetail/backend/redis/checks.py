@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from ...errors import BackendAway, ConfigError
 from ...logs import get_logger
-from ...sealing import KEYS_VARIABLE, key_ring
+from ...sealing import GENERATE_KEY, KEYS_VARIABLE, key_ring
 from .address import RedisAddress
 from .client import RedisClient
 from .scripts import CHANGE_ROW, HEARTBEAT
@@ -273,7 +273,9 @@ def check_keys() -> Check:
     if is_set:
         return Check("keys", "ok", f"{KEYS_VARIABLE} is set. It must be the same everywhere")
     return Check(
-        "keys", "failed", f"{KEYS_VARIABLE} is not set. A server needs it to use a backend"
+        "keys",
+        "failed",
+        f"{KEYS_VARIABLE} is not set. A server needs it to use a backend. {GENERATE_KEY}",
     )
 
 

@@ -44,6 +44,7 @@ from ...errors import BackendAway
 from ...logs import get_logger
 from ..protocols import BackendState
 from .address import RedisAddress
+from .problems import describe_problem, describe_silence
 from .scripts import Argument, Script
 
 MAX_CONNECTIONS = 4
@@ -67,6 +68,7 @@ _Connection: TypeAlias = Any
 """A `redis.asyncio.Connection`, whose annotations differ from version to version."""
 _FAILURES = (TimeoutError, RedisError, OSError)
 """The errors that mean that Redis was not reached, or did not answer."""
+_TIMEOUTS = (TimeoutError, SlowConnection)
 
 log = get_logger("backend")
 _running = TaskSet()
@@ -219,6 +221,8 @@ class RedisClient:
                     await connection.read_response()
             self.on_answer()
             yield RedisSubscription(connection)
+        except ResponseError as error:  # Redis is there, but does not allow this
+            raise self._refusal(("SUBSCRIBE",), error) from None
         except _FAILURES as error:
             self.on_failure(error)
             raise self.away_error() from None
@@ -277,7 +281,7 @@ class RedisClient:
         is_expected = str(error).startswith("UNBLOCKED")  # the last process has closed the queue
         if not is_expected and (name, type(error).__name__) not in self._logged:
             self._logged.add((name, type(error).__name__))
-            log.error("Redis at %s refused %r: %s", self.address, name, error)
+            log.error("Redis at %s refused %r: %s", self.address, name, describe_problem(error))
         return self.away_error(kind=CommandRefused)
 
     # connecting
@@ -402,8 +406,7 @@ class RedisClient:
 
     def on_failure(self, error: Exception) -> None:
         """Note that Redis has not answered. Open the breaker if that means that it is away."""
-        is_slow = isinstance(error, TimeoutError | SlowConnection)
-        self._failures += MAX_FAILURES if is_slow else 1
+        self._failures += MAX_FAILURES if isinstance(error, _TIMEOUTS) else 1
         if self._failures >= MAX_FAILURES:
             self._open_breaker(error)
 
@@ -412,7 +415,10 @@ class RedisClient:
             return
         self._breaker_open, self._has_answered = True, False
         self._retry_at = time.monotonic() + self.timeout
-        self.problem = _describe(error, self.timeout)
+        if isinstance(error, _TIMEOUTS):
+            self.problem = describe_silence(self.timeout, tls=self.address.tls)
+        else:
+            self.problem = describe_problem(error)
         log.warning(
             "Redis at %s is away: %s. Working without it until it is back",
             *(self.address, self.problem),
@@ -432,12 +438,6 @@ class RedisClient:
             await asyncio.sleep(pause)
         self._breaker_open = False
         self.on_answer()
-
-
-def _describe(error: Exception, timeout: float) -> str:
-    if isinstance(error, TimeoutError | SlowConnection):
-        return f"no answer within {timeout:g} s"
-    return str(error).strip().rstrip(".") or type(error).__name__
 
 
 class RedisSubscription:
