@@ -394,6 +394,37 @@ async def test_what_a_task_says_reaches_a_stream_at_another_replica(
         assert said["params"]["data"] == "one"
 
 
+async def test_who_listens_to_a_task_at_another_replica_is_told_of_its_end(
+    make_backend: MakeBackend,
+) -> None:
+    gate = asyncio.Event()
+    able = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
+    async with AsyncExitStack() as stack:
+        sites = []
+        for _ in range(2):
+            server = Server("stage", backend=make_backend())
+
+            @server.tool(task="required")
+            async def count() -> str:
+                await gate.wait()
+                return "counted"
+
+            app = server.asgi("/mcp", keys=[KEY])
+            sites.append(await stack.enter_async_context(on_port(app)))
+        one, other = sites
+        params = {"name": "count", "arguments": {}}
+        begun = await (await one.ask("tools/call", params, capabilities=able)).json()
+        id = begun["result"]["taskId"]
+        stream = await other.ask(
+            "subscriptions/listen", {"notifications": {"taskIds": [id]}}, capabilities=able
+        )
+        assert (await stream.next()).message["params"]["notifications"] == {"taskIds": [id]}
+        gate.set()
+        told = (await stream.next()).message
+        assert told["method"] == "notifications/tasks"
+        assert (told["params"]["taskId"], told["params"]["status"]) == (id, "completed")
+
+
 # Redis is away
 
 
