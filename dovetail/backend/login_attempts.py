@@ -27,10 +27,10 @@ class SharedLoginAttempts(LoginAttempts):
         return 0.0 if admitted.granted else max(admitted.wait, 0.001)
 
     async def seconds_to_wait(self, callers: Callers) -> float:
-        return 0.0  # the next attempt is told
+        return 0.0  # `count` refuses the next attempt if it is too early
 
     async def forgive(self, callers: Callers) -> None:
-        with suppress(BackendAway):  # then they are forgotten in time
+        with suppress(BackendAway):  # then the attempts count until the buckets are full again
             await asyncio.gather(
                 *(
                     self._counters.take(

@@ -42,6 +42,8 @@ def run_worker(options: Namespace) -> None:
         raise ConfigError(f"{options.file} is not a Python file or MODULE:OBJECT")
     server = load_server(target)
     if not isinstance(server, Server):
-        raise ConfigError(f"{options.file} is a gateway. A gateway has no tasks of its own")
+        raise ConfigError(
+            f"{options.file} is a gateway, which has no tasks of its own. Name the file of a server"
+        )
     use_backend_options(server, options)
     server.run_worker(health=options.health)

@@ -5,8 +5,9 @@ task there can ask for it, and only the process that asked a question can contin
 Then the replica that received the request asks all others over the bus, and the one that has the
 process answers.
 
-The reply may take long (`connection/bus_requests.py`), and so may the answers to what the server
-asks meanwhile, which take the way back.
+The reply may take long (`connection/bus_requests.py`). If the server asks its caller a question in
+the meantime, the question goes back to the replica that received the request, which asks the
+caller.
 """
 
 from collections.abc import Callable, Mapping
@@ -42,17 +43,25 @@ class ForwardedRequest(Struct, array_like=True):
     """A request, as it is sent to other replicas. Its caller was authenticated."""
 
     id: str
+    """A random id, by which questions to the caller find the request."""
     method: str
     params: bytes
+    """The params, as JSON."""
     revision: str
+    """The name of the protocol revision of the caller."""
     capabilities: bytes
+    """The capabilities of the caller, as JSON."""
     session: str
     address: str | None
+    """The network address of the caller."""
     principal: str | None
+    """The id of the principal; None if the caller is anonymous."""
     scopes: tuple[str, ...] = ()
+    """The scopes of the principal."""
     state: str | None = None
     """The state that the gateway sent with the questions that the request answers."""
     answers: dict[str, bytes] = {}
+    """The answers, by the key of their question, as JSON."""
 
 
 class CallForwarder:

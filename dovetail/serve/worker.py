@@ -47,7 +47,10 @@ class WorkerApp(App):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one ASGI connection."""
         if scope["type"] == "http" and scope["path"] not in (HEALTH, METRICS):
-            error = InvalidRequest("This is a worker: it runs tasks, and serves no clients")
+            error = InvalidRequest(
+                "This is a worker, which runs tasks and serves no clients. Connect to a process "
+                "that serves them (dovetail run)"
+            )
             await send_error(send, Rejection(404, error))
         else:
             await super().__call__(scope, receive, send)

@@ -64,7 +64,8 @@ BATCH_SIZE = 250
 PAGE_BYTES = 4096
 MAX_NAME_ATTEMPTS = 10
 LEASE_SECONDS = 60.0
-"""How long an orphaned task may have to wait, times four."""
+"""Processes look for orphaned tasks four times in this time. The leases of this store do not end
+while their process is alive."""
 NO_PROCESS = "none"
 """The name of a process that never runs, so that its tasks are orphans."""
 

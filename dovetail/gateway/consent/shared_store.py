@@ -74,6 +74,7 @@ class ConsentRow(Struct, frozen=True):
 
 
 Change = Callable[["_Copy"], None]
+"""A function that makes a change in the copy. It may be called again after the row was read."""
 
 
 class SharedConsentStore:
@@ -106,6 +107,7 @@ class SharedConsentStore:
         self._background = TaskSet()
         self._writer: asyncio.Task[None] | None = None
         self._is_complete = False
+        """Whether the copy contains all rows."""
 
     # reading
 
@@ -183,7 +185,8 @@ class SharedConsentStore:
     def _require(self, row: ConsentRow) -> None:
         if row not in self._known and not self._is_complete:
             raise BackendAway(
-                "What was allowed cannot be looked up at the moment; try again later",
+                "The gateway cannot reach its shared state, so it does not know what was allowed. "
+                "Try again later",
                 data={"retryAfter": 1},
             )
 
@@ -504,5 +507,8 @@ def _decode(decode: Callable[[bytes], list[Any]], data: bytes) -> list[Any]:
     try:
         return decode(data)
     except msgspec.MsgspecError:
-        log.warning("Consent in the backend that cannot be decoded is ignored")
+        log.warning(
+            "Ignoring consent in the backend that cannot be decoded. Another version of Dovetail "
+            "may have written it"
+        )
         return []
