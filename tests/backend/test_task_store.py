@@ -191,6 +191,7 @@ async def test_a_task_that_is_being_taken_by_a_process_that_stops_waits_for_anot
         commands.execute_command("CLIENT", "PAUSE", 60_000, "WRITE")
         commands.execute()  # the process reads the task, and cannot take it yet
         while not any("b" in one["flags"] for one in admin.client_list() if "eval" in one["cmd"]):
+            assert not pulling.done()
             await asyncio.sleep(0.01)
         pulling.cancel()
         await asyncio.sleep(0)
