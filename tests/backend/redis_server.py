@@ -45,7 +45,8 @@ class RedisServer:
         self.port = free_port()
         self.url = f"redis://127.0.0.1:{self.port}/0"
         self._folder, self._options, self._password = folder, options, password
-        self._program, self._is_sentinel = program, sentinel
+        self.program, self._is_sentinel = program, sentinel
+        """The server program. A replica needs the same one as its master."""
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -56,7 +57,7 @@ class RedisServer:
     def start(self) -> None:
         """Start the server, and wait until it answers."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        command = [self._program, "--save", "", "--repl-diskless-sync-delay", "0"]
+        command = [self.program, "--save", "", "--repl-diskless-sync-delay", "0"]
         if self._is_sentinel:
             command = ["redis-sentinel", str(self._folder / "sentinel.conf")]
         command += ["--bind", "127.0.0.1", "--port", str(self.port)]

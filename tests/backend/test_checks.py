@@ -119,7 +119,7 @@ def test_replicas(info: str, wait: int, status: str, part: str) -> None:
 
 async def test_a_replica_is_counted(own_redis: RedisServer, tmp_path: Path) -> None:
     replica_of = ("--replicaof", "127.0.0.1", str(own_redis.port))
-    with redis_server(tmp_path / "replica", *replica_of) as replica:
+    with redis_server(tmp_path / "replica", *replica_of, program=own_redis.program) as replica:
         while replica.run("ROLE")[3] != b"connected":
             await asyncio.sleep(0.05)
         while (await found(own_redis.url))["replicas"].text == "none":

@@ -292,8 +292,8 @@ async def test_a_server_does_not_start_if_a_failover_could_bring_codes_back(
 ) -> None:
     master = ("--replicaof", f"127.0.0.1 {own_redis.port}")
     with (
-        redis_server(tmp_path / "one", *master),
-        redis_server(tmp_path / "two", *master),
+        redis_server(tmp_path / "one", *master, program=own_redis.program),
+        redis_server(tmp_path / "two", *master, program=own_redis.program),
     ):
         while own_redis.run("INFO", "replication")["connected_slaves"] != 2:
             await asyncio.sleep(0.01)

@@ -157,7 +157,9 @@ async def test_a_provider_needs_confirmed_writes_if_redis_has_replicas(
     with ExitStack() as replicas:
         for number in (1, 2):
             master = ("--replicaof", f"127.0.0.1 {own_redis.port}")
-            replicas.enter_context(redis_server(tmp_path / f"replica{number}", *master))
+            folder = tmp_path / f"replica{number}"
+            replica = redis_server(folder, *master, program=own_redis.program)
+            replicas.enter_context(replica)
             while own_redis.run("INFO", "replication")["connected_slaves"] != number:
                 await asyncio.sleep(0.01)
             if number == 1:
