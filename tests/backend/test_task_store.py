@@ -179,6 +179,8 @@ async def test_a_task_that_arrives_after_pull_was_cancelled_waits_for_another_pr
 async def test_a_task_that_is_being_taken_by_a_process_that_stops_waits_for_another(
     own_redis: RedisServer,
 ) -> None:
+    if not str(own_redis.run("INFO", "server")["redis_version"]).startswith("7.0."):
+        pytest.skip("CLIENT PAUSE of a newer server, or Valkey, also holds XREADGROUP back")
     leaving, other = backend_of(own_redis).tasks(), backend_of(own_redis).tasks()
     await other.add(record("one"))
     pulling = asyncio.create_task(leaving.pull(1))
