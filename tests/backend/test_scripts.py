@@ -12,6 +12,7 @@ from dovetail.backend.redis.scripts import (
     APPEND_EVENTS,
     CHANGE_PROVIDER_ROW,
     CHANGE_ROW,
+    CHANGE_SESSION,
     GET_PROVIDER_ROW,
     HEARTBEAT,
     KEEP_LOCK,
@@ -221,6 +222,15 @@ def test_load_session_reports_an_ended_or_idle_session(redis: RedisServer) -> No
     assert run(redis, LOAD_SESSION, keys, 60_000, now) == []
     redis.run("SET", "ended", "")
     assert run(redis, LOAD_SESSION, keys, 60_000, now) is None
+
+
+def test_change_session_sets_and_deletes_settings_that_expire(redis: RedisServer) -> None:
+    assert run(redis, CHANGE_SESSION, ["a"], 60_000, "one", b"\xff1", "two", b"2") == 1
+    assert 50 < redis.run("TTL", "a") <= 60
+    assert run(redis, CHANGE_SESSION, ["a"], 30_000, "two", "", "one", b"new") == 1
+    assert redis.run("HGETALL", "a") == {b"one": b"new"} and 20 < redis.run("TTL", "a") <= 30
+    assert run(redis, CHANGE_SESSION, ["a"], 30_000, "one", "") == 0
+    assert redis.run("EXISTS", "a") == 0
 
 
 def append(redis: RedisServer, bound: int, *messages: tuple[int, bytes]) -> list[bytes]:

@@ -58,6 +58,19 @@ async def test_settings_change_one_by_one(
     assert await records.load("b", started, IDLE) == {}
 
 
+async def test_settings_and_their_expiry_are_written_in_one_step(
+    make_backend: MakeBackend, shared_redis: RedisServer
+) -> None:
+    """Otherwise, settings would stay forever if Redis or the process was killed in between."""
+    backend = make_backend()
+    records = backend.sessions()
+    await records.change("a", {"one": b"1"}, IDLE)  # now Redis knows the script
+    before = backend.client.stats.commands
+    await records.change("a", {"one": None, "two": b"2", "three": b"3"}, IDLE)
+    assert backend.client.stats.commands == before + 1
+    assert 0 < shared_redis.run("TTL", f"{backend.prefix}settings:a") <= IDLE
+
+
 async def test_a_session_that_was_not_used_has_ended(
     records: SessionRecords, make_backend: MakeBackend, shared_redis: RedisServer
 ) -> None:

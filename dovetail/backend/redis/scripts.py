@@ -283,6 +283,22 @@ and when it began, in milliseconds. Reply: the names and values of its settings,
 ended.
 """
 
+CHANGE_SESSION = Script(
+    "change session",
+    """
+for i = 2, #ARGV, 2 do
+  if ARGV[i + 1] == '' then redis.call('HDEL', KEYS[1], ARGV[i])
+  else redis.call('HSET', KEYS[1], ARGV[i], ARGV[i + 1]) end
+end
+return redis.call('PEXPIRE', KEYS[1], ARGV[1])
+""",
+)
+"""Change settings of a session.
+
+Keys: its settings. Arguments: how long it may go unused, in milliseconds; the name and value of
+each setting (empty: delete it). Reply: 1, or 0 if the session has no settings now.
+"""
+
 # event logs
 
 APPEND_EVENTS = Script(

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from ...sealing import KeyRing
 from ..protocols import SessionRecords
 from .client import Command, RedisClient
-from .scripts import LOAD_SESSION, milliseconds
+from .scripts import CHANGE_SESSION, LOAD_SESSION, Argument, milliseconds
 from .sealed import SealedValues
 
 MAX_PIPELINE = 500
@@ -59,13 +59,10 @@ class RedisSessions(SessionRecords):
 
     async def change(self, key: str, settings: Mapping[str, bytes | None], idle: float) -> None:
         full = self._key("settings", key)
-        commands: list[Command] = [
-            ("HDEL", full, name)
-            if data is None
-            else ("HSET", full, name, self._values.seal(_place(full, name), data))
-            for name, data in settings.items()
-        ]
-        await self._client.pipeline([*commands, ("PEXPIRE", full, milliseconds(idle))])
+        values: list[Argument] = []
+        for name, data in settings.items():
+            values += name, b"" if data is None else self._values.seal(_place(full, name), data)
+        await self._client.run_script(CHANGE_SESSION, [full], milliseconds(idle), *values)
 
     async def end(self, key: str, life: float) -> None:
         await self._client.pipeline(
