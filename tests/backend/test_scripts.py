@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from redis.exceptions import ResponseError
 
 from dovetail.backend.redis import scripts, task_scripts
 from dovetail.backend.redis.scripts import (
@@ -110,6 +111,14 @@ def test_add_provider_row_forgets_rows_that_have_expired(redis: RedisServer) -> 
     assert add_row(redis, f"{GRANT}3", bound=2) == -1
     assert add_row(redis, ACCESS, GRANT) == 1
     assert redis.run("ZCARD", GRANTS) == 2 and redis.run("ZCARD", CHILDREN) == 1
+
+
+def test_add_provider_row_that_fails_adds_nothing(redis: RedisServer) -> None:
+    add_row(redis, GRANT)
+    redis.run("SET", CHILDREN, "a type that the script does not expect")
+    with pytest.raises(ResponseError):
+        add_row(redis, ACCESS, GRANT)
+    assert redis.run("EXISTS", ACCESS) == 0
 
 
 def test_add_provider_row_makes_room_if_it_is_told_to(redis: RedisServer) -> None:

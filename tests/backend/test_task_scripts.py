@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from redis.exceptions import ResponseError
 
 from dovetail.backend.redis.scripts import Script
 from dovetail.backend.redis.task_scripts import (
@@ -112,6 +113,14 @@ class Tasks:
         """Let all leases of a stream be idle for a while."""
         for id, consumer, *_ in self.raw("XPENDING", stream, "dovetail", "-", "+", 99):
             self.raw("XCLAIM", stream, "dovetail", consumer, 0, id, "IDLE", idle, "JUSTID")
+
+    def spoil(self, key: str) -> None:
+        """Give a key the type that no script expects."""
+        self.redis.run("DEL", key)
+        self.redis.run("SET", key, "spoiled")
+
+    def everything(self) -> dict[bytes, bytes]:
+        return {key: self.redis.run("DUMP", key) for key in self.redis.keys("*")}
 
     def expire(self, task: str) -> None:
         self.redis.run("DEL", f"task:{task}")
@@ -512,3 +521,43 @@ def test_delete_task_message_frees_its_room(tasks: Tasks) -> None:
     assert tasks.redis.run("EXISTS", "messages:a") == 0
     tasks.run(SEND_TASK_MESSAGE, "a", "hello", 9, 999)
     assert tasks.entries("messages:a") == [(b"0-3", b"hello")]
+
+
+NEW = ("new", "record", "", MINUTE, "payer", "nobody", "session")
+SPOILED: list[tuple[Script, str, tuple[Any, ...]]] = [
+    (ADD_TASK, "owner:nobody", (*NEW, 0, 1, "")),
+    (ADD_TASK, "session:session", (*NEW, 0, 1, "")),
+    (ADD_TASK, "queue", (*NEW, 0, 1, "")),
+    (ADD_TASK, "running", (*NEW, 0, 1, "me")),
+    (ADD_TASK, "finished", (*NEW, 1, 1, "")),
+    (PUT_TASK, "finished", ("runs", 1, "new", "result", 1, 10_000)),
+    (PUT_TASK, "running", ("runs", 1, "new", "result", 1, 10_000)),
+    (TAKE_OVER_TASKS, "queue", ("other", 1000, 9, "0-0", "0-0")),
+    (TAKE_OVER_TASKS, "running", ("other", 1000, 9, "0-0", "0-0")),
+    (CLAIM_TASK, "running", ("waits", "me")),
+    (GIVE_BACK_TASK, "running", ("runs", 1, "me", 1, 1)),
+    (RELEASE_TASK, "queue", ("runs", 1, 1)),
+    (RELEASE_TASK, "running", ("runs", 1, 0)),
+    (SEND_TASK_MESSAGE, "queue", ("released", "hello", 9, 10_000)),
+    (SEND_TASK_MESSAGE, "messages:runs", ("runs", "hello", 9, 10_000)),
+]
+
+
+@pytest.mark.parametrize(
+    ("script", "key", "arguments"), SPOILED, ids=[f"{one.name}, {key}" for one, key, _ in SPOILED]
+)
+def test_a_script_that_fails_has_changed_nothing(
+    tasks: Tasks, script: Script, key: str, arguments: tuple[Any, ...]
+) -> None:
+    tasks.add("runs")
+    tasks.add("orphan", consumer="")
+    tasks.run(TAKE_READ_TASKS, "dead", *tasks.read("dead"))
+    tasks.age("queue")
+    tasks.add("released")
+    tasks.run(RELEASE_TASK, "released", 1, 0)
+    tasks.add("waits", consumer="")
+    tasks.spoil(key)
+    before = tasks.everything()
+    with pytest.raises(ResponseError):
+        tasks.run(script, *arguments, *(LIMITS.values() if script is ADD_TASK else ()))
+    assert tasks.everything() == before

@@ -147,16 +147,15 @@ if excess > 0 then
     delete(old)
   end
 end
+local at, children = now + tonumber(ARGV[2]), parent and related(parent, 'children')
+if parent then redis.call('ZREMRANGEBYSCORE', children, '-inf', now) end
 delete(row)
-local at = now + tonumber(ARGV[2])
 redis.call('HSET', row, 'data', ARGV[1])
+redis.call('PEXPIREAT', row, at)
 if parent then
-  local children = related(parent, 'children')
   redis.call('HSET', row, 'parent', parent)
-  redis.call('ZREMRANGEBYSCORE', children, '-inf', now)
   list(children, row, at)
 end
-redis.call('PEXPIREAT', row, at)
 list(index, row, at)
 return 1
 """,

@@ -22,6 +22,9 @@ is the consumer, a process. The idle time of the entry says when the lease ends.
 from `running`: entries become pending when they are added.
 
 All keys expire with their last task, so nothing is left even if all processes are killed.
+
+Redis does not undo what a script did before an error. So a script first reads the keys that it will
+change (`open_group`, ZCARD, XLEN): if somebody gave one of them another type, nothing has changed.
 """
 
 from .scripts import Script
@@ -179,6 +182,7 @@ local function queue_again(task, entry)
   local row = row_of(task)
   local found = redis.call('HMGET', row, 'entry', 'over', 'unstarted', 'stream')
   if found[1] ~= entry or found[2] == '1' or found[3] ~= '1' then return false end
+  open_group(base .. 'queue')
   leave(found[4], entry)
   append(task, 'queue', '', now + redis.call('PTTL', row))
   return true
@@ -227,6 +231,12 @@ while true do
 end
 if not make_room(task, size, size, limit) then return 'bytes' end
 if life <= 0 then return 'added' end
+local stream = consumer == '' and 'queue' or 'running'
+redis.call('ZCARD', base .. 'owner:' .. owner)
+redis.call('ZCARD', base .. 'session:' .. session)
+if over == '0' then open_group(base .. stream) else redis.call('ZCARD', finished) end
+redis.call('HINCRBY', info, 'bytes', size)
+if payer ~= '' then redis.call('HINCRBY', info, 'p:' .. payer, 1) end
 local row, number = row_of(task), string.format('%.0f', now_us)
 redis.call('HSET', row, 'record', record, 'token', consumer == '' and 0 or 1, 'over', over,
   'size', size, 'number', number, 'anonymous', anonymous, 'entry', '')
@@ -234,8 +244,6 @@ if result ~= '' then redis.call('HSET', row, 'result', result) end
 redis.call('PEXPIREAT', row, at)
 redis.call('ZADD', expiry, at, task)
 redis.call('HSET', info, 't:' .. task, payer .. '|' .. owner .. '|' .. session, 's:' .. task, size)
-redis.call('HINCRBY', info, 'bytes', size)
-if payer ~= '' then redis.call('HINCRBY', info, 'p:' .. payer, 1) end
 keep(expiry, at)
 keep(info, at)
 redis.call('ZADD', base .. 'owner:' .. owner, number, task)
@@ -245,7 +253,7 @@ if session ~= '' then
   keep(base .. 'session:' .. session, at)
 end
 if over == '0' then
-  append(task, consumer == '' and 'queue' or 'running', consumer, at)
+  append(task, stream, consumer, at)
 elseif anonymous == '1' then
   redis.call('ZADD', finished, number, task)
   keep(finished, at)
@@ -276,11 +284,15 @@ if not found[1] or found[2] == '1' then return 0 end
 if token ~= '' and (token ~= found[1] or found[4] == '') then return 0 end
 local growth = size - (tonumber(found[5]) or 0)
 if not make_room(task, growth, size, limit) then return -1 end
+if over == '1' then
+  redis.call('ZCARD', finished)
+  if found[3] then redis.call('XLEN', base .. found[3]) end
+end
+resize(task, growth)
 redis.call('HSET', row, 'record', record, 'size', size, 'over', over)
 if result == '' then redis.call('HDEL', row, 'result')
 else redis.call('HSET', row, 'result', result) end
 if found[8] and token ~= '' then redis.call('HDEL', row, 'refusals', 'refusers') end
-resize(task, growth)
 if over == '1' then
   leave(found[3], found[4])
   redis.call('HSET', row, 'entry', '')
@@ -410,11 +422,13 @@ TAKE_OVER_TASKS = Script(
     TASKS
     + """
 local consumer, idle, room = ARGV[1], ARGV[2], tonumber(ARGV[3])
-local taken, cursors = {}, {}
-for i, stream in ipairs({'queue', 'running'}) do
+local taken, cursors, streams = {}, {}, {'queue', 'running'}
+for _, stream in ipairs(streams) do
+  if redis.call('EXISTS', base .. stream) == 1 then open_group(base .. stream) end
+end
+for i, stream in ipairs(streams) do
   local key, cursor, rounds = base .. stream, ARGV[3 + i], 0
   while #taken < room and rounds < 10 and redis.call('EXISTS', key) == 1 do
-    open_group(key)
     local found = redis.call(
       'XAUTOCLAIM', key, group, consumer, idle, cursor, 'COUNT', room - #taken)
     cursor, rounds = found[1], rounds + 1
@@ -443,12 +457,14 @@ CLAIM_TASK = Script(
 local task, row = ARGV[1], row_of(ARGV[1])
 local found = redis.call('HMGET', row, 'record', 'over', 'stream', 'entry')
 if not found[1] or found[2] == '1' then return {} end
+local waits = false
 if found[4] and found[4] ~= '' then
-  local waits = found[3] == 'queue' and redis.call('EXISTS', base .. 'queue') == 1
+  waits = found[3] == 'queue' and redis.call('EXISTS', base .. 'queue') == 1
     and #redis.call('XPENDING', base .. 'queue', group, found[4], found[4], 1) == 0
   if not waits then return {} end
-  leave('queue', found[4])
 end
+open_group(base .. 'running')
+if waits then leave('queue', found[4]) end
 append(task, 'running', ARGV[2], now + redis.call('PTTL', row))
 return {take(task, 'running', redis.call('HGET', row, 'entry'))}
 """,
@@ -485,6 +501,7 @@ GIVE_BACK_TASK = Script(
     + f"""
 local row, stream, entry = held(ARGV[1], ARGV[2])
 if not row then return 0 end
+redis.call('XCLAIM', base .. stream, group, ARGV[3], 0, entry, 'IDLE', {ABANDONED_MS}, 'JUSTID')
 redis.call('HINCRBY', row, 'token', 1)
 if ARGV[4] == '1' then
   local refusers = redis.call('HGET', row, 'refusers') or ''
@@ -494,7 +511,6 @@ if ARGV[4] == '1' then
   redis.call('HINCRBY', row, 'refusals', 1)
 end
 if ARGV[5] == '1' then redis.call('HSET', row, 'unstarted', 1) end
-redis.call('XCLAIM', base .. stream, group, ARGV[3], 0, entry, 'IDLE', {ABANDONED_MS}, 'JUSTID')
 return 1
 """,
 )
@@ -511,10 +527,12 @@ RELEASE_TASK = Script(
     + """
 local row, stream, entry = held(ARGV[1], ARGV[2])
 if not row then return 0 end
-redis.call('HINCRBY', row, 'token', 1)
+local queued = ARGV[3] == '1' or redis.call('EXISTS', messages_of(ARGV[1])) == 1
+if queued then open_group(base .. 'queue') end
 leave(stream, entry)
+redis.call('HINCRBY', row, 'token', 1)
 redis.call('HSET', row, 'entry', '')
-if ARGV[3] == '1' or redis.call('EXISTS', messages_of(ARGV[1])) == 1 then
+if queued then
   append(ARGV[1], 'queue', '', now + redis.call('PTTL', row))
 end
 return 1
@@ -553,11 +571,13 @@ local row, key = row_of(task), messages_of(task)
 local found = redis.call('HMGET', row, 'record', 'over', 'entry')
 if not found[1] or redis.call('XLEN', key) >= tonumber(ARGV[3]) then return 0 end
 if not make_room(task, #data, #data, limit) then return -1 end
+local released, at = found[2] ~= '1' and found[3] == '', now + redis.call('PTTL', row)
+if released then open_group(base .. 'queue') end
+local number = redis.call('HINCRBY', row, 'messages', 1)
 resize(task, #data)
-local at = now + redis.call('PTTL', row)
-redis.call('XADD', key, '0-' .. redis.call('HINCRBY', row, 'messages', 1), 'data', data)
+redis.call('XADD', key, '0-' .. number, 'data', data)
 keep(key, at)
-if found[2] ~= '1' and found[3] == '' then append(task, 'queue', '', at) end
+if released then append(task, 'queue', '', at) end
 return 1
 """,
 )
