@@ -281,12 +281,23 @@ class TaskManager:
 
     async def save(self, task: RunningTask, changed: TaskRecord | None = None) -> None:
         """Store the record of a task, or a changed copy that replaces it, and notify subscribers.
-        Do nothing if the task has already finished."""
+        Do nothing if the task has already finished.
+
+        If the caller is cancelled, the record is still saved, because the store may have received
+        it. No later save begins before that, so none is overwritten."""
+        saving = self._save(task, changed)
+        if self.store.shared:
+            await asyncio.shield(background.start(saving))
+        else:
+            await saving  # a store in memory writes immediately
+
+    async def _save(self, task: RunningTask, changed: TaskRecord | None) -> None:
         async with task.save_lock:
             if task.record.over or task.is_lost:
                 return
             record = task.record if changed is None else changed
-            record.updated, questions = time.time(), record.questions
+            record.updated = time.time()
+            questions, answers = record.questions, record.answers
             if record.status == "cancelled":
                 stored = await self.store.end(record)  # in any process
             else:
@@ -297,8 +308,10 @@ class TaskManager:
                     task.lose()
                     return
                 record = found or mark_cancelled(record)
+            if not stored or record.status == "cancelled":
                 task.stop()
-            task.record, task.stored_questions = record, questions
+            task.record = record
+            task.stored_questions, task.stored_answers = questions, answers
         if record.over:
             log.info("Task %s: %s", describe(record), record.status)
         task.signal_change()

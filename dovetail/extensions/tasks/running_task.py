@@ -120,6 +120,8 @@ class RunningTask:
         self._open_questions: dict[str, asyncio.Future[Raw]] = {}
         self.stored_questions = record.questions
         """The questions in the stored record."""
+        self.stored_answers = record.answers
+        """The answers in the stored record."""
         self._refusals: dict[str, ToolError] = {}
         """The questions of an earlier run that the client refused to answer."""
         self.used_keys: set[str] = set()
@@ -196,7 +198,8 @@ class RunningTask:
 
     async def receive(self, message: TaskMessage) -> None:
         """Act on a message: cancel the task, refuse questions or answer them. Answers to questions
-        that were not asked are ignored.
+        that were not asked are ignored. Return when the answers are stored, also if they arrived
+        before and could not be stored then.
 
         Raises:
             InvalidParams: An answer does not fit its question.
@@ -207,14 +210,14 @@ class RunningTask:
         if message.cancel:
             await self._manager.save(self, mark_cancelled(self.record))
             self._check_not_left()
-            self.stop()
             return
         if self.call.cancelled and self._manager.store.queued:
             raise TaskLeft("The task is about to move to another process; try again")
         for key, reason in message.refused.items():
             self.refuse(key, ToolError(reason))
         answers = fitting_answers(self.record, message.answers, self._manager.service.make_form)
-        if not answers:
+        unsaved = self.record.answers.keys() - self.stored_answers.keys()
+        if not answers and unsaved.isdisjoint(message.answers):
             return
         self._check_size(sum(map(len, answers.values())))
         self.record.answers, self.record.attempts = {**self.record.answers, **answers}, 0
@@ -223,7 +226,7 @@ class RunningTask:
         try:
             await self._manager.save(self)
             self._check_not_left()
-        finally:  # even if it could not be saved: nobody sends an answer twice
+        finally:  # even if it could not be saved: the client may not send the answer again
             for key, answer in answers.items():
                 question = self._open_questions.get(key)
                 if question is not None and not question.done():
