@@ -17,7 +17,7 @@ from dovetail.backend.redis.task_queue import task_key
 from dovetail.backend.redis.task_store import MAX_REFUSALS, RedisTaskStore
 from dovetail.errors import ConfigError, Overloaded, ProtocolError
 from dovetail.extensions.tasks.manager import TaskManager
-from dovetail.extensions.tasks.store import TaskMessage
+from dovetail.extensions.tasks.store import Lease, TaskMessage
 from dovetail.limits import Limits
 from tests.system import needs_redis
 
@@ -214,6 +214,30 @@ async def test_a_task_waits_for_a_process_that_has_its_tool_but_no_free_slot(
                     await asyncio.sleep(0.01)
             new.gate.set()
             assert [(await task.result()).text for task in tasks] == ["done", "done"]
+
+
+async def test_tasks_without_a_slot_wait_for_others_though_their_process_stops(
+    make_backend: MakeBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    web, leaving, other = (Shop(make_backend(), slots=each, task_lease=60) for each in (0, 4, 4))
+    scheduler, store = leaving.manager.scheduler, leaving.manager.store
+    release = store.release
+
+    async def release_at_the_end(lease: Lease, *, queue: bool = False) -> None:
+        scheduler.drain()  # SIGTERM arrives at this moment
+        await release(lease, queue=queue)
+
+    monkeypatch.setattr(store, "release", release_at_the_end)
+    async with web.client() as client:
+        tasks = [await client.start_tool("fragile") for _ in range(3)]
+        async with leaving.server.lifespan():
+            await asyncio.sleep(0)  # now it pulls
+            scheduler.reserved = 4
+            await until(lambda: scheduler._draining)
+        other.gate.set()
+        async with other.server.lifespan():
+            assert [(await task.result(30)).text for task in tasks] == ["done"] * 3
+    assert (leaving.done, other.done) == ([], ["begun"] * 3)
 
 
 # leases

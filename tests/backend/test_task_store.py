@@ -16,7 +16,7 @@ from dovetail.backend.redis.task_queue import task_key
 from dovetail.backend.redis.task_scripts import RELEASE_TASK
 from dovetail.backend.redis.task_store import RedisTaskStore
 from dovetail.errors import BackendAway
-from dovetail.extensions.tasks.store import TaskMessage
+from dovetail.extensions.tasks.store import TaskMessage, TaskRecord
 from dovetail.limits import Limits
 from tests.system import needs_redis
 
@@ -205,6 +205,27 @@ async def test_a_task_that_is_being_taken_by_a_process_that_stops_waits_for_anot
     assert one.id == "one"
 
 
+async def test_tasks_of_a_process_that_stops_while_it_gives_another_back_wait_again(
+    processes: Processes,
+) -> None:
+    leaving, other = processes.start(), processes.start()
+    for id in ("one", "foreign", "two"):
+        await other.add(record(id), claim=False)
+
+    def can_run(one: TaskRecord) -> bool:
+        if one.id == "foreign":  # it is given back, and at that moment the process stops
+            asyncio.get_running_loop().call_soon(pulling.cancel)
+        return one.id != "foreign"
+
+    pulling = asyncio.create_task(leaving.pull(3, can_run))
+    with pytest.raises(asyncio.CancelledError):
+        await pulling
+    other.bind(Limits(task_lease=3600))  # so that it takes over nothing later
+    await other.claim_orphans(include_own=False)
+    found = await other.pull(3)
+    assert {"one", "two"} <= {one.id for one, _ in found}
+
+
 async def test_a_task_that_was_delivered_to_a_process_that_died_waits_again(
     processes: Processes,
 ) -> None:
@@ -296,7 +317,7 @@ async def test_many_orphans_are_taken_over_once_each(processes: Processes) -> No
     assert sorted(found, key=int) == [f"{number}" for number in range(60)]
 
 
-async def test_a_task_that_three_processes_cannot_start_is_left_to_the_fourth(
+async def test_a_task_that_no_process_can_start_is_left_to_the_next_after_three_refusals(
     processes: Processes,
 ) -> None:
     store = processes.start()
@@ -305,9 +326,8 @@ async def test_a_task_that_three_processes_cannot_start_is_left_to_the_fourth(
         process = processes.start()
         assert await process.pull(1, lambda one: False) == []
         assert await process.claim_orphans(include_own=False) == [], "it was never running"
-    last = processes.start()
-    [(found, lease)] = await last.pull(1, lambda one: False)
-    assert found.id == "one" and await last.put(found, lease)
+    [(found, lease)] = await process.pull(1, lambda one: False)
+    assert found.id == "one" and await process.put(found, lease)
 
 
 async def test_a_task_that_three_processes_cannot_continue_is_left_to_the_fourth(

@@ -11,7 +11,7 @@ more: then it is removed.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from hashlib import blake2b
 from math import ceil
@@ -127,7 +127,8 @@ class RedisTaskQueue:
             raise
         except asyncio.CancelledError:
             # Otherwise they would count as started, and fail if they cannot be resumed.
-            await self._release_all(taking)
+            with suppress(BackendAway):
+                await self.release_all(await taking)
             raise
 
     async def take_over(self, room: int) -> list[TakenTask]:
@@ -186,6 +187,13 @@ class RedisTaskQueue:
             RELEASE_TASK, [self.base], key, token, int(queue), durable=True
         )
 
+    async def release_all(self, tasks: Sequence[TakenTask]) -> None:
+        """Put tasks that were taken, but not started, back into the queue. Without Redis, their
+        leases end."""
+        with suppress(BackendAway):
+            for task in tasks:
+                await self.release(task.key, task.token, queue=True)
+
     async def count_waiting(self) -> int:
         """Return how many tasks wait."""
         waiting: int = await self._client.run_script(COUNT_WAITING_TASKS, [self.base])
@@ -225,13 +233,7 @@ class RedisTaskQueue:
 
     async def _return(self, reading: "asyncio.Future[list[Argument]]") -> None:
         with suppress(BackendAway):
-            await self._release_all(self._take_read(await reading))
-
-    async def _release_all(self, taking: Awaitable[list[TakenTask]]) -> None:
-        """Put tasks that were taken, but not started, back into the queue."""
-        with suppress(BackendAway):
-            for task in await taking:
-                await self.release(task.key, task.token, queue=True)
+            await self.release_all(await self._take_read(await reading))
 
     def _taken(self, rows: list[Any], started: float) -> list[TakenTask]:
         until = started + self.lease_seconds

@@ -9,6 +9,7 @@ Redis measures when a task expires. The clock of the process that adds a task is
 time that is left until then.
 """
 
+import asyncio
 import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
@@ -179,7 +180,12 @@ class RedisTaskStore(TaskStore):
         return claims[0] if claims else None
 
     async def pull(self, room: int, can_run: CanRun = can_run_all) -> list[Claim]:
-        return await self._accept(await self._queue.pull(room), can_run, unstarted=True)
+        taken = await self._queue.pull(room)
+        try:
+            return await self._accept(taken, can_run, unstarted=True)
+        except asyncio.CancelledError:  # those that were given back have newer tokens
+            await self._queue.release_all(taken)
+            raise
 
     async def claim_orphans(
         self, *, include_own: bool, can_run: CanRun = can_run_all, room: int | None = None

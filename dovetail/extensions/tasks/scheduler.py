@@ -25,7 +25,7 @@ from .outcome import STOPPED
 from .running_task import RunningTask
 from .settings import FORBIDDEN
 from .signals import CHANGE
-from .store import Lease, TaskRecord, TaskStoreBroken
+from .store import Claim, Lease, TaskRecord, TaskStoreBroken
 from .wire import call_from_record, describe, mark_failed
 
 if TYPE_CHECKING:
@@ -210,12 +210,7 @@ class TaskScheduler:
                 await slot_freed.wait()
                 continue
             try:
-                for record, lease in await store.pull(room, self._has_tool):
-                    if self.free_slots > 0:
-                        await self._run_pulled(record, lease)
-                    else:  # tasks that began here in the meantime have taken the slots
-                        with suppress(BackendAway):  # then its lease ends
-                            await store.release(lease, queue=True)
+                await self._run_all_pulled(await store.pull(room, self._has_tool))
                 failures = 0
                 continue
             except BackendAway:
@@ -224,6 +219,24 @@ class TaskScheduler:
                 log.warning("Tasks that wait could not be pulled: %r", error)
             await asyncio.sleep(backoff(failures, 0.2, 2.0))
             failures += 1
+
+    async def _run_all_pulled(self, claims: list[Claim]) -> None:
+        """Run tasks. Those for which there is no slot any more, because tasks began here in the
+        meantime, wait in the queue again, and so does the rest if this process stops."""
+        for index, (record, lease) in enumerate(claims):
+            try:
+                if self.free_slots > 0:
+                    await self._run_pulled(record, lease)
+                else:
+                    await self._queue_again(lease)
+            except asyncio.CancelledError:
+                for _, unstarted in claims[index:]:
+                    await self._queue_again(unstarted)
+                raise
+
+    async def _queue_again(self, lease: Lease) -> None:
+        with suppress(BackendAway):  # then its lease ends
+            await self._manager.store.release(lease, queue=True)
 
     async def _run_pulled(self, record: TaskRecord, lease: Lease) -> None:
         try:
