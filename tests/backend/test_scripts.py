@@ -198,11 +198,12 @@ def test_take_tokens_counts_fractions_of_microseconds(redis: RedisServer) -> Non
     assert granted == [1] * 7 + [0]
 
 
-@pytest.mark.parametrize("value", ["nonsense", "inf", "9" * 30, "-5"])
+@pytest.mark.parametrize("value", ["nonsense", "nan", "-nan", "inf", "9" * 30, "-5"])
 def test_take_tokens_survives_a_value_that_somebody_changed(redis: RedisServer, value: str) -> None:
     redis.run("SET", "a", value)
-    granted, wait, _ = run(redis, TAKE_TOKENS, ["a"], 3, HOUR, 3 * HOUR)
-    assert (granted, wait) == (3, 0) or (granted == 0 and wait <= HOUR)
+    granted, wait, _ = run(redis, TAKE_TOKENS, ["a"], 9, HOUR, 3 * HOUR)
+    assert granted in (0, 3) and 0 < wait <= HOUR
+    assert run(redis, TAKE_TOKENS, ["a"], 1, HOUR, 3 * HOUR)[0] == 0, "the bucket is empty"
 
 
 def test_heartbeat_lists_members_that_reported_in_time(redis: RedisServer) -> None:
@@ -263,6 +264,16 @@ def test_append_events_skips_what_is_there(redis: RedisServer) -> None:
     ]
     redis.run("XADD", "log", "0-7", "what", "ever")  # somebody else
     assert append(redis, 1000, (8, b"d"))[-1] == b"0-8"
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "x"])
+def test_append_events_keeps_its_bound_though_somebody_changed_a_size(
+    redis: RedisServer, value: str
+) -> None:
+    redis.run("XADD", "log", "0-1", "data", "", "before", value, "after", value)
+    for number in range(2, 9):
+        found = append(redis, 10, (number, b"x" * 6))
+    assert found == [b"0-7", b"0-8"]
 
 
 def test_append_events_without_messages_makes_no_log(redis: RedisServer) -> None:

@@ -317,6 +317,24 @@ async def test_many_orphans_are_taken_over_once_each(processes: Processes) -> No
     assert sorted(found, key=int) == [f"{number}" for number in range(60)]
 
 
+@pytest.mark.parametrize("score", ["1.5", "inf", "1e300", "1e16"])
+async def test_a_list_of_tasks_survives_a_number_that_somebody_changed(
+    processes: Processes, score: str
+) -> None:
+    store = processes.start()
+    for id in ("one", "two", "three"):
+        await store.add(record(id, owner="me"))
+    [index] = [name for name in processes.names() if name.startswith("owner:")]
+    processes.run("ZADD", index, score, task_key("two"))
+    processes.run("ZADD", index, score, b"\xff made up")
+    after, found = 0, []
+    async with asyncio.timeout(30):
+        while page := await store.list_page("me", "", after, 1):
+            [(after, one)] = page
+            found.append(one.id)
+    assert [id for id in found if id != "two"] == ["one", "three"]
+
+
 async def test_a_task_that_no_process_can_start_is_left_to_the_next_after_three_refusals(
     processes: Processes,
 ) -> None:

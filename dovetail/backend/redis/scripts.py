@@ -6,7 +6,8 @@ argument, if they compare times. Each script is listed here with its keys, argum
 has a test (`tests/backend/test_scripts.py`).
 
 What a script reads may have been changed by anybody who can write to Redis. So a script decides
-nothing that a sealed value has to decide, and converts what it reads with `tonumber`.
+nothing that a sealed value has to decide, and converts what it reads to numbers. A value that is
+not a number, or not finite, counts as missing.
 """
 
 from collections.abc import Iterable
@@ -20,6 +21,15 @@ FOREVER = 0
 
 NOW_MS = "local t = redis.call('TIME') local now = t[1] * 1000 + math.floor(t[2] / 1000)\n"
 NOW_US = "local t = redis.call('TIME') local now = t[1] * 1000000 + t[2]\n"
+
+FINITE = """
+local function finite(text)
+  local number = tonumber(text)
+  return number and number - number == 0 and number or nil
+end
+"""
+"""A function that returns a number, or nil. Lua also reads "nan" and "inf" as numbers, and every
+comparison with the first is false."""
 
 
 class Script:
@@ -208,13 +218,14 @@ Keys: the row. Reply: its data, or nil if it did not exist.
 TAKE_TOKENS = Script(
     "take tokens",
     NOW_US
+    + FINITE
     + """
 local cost = tonumber(ARGV[1])
 local granted, wait, refused = cost, 0, 0
 local full_at = {}
 for i, key in ipairs(KEYS) do
   local token, size = tonumber(ARGV[2 * i]), tonumber(ARGV[2 * i + 1])
-  local at = tonumber(redis.call('GET', key)) or now
+  local at = finite(redis.call('GET', key)) or now
   at = math.min(math.max(at, now), now + size)
   full_at[i] = at
   local room = math.floor((now + size - at) / token + 0.000001)
@@ -302,10 +313,11 @@ each setting (empty: delete it). Reply: 1, or 0 if the session has no settings n
 
 APPEND_EVENTS = Script(
     "append events",
-    """
+    FINITE
+    + """
 local bound = tonumber(ARGV[1])
 local function number(entry) return tonumber(string.match(entry[1], '%-(%d+)$')) end
-local function size(entry, field) return tonumber(entry[2][field]) or 0 end
+local function size(entry, field) return finite(entry[2][field]) or 0 end
 local function edge(command, from, to)
   return redis.call(command, KEYS[1], from, to, 'COUNT', 1)[1]
 end

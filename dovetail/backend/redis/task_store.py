@@ -161,14 +161,16 @@ class RedisTaskStore(TaskStore):
         by_owner, by_session = _indexes(owner, session)
         index = f"session:{by_session}" if session else f"owner:{by_owner}"
         page: list[tuple[int, TaskRecord]] = []
+        start: Argument = after
         while len(page) < count:
             room = count - len(page)
-            rows = await self._client.run_script(LIST_TASKS, [self._base], index, after, room)
+            rows = await self._client.run_script(LIST_TASKS, [self._base], index, start, room)
             for key, number, sealed in rows:
-                after = int(number)
-                record = self._open(key.decode(), sealed, None, with_result=False)
-                if record is not None:
-                    page.append((after, record))
+                start = number
+                name = key.decode(errors="replace")
+                record = self._open(name, sealed, None, with_result=False)
+                if record is not None and number.isdigit():  # somebody may have changed it
+                    page.append((int(number), record))
             if len(rows) < room:
                 break
         return page
