@@ -28,6 +28,7 @@ from ..errors import (
     InvalidOutput,
     InvalidParams,
     NotFound,
+    Overloaded,
     ProtocolError,
     SchemaError,
     ToolError,
@@ -290,10 +291,11 @@ async def call_tool(
         return value if type(value) is InputRequired else tool.make_result(value)
     except (ToolError, NotFound) as error:
         return make_error_result(str(error))
-    except ProtocolError as error:
-        if isinstance(error, BackendAway) and not tool.definition.is_repeatable:
-            # Without the time to wait, so that no client repeats the call by itself.
-            raise BackendAway(AWAY_IN_TOOL.format(tool.definition.name)) from error
+    except Overloaded as error:
+        if error.retry_after is None or tool.definition.is_repeatable:
+            raise
+        raise _without_wait(error, tool.definition.name) from error
+    except ProtocolError:
         raise
     except CannotAsk as error:
         if call.revision.stateless:
@@ -319,6 +321,15 @@ async def _run(
     return await (
         work if tool.timeout is None else run_with_timeout(work, tool.timeout, name, call)
     )
+
+
+def _without_wait(error: Overloaded, name: str) -> Overloaded:
+    """Return the error of a tool that has begun without the time to wait, so that no client repeats
+    the call by itself."""
+    if isinstance(error, BackendAway):
+        return BackendAway(AWAY_IN_TOOL.format(name))
+    data = {key: value for key, value in error.data.items() if key != "retryAfter"}
+    return Overloaded(error.message, data=data or None, code=error.code)
 
 
 def describe_failure(name: str, error: BaseException, mask: bool) -> str:

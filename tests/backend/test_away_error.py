@@ -95,9 +95,10 @@ async def test_other_transports_carry_the_error(transport: str) -> None:
 
 
 @pytest.mark.parametrize("hints", [{}, {"idempotentHint": True}, {"readOnlyHint": True}])
+@pytest.mark.parametrize("kind", [BackendAway, Overloaded])
 @pytest.mark.parametrize("transport", ["memory", "http", "websocket"])
 async def test_a_tool_that_has_begun_is_repeated_only_if_it_says_that_this_is_safe(
-    transport: str, hints: dict[str, bool]
+    transport: str, kind: type[Overloaded], hints: dict[str, bool]
 ) -> None:
     server, runs = Server("shop"), 0
 
@@ -105,7 +106,7 @@ async def test_a_tool_that_has_begun_is_repeated_only_if_it_says_that_this_is_sa
     def buy() -> str:
         nonlocal runs
         runs += 1
-        raise BackendAway(AWAY, data={"retryAfter": 0.1})
+        raise kind(AWAY, data={"retryAfter": 0.1})
 
     async with on_a_port(server.asgi(path="/mcp", websocket=True)) as address:
         targets = {"http": f"http://{address}/mcp", "websocket": f"ws://{address}/ws"}
@@ -115,6 +116,46 @@ async def test_a_tool_that_has_begun_is_repeated_only_if_it_says_that_this_is_sa
                 await client.call_tool("buy")
     assert (runs > 1) == bool(hints)
     assert (caught.value.retry_after is not None) == bool(hints)
+
+
+@pytest.mark.parametrize("hints", [{}, {"idempotentHint": True}])
+async def test_a_tool_that_another_server_refuses_is_repeated_only_if_that_is_safe(
+    hints: dict[str, bool],
+) -> None:
+    async def refuse(call: Any, call_next: Any) -> Any:
+        if call.name == "tools/call":
+            raise Overloaded("Stock is busy", data={"retryAfter": 0.2})
+        return await call_next(call)
+
+    stock, shop, runs = Server("stock", middleware=[refuse]), Server("shop"), 0
+    stock.tool(lambda: "taken", name="take")
+
+    async with Client(stock) as inner:
+
+        @shop.tool(annotations=hints)
+        async def buy() -> str:
+            nonlocal runs
+            runs += 1
+            return (await inner.call_tool("take", timeout=0.1)).text
+
+        async with Client(shop, timeout=2) as client:
+            with pytest.raises(Overloaded, match="Stock is busy") as caught:
+                await client.call_tool("buy")
+    assert (runs > 1) == bool(hints)
+    assert (caught.value.retry_after is not None) == bool(hints)
+
+
+async def test_what_else_a_tool_says_about_its_overload_is_sent() -> None:
+    server = Server("shop")
+
+    @server.tool
+    def buy() -> str:
+        raise Overloaded("Sold out", data={"retryAfter": 1, "line": 7})
+
+    async with Client(server) as client:
+        with pytest.raises(Overloaded, match="Sold out") as caught:
+            await client.call_tool("buy")
+    assert caught.value.data == {"line": 7}
 
 
 @pytest.mark.parametrize("era", ["stateless", "handshake"])
