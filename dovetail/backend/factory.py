@@ -100,14 +100,21 @@ class Backend:
         """Whether Redis can be reached: "connected" or "away"."""
         return self.client.state
 
-    async def connect(self, patience: float = CONNECT_SECONDS) -> bool:
+    async def connect(self, patience: float = CONNECT_SECONDS, *, required: bool = False) -> bool:
         """Try to reach Redis. Return whether it answers; if it does not, attempts continue in the
         background.
 
         Args:
             patience: How long to try, in seconds (default: 3).
+            required: Whether to raise ConfigError if Redis does not answer (default: False).
         """
-        return await self.client.connect(patience)
+        if await self.client.connect(patience, required=required):
+            return True
+        if required:
+            raise ConfigError(
+                f"Redis at {self.client.address} cannot be reached: {self.client.problem}"
+            )
+        return False
 
     @asynccontextmanager
     async def run_with(
@@ -136,15 +143,17 @@ class Backend:
                 await self.close()
 
     async def _start(self, required: bool) -> None:
-        if await self.connect():
+        try:
+            is_there = await self.connect(required=required)
+        except ConfigError as error:
+            raise ConfigError(
+                f"{error}. Not started, because workers need Redis, and so do servers with "
+                "backend_required=True"
+            ) from None
+        if is_there:
             for check in self._checks:
                 with suppress(BackendAway):
                     await check()
-        elif required:
-            raise ConfigError(
-                f"Not started, because Redis at {self.client.address} cannot be reached. Workers "
-                "need it, and so do servers with backend_required=True"
-            )
 
     @asynccontextmanager
     async def _warning_about_settings(self) -> AsyncIterator[None]:

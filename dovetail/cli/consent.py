@@ -119,8 +119,7 @@ def _open_backend(url: str, name: str) -> "ConsentStore":
 
     async def read() -> None:
         try:
-            if not await backend.connect():
-                raise ConfigError(f"Redis at {backend.client.address} cannot be reached")
+            await backend.connect(required=True)
             await store.read_all()
         finally:
             await backend.close()

@@ -96,13 +96,15 @@ async def test_a_server_serves_alone_while_its_backend_is_away(
 
 
 async def test_a_server_that_requires_its_backend_does_not_start_without_it(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("DOVETAIL_KEYS", KEY)
     server = Server("shop", backend="redis://127.0.0.1:1/0", backend_required=True)
-    with pytest.raises(ConfigError, match="cannot be reached"):
+    problem = r"cannot be reached: .*Check that Redis is running.*\. Not started, because"
+    with pytest.raises(ConfigError, match=problem):
         async with server.lifespan():
             pass
+    assert caplog.records == [], "it does not work without Redis, so it must not say so"
 
 
 def test_without_keys_the_server_is_refused_before_it_listens(

@@ -130,7 +130,7 @@ class RedisClient:
         self._logged: set[tuple[str, str]] = set()
         """The commands that Redis refused, and why."""
         self.problem = ""
-        """Why Redis was away last; empty if it never was."""
+        """Why Redis could not be reached last; empty if it always could."""
 
     def __repr__(self) -> str:
         return f"RedisClient({str(self.address)!r})"
@@ -140,12 +140,13 @@ class RedisClient:
         """Whether Redis can be reached. Before the first command it counts as away."""
         return "connected" if self._has_answered and not self._breaker_open else "away"
 
-    async def connect(self, patience: float) -> bool:
-        """Try to reach Redis. Return whether it answers; if it does not, the client keeps trying in
-        the background.
+    async def connect(self, patience: float, *, required: bool = False) -> bool:
+        """Try to reach Redis. Return whether it answers; if it does not, `problem` says why.
 
         Args:
             patience: How long to try, in seconds. A refused password ends it at once.
+            required: Whether the caller gives up if Redis does not answer. Otherwise, the client
+                says in the log that it works without it, and keeps trying in the background.
         """
         deadline = time.monotonic() + patience
         for attempt in count():
@@ -157,7 +158,10 @@ class RedisClient:
             pause = backoff(attempt, 0.1, 1.0)
             is_final = isinstance(error, AuthenticationError)
             if is_final or time.monotonic() + pause > deadline:
-                self._open_breaker(error)
+                if required:
+                    self.problem = self._describe(error)
+                else:
+                    self._open_breaker(error)
                 return False
             await asyncio.sleep(pause)
         raise AssertionError  # the loop does not end
@@ -415,15 +419,17 @@ class RedisClient:
             return
         self._breaker_open, self._has_answered = True, False
         self._retry_at = time.monotonic() + self.timeout
-        if isinstance(error, _TIMEOUTS):
-            self.problem = describe_silence(self.timeout, tls=self.address.tls)
-        else:
-            self.problem = describe_problem(error)
+        self.problem = self._describe(error)
         log.warning(
             "Redis at %s is away: %s. Working without it until it is back",
             *(self.address, self.problem),
         )
         self._start_trial()
+
+    def _describe(self, error: Exception) -> str:
+        if isinstance(error, _TIMEOUTS):
+            return describe_silence(self.timeout, tls=self.address.tls)
+        return describe_problem(error)
 
     def _start_trial(self) -> None:
         self._trial_process = os.getpid()
