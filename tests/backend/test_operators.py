@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from dovetail import Client, Gateway, Limits, Server
+from dovetail.backend import Backend
+from dovetail.errors import BackendAway
 from tests.cli.conftest import dovetail, environment
 from tests.system import needs_redis
 
@@ -112,6 +114,40 @@ async def test_processes_that_share_a_backend_show_the_metrics_of_all(
         assert "# TYPE mcp_backend_seconds histogram" in page
         assert 'mcp_backend_seconds_bucket{worker="' in page
         assert second != first
+
+
+async def test_errors_are_counted_as_long_as_redis_is_away(own_redis: RedisServer) -> None:
+    """Also if nobody needs it at the moment it is killed, and all later commands are refused."""
+    server = Server("shop", backend=own_redis.url)
+    async with server.lifespan():
+        assert server.backend
+        client = server.backend.client
+
+        def errors() -> Any:
+            return server.series()["mcp.backend.errors"][()]
+
+        assert errors() == 0
+        own_redis.stop()
+        assert not await client.connect(0)
+        assert (before := errors()) > 0
+        for _ in range(3):
+            with pytest.raises(BackendAway):
+                await client.run("PING")
+        assert errors() >= before + 3, "refused without being sent"
+        before = errors()
+        async with asyncio.timeout(30):
+            while errors() == before:  # the attempts to reach it
+                await asyncio.sleep(0.05)
+
+
+async def test_a_subscription_that_is_lost_is_an_error(own_redis: RedisServer) -> None:
+    client = Backend(own_redis.url, keys=[KEY]).client
+    with pytest.raises(BackendAway):
+        async with client.subscribe("channel") as subscription:
+            own_redis.stop()
+            await subscription.receive()
+    assert client.stats.errors == 1
+    await client.close()
 
 
 async def test_a_redis_that_is_away_is_seen_in_health_and_metrics(own_redis: RedisServer) -> None:

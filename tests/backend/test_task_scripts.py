@@ -484,6 +484,11 @@ def test_count_waiting_tasks_counts_what_no_process_has(tasks: Tasks) -> None:
     assert tasks.run(COUNT_WAITING_TASKS) == 3
     tasks.run(TAKE_READ_TASKS, "me", *tasks.read("me")[:2])
     assert tasks.run(COUNT_WAITING_TASKS) == 0, "all were read"
+    tasks.run(GIVE_BACK_TASK, "a", 1, "me", 1, 1)
+    tasks.run(GIVE_BACK_TASK, "running", 1, "me", 0, 0)
+    assert tasks.run(COUNT_WAITING_TASKS) == 2, "they wait for another process"
+    tasks.take_over("other")
+    assert tasks.run(COUNT_WAITING_TASKS) == 1, "one waits in the queue again, one runs"
 
 
 def test_send_task_message_stores_a_message_with_its_task(tasks: Tasks) -> None:

@@ -335,6 +335,16 @@ async def test_a_list_of_tasks_survives_a_number_that_somebody_changed(
     assert [id for id in found if id != "two"] == ["one", "three"]
 
 
+async def test_a_task_waits_though_a_process_with_other_keys_has_read_it(
+    processes: Processes,
+) -> None:
+    store, stranger = processes.start(), processes.start(keys=["another key, as long as the first"])
+    await store.add(record("one"), claim=False)
+    assert await store.count_waiting() == 1
+    assert await stranger.pull(1) == []
+    assert await store.count_waiting() == 1
+
+
 async def test_a_task_that_no_process_can_start_is_left_to_the_next_after_three_refusals(
     processes: Processes,
 ) -> None:

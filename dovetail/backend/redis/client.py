@@ -86,7 +86,9 @@ class BackendStats(Struct):
     commands: int = 0
     """The number of commands."""
     errors: int = 0
-    """The number of commands that failed."""
+    """The number of requests that failed, also those that were not sent because Redis was away, and
+    of lost subscriptions and failed attempts to reach Redis. So it grows as long as Redis is away,
+    even if nobody needs it."""
     durations: list[float] = field(default_factory=lambda: [0.0] * (len(BACKEND_BUCKETS) + 2))
     """How long requests took, each of one or several commands, including their time in the queue:
     the count in each bucket (the last one has no upper bound), and the sum. Requests that block are
@@ -228,6 +230,7 @@ class RedisClient:
         except ResponseError as error:  # Redis is there, but does not allow this
             raise self._refusal(("SUBSCRIBE",), error) from None
         except _FAILURES as error:
+            self.stats.errors += 1
             self.on_failure(error)
             raise self.away_error() from None
         finally:
@@ -247,25 +250,26 @@ class RedisClient:
     # sending
 
     async def _send(self, commands: Sequence[Command], durable: bool, block: float) -> list[Any]:
-        self.check_breaker()
         loop = asyncio.get_running_loop()
-        pools = self._pools.get(loop) or self._add_pools(loop)
-        if block:
-            pool = pools.blocking
-        else:
-            pool = pools.durable if durable and self.address.wait else pools.ordinary
-        started = loop.time()
-        size = sum(len(part) for each in commands for part in each if isinstance(part, bytes))
-        request = _Request(commands, loop.create_future(), size, block)
-        self.stats.commands += len(commands)
-        pool.put(request)
+        started, is_sent = loop.time(), False
         try:
+            self.check_breaker()
+            pools = self._pools.get(loop) or self._add_pools(loop)
+            if block:
+                pool = pools.blocking
+            else:
+                pool = pools.durable if durable and self.address.wait else pools.ordinary
+            size = sum(len(part) for each in commands for part in each if isinstance(part, bytes))
+            request = _Request(commands, loop.create_future(), size, block)
+            pool.put(request)
+            is_sent = True
+            self.stats.commands += len(commands)
             return await request.replies
         except BackendAway:
             self.stats.errors += 1
             raise
         finally:
-            if not block:
+            if is_sent and not block:
                 self.stats.add_duration(loop.time() - started)
 
     def _add_pools(self, loop: asyncio.AbstractEventLoop) -> "_Pools":
@@ -364,6 +368,7 @@ class RedisClient:
                 await connection.send_command("PING", check_health=False)
                 await connection.read_response()
         except _FAILURES as error:
+            self.stats.errors += 1
             return error
         finally:
             if connection is not None:

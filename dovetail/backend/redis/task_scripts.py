@@ -548,14 +548,22 @@ Arguments: the task, the fencing token, whether it waits in the queue in any cas
 COUNT_WAITING_TASKS = Script(
     "count waiting tasks",
     TASKS
-    + """
-local key = base .. 'queue'
-if redis.call('EXISTS', key) == 0 then return 0 end
-open_group(key)
-return redis.call('XLEN', key) - redis.call('XPENDING', key, group)[1]
+    + f"""
+local waiting = 0
+for _, stream in ipairs({{'queue', 'running'}}) do
+  local key = base .. stream
+  if redis.call('EXISTS', key) == 1 then
+    open_group(key)
+    local pending = redis.call('XPENDING', key, group)[1]
+    local given_back = redis.call('XPENDING', key, group, 'IDLE', {ABANDONED_MS}, '-', '+', 1000)
+    waiting = waiting + redis.call('XLEN', key) - pending + #given_back
+  end
+end
+return waiting
 """,
 )
-"""Count the tasks that wait in the queue.
+"""Count the tasks that wait in the queue, and those that a process has given back (up to 1,000 of
+each stream), for example because it could not run them.
 
 Reply: the number.
 """
