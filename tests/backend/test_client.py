@@ -425,7 +425,7 @@ async def test_a_durable_write_waits_for_a_replica(tmp_path: Path) -> None:
                 await client.run("SET", "key", n, durable=True)
                 assert replica.run("GET", "key") == b"%d" % n
     with redis_server(tmp_path / "alone") as alone:
-        async with connected(f"{alone.url}?wait=1", timeout=0.5) as client:
+        async with connected(f"{alone.url}?wait=1", timeout=1.5) as client:
             await until_connected(client)
             with pytest.raises(BackendAway):
                 await client.run("SET", "key", 1, durable=True)
