@@ -1,19 +1,25 @@
 """Requests to another process of a server, whose replies may take minutes.
 
 A question on the bus must be answered soon: the bus forgets it after a while (`QUESTION_LIFE`), and
-may not report that the process which works on it has died. So a request has an id, and is repeated
-from time to time:
+may not report that the process which works on it has died. So a request has an id, and the asker
+asks for its reply again from time to time:
 
     the other process still works on it    it recognises the id, and goes on
+    it has just replied                    it still has the reply, and sends it again
     it has died                            nobody answers, and the request fails
-    the asker does not wait any longer     it says so, and the other process stops
+    the asker has the reply, or does not   it says so, and the other process forgets the request, or
+    wait any longer                        stops working on it
+
+Only the request itself is a reason to begin. So it is never processed twice, however late the asker
+asks again.
 """
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from secrets import token_urlsafe
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -22,7 +28,10 @@ from ..ports import Bus
 from .bus import QUESTION_LIFE
 
 REPEAT_SECONDS = QUESTION_LIFE / 2
-"""How long to wait for a reply before a request is repeated."""
+"""How long to wait for a reply before asking for it again."""
+
+EncodedReply = tuple[bool, bytes] | None
+"""Whether the reply is an error, and the reply."""
 
 
 class BusRequests:
@@ -35,10 +44,12 @@ class BusRequests:
     """
 
     def __init__(self, topic: str, answer: Callable[[Any], Awaitable[bytes | None]]) -> None:
-        self._topic, self._leave, self._answer = topic, f"{topic}/leave", answer
+        self._topic, self._answer = topic, answer
+        self._repeat, self._leave = f"{topic}/repeat", f"{topic}/leave"
         self._bus: Bus | None = None
-        self._running: dict[str, asyncio.Task[tuple[bool, bytes] | None]] = {}
-        """The requests of other processes that are answered here, by id."""
+        self._running: dict[str, asyncio.Task[EncodedReply]] = {}
+        """The requests of other processes that are answered here, by id. Those that were answered
+        stay until their askers have the reply."""
 
     def connect(self, bus: Bus) -> None:
         """Answer the requests of other processes, and send them requests.
@@ -48,6 +59,7 @@ class BusRequests:
         """
         self._bus = bus
         bus.on(self._topic, self._on_request)
+        bus.on(self._repeat, self._on_repeat)
         bus.on(self._leave, self._on_leave)
 
     @property
@@ -70,15 +82,16 @@ class BusRequests:
         if bus is None:
             return None
         deadline = time.monotonic() + seconds
+        topic, question = self._topic, cast(Any, (id, payload))
         try:
             while reply is None and (began := time.monotonic()) < deadline:
                 wait = min(REPEAT_SECONDS, deadline - began)
-                reply = await bus.ask(self._topic, (id, payload), wait)
+                reply = await bus.ask(topic, question, wait)
                 if time.monotonic() - began < wait:
                     break  # nobody can answer; otherwise, there was no reply yet
+                topic, question = self._repeat, id
         finally:
-            if reply is None:
-                bus.publish(self._leave, id)
+            bus.publish(self._leave, id)
         if reply is None:
             return None
         is_error, data = reply
@@ -86,16 +99,28 @@ class BusRequests:
             raise ProtocolError(*msgspec.json.decode(data))
         return bytes(data)
 
-    async def _on_request(self, question: tuple[str, Any]) -> tuple[bool, bytes] | None:
+    def _on_request(self, question: tuple[str, Any]) -> Coroutine[Any, Any, EncodedReply]:
         id, payload = question
-        running = self._running.get(id)
-        if running is None:
-            running = self._running[id] = asyncio.create_task(self._reply(payload))
-            running.add_done_callback(lambda _: self._running.pop(id, None))
-        await asyncio.wait([running])
-        return None if running.cancelled() else running.result()
+        # Not in a coroutine: `_on_leave` may be called before one begins to run.
+        running = self._running[id] = asyncio.create_task(self._reply(payload))
+        running.add_done_callback(partial(self._on_reply, id))
+        return _result(running)
 
-    async def _reply(self, payload: Any) -> tuple[bool, bytes] | None:
+    def _on_repeat(self, id: str) -> Coroutine[Any, Any, EncodedReply] | None:
+        running = self._running.get(id)
+        return None if running is None else _result(running)
+
+    def _on_reply(self, id: str, running: asyncio.Task[EncodedReply]) -> None:
+        if running.cancelled() or running.exception() or running.result() is None:
+            self._running.pop(id, None)
+        else:  # the asker says that it has the reply, unless it dies
+            running.get_loop().call_later(QUESTION_LIFE, self._running.pop, id, None)
+
+    def _on_leave(self, id: str) -> None:
+        if (running := self._running.pop(id, None)) is not None:
+            running.cancel()
+
+    async def _reply(self, payload: Any) -> EncodedReply:
         try:
             data = await self._answer(payload)
         except ProtocolError as error:
@@ -104,6 +129,7 @@ class BusRequests:
             return True, msgspec.json.encode((ProtocolError.code, str(error), None))
         return None if data is None else (False, data)
 
-    def _on_leave(self, id: str) -> None:
-        if (running := self._running.get(id)) is not None:
-            running.cancel()
+
+async def _result(running: asyncio.Task[EncodedReply]) -> EncodedReply:
+    await asyncio.wait([running])
+    return None if running.cancelled() else running.result()

@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+import time
 from typing import Any
 
 import pytest
@@ -63,6 +64,25 @@ async def test_a_reply_may_take_longer_than_the_bus_remembers_a_question() -> No
         assert two.received == ["two"]
 
 
+@pytest.mark.parametrize(("life", "expected"), [(60.0, b"done"), (0.0, None)])
+async def test_a_request_is_not_processed_again_if_its_reply_comes_when_the_asker_asks_again(
+    life: float, expected: bytes | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even if the reply was forgotten in the meantime."""
+    monkeypatch.setattr(bus_requests, "QUESTION_LIFE", life)
+    async with place() as here:
+        one, two = [await Process(name).join(here) for name in ("one", "two")]
+        reply = asyncio.create_task(one.requests.ask("two", 30))
+        await until_received(two)
+        two.go_on.set()
+        time.sleep(0.3)  # a busy machine: the reply is sent when the asker has lost its patience
+        async with asyncio.timeout(10):
+            assert await reply == expected
+            assert two.received == ["two"]
+            while two.requests._running:  # the reply is not kept
+                await asyncio.sleep(0.01)
+
+
 async def test_a_request_that_nobody_can_answer_fails_at_once() -> None:
     async with place() as here:
         one, _ = [await Process(name).join(here) for name in ("one", "two")]
@@ -93,6 +113,17 @@ async def test_the_other_process_stops_if_nobody_waits_any_longer(how: str) -> N
             assert await reply is None
         async with asyncio.timeout(10):
             await two.stopped.wait()
+
+
+async def test_a_request_that_is_cancelled_at_once_is_not_processed() -> None:
+    async with place() as here:
+        one, two = [await Process(name).join(here) for name in ("one", "two")]
+        reply = asyncio.create_task(one.requests.ask("two", 3600))
+        await asyncio.sleep(0)
+        reply.cancel()
+        await asyncio.wait([reply])  # "two" receives the request and the cancellation together
+        assert await one.requests.ask("nobody", 30) is None
+        assert two.received == []
 
 
 @pytest.mark.parametrize("error", [InvalidParams("no", parameter="x"), ToolError("no")])
