@@ -306,7 +306,7 @@ class LoopState:
                 )
             self.sessions = SessionTable(
                 *(self.dispatcher, app.ring, limits, bus, self.get_streams.ended),
-                _make_shared_sessions(service),
+                _make_shared_sessions(service, bus),
             )
         self.endpoint = Endpoint(
             self.dispatcher,
@@ -394,12 +394,12 @@ class LoopState:
             self.sessions.on_bus_lost()
 
 
-def _make_shared_sessions(service: Service) -> "SharedSessions | None":
+def _make_shared_sessions(service: Service, bus: Bus) -> "SharedSessions | None":
     if not service.backend:
         return None
     from ..transports.http.server.shared_sessions import SharedSessions
 
-    return SharedSessions(service.backend.sessions(), service.limits)
+    return SharedSessions(service.backend.sessions(), service.limits, bus)
 
 
 def _make_logged_events(service: Service) -> "LoggedEventStore | None":

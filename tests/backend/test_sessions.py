@@ -2,8 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Callable
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
@@ -11,6 +11,7 @@ import pytest
 from dovetail import Context, Server
 from dovetail.backend import Backend
 from dovetail.backend.protocols import SessionRecords
+from dovetail.connection.bus import NoBus
 from dovetail.limits import Limits
 from dovetail.transports.http.server.sessions import digest_id
 from dovetail.transports.http.server.shared_sessions import SharedSessions
@@ -23,6 +24,9 @@ from .replicas import Replica, replica, replicas
 
 pytestmark = needs_redis
 IDLE = 600.0
+EVERYTHING = "~*", "&*", "+@all"
+"""The rules that let a user of Redis do everything."""
+Allow = Callable[..., None]
 
 
 async def status(at: Replica, session: Session) -> int:
@@ -283,7 +287,9 @@ async def test_a_replica_that_starts_later_knows_the_subscriptions(
 
 
 async def test_a_setting_that_is_being_stored_counts(make_backend: MakeBackend) -> None:
-    shared = SharedSessions(make_backend().sessions(), PATIENT)
+    bus = NoBus()
+    bus.alone = False
+    shared = SharedSessions(make_backend().sessions(), PATIENT, bus)
     expires = time.time() + PATIENT.session_life
     await make_backend().sessions().change("a", {"level": b"old", "kept": b"1"}, IDLE)
     announced = asyncio.Event()
@@ -490,6 +496,79 @@ async def test_a_session_ended_while_redis_is_away_ends_everywhere_when_it_is_ba
         assert await status(other, session) == 200  # it cannot know
         own_redis.start()
         while await status(other, session) != 404:
+            await asyncio.sleep(0.05)
+
+
+@asynccontextmanager
+async def restricted(redis: RedisServer) -> AsyncIterator[tuple[Replica, Replica, Allow]]:
+    """Two replicas of which the first has a user of its own, and a function that sets what this
+    user may do. The second replica never loses Redis."""
+
+    def allow(*rules: str) -> None:
+        redis.run("ACL", "SETUSER", "one", *rules)
+
+    allow("on", ">secret", *EVERYTHING)
+    url = redis.url.replace("//", "//one:secret@")
+    backends = iter(Backend(each, name="stage", keys=[KEY]) for each in (url, redis.url))
+    async with replicas(lambda: next(backends)) as (one, other):
+        yield one, other, allow
+
+
+async def test_an_end_stored_late_ends_the_session_at_replicas_that_were_never_away(
+    own_redis: RedisServer,
+) -> None:
+    async with restricted(own_redis) as (one, other, allow):
+        session = await one.open()
+        assert await status(other, session) == 200
+        own_redis.run("ACL", "DELUSER", "one")  # which closes its connections
+        await until(lambda: one.bus.alone)
+        assert (await session.delete()).status == 503
+        assert await status(other, session) == 200
+        allow("on", ">secret", *EVERYTHING)
+        while await status(other, session) != 404:
+            await asyncio.sleep(0.05)
+
+
+async def test_an_end_is_announced_when_the_bus_is_back(own_redis: RedisServer) -> None:
+    async with restricted(own_redis) as (one, other, allow):
+        session = await one.open()
+        assert await status(other, session) == 200
+        allow("resetchannels")  # only the bus is away
+        await until(lambda: one.bus.alone)
+        assert (await session.delete()).status == 204
+        assert await status(other, session) == 200
+        allow(*EVERYTHING)
+        while await status(other, session) != 404:
+            await asyncio.sleep(0.05)
+
+
+async def test_an_end_that_was_refused_is_stored_although_the_bus_was_never_away(
+    own_redis: RedisServer,
+) -> None:
+    async with restricted(own_redis) as (one, other, allow):
+        session = await one.open()
+        assert await status(other, session) == 200
+        allow("-set")
+        assert (await session.delete()).status == 503
+        while await status(other, session) != 404:  # it is told at once
+            await asyncio.sleep(0.01)
+        assert not own_redis.keys("*:ended:*")
+        allow(*EVERYTHING)
+        await until(lambda: own_redis.keys("*:ended:*"))
+
+
+async def test_a_setting_stored_late_reaches_replicas_that_were_never_away(
+    own_redis: RedisServer,
+) -> None:
+    async with restricted(own_redis) as (one, other, allow):
+        session = await one.open()
+        assert await said(other, session) == ["line 0"]
+        own_redis.run("ACL", "DELUSER", "one")
+        await until(lambda: one.bus.alone)
+        await (await session.ask("logging/setLevel", {"level": "error"})).whole()
+        assert await said(other, session) == ["line 0"]
+        allow("on", ">secret", *EVERYTHING)
+        while await said(other, session):
             await asyncio.sleep(0.05)
 
 

@@ -284,13 +284,14 @@ class SessionTable:
         session ends in this process now, and in the others when the backend is back."""
         self._check_room()
         try:
-            if self._shared is not None:
+            if self._shared is None:
+                self._bus.publish("session/ended", session.key)
+            else:
                 await self._shared.end(session.key, session.expires)
         finally:
             if session.key not in self._tombstones:  # otherwise it has ended in the meantime
                 self._bury(session.key)
                 self._report_ended(session, time.time())
-            self._bus.publish("session/ended", session.key)
 
     def end_soon(self, session: HttpSession) -> None:
         """End a session, as `end` does, without waiting until its end is stored."""

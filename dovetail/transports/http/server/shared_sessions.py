@@ -6,22 +6,27 @@ change is announced after it is stored, so a process that misses the announcemen
 The end of a session is stored before its client is told.
 
 While the backend is away, this process goes on with what it knows. It keeps the ends and changes of
-sessions, and stores them when the backend is back.
+sessions, and stores them when the backend is back. Then it announces them, because the other
+processes may never have been away, or may have read the record earlier.
 """
 
 import asyncio
 import time
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ....errors import BackendAway
 from ....limits import Limits
+from ....ports import Bus
 
 if TYPE_CHECKING:
     from ....backend.protocols import SessionRecords
 
 CLOCK_MARGIN_SECONDS = 60.0
 """How long the end of a session is kept after its id has expired, because clocks differ."""
+RETRY_SECONDS = 1.0
+"""The pause after something could not be stored although the bus works."""
 
 
 class SharedSessions:
@@ -30,10 +35,11 @@ class SharedSessions:
     Args:
         records: The records in the backend.
         limits: The limits of the server.
+        bus: The bus to the other processes.
     """
 
-    def __init__(self, records: "SessionRecords", limits: Limits) -> None:
-        self._records, self._limits = records, limits
+    def __init__(self, records: "SessionRecords", limits: Limits, bus: Bus) -> None:
+        self._records, self._limits, self._bus = records, limits, bus
         # A use is reported only every quarter of this time.
         self._idle = limits.session_idle * 1.25
         self._used: set[str] = set()
@@ -45,7 +51,10 @@ class SharedSessions:
         self._ended: dict[str, float] = {}
         """The ended sessions that are not stored yet, and when their ids expire (`time.time()`)."""
         self._announcements: list[Callable[[], None]] = []
+        """What to announce when it is stored and the bus works."""
         self._writing: asyncio.Task[None] | None = None
+        self._retry: asyncio.TimerHandle | None = None
+        self._closing = False
 
     async def load(
         self, key: str, expires: float, *, in_use: bool = False
@@ -69,15 +78,17 @@ class SharedSessions:
         return {**settings, **self._in_flight.get(key, {}), **self._changes.get(key, {})}
 
     async def end(self, key: str, expires: float) -> None:
-        """Store the end of a session.
+        """Store the end of a session, and announce it.
 
         Raises:
-            BackendAway: The backend is away. The end is stored when it is back.
+            BackendAway: The backend is away. The end is stored and announced again when it is back.
         """
         try:
             await self._store_end(key, expires)
         except BackendAway:
             self._ended[key] = expires
+            self._bus.publish("session/ended", key)
+            self._retry_later()
             raise
 
     def mark_used(self, key: str) -> None:
@@ -99,14 +110,17 @@ class SharedSessions:
 
     async def close(self) -> None:
         """Store what is not stored yet."""
+        self._closing = True
+        if self._retry is not None:
+            self._retry.cancel()
         self.write()
         if self._writing is not None:
             await asyncio.wait([self._writing])
 
     async def _write(self) -> None:
-        """Store everything, until nothing is left or the backend is away."""
+        """Store and announce everything, until nothing is left or the backend is away."""
         is_away = False
-        while not is_away and (self._used or self._changes or self._ended or self._announcements):
+        while not is_away and self._has_work:
             used, self._used = self._used, set()
             changes = self._in_flight = self._changes
             self._changes = {}
@@ -118,9 +132,13 @@ class SharedSessions:
                 _try(self._records.mark_used(used, self._idle)),
             )
             self._in_flight = {}
-            for announce in announcements:
-                announce()
             is_away = not all(is_stored)
+            if is_away or self._bus.alone:
+                kept = [*announcements, *self._announcements]
+                self._announcements = kept[-self._limits.tombstones :]
+            else:
+                for announce in announcements:
+                    announce()
             for key, stored in zip([*changes, *ended], is_stored, strict=False):
                 if stored:
                     continue
@@ -128,11 +146,30 @@ class SharedSessions:
                     self._changes[key] = {**changes[key], **self._changes.get(key, {})}
                 if key in ended:
                     self._ended[key] = ended[key]
+        if is_away:
+            self._retry_later()
+
+    @property
+    def _has_work(self) -> bool:
+        if self._used or self._changes or self._ended:
+            return True
+        return bool(self._announcements) and not self._bus.alone
+
+    def _retry_later(self) -> None:
+        """Try again soon. If the bus is away, too, its return is the time to try again."""
+        if self._retry is None and not self._bus.alone and not self._closing:
+            self._retry = asyncio.get_running_loop().call_later(RETRY_SECONDS, self._retry_now)
+
+    def _retry_now(self) -> None:
+        self._retry = None
+        self.write()
 
     async def _store_end(self, key: str, expires: float) -> None:
         life = expires - time.time() + CLOCK_MARGIN_SECONDS
         if life > 0:
             await self._records.end(key, life)
+        self._announcements.append(partial(self._bus.publish, "session/ended", key))
+        self.write()
 
 
 async def _try(write: Coroutine[Any, Any, None]) -> bool:
