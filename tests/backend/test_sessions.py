@@ -303,6 +303,19 @@ async def test_a_setting_that_is_being_stored_counts(make_backend: MakeBackend) 
     await shared.close()
 
 
+async def test_an_end_is_stored_although_its_client_left(
+    make_backend: MakeBackend, shared_redis: RedisServer
+) -> None:
+    bus = NoBus()
+    bus.alone = False
+    shared = SharedSessions(make_backend().sessions(), PATIENT, bus)
+    ending = asyncio.create_task(shared.end("a", time.time() + PATIENT.session_life))
+    await asyncio.sleep(0)
+    ending.cancel()
+    await until(lambda: shared_redis.keys(f"{make_backend().prefix}ended:a"))
+    await shared.close()
+
+
 async def test_settings_are_sealed(make_backend: MakeBackend, shared_redis: RedisServer) -> None:
     async with replica(make_backend()) as one:
         add_pages(one)

@@ -85,7 +85,7 @@ class SharedSessions:
         """
         try:
             await self._store_end(key, expires)
-        except BackendAway:
+        except (BackendAway, asyncio.CancelledError):  # or the client left
             self._ended[key] = expires
             self._bus.publish("session/ended", key)
             self._retry_later()
