@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -366,12 +367,13 @@ async def test_a_token_of_another_purpose_or_key_is_no_state(
 
 @pytest.mark.requirement("rounds-state-expires")
 async def test_a_state_lives_for_a_while_only(
-    caplog: pytest.LogCaptureFixture, replay: bool
+    caplog: pytest.LogCaptureFixture, replay: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scene = Scene(two, replay=replay, state_life=0.05)
+    scene = Scene(two, replay=replay, state_life=600)
     first = await scene.send()
     second = await scene.send(first.request_state, {"one": yes("1")})
-    await asyncio.sleep(0.1)
+    later = time.time() + 601
+    monkeypatch.setattr(time, "time", lambda: later)
     for state in (first.request_state, second.request_state):
         assert "expired" in await refused(scene, caplog, state)
 
