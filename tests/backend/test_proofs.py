@@ -132,7 +132,7 @@ async def test_a_hung_redis_costs_a_caller_one_timeout(own_redis: RedisServer) -
             assert (await ask(site, signer.proof("POST", URL, TOKEN))).status == 503
             seconds.append(time.monotonic() - started)
         own_redis.resume()
-    assert seconds[0] < 1.5 and sum(seconds[1:]) < 1.0
+    assert seconds[0] >= 1.0 > max(seconds[1:])
 
 
 async def test_the_token_endpoint_answers_503_while_redis_is_away(own_redis: RedisServer) -> None:

@@ -101,7 +101,7 @@ async def test_a_remote_server_that_stops_answering_fails_until_it_answers_again
     revision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(health, "FIRST_PAUSE_SECONDS", 0.02)
-    entry = {"dovetail": {"timeout": 1, "stateful": False}}
+    entry = {"dovetail": {"timeout": 3, "stateful": False}}
     stage = Stage(
         Upstream("http", revision), tmp_path, entry=entry, limits=QUICK, mask_errors=False
     )
@@ -111,7 +111,7 @@ async def test_a_remote_server_that_stops_answering_fails_until_it_answers_again
         (pid,) = stage.pids()
         os.kill(pid, signal.SIGSTOP)
         try:
-            assert "answer within 1 s" in await text_of(ada, "add", a=1, b=2)
+            assert "answer within 3 s" in await text_of(ada, "add", a=1, b=2)
             while not stage.server.health.is_tripped:
                 await asyncio.sleep(0.05)
             assert stage.gateway.health()["servers"]["up"]["state"] == "failed"
