@@ -73,6 +73,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "__init__",
     },
     "testing": VALUES | {"server", "client", "transports", "connection", "serve", "auth"},
+    "mcplog": {"__init__"},
     "compat": LOW | {"ports", "server", "transports"},
     "cli": VALUES
     | {
