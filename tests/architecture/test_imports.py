@@ -75,6 +75,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "testing": VALUES | {"server", "client", "transports", "connection", "serve", "auth"},
     "mcplog": {"__init__"},
     "compat": LOW | {"ports", "server", "transports"},
+    "inspector": {"python_target"},
     "cli": VALUES
     | {
         "backend",
