@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .gateway.host import Host
     from .gateway.upstreams import HostEvent
     from .limits import Limits
-    from .ports import Channel, HttpRequest, HttpResponse
+    from .ports import Channel, HttpRequest, HttpResponse, Tap
     from .protocol.base import Icon
     from .protocol.client_features import Root
     from .protocol.content import (
@@ -74,7 +74,7 @@ _NAMES = {
     "gateway.host": "Host",
     "gateway.upstreams": "HostEvent",
     "limits": "Limits",
-    "ports": "Channel HttpRequest HttpResponse",
+    "ports": "Channel HttpRequest HttpResponse Tap",
     "protocol.base": "Icon",
     "protocol.client_features": "Root",
     "protocol.content": """
@@ -103,7 +103,7 @@ __all__ = [
     "Host", "HostEvent", "HttpRequest", "HttpResponse", "Icon", "Image", "ImageContent",
     "InputRequired", "Limits", "LogEntry", "Message", "Model", "NotFound", "ProtocolError", "Rate",
     "Rates", "ResourceLink", "Root", "RootsRequest", "SampleRequest", "Server", "SharedCache",
-    "Skill", "SkillEntry", "TaskHandle", "TaskUpdate", "TextContent", "TextResourceContents",
+    "Skill", "SkillEntry", "Tap", "TaskHandle", "TaskUpdate", "TextContent", "TextResourceContents",
     "ToolAnnotations", "ToolError", "ToolResult", "anthropic_sampler", "audit", "choose_model",
     "openai_sampler", "redact_secrets", "telemetry", "terminal_confirm", "terminal_elicit",
 ]  # fmt: skip

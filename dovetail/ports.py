@@ -6,7 +6,8 @@ transport: `Client(channel)` and `server.serve(channel)` accept any object with 
 
 A `Service` is a server as the layers below see it. A `Caller` is the other side, and a `Call` is
 one of its requests. A `Bus` connects the processes of a server. A `Guard` decides who may call a
-server over HTTP, and a client presents `Credentials` to it.
+server over HTTP, and a client presents `Credentials` to it. A `Tap` sees what a client sends and
+receives.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -695,3 +696,123 @@ class Credentials(Protocol):
     async def authorize(self) -> None:
         """Perform an interactive login, which may take any amount of time, after `on_refused`
         raised a `curable` Unauthorized."""
+
+
+Direction: TypeAlias = Literal["to_server", "to_client"]
+"""Who receives a message."""
+
+
+class HttpExchange(Struct, frozen=True, kw_only=True):
+    """An HTTP request of a client, and the head of its response. Credentials are masked."""
+
+    method: str
+    """The HTTP method."""
+    url: str
+    """The full URL."""
+    request_headers: Mapping[str, str]
+    """The headers of the request. Names are in lower case."""
+    status: int | None = None
+    """The HTTP status, or None if there was no response."""
+    response_headers: Mapping[str, str] = {}
+    """The headers of the response. Names are in lower case."""
+    started: float
+    """When the request was sent, in seconds since the epoch (`time.time()`)."""
+    ended: float
+    """When the head of the response arrived, or the request failed. The body may arrive later."""
+    error: str | None = None
+    """Why there was no response, in one line."""
+
+
+AuthStepName: TypeAlias = Literal[
+    "challenge",
+    "resource_metadata",
+    "server_metadata",
+    "registration",
+    "authorize",
+    "token",
+    "call",
+    "revocation",
+]
+"""A step of a login, in order: the server refuses a request (401 or 403), the client reads the
+metadata of the server and of its authorization server, registers itself, sends the user to the
+login page, gets a token, and sends its request again. `revocation` belongs to a logout."""
+
+
+class AuthStep(Struct, frozen=True, kw_only=True):
+    """One step of a login: an HTTP request and its response. Credentials are masked."""
+
+    name: AuthStepName
+    """The step. A step may take more than one request."""
+    request: HttpRequest
+    """The request. For `authorize`, its URL is the page that the user visits. For `challenge` and
+    `call`, it has no headers and no body, because the request is also an `HttpExchange`."""
+    reply: HttpResponse | None = None
+    """The response, or None if there was none. For `authorize`, it is the redirect with which the
+    user returned. For `challenge` and `call`, it has no body."""
+    problem: str | None = None
+    """What is wrong with this step, if it failed."""
+    started: float
+    """When the step began, in seconds since the epoch (`time.time()`)."""
+    ended: float
+    """When the step ended."""
+
+
+class LostMessage(Struct, frozen=True, kw_only=True):
+    """A message that was not delivered, or whose reply will not arrive. The tap may have seen the
+    message before, when it was passed to the transport."""
+
+    direction: Direction
+    """Who should have received the message. A reply that will not arrive is lost on its way to the
+    client."""
+    reason: str
+    """Why the message was lost."""
+    id: Id | None = None
+    """The id of the request that failed or that has no reply, if known."""
+    data: bytes = b""
+    """The message, or as much of it as is known: only the beginning of a message that was too long,
+    and nothing of a reply."""
+    at: float
+    """When the loss was noticed, in seconds since the epoch (`time.time()`)."""
+
+
+class Tap(Protocol):
+    """An object that sees what a client sends and receives: `Client(target, tap=…)`.
+
+    The methods are called on the event loop of the client and must return quickly. If one raises an
+    error, the first error is logged, and the client continues. Inherit from this class to implement
+    only some of the methods.
+
+    A tap may have one optional member. If `show_secrets` is true when the client is created,
+    credentials in exchanges and login steps are not masked.
+    """
+
+    def message(self, direction: Direction, data: bytes, at: float) -> None:
+        """See a JSON-RPC message, or a batch of them.
+
+        Args:
+            direction: Who receives the message.
+            data: The message exactly as it is sent, with all secrets that it contains
+                (`dovetail.masking.mask_message` removes credentials).
+            at: The time, in seconds since the epoch (`time.time()`).
+        """
+
+    def exchange(self, exchange: HttpExchange) -> None:
+        """See an HTTP request, when the head of its response has arrived or the request has failed.
+
+        Args:
+            exchange: The request and the head of its response.
+        """
+
+    def auth_step(self, step: AuthStep) -> None:
+        """See one step of a login, when it has ended.
+
+        Args:
+            step: The request and the response.
+        """
+
+    def lost(self, lost: LostMessage) -> None:
+        """See that a message was lost.
+
+        Args:
+            lost: The message and the reason.
+        """

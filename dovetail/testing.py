@@ -29,7 +29,20 @@ from .connection.connection import OnProgress
 from .connection.extension import Extension
 from .connection.middleware import Middleware
 from .limits import DEFAULT, Limits
-from .ports import Channel, Incoming, OnClose, Principal, Receive, RequestIdentity, Service
+from .ports import (
+    AuthStep,
+    Channel,
+    Direction,
+    HttpExchange,
+    Incoming,
+    LostMessage,
+    OnClose,
+    Principal,
+    Receive,
+    RequestIdentity,
+    Service,
+    Tap,
+)
 from .protocol.base import Implementation
 from .protocol.client_features import Root
 from .serve import serve_channel
@@ -41,15 +54,25 @@ __all__ = ["Bare", "Tape", "Taped", "bare", "pair"]
 Side: TypeAlias = Literal["client", "server"]
 
 
+SENDERS: dict[Direction, Side] = {"to_server": "client", "to_client": "server"}
+
+
 class Tape:
-    """A recording of messages, in the order in which they were sent.
+    """A recording of messages, in the order in which they were sent. It is a tap: `Client(target,
+    tap=tape)`.
 
     Attributes:
         entries: The sender of each message ("client" or "server") and its bytes.
+        exchanges: The client's HTTP requests, each with the head of its response.
+        auth_steps: The steps of the client's logins.
+        losses: The messages that were lost.
     """
 
     def __init__(self) -> None:
         self.entries: list[tuple[Side, bytes]] = []
+        self.exchanges: list[HttpExchange] = []
+        self.auth_steps: list[AuthStep] = []
+        self.losses: list[LostMessage] = []
 
     def __repr__(self) -> str:
         return f"<Tape with {len(self.entries)} messages>"
@@ -69,6 +92,40 @@ class Tape:
             sender: "client" or "server" (default: both).
         """
         return [message["method"] for message in self.messages(sender) if "method" in message]
+
+    def message(self, direction: Direction, data: bytes, at: float) -> None:
+        """Record a message.
+
+        Args:
+            direction: Who receives the message.
+            data: The message.
+            at: The time, in seconds since the epoch.
+        """
+        self.entries.append((SENDERS[direction], data))
+
+    def exchange(self, exchange: HttpExchange) -> None:
+        """Record an HTTP request.
+
+        Args:
+            exchange: The request and the head of its response.
+        """
+        self.exchanges.append(exchange)
+
+    def auth_step(self, step: AuthStep) -> None:
+        """Record a step of a login.
+
+        Args:
+            step: The request and the response.
+        """
+        self.auth_steps.append(step)
+
+    def lost(self, lost: LostMessage) -> None:
+        """Record a lost message.
+
+        Args:
+            lost: The message and the reason.
+        """
+        self.losses.append(lost)
 
 
 class Taped:
@@ -152,6 +209,7 @@ class PairOptions(TypedDict, total=False):
     extensions: Sequence[Extension]
     tasks: bool
     info: Implementation | None
+    tap: Tap | None
 
 
 @asynccontextmanager

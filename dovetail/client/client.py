@@ -32,7 +32,7 @@ from ..errors import (
     ToolError,
 )
 from ..limits import DEFAULT, Limits
-from ..ports import Channel, Credentials, Network
+from ..ports import Channel, Credentials, Network, Tap
 from ..protocol.base import Implementation, ListChangedParams
 from ..protocol.client_features import Root
 from ..protocol.content import ResourceContents
@@ -148,6 +148,8 @@ class Client(Requester):
         tasks: Whether the server may run tool calls as tasks.
         info: The name and version that this client sends to servers (default: dovetail and its
             version).
+        tap: An object that sees every message, HTTP request and login step of this client, on every
+            connection; see `Tap`.
 
     Raises:
         ConfigError: The target or an option is not valid.
@@ -185,12 +187,13 @@ class Client(Requester):
         extensions: Sequence[Extension] = (),
         tasks: bool = True,
         info: Implementation | None = None,
+        tap: Tap | None = None,
     ) -> None:
         self._on_log, self._trusted = on_log, trusted
         self._validation = ResultValidator(validate, limits)
         extension_set = _with_auth_extensions(extensions, auth)
         options = ConnectOptions(
-            limits, server, env, cwd, on_stderr, headers, verify, proxy, long_polling, auth
+            limits, server, env, cwd, on_stderr, headers, verify, proxy, long_polling, auth, tap
         )
         resolved = resolve_target(target, options)
         callbacks = Callbacks(

@@ -296,8 +296,8 @@ class Connector:
         self.connection_id = token_hex(8)
         self._set_state("connected")
         await self._on_open(session)
-        if hasattr(session.connection.channel, "on_stream_reopened"):
-            session.connection.channel.on_stream_reopened = lambda: self._restore(session)
+        if hasattr(session.connection.channel, "set_on_stream_reopened"):
+            session.connection.channel.set_on_stream_reopened(lambda: self._restore(session))
         network = getattr(session.connection.channel, "network", None)
         interval = choose_ping_interval(self.limits, is_long_connection=network == WEBSOCKET)
         if interval is not None and self._heartbeat is None:

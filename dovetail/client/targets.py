@@ -19,7 +19,7 @@ from ..aio import TaskSet
 from ..errors import ConfigError
 from ..limits import Limits
 from ..logs import get_logger
-from ..ports import Channel, Credentials
+from ..ports import Channel, Credentials, Tap
 from ..python_target.parse import parse_python_target
 from ..transports import memory
 
@@ -77,19 +77,35 @@ class ConnectOptions(Struct, frozen=True, eq=False):
     """Whether to poll for messages instead of keeping a stream open."""
     auth: Any
     """Credentials, or a bearer token."""
+    tap: Tap | None = None
+    """What sees all messages, requests and logins."""
     shown: str | None = None
     """What messages show instead of the URL, if the URL contains values that must not be shown."""
 
 
 def resolve_target(target: Any, options: ConnectOptions) -> Target:
     """Return the Target that a client's target and options describe."""
+    if options.tap is not None:
+        from .taps import SafeTap
+
+        options = replace(options, tap=SafeTap(options.tap))
     resolved = _resolve(target, options)
     if options.auth is not None and resolved.cache_key is None:
         raise ConfigError(
             f"auth= applies only to a URL, but the target is {resolved.name}, which needs "
             "no credentials"
         )
-    return resolved
+    return resolved if options.tap is None else _with_tap(resolved, options.tap)
+
+
+def _with_tap(target: Target, tap: Tap) -> Target:
+    """Return the same target, whose channels pass their messages to a tap."""
+    from .taps import TappedChannel
+
+    async def open() -> Channel:
+        return TappedChannel(await target.open(), tap)
+
+    return replace(target, open=open)
 
 
 def _resolve(target: Any, options: ConnectOptions) -> Target:

@@ -154,7 +154,7 @@ class HttpChannel:
         self.request_id: Id | None = None
         """While a message is delivered: the id of the request whose response it arrived on, or None
         if it arrived elsewhere."""
-        self.on_stream_reopened: Callable[[], None] | None = None
+        self._on_stream_reopened: Callable[[], None] | None = None
         """A function that is called when the notification stream has been reopened, because the
         server may have lost the subscriptions and the log level."""
 
@@ -206,6 +206,20 @@ class HttpChannel:
         """Set the function that looks up a method. A client with extensions supports more
         methods."""
         self._headers.find_method = find
+
+    def set_on_stream_reopened(self, reopened: Callable[[], None]) -> None:
+        """Call `reopened` when the notification stream has been opened again."""
+        self._on_stream_reopened = reopened
+
+    def why_unsent(self, data: bytes) -> str | None:
+        """Return why `send` would not send this message, or None if it would. A message that is
+        replaced by something else has an empty reason."""
+        message = peek(data)
+        if self._sse is None and message.method in CANCELLED and self._headers.is_stateless:
+            return ""  # closing the connection cancels the request
+        if self._unsent is not None and message.request_id is not None:
+            return None  # `receive` gets a LostReply when the channel has ended
+        return "the connection is closed" if self._closed or self._unsent is not None else None
 
     def learn_tool(self, tool: Tool) -> bool:
         """Remember which parameters of a tool are sent in headers. Return whether the tool can be
@@ -521,8 +535,8 @@ class HttpChannel:
         async def stream(reply: HttpReply) -> None:
             nonlocal opened
             opened += 1
-            if opened > 1 and self.on_stream_reopened is not None:
-                self.on_stream_reopened()
+            if opened > 1 and self._on_stream_reopened is not None:
+                self._on_stream_reopened()
             await reply.events(lambda event: self._take(event, position))
 
         content_type, read = (JSON, poll) if self._long_polling else (EVENT_STREAM, stream)
