@@ -1,0 +1,202 @@
+/** The page: a header, tabs, and three columns (what the server has, the open item, the wire). */
+import {
+  classes,
+  effect,
+  html,
+  render,
+  signal,
+  useEffect,
+  useErrorBoundary,
+  useState,
+} from "./html.js";
+import { takeToken } from "./api.js";
+import { dialog, listen, openDialog } from "./keys.js";
+import { PANELS } from "./panels/index.js";
+import { Wire } from "./panels/wire.js";
+import { formatMs } from "./components/result.js";
+import { Text } from "./components/text.js";
+import * as store from "./store.js";
+
+const STATES = {
+  opening: ["Connecting", "busy"],
+  open: ["Connected", "ok"],
+  closed: ["Closed", "off"],
+  failed: ["Failed", "bad"],
+};
+const SCHEMES = ["light dark", "light", "dark"];
+const SCHEME_NAMES = { "light dark": "Auto", light: "Light", dark: "Dark" };
+
+const scheme = signal(localStorage.getItem("dovetail.scheme") ?? SCHEMES[0]);
+const isWireHidden = signal(false);
+effect(() => {
+  document.documentElement.style.colorScheme = scheme.value;
+  localStorage.setItem("dovetail.scheme", scheme.value);
+});
+
+function Status() {
+  const { status, message } = store.state.value;
+  const isLost = store.link.value.status === "closed";
+  const [words, tone] = isLost ? ["Inspector ended", "bad"] : (STATES[status] ?? [status, "off"]);
+  return html`<span class=${`status ${tone}`} title=${message || words}>${words}</span>`;
+}
+
+function Revision() {
+  const { revision, chosen } = store.state.value;
+  const known = store.revisions.value;
+  if (!known.length) return html`<span class="fact">${revision}</span>`;
+  const choose = (event) =>
+    store.run("open", event.target.value ? { revision: event.target.value } : {});
+  return html`<label class="fact">
+    <span class="sr">Protocol revision</span>
+    <select value=${chosen ?? revision ?? ""} onChange=${choose}>
+      ${known.map((one) => html`<option value=${one}>${one}</option>`)}
+    </select>
+  </label>`;
+}
+
+function LastCall() {
+  const call = store.lastCall.value;
+  if (!call || call.ms === undefined) return null;
+  return html`<span
+    class=${classes("fact", "last", call.status === "error" && "bad")}
+    title="the last call">
+    <${Text} max=${40}>${call.name || call.method}<//> ${formatMs(call.ms)}
+  </span>`;
+}
+
+function Header() {
+  const { name, version, title, transport } = store.state.value;
+  const next = SCHEMES[(SCHEMES.indexOf(scheme.value) + 1) % SCHEMES.length];
+  return html`<header class="top">
+    <h1><${Text} max=${80}>${title || name || store.target.value || "Inspector"}<//></h1>
+    <span class="fact"><${Text} max=${30}>${version ?? ""}<//></span>
+    <${Status} />
+    <span class="fact">${transport}</span>
+    <${Revision} />
+    <${LastCall} />
+    <span class="grow"></span>
+    <button class="search" onClick=${() => openDialog("palette")}>Go to <kbd>⌘K</kbd></button>
+    <button onClick=${() => store.run("restart", {})}>Restart</button>
+    <button
+      class="quiet"
+      aria-label=${`Colours: ${SCHEME_NAMES[scheme.value]}`}
+      onClick=${() => (scheme.value = next)}>
+      ${SCHEME_NAMES[scheme.value]}
+    </button>
+    <button class="quiet icon" aria-label="Help" onClick=${() => openDialog("help")}>?</button>
+  </header>`;
+}
+
+function Tabs() {
+  const isWire = store.view.value === "wire";
+  return html`<nav class="tabs" aria-label="Panels">
+    ${PANELS.map(({ id, title, badge }) => {
+      const count = badge?.();
+      return html`<button
+        aria-current=${store.panel.value === id && !isWire ? "page" : undefined}
+        onClick=${() => store.openPanel(id)}>
+        ${title}${count !== undefined && html`<span class="count">${count.toLocaleString("en")}</span>`}
+      </button>`;
+    })}
+    <button
+      class="wire-tab"
+      aria-current=${isWire ? "page" : undefined}
+      onClick=${() => (store.view.value = "wire")}>
+      Wire
+    </button>
+    <button
+      class="wire-switch"
+      aria-pressed=${!isWireHidden.value}
+      onClick=${() => (isWireHidden.value = !isWireHidden.value)}>
+      Wire
+    </button>
+  </nav>`;
+}
+
+function Notices() {
+  const { status, message, what_to_do: whatToDo, stderr } = store.state.value;
+  const rows = [];
+  if (store.link.value.status === "closed") rows.push({ message: store.link.value.message });
+  else if (status === "failed") rows.push({ message, whatToDo, stderr });
+  if (store.problem.value)
+    rows.push({ ...store.problem.value, message: store.problem.value.message, canClose: true });
+  return rows.map(
+    (row) =>
+      html`<div class="notice" role="alert">
+        <p>
+          <${Text} max=${1000}>${row.message}<//>
+          ${row.whatToDo && html`<strong><${Text} max=${500}>${row.whatToDo}<//></strong>`}
+        </p>
+        ${row.stderr && html`<pre tabindex="0"><${Text} max=${4000}>${row.stderr}<//></pre>`}
+        ${row.canClose && html`<button class="quiet icon" aria-label="Close" onClick=${() => (store.problem.value = null)}>×</button>`}
+      </div>`,
+  );
+}
+
+/** A module that is loaded when it is first needed. */
+function useModule(load, key) {
+  const [loaded, setLoaded] = useState({});
+  useEffect(() => {
+    if (load) load().then((module) => setLoaded({ key, module }));
+  }, [key]);
+  return loaded.key === key ? loaded.module : null;
+}
+
+function Guard({ children, name }) {
+  const [error, reset] = useErrorBoundary((problem) => console.error(problem));
+  if (!error) return children;
+  return html`<div class="notice" role="alert">
+    <p>${name} cannot be shown: ${String(error)}</p>
+    <button onClick=${reset}>Try again</button>
+  </div>`;
+}
+
+function Columns() {
+  const row = PANELS.find((one) => one.id === store.panel.value) ?? PANELS[0];
+  const module = useModule(row.load, row.id);
+  const hasQuestions = store.questions.value.length > 0;
+  const cards = useModule(
+    hasQuestions ? () => import("./panels/questions.js") : null,
+    hasQuestions,
+  );
+  const back = () => (store.view.value = "list");
+  return html`<main
+    class=${classes("columns", `view-${store.view.value}`, isWireHidden.value && "no-wire", module && !module.List && "no-list")}>
+    ${
+      module?.List &&
+      html`<section class="left" aria-label=${row.title}>
+        <${Guard} key=${row.id} name=${row.title}><${module.List} /><//>
+      </section>`
+    }
+    <section class="middle" aria-label=${`${row.title}: open item`} tabindex="-1">
+      ${module?.List && html`<button class="quiet back" onClick=${back}>← ${row.title}</button>`}
+      <${Notices} />
+      ${hasQuestions && cards && html`<${cards.Cards} />`}
+      ${module && html`<${Guard} key=${row.id} name=${row.title}><${module.Main} /><//>`}
+    </section>
+    <section class="wire" aria-label="Wire">
+      <${Guard} name="Wire"><${Wire} /><//>
+    </section>
+  </main>`;
+}
+
+function App() {
+  const palette = useModule(
+    dialog.value ? () => import("./palette.js") : null,
+    Boolean(dialog.value),
+  );
+  return html`<${Header} /><${Tabs} /><${Columns} />
+    <div class="sr" role="status">${store.announcement.value}</div>
+    ${palette && html`<${palette.Dialog} />`}`;
+}
+
+if (takeToken()) {
+  listen();
+  render(html`<${App} />`, document.body);
+  store.follow();
+} else {
+  render(
+    html`<main class="alone"><p>Open the URL that the terminal printed.</p></main>`,
+    document.body,
+  );
+}

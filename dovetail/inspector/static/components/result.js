@@ -1,0 +1,188 @@
+/** What a call returned: its content blocks, its structured content, or its error. */
+import { html, useState } from "../html.js";
+import { openPanel } from "../store.js";
+import { Json, JsonBlock, tryParse } from "./json.js";
+import { print } from "./json_text.js";
+import { Copy, Link, Text } from "./text.js";
+
+const MAX_ROWS = 100;
+const MAX_COLUMNS = 12;
+const SAFE_TYPE = /^(image|audio)\/[\w.+-]+$/;
+const STATUS = { running: "running", done: "done", error: "failed", cancelled: "cancelled" };
+
+const text = (value) =>
+  typeof value === "string" ? value : value === undefined ? "" : print(value);
+
+function Media({ block, kind }) {
+  const type = text(block.get("mimeType"));
+  const data = text(block.get("data"));
+  if (!SAFE_TYPE.test(type) || !type.startsWith(kind))
+    return html`<p class="error">Not shown: the type is <${Text} max=${80}>${type}<//></p>`;
+  const source = `data:${type};base64,${data}`;
+  const size = `${type}, ${Math.floor((data.length * 3) / 4).toLocaleString("en")} bytes`;
+  return kind === "image"
+    ? html`<figure>
+        <img src=${source} alt="" />
+        <figcaption>${size}</figcaption>
+      </figure>`
+    : html`<figure>
+        <audio controls src=${source}></audio>
+        <figcaption>${size}</figcaption>
+      </figure>`;
+}
+
+function TextBlock({ block }) {
+  const content = text(block.get("text"));
+  const [asJson, setAsJson] = useState(true);
+  const value = /^\s*[[{]/.test(content) ? tryParse(content) : undefined;
+  if (value === undefined) return html`<${Text} block=${true}>${content}<//>`;
+  return html`<button class="quiet" aria-pressed=${asJson} onClick=${() => setAsJson(!asJson)}>
+      as JSON
+    </button>
+    ${asJson ? html`<${Data} value=${value} />` : html`<${Text} block=${true}>${content}<//>`}`;
+}
+
+function Resource({ block }) {
+  const inner = block.get("resource") instanceof Map ? block.get("resource") : new Map();
+  return html`<p class="meta-line">
+      <${Text} max=${300}>${text(inner.get("uri"))}<//>
+      <${Text} max=${80}>${text(inner.get("mimeType"))}<//>
+    </p>
+    ${inner.has("text") ? html`<${Text} block=${true}>${text(inner.get("text"))}<//>` : html`<p class="empty">Binary, ${text(inner.get("blob")).length.toLocaleString("en")} characters of base64</p>`}`;
+}
+
+function ResourceLink({ block }) {
+  const uri = text(block.get("uri"));
+  return html`<p class="meta-line">
+    <strong><${Text} max=${200}>${text(block.get("title") ?? block.get("name"))}<//></strong>
+    <${Link} href=${uri} />
+    <button onClick=${() => openPanel("resources", uri)}>Open in Resources</button>
+  </p>`;
+}
+
+const BLOCKS = {
+  text: TextBlock,
+  image: ({ block }) => html`<${Media} block=${block} kind="image" />`,
+  audio: ({ block }) => html`<${Media} block=${block} kind="audio" />`,
+  resource: Resource,
+  resource_link: ResourceLink,
+};
+
+/** A content block of any type. */
+export function Block({ block }) {
+  const type = block instanceof Map ? block.get("type") : undefined;
+  const Shown = Object.hasOwn(BLOCKS, type) ? BLOCKS[type] : null;
+  return html`<div class="content">
+    <span class="tag"><${Text} max=${40}>${text(type)}<//></span>
+    ${Shown ? html`<${Shown} block=${block} />` : html`<${Json} value=${block} />`}
+  </div>`;
+}
+
+/** Return the list of records in a value, if it is one, or contains exactly one. */
+function findRecords(value) {
+  const isList = (one) =>
+    Array.isArray(one) && one.length > 1 && one.every((row) => row instanceof Map && row.size);
+  if (isList(value)) return value;
+  if (!(value instanceof Map) || value.size > 3) return null;
+  const found = [...value.values()].filter(isList);
+  return found.length === 1 ? found[0] : null;
+}
+
+function Table({ records }) {
+  const columns = [...new Set(records.slice(0, MAX_ROWS).flatMap((row) => [...row.keys()]))].slice(
+    0,
+    MAX_COLUMNS,
+  );
+  return html`<div class="table" tabindex="0" role="region" aria-label="Table of records">
+    <table>
+      <thead>
+        <tr>
+          ${columns.map((key) => html`<th scope="col"><${Text} max=${60}>${key}<//></th>`)}
+        </tr>
+      </thead>
+      <tbody>
+        ${records.slice(0, MAX_ROWS).map(
+          (row) =>
+            html`<tr>
+              ${columns.map((key) => html`<td class=${typeof row.get(key)}><${Text} max=${200}>${text(row.get(key))}<//></td>`)}
+            </tr>`,
+        )}
+      </tbody>
+    </table>
+    ${records.length > MAX_ROWS && html`<p class="empty">${MAX_ROWS} of ${records.length.toLocaleString("en")} records. See JSON for all.</p>`}
+  </div>`;
+}
+
+/** A value as a table if it is a list of records, otherwise as JSON. */
+export function Data({ value }) {
+  const records = findRecords(value);
+  const [asTable, setAsTable] = useState(true);
+  if (!records) return html`<${Json} value=${value} />`;
+  return html`<button class="quiet" aria-pressed=${asTable} onClick=${() => setAsTable(!asTable)}>
+      as a table
+    </button>
+    ${asTable ? html`<${Table} records=${records} />` : html`<${Json} value=${value} />`}`;
+}
+
+function Progress({ progress }) {
+  const { progress: done, total, message } = progress;
+  return html`<p class="progress">
+    <progress
+      aria-label="Progress"
+      value=${total ? done : undefined}
+      max=${total || undefined}></progress>
+    ${total ? `${done} of ${total}` : done} <${Text} max=${300}>${message ?? ""}<//>
+  </p>`;
+}
+
+function Failure({ error }) {
+  return html`<div class="failure">
+    <strong
+      >${error.code !== undefined && `Error ${error.code}: `}<${Text}
+        >${error.message ?? ""}<//
+      ></strong
+    >
+    ${error.data !== undefined && html`<${JsonBlock} title="Data" text=${error.data} />`}
+  </div>`;
+}
+
+function Content({ result }) {
+  const value = tryParse(result);
+  const blocks =
+    value instanceof Map && Array.isArray(value.get("content")) ? value.get("content") : null;
+  const structured = value instanceof Map ? value.get("structuredContent") : undefined;
+  if (!blocks) return html`<${JsonBlock} title="Result" text=${result} />`;
+  return html`${structured !== undefined && html`<div class="content"><span class="tag">structured</span><${Data} value=${structured} /></div>`}
+  ${blocks.slice(0, MAX_ROWS).map((block) => html`<${Block} block=${block} />`)}
+  ${blocks.length > MAX_ROWS && html`<p class="empty">${MAX_ROWS} of ${blocks.length} blocks</p>`}
+  ${!blocks.length && structured === undefined && html`<p class="empty">The result has no content.</p>`}`;
+}
+
+/** A call: its status, progress and result. Args: `call`, `onCancel()`. */
+export function CallResult({ call, onCancel }) {
+  const [isRaw, setRaw] = useState(false);
+  const status = call.status === "error" && call.result ? "tool error" : STATUS[call.status];
+  return html`<section class="result" aria-label="Result">
+    <div class="bar">
+      <h3>Result</h3>
+      <span class=${`pill ${call.status}`}>${status}</span>
+      ${call.ms !== undefined && html`<span class="hint">${formatMs(call.ms)}</span>`}
+      ${call.result && html`<span class="hint">${formatBytes(call.result.length)}</span>`}
+      <span class="grow"></span>
+      ${call.status === "running" && html`<button onClick=${onCancel}>Cancel</button>`}
+      ${call.result && html`<button class="quiet" aria-pressed=${isRaw} onClick=${() => setRaw(!isRaw)}>Raw</button><${Copy} text=${call.result} />`}
+    </div>
+    ${call.status === "running" && call.progress && html`<${Progress} progress=${call.progress} />`}
+    ${call.error && html`<${Failure} error=${call.error} />`}
+    ${call.result && (isRaw ? html`<${JsonBlock} title="As sent" text=${call.result} />` : html`<${Content} key=${call.call} result=${call.result} />`)}
+  </section>`;
+}
+
+export const formatMs = (ms) =>
+  ms < 1 ? "<1 ms" : ms < 10000 ? `${Math.round(ms)} ms` : `${(ms / 1000).toFixed(1)} s`;
+export const formatBytes = (bytes) =>
+  bytes < 1000
+    ? `${bytes} B`
+    : bytes < 1e6
+      ? `${(bytes / 1000).toFixed(1)} kB`
+      : `${(bytes / 1e6).toFixed(1)} MB`;

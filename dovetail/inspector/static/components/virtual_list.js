@@ -1,0 +1,104 @@
+/** A list of rows of one height, of which only those in view are in the document. */
+import { html, useLayoutEffect, useRef, useState } from "../html.js";
+
+const EXTRA = 8; // rows above and below the view
+
+/**
+ * Args: `rows`; `height` of a row in pixels; `render(row, index)`, the content of a row; `keyOf(row)`;
+ * `selected` (a key); `onSelect(row)` when the cursor moves; `onOpen(row)` on Enter or a click;
+ * `label`; `follow`, to stay at the end while rows are added; `isHeading(row)`, rows that are skipped.
+ */
+export function VirtualList(props) {
+  const { rows, height, render, keyOf, selected, onSelect, onOpen, label, follow, isHeading } =
+    props;
+  const box = useRef(null);
+  const atEnd = useRef(true);
+  const [{ top, room }, setWindow] = useState({ top: 0, room: 600 });
+  const chosen = selected === undefined ? -1 : rows.findIndex((row) => keyOf(row) === selected);
+
+  const look = () => {
+    const { scrollTop, clientHeight, scrollHeight } = box.current;
+    atEnd.current = scrollTop + clientHeight >= scrollHeight - height;
+    setWindow((old) =>
+      old.top === scrollTop && old.room === clientHeight
+        ? old
+        : { top: scrollTop, room: clientHeight },
+    );
+  };
+  useLayoutEffect(() => {
+    const observer = new ResizeObserver(look);
+    observer.observe(box.current);
+    return () => observer.disconnect();
+  }, []);
+  useLayoutEffect(() => {
+    if (follow && atEnd.current) box.current.scrollTop = rows.length * height;
+    look();
+  });
+
+  const show = (index) => {
+    const list = box.current;
+    if (index * height < list.scrollTop) list.scrollTop = index * height;
+    else if ((index + 1) * height > list.scrollTop + list.clientHeight)
+      list.scrollTop = (index + 1) * height - list.clientHeight;
+  };
+  const move = (from, step) => {
+    let index = from;
+    while (rows[index] && isHeading?.(rows[index])) index += step;
+    if (!rows[index]) return;
+    show(index);
+    (onSelect ?? onOpen)(rows[index]);
+  };
+  const steps = {
+    ArrowDown: () => move(chosen + 1, 1),
+    j: () => move(chosen + 1, 1),
+    ArrowUp: () => move(chosen < 0 ? rows.length - 1 : chosen - 1, -1),
+    k: () => move(chosen < 0 ? rows.length - 1 : chosen - 1, -1),
+    Home: () => move(0, 1),
+    End: () => move(rows.length - 1, -1),
+    Enter: () => rows[chosen] && onOpen(rows[chosen]),
+  };
+  const press = (event) => {
+    if (event.metaKey || event.ctrlKey || event.altKey || !steps[event.key]) return;
+    event.preventDefault();
+    event.stopPropagation();
+    steps[event.key]();
+  };
+
+  const first = Math.max(0, Math.floor(top / height) - EXTRA);
+  const end = Math.min(rows.length, Math.ceil((top + room) / height) + EXTRA);
+  const shown = rows.slice(first, end).map((row, offset) => {
+    const index = first + offset;
+    const place = { position: "absolute", top: `${index * height}px`, height: `${height}px` };
+    if (isHeading?.(row))
+      return html`<div key=${`h${index}`} class="row heading" role="presentation" style=${place}>
+        ${render(row, index)}
+      </div>`;
+    return html`<div
+      key=${keyOf(row)}
+      id=${`${props.id}-${index}`}
+      class="row"
+      role="option"
+      aria-selected=${index === chosen}
+      aria-setsize=${rows.length}
+      aria-posinset=${index + 1}
+      style=${place}
+      onClick=${() => onOpen(row)}>
+      ${render(row, index)}
+    </div>`;
+  });
+  const isShown = chosen >= first && chosen < end;
+  return html`<div
+    id=${props.id}
+    ref=${box}
+    class="list"
+    role=${rows.length ? "listbox" : "presentation"}
+    aria-label=${rows.length ? label : undefined}
+    tabindex=${rows.length ? 0 : -1}
+    aria-activedescendant=${isShown ? `${props.id}-${chosen}` : undefined}
+    onScroll=${look}
+    onKeyDown=${press}>
+    <div class="list-space" role="presentation" style=${{ height: `${rows.length * height}px` }}>
+      ${shown}
+    </div>
+  </div>`;
+}

@@ -1,0 +1,65 @@
+/** The keyboard: one table of keys, which the help shows too. */
+import { panel, openPanel, selection } from "./store.js";
+import { PANELS } from "./panels/index.js";
+import { signal } from "./html.js";
+
+export const dialog = signal(null); // "palette", "help" or null
+let before = null; // where the focus was
+
+/** Open the palette or the help; the focus returns when it closes. */
+export function openDialog(name) {
+  before ??= document.activeElement;
+  dialog.value = name;
+}
+
+export function closeDialog() {
+  dialog.value = null;
+  before?.focus?.();
+  before = null;
+}
+
+const visible = (selector) =>
+  [...document.querySelectorAll(selector)].find((one) => one.offsetParent !== null);
+const press = (action) => () => visible(`[data-key="${action}"]:not(:disabled)`)?.click();
+
+function moveRow(event) {
+  const list = visible(".wire .list:focus-within") ?? visible(".left .list") ?? visible(".list");
+  list?.focus();
+  list?.dispatchEvent(new KeyboardEvent("keydown", { key: event.key }));
+}
+
+function movePanel(step) {
+  const at = PANELS.findIndex((one) => one.id === panel.value);
+  const next = PANELS[(at + step + PANELS.length) % PANELS.length].id;
+  openPanel(next, selection.value[next]);
+}
+
+export const KEYS = [
+  ["⌘K or Ctrl K", "open the palette"],
+  ["/", "filter the list", () => visible("main input[type=search]")?.focus()],
+  ["j", "next row", moveRow],
+  ["k", "previous row", moveRow],
+  ["Enter", "open the row"],
+  ["c", "call the tool", press("c")],
+  ["⌘Enter", "call the tool from a field"],
+  ["r", "send the message again", press("r")],
+  ["e", "edit the message and send it", press("e")],
+  ["[", "previous panel", () => movePanel(-1)],
+  ["]", "next panel", () => movePanel(1)],
+  ["?", "show this help", () => openDialog("help")],
+  ["Escape", "close, or leave a field"],
+];
+const BY_KEY = new Map(KEYS.map(([key, , handler]) => [key, handler]));
+
+function handle(event) {
+  const isField = event.target.closest?.("input, textarea, select");
+  const hasControl = event.metaKey || event.ctrlKey;
+  if (hasControl && event.key.toLowerCase() === "k") openDialog("palette");
+  else if (hasControl && event.key === "Enter") press("c")();
+  else if (event.key === "Escape" && !dialog.value) event.target.blur?.();
+  else if (hasControl || event.altKey || isField || dialog.value || !BY_KEY.get(event.key)) return;
+  else BY_KEY.get(event.key)(event);
+  event.preventDefault();
+}
+
+export const listen = () => document.addEventListener("keydown", handle);

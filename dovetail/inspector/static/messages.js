@@ -1,0 +1,112 @@
+/** The messages on the wire: each reply is joined to its request, and each row can be filtered. */
+import { signal } from "./html.js";
+import { on } from "./store.js";
+
+const MAX_ROWS = 20000;
+const NUMBERS = { ms: (row) => row.ms ?? row.reply?.ms, bytes: (row) => row.bytes };
+const WORDS = {
+  method: (row, word) => (row.method ?? "").toLowerCase().includes(word),
+  id: (row, word) => (row.id ?? "").replaceAll('"', "").toLowerCase() === word,
+  to: (row, word) => row.direction === `to_${word}`,
+};
+const FLAGS = {
+  error: (row) => row.isError || row.reply?.isError,
+  pinned: (row) => row.isPinned,
+  open: (row) => row.kind === "request" && !row.reply,
+};
+const COMPARE = /^(ms|bytes):([<>]=?)?(\d+(?:\.\d+)?)$/;
+
+export let rows = [];
+export const version = signal(0); // changes once per frame in which rows changed
+const waiting = new Map(); // connection, direction and id -> the request
+const exchanges = [];
+
+let isScheduled = false;
+export function touch() {
+  if (isScheduled) return;
+  isScheduled = true;
+  const flush = () => {
+    isScheduled = false;
+    version.value += 1;
+  };
+  if (document.hidden) setTimeout(flush, 100);
+  else requestAnimationFrame(flush);
+}
+
+function add(event) {
+  const { direction, connection, id, method } = event;
+  const row = { ...event, isError: event.error === true, isPinned: false };
+  const keyFor = (way) => `${connection} ${way} ${id}`;
+  if (id === undefined) row.kind = "notification";
+  else if (method !== undefined) {
+    row.kind = "request";
+    waiting.set(keyFor(direction), row);
+  } else {
+    row.kind = "reply";
+    const key = keyFor(direction === "to_server" ? "to_client" : "to_server");
+    const request = waiting.get(key);
+    if (request) {
+      waiting.delete(key);
+      Object.assign(row, { request, method: request.method, ms: (event.at - request.at) * 1000 });
+      request.reply = row;
+    }
+  }
+  rows.push(row);
+  if (rows.length > MAX_ROWS * 1.1)
+    rows = rows.filter((one, at) => one.isPinned || at >= rows.length - MAX_ROWS);
+  touch();
+}
+
+on("wire", add);
+on("http", (event) => {
+  exchanges.push(event);
+  if (exchanges.length > MAX_ROWS) exchanges.splice(0, MAX_ROWS / 10);
+  touch();
+});
+
+/** Return the HTTP request that carried a message, or whose reply did. */
+export function findExchange(row) {
+  const sent = row.request ?? row;
+  if (sent.direction !== "to_server") return undefined;
+  const near = exchanges.filter(
+    (one) => one.connection === sent.connection && one.method === "POST",
+  );
+  const distance = (one) => Math.abs(one.started - sent.at);
+  return near.reduce(
+    (best, one) => (best && distance(best) <= distance(one) ? best : one),
+    undefined,
+  );
+}
+
+function readTerm(term) {
+  const [, name, sign = "", number] = COMPARE.exec(term) ?? [];
+  if (name) {
+    const limit = Number(number);
+    const tests = {
+      ">": (n) => n > limit,
+      ">=": (n) => n >= limit,
+      "<": (n) => n < limit,
+      "<=": (n) => n <= limit,
+    };
+    const test = tests[sign] ?? ((n) => Math.round(n) === limit);
+    return (row) => NUMBERS[name](row) !== undefined && test(NUMBERS[name](row));
+  }
+  const [, word, value] = /^(\w+):(.+)$/.exec(term) ?? [];
+  if (word && Object.hasOwn(WORDS, word)) return (row) => WORDS[word](row, value.toLowerCase());
+  if (Object.hasOwn(FLAGS, term)) return FLAGS[term];
+  const pattern = new RegExp(term.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"), "i");
+  return (row) => pattern.test(row.method ?? "") || pattern.test(row.text);
+}
+
+/** Return the test of a filter such as `method:tools/call error ms:>500 -ping`. */
+export function readFilter(text) {
+  const tests = text
+    .split(/\s+/)
+    .filter((term) => term && term !== "-")
+    .map((term) => {
+      if (!term.startsWith("-")) return readTerm(term);
+      const test = readTerm(term.slice(1));
+      return (row) => !test(row);
+    });
+  return (row) => tests.every((test) => test(row));
+}

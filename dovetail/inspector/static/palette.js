@@ -1,0 +1,127 @@
+/** The palette (every panel, tool, resource, prompt and action) and the help. */
+import { html, useEffect, useRef, useState } from "./html.js";
+import { closeDialog, dialog, KEYS } from "./keys.js";
+import { PANELS } from "./panels/index.js";
+import { lists, openPanel, run } from "./store.js";
+import { Text } from "./components/text.js";
+
+const SHOWN = 50;
+const ACTIONS = [
+  ["Restart the server", () => run("restart", {})],
+  ["Read the lists again", () => run("list", {})],
+  ["Close the connection", () => run("close", {})],
+];
+
+function entries() {
+  const items = (id, list, keyOf) =>
+    (list ?? []).map((one) => ({
+      kind: id,
+      name: keyOf(one),
+      title: one.title,
+      go: () => openPanel(id, keyOf(one)),
+    }));
+  const { tools, resources, prompts } = lists.value;
+  return [
+    ...items("tools", tools, (one) => one.name),
+    ...items("prompts", prompts, (one) => one.name),
+    ...items("resources", resources, (one) => one.uri),
+    ...PANELS.map(({ id, title }) => ({ kind: "panel", name: title, go: () => openPanel(id) })),
+    ...ACTIONS.map(([name, go]) => ({ kind: "action", name, go })),
+  ];
+}
+
+function Palette() {
+  const [text, setText] = useState("");
+  const [at, setAt] = useState(0);
+  const words = text.toLowerCase().split(/\s+/);
+  const found = entries()
+    .filter((one) =>
+      words.every((word) =>
+        `${one.kind} ${one.name} ${one.title ?? ""}`.toLowerCase().includes(word),
+      ),
+    )
+    .slice(0, SHOWN);
+  const go = (one) => {
+    closeDialog();
+    one?.go();
+  };
+  const steps = {
+    ArrowDown: () => setAt(Math.min(at + 1, found.length - 1)),
+    ArrowUp: () => setAt(Math.max(at - 1, 0)),
+    Enter: () => go(found[at]),
+  };
+  const press = (event) => {
+    if (!steps[event.key]) return;
+    event.preventDefault();
+    steps[event.key]();
+  };
+  useEffect(
+    () => document.getElementById(`palette-${at}`)?.scrollIntoView({ block: "nearest" }),
+    [at],
+  );
+  return html`<input
+      type="search"
+      role="combobox"
+      aria-label="Go to"
+      aria-expanded=${found.length > 0}
+      aria-controls="palette"
+      aria-activedescendant=${found.length ? `palette-${at}` : undefined}
+      placeholder="Go to a tool, resource, prompt, panel or action"
+      autofocus
+      value=${text}
+      onKeyDown=${press}
+      onInput=${(event) => {
+        setText(event.target.value);
+        setAt(0);
+      }} />
+    <div id="palette" role="listbox" aria-label="Results">
+      ${found.map(
+        (one, index) =>
+          html`<div
+            id=${`palette-${index}`}
+            role="option"
+            aria-selected=${index === at}
+            onClick=${() => go(one)}>
+            <span class="name"><${Text} max=${120}>${one.name}<//></span>
+            <span class="hint">${one.kind}</span>
+          </div>`,
+      )}
+    </div>
+    ${!found.length && html`<p class="empty pad">Nothing matches.</p>`}`;
+}
+
+function Help() {
+  return html`<h2>Keys</h2>
+    <dl class="keys">
+      ${KEYS.map(
+        ([key, what]) =>
+          html`<dt><kbd>${key}</kbd></dt>
+            <dd>${what}</dd>`,
+      )}
+    </dl>
+    <h2>Filter of the wire</h2>
+    <p>
+      <code>method:tools/call</code> <code>error</code> <code>ms:>500</code>
+      <code>bytes:>1000</code> <code>id:7</code> <code>to:server</code> <code>pinned</code>
+      <code>open</code>; other words are searched in the text; <code>-</code> in front of a word
+      excludes it.
+    </p>
+    <button autofocus onClick=${closeDialog}>Close</button>`;
+}
+
+export function Dialog() {
+  const box = useRef(null);
+  const name = dialog.value;
+  useEffect(() => void (name && box.current?.showModal()), [name]);
+  if (!name) return null;
+  const outside = (event) => event.target === box.current && closeDialog();
+  return html`<dialog
+    key=${name}
+    ref=${box}
+    class=${name}
+    aria-label=${name === "help" ? "Help" : "Palette"}
+    onCancel=${closeDialog}
+    onClick=${outside}>
+    ${name === "help" ? html`<${Help} />` : html`<${Palette} />`}
+  </dialog>`;
+}

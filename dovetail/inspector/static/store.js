@@ -1,0 +1,158 @@
+/**
+ * What the page knows: a view of the numbered events of the inspector.
+ *
+ * The page asks for a snapshot, then follows the events. Signals hold what the newest events say;
+ * `on(kind, handler)` gives a panel every event of its kind, also those from before it was loaded.
+ */
+import { batch, computed, signal } from "./html.js";
+import { ApiError, post, readEvents } from "./api.js";
+import { parse } from "./components/json_text.js";
+
+const MAX_KEPT = 20000; // events of a kind
+const MAX_CALLS = 100;
+const LISTS = ["tools", "resources", "templates", "prompts"];
+/** Kinds that the store itself turns into signals. Of these, old events say nothing new. */
+const STATE_KINDS = new Set(["state", "changed", "lists", "call", "question", "answered"]);
+
+export const link = signal({ status: "opening", message: "" }); // to the inspector itself
+export const state = signal({ status: "opening", message: "" }); // of the connection to the server
+export const target = signal("");
+export const revisions = signal([]);
+export const lists = signal(Object.fromEntries(LISTS.map((name) => [name, null])));
+export const failures = signal({}); // list -> why it could not be read
+export const changes = signal([]);
+export const calls = signal(new Map());
+export const questions = signal([]);
+export const answered = signal([]);
+export const snapshot = signal({}); // the fields that belong to one panel: saved, roots, level, …
+export const announcement = signal(""); // for screen readers
+export const problem = signal(null); // of the last operation: {message, whatToDo}
+
+export const panel = signal(sessionStorage.getItem("dovetail.panel") ?? "tools");
+export const selection = signal({}); // panel id -> key of the open item
+export const view = signal("list"); // on a narrow screen: list, main or wire
+export const lastCall = computed(() => [...calls.value.values()].at(-1));
+
+export function openPanel(id, key) {
+  batch(() => {
+    panel.value = id;
+    if (key !== undefined) selection.value = { ...selection.value, [id]: key };
+    view.value = key === undefined ? "list" : "main";
+  });
+  sessionStorage.setItem("dovetail.panel", id);
+}
+
+/** Run an operation; show its error instead of throwing it. */
+export async function run(operation, fields) {
+  try {
+    const result = await post(operation, fields);
+    problem.value = null;
+    return result;
+  } catch (error) {
+    if (!(error instanceof ApiError)) throw error;
+    problem.value = error;
+    announcement.value = error.message;
+    return undefined;
+  }
+}
+
+// events
+
+const past = new Map(); // kind -> events
+const handlers = new Map(); // kind -> functions
+
+/** Call a function with each event of a kind, the past ones first; return a function that ends it. */
+export function on(kind, handler) {
+  for (const event of past.get(kind) ?? []) handler(event);
+  if (!handlers.has(kind)) handlers.set(kind, new Set());
+  handlers.get(kind).add(handler);
+  return () => handlers.get(kind).delete(handler);
+}
+
+let last = 0;
+let known = 0; // the event up to which the snapshot holds
+
+function take(event) {
+  if (event.kind === "gap") return void load();
+  if (event.n > last) last = event.n;
+  const isState = STATE_KINDS.has(event.kind);
+  if (isState && event.n <= known) return;
+  if (!isState) {
+    const kept = past.get(event.kind) ?? past.set(event.kind, []).get(event.kind);
+    kept.push(event);
+    if (kept.length > MAX_KEPT * 1.1) kept.splice(0, kept.length - MAX_KEPT);
+  }
+  for (const handler of handlers.get(event.kind) ?? []) handler(event);
+}
+
+on("state", (event) => (state.value = event));
+on("changed", ({ what, value }) => {
+  snapshot.value = { ...snapshot.value, [what]: value };
+  if (what === "revisions") revisions.value = value;
+});
+on("lists", (event) => {
+  lists.value = readLists(event.lists);
+  failures.value = event.failures ?? {};
+  changes.value = event.changes ?? [];
+  if (event.changes?.length) announcement.value = `The server changed: ${event.changes.join(", ")}`;
+});
+on("call", (event) => {
+  const kept = [...calls.value].slice(-MAX_CALLS);
+  calls.value = new Map(kept).set(event.call, { ...calls.value.get(event.call), ...event });
+  if (event.status !== "running") {
+    const ms = event.ms === undefined ? "" : ` after ${Math.round(event.ms)} ms`;
+    announcement.value = `${event.name || event.method}: ${event.status}${ms}`;
+  }
+});
+on("question", (event) => {
+  questions.value = [...questions.value.filter((one) => one.question !== event.question), event];
+  announcement.value = "The server asks a question";
+});
+on("answered", (event) => {
+  const found = questions.value.find((one) => one.question === event.question);
+  questions.value = questions.value.filter((one) => one !== found);
+  if (found) answered.value = [...answered.value, { ...found, how: event.how }];
+});
+
+/** A JSON object as a plain object: its values stay exact. */
+export const record = (map) => (map instanceof Map ? Object.fromEntries(map) : {});
+
+function readLists(sent) {
+  const read = (text) => (text ? parse(text).map(record) : null);
+  return Object.fromEntries(LISTS.map((name) => [name, read(sent?.[name])]));
+}
+
+async function load() {
+  const got = await post("snapshot");
+  known = got.n;
+  batch(() => {
+    state.value = got.state;
+    target.value = got.target;
+    revisions.value = got.revisions ?? [];
+    lists.value = readLists(got.lists);
+    failures.value = got.failures ?? {};
+    calls.value = new Map((got.calls ?? []).map((call) => [call.call, call]));
+    questions.value = got.questions ?? [];
+    snapshot.value = got;
+    link.value = { status: "open", message: "" };
+  });
+}
+
+/** Follow the inspector for as long as the page is open. */
+export async function follow() {
+  for (let pause = 250; ; pause = Math.min(pause * 2, 4000)) {
+    try {
+      await load();
+      pause = 250;
+      await readEvents(last, (event) => batch(() => take(event)));
+      link.value = {
+        status: "closed",
+        message: "The inspector has ended. Start its command again.",
+      };
+    } catch (error) {
+      link.value = { status: "closed", message: error.message };
+      if (error.status === 401) return;
+    }
+    await new Promise((resolve) => setTimeout(resolve, pause));
+  }
+}
