@@ -162,7 +162,7 @@ function Content({ result }) {
 export function CallResult({ call, onCancel }) {
   const [isRaw, setRaw] = useState(false);
   const status = call.status === "error" && call.result ? "tool error" : STATUS[call.status];
-  return html`<section class="result" aria-label="Result">
+  return html`<section class="result" aria-label="Result" data-call=${call.call}>
     <div class="bar">
       <h3>Result</h3>
       <span class=${`pill ${call.status}`}>${status}</span>
