@@ -422,13 +422,14 @@ TAKE_OVER_TASKS = Script(
     TASKS
     + """
 local consumer, idle, room = ARGV[1], ARGV[2], tonumber(ARGV[3])
-local taken, cursors, streams = {}, {}, {'queue', 'running'}
-for _, stream in ipairs(streams) do
-  if redis.call('EXISTS', base .. stream) == 1 then open_group(base .. stream) end
+local taken, cursors, filled, streams = {}, {}, {}, {'queue', 'running'}
+for i, stream in ipairs(streams) do
+  filled[i] = redis.call('XLEN', base .. stream) > 0
+  if filled[i] then open_group(base .. stream) end
 end
 for i, stream in ipairs(streams) do
-  local key, cursor, rounds = base .. stream, ARGV[3 + i], 0
-  while #taken < room and rounds < 10 and redis.call('EXISTS', key) == 1 do
+  local key, cursor, rounds = base .. stream, filled[i] and ARGV[3 + i] or '0-0', 0
+  while filled[i] and #taken < room and rounds < 10 do
     local found = redis.call(
       'XAUTOCLAIM', key, group, consumer, idle, cursor, 'COUNT', room - #taken)
     cursor, rounds = found[1], rounds + 1
@@ -436,7 +437,7 @@ for i, stream in ipairs(streams) do
       local task = entry[2][2]
       if not queue_again(task, entry[1]) then taken[#taken + 1] = take(task, stream, entry[1]) end
     end
-    if cursor == '0-0' then break end
+    filled[i] = cursor ~= '0-0' and redis.call('XLEN', key) > 0
   end
   cursors[i] = cursor
 end
@@ -552,11 +553,12 @@ COUNT_WAITING_TASKS = Script(
 local waiting = 0
 for _, stream in ipairs({{'queue', 'running'}}) do
   local key = base .. stream
-  if redis.call('EXISTS', key) == 1 then
+  local length = redis.call('XLEN', key)
+  if length > 0 then
     open_group(key)
     local pending = redis.call('XPENDING', key, group)[1]
     local given_back = redis.call('XPENDING', key, group, 'IDLE', {ABANDONED_MS}, '-', '+', 1000)
-    waiting = waiting + redis.call('XLEN', key) - pending + #given_back
+    waiting = waiting + length - pending + #given_back
   end
 end
 return waiting
