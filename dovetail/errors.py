@@ -18,6 +18,7 @@
     │   ├── Forbidden            -31003  the caller lacks `.scopes`
     │   └── ConsentDenied            -1  the user, a hook or a policy refused; nothing was sent
     ├── ToolError                a tool failed; its text is meant for the model
+    ├── RequestCancelled         this client cancelled the request (`Client.cancel_request`)
     ├── TaskCancelled            a task was cancelled before it was done
     ├── CannotAsk                the client does not support this question
     ├── UrlRefused               a page's ticket is forged, expired or for another user
@@ -327,6 +328,12 @@ class ToolError(DovetailError):
     def __init__(self, message: str = "", result: Any = None) -> None:
         super().__init__(message)
         self.result = result
+
+
+class RequestCancelled(DovetailError):
+    """This client cancelled the request with `Client.cancel_request`."""
+
+    fault = LOCAL
 
 
 class TaskCancelled(DovetailError):

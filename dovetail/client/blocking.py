@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from ..protocol.base import Implementation
     from ..protocol.lifecycle import ServerCapabilities
     from ..protocol.tools import ToolResult
+    from ..jsonrpc.messages import Id
     from .client import Client
+    from .open_call import OnRequestId
     from .task_handle import TaskUpdate
     from .tool_results import TypedToolResult
 
@@ -203,6 +205,7 @@ class BlockingClient:
         relay = _Blocking(Client.relay)
         notify = _Blocking(Client.notify)
         ping = _Blocking(Client.ping)
+        revisions = _Blocking(Client.revisions)
         log_out = _Blocking(Client.log_out)
         list_tools = _Blocking(Client.list_tools)
         list_resources = _Blocking(Client.list_resources)
@@ -222,6 +225,8 @@ class BlockingClient:
         subscribe = _BlockingReturning(Client.subscribe, BlockingSubscription)
         on_change = _BlockingReturning(Client.on_change, BlockingSubscription)
 
+        def cancel_request(self, request_id: Id, reason: str | None = None) -> bool: ...
+
         @overload
         def call_tool(
             self,
@@ -234,6 +239,7 @@ class BlockingClient:
             raise_on_error: bool = True,
             retry: bool = False,
             meta: dict[str, Any] | None = None,
+            on_request_id: OnRequestId | None = None,
         ) -> ToolResult: ...
         @overload
         def call_tool(
@@ -247,6 +253,7 @@ class BlockingClient:
             raise_on_error: bool = True,
             retry: bool = False,
             meta: dict[str, Any] | None = None,
+            on_request_id: OnRequestId | None = None,
         ) -> TypedToolResult[T]: ...
         def call_tool(self, name: str, arguments: Any = None, **options: Any) -> Any: ...
 

@@ -33,7 +33,7 @@ from ..errors import (
     InvalidRequest,
     SchemaError,
 )
-from ..jsonrpc.messages import encode
+from ..jsonrpc.messages import Id, encode
 from ..limits import DEFAULT, Limits
 from ..logs import get_logger
 from ..net import why_not_openable
@@ -195,9 +195,11 @@ class LogEntry(LogParams, kw_only=True):
         meta: The `_meta` of the notification.
         parent: The `parent=` of your request to which the message belongs, or None if the transport
             cannot tell.
+        request_id: The id of that request, or None if the transport cannot tell.
     """
 
     parent: Any = None
+    request_id: Id | None = None
 
 
 AnyRequest = ElicitRequest | SampleRequest | RootsRequest

@@ -18,7 +18,7 @@ from msgspec.structs import asdict
 
 from .. import __version__
 from ..connection.client_session import ClientSession
-from ..connection.connection import OnProgress
+from ..connection.connection import OnProgress, PendingRequest
 from ..connection.era_detection import choose_revisions
 from ..connection.extension import Extension, Extensions
 from ..connection.middleware import Middleware, Observer
@@ -31,6 +31,7 @@ from ..errors import (
     MethodNotFound,
     ToolError,
 )
+from ..jsonrpc.messages import Id
 from ..limits import DEFAULT, Limits
 from ..ports import Channel, Credentials, Network, Tap
 from ..protocol.base import Implementation, ListChangedParams
@@ -55,6 +56,7 @@ from ..revisions import Revision
 from .caching import COMPLETE, Completer, ResponseCache, SharedCache
 from .call_hook import OnCall
 from .callbacks import Callbacks, LogEntry, OnAnswer, OnAsk, OnElicit, OnRoots, OnSample
+from .open_call import OnRequestId, OpenCall
 from .reconnect import Connector
 from .requests import ANY, Requester
 from .subscriptions import UPDATED, Subscription, Subscriptions
@@ -114,9 +116,10 @@ class Client(Requester):
             Returns the request, changed or unchanged, or None to refuse. The call then raises
             ConsentDenied, and nothing is sent. The hook is called once per call, even if the call
             is sent again. `Client.relay` does not call it.
-        on_log: Called with each log message from the server: `.level`, `.logger`, `.data`.
+        on_log: Called with each log message from the server: `.level`, `.logger`, `.data` and, if
+            the transport can tell, `.request_id`.
         on_progress: Called with each progress update for a request without its own `on_progress`:
-            `.progress`, `.total`, `.message`.
+            `.progress`, `.total`, `.message`, `.request_id`.
         on_stderr: Called with each line that a server process writes to stderr (default: print it
             to this process's stderr).
         middleware: Functions `(call, call_next)` that wrap every request to the server; the first
@@ -274,6 +277,28 @@ class Client(Requester):
         forget = getattr(self._connector.target.credentials, "forget", None)
         return forget is not None and bool(await forget())
 
+    async def revisions(
+        self, *, draft: bool = False, timeout: float | None = None
+    ) -> list[str]:
+        """Return the revisions in which the server answers, newest first. Each of them can be the
+        `revision=` of a client.
+
+        The client's own connection stays as it is, and need not be open. If the server does not
+        list its revisions, the client tries each of them at the same time on connections of their
+        own; a command is started once for each. A `Channel` cannot be opened again, so that its
+        server is only known to answer in the revisions that it lists or uses.
+
+        Args:
+            draft: Whether to include the draft dialect.
+            timeout: Seconds to wait for each connection (default: as for the client's own).
+
+        Raises:
+            DovetailError: The server does not answer in any revision; the error says why.
+        """
+        from .revision_probe import find_revisions
+
+        return await find_revisions(self._connector, draft=draft, timeout=timeout)
+
     def blocking(self) -> "BlockingClient":
         """Return the same client for synchronous code: `with Client(target).blocking() as
         client:`."""
@@ -330,6 +355,7 @@ class Client(Requester):
         raise_on_error: bool = True,
         retry: bool = False,
         meta: dict[str, Any] | None = None,
+        on_request_id: OnRequestId | None = None,
     ) -> ToolResult: ...
     @overload
     async def call_tool(
@@ -343,6 +369,7 @@ class Client(Requester):
         raise_on_error: bool = True,
         retry: bool = False,
         meta: dict[str, Any] | None = None,
+        on_request_id: OnRequestId | None = None,
     ) -> TypedToolResult[T]: ...
     async def call_tool(
         self,
@@ -355,6 +382,7 @@ class Client(Requester):
         raise_on_error: bool = True,
         retry: bool = False,
         meta: dict[str, Any] | None = None,
+        on_request_id: OnRequestId | None = None,
     ) -> ToolResult | TypedToolResult[Any]:
         """Call a tool and wait for its result.
 
@@ -375,6 +403,9 @@ class Client(Requester):
             retry: Whether the call may be sent again if the connection breaks after it was sent.
                 Use this option only for tools that are safe to repeat.
             meta: Extra `_meta` for the request.
+            on_request_id: Called with the id of the request just before it is sent, and again
+                with a new id each time that it has to be sent again. Pass one of these ids to
+                `cancel_request`.
 
         Returns:
             The result: `.data`, `.text`, `.content`, `.structured_content`, `.is_error`, `.meta`.
@@ -387,18 +418,23 @@ class Client(Requester):
             InvalidOutput: The result does not match `type` or, if `validate="strict"`, the output
                 schema.
             ConsentDenied: `on_call` refused the call.
+            RequestCancelled: `cancel_request` was called with the id of this call.
         """
         params = await self._prepare_call(name, arguments, meta)
         name = params.name
         safe = retry or (self._trusted and self._validation.is_repeatable(name))
-        try:
-            result, task = await self._send_tool_call(params, timeout, on_progress, safe)
-        except InvalidParams as refusal:
-            if similar := self._validation.suggest(name):
-                refusal.add_note(f"Did you mean the tool {similar!r}?")
-            raise
-        if task is not None:
-            result = await self._tasks.wait_as_call(task, timeout, on_progress or self._on_progress)
+        with OpenCall(self._open_calls, on_request_id) as call:
+            try:
+                result, task = await self._send_tool_call(
+                    params, timeout, on_progress, safe, started=call.started
+                )
+            except InvalidParams as refusal:
+                if similar := self._validation.suggest(name):
+                    refusal.add_note(f"Did you mean the tool {similar!r}?")
+                raise
+            if task is not None:
+                report = on_progress or self._on_progress
+                result = await self._tasks.wait_as_call(task, timeout, report)
         self._check_result(name, result, raise_on_error)
         return result if type is None or result.is_error else convert_result(result, type)
 
@@ -411,6 +447,7 @@ class Client(Requester):
         timeout: float | None = None,
         manual: bool = False,
         meta: dict[str, Any] | None = None,
+        on_request_id: OnRequestId | None = None,
     ) -> TaskHandle:
         """Call a tool without waiting for its result, if the server runs the call as a task.
 
@@ -427,15 +464,17 @@ class Client(Requester):
             manual: Whether you answer the task's questions yourself, with `handle.answer`.
                 If False, the callbacks answer the questions.
             meta: Extra `_meta` for the request.
+            on_request_id: Called with the id of the request, as in `call_tool`.
         """
         params = await self._prepare_call(name, arguments, meta)
         name = params.name
         await self._connector.get_session(timeout)
         if self._tasks.supports_core and self._validation.task_support(name) is None:
             await self.list_tools()
-        result, task = await self._send_tool_call(
-            params, timeout, None, False, ("required", "optional"), ttl, manual
-        )
+        with OpenCall(self._open_calls, on_request_id) as call:
+            result, task = await self._send_tool_call(
+                params, timeout, None, False, ("required", "optional"), ttl, manual, call.started
+            )
         handle = task or TaskHandle(self._tasks, "", result=result)
         handle.tool = name
         return handle
@@ -487,6 +526,7 @@ class Client(Requester):
         supports: tuple[str, ...] = ("required",),
         ttl: float | None = None,
         manual: bool = False,
+        started: Callable[[Id], None] | None = None,
     ) -> tuple[Any, TaskHandle | None]:
         """Call a tool; return its result, or a handle if the server runs the call as a task.
 
@@ -499,7 +539,7 @@ class Client(Requester):
             sent, token = self._tasks.as_task(params, ttl) if as_task else (params, "")
             try:
                 result = await self._request_with_rounds(
-                    "tools/call", sent, timeout, on_progress, safe
+                    "tools/call", sent, timeout, on_progress, safe, started=started
                 )
                 break
             except (HeaderMismatch, MethodNotFound, InvalidRequest) as refusal:
@@ -699,10 +739,13 @@ class Client(Requester):
         """
         return self._subscriptions.on_change(kind, callback)
 
-    def _on_notification(self, method: str, params: Any, parent: Any = None) -> None:
+    def _on_notification(
+        self, method: str, params: Any, request: PendingRequest | None = None
+    ) -> None:
         if method == "notifications/message":
             if self._on_log is not None:
-                run_callback(self._on_log, LogEntry(**asdict(params), parent=parent))
+                parent, id = (None, None) if request is None else (request.parent, request.id)
+                run_callback(self._on_log, LogEntry(**asdict(params), parent=parent, request_id=id))
             return
         if method in ("notifications/progress", "notifications/tasks/status"):
             self._tasks.on_notification(method, params)

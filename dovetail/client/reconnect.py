@@ -117,6 +117,29 @@ class Connector:
         self._failure: DovetailError | None = None
         """The reason why the latest attempt to open a session failed."""
 
+    def for_revisions(self, revisions: tuple[Revision, ...], timeout: float) -> "Connector":
+        """Return another connector to the same server, which uses these revisions.
+
+        Args:
+            revisions: The revisions, oldest first.
+            timeout: Seconds to wait for its connection to open.
+        """
+
+        async def on_open(session: ClientSession) -> None: ...
+
+        return Connector(
+            self.target,
+            revisions,
+            self._info,
+            self.callbacks,
+            self.extensions,
+            self.limits,
+            timeout,
+            on_notification=lambda method, params, request: None,
+            on_open=on_open,
+            on_state=lambda state: None,
+        )
+
     @property
     def can_reconnect(self) -> bool:
         """Whether a broken connection can be opened again."""

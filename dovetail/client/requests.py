@@ -31,7 +31,7 @@ from ..errors import (
     Overloaded,
     Unauthorized,
 )
-from ..jsonrpc.messages import encode
+from ..jsonrpc.messages import Id, encode
 from ..net import DEFAULT_PORTS
 from ..ports import Call, Caller, Network
 from ..protocol.base import Implementation, ListParams, Params, Result
@@ -44,6 +44,7 @@ from ..revisions import STATELESS, decode
 from ..schema import Shape
 from .caching import ResponseCache
 from .call_hook import OnCall, approve_call
+from .open_call import OnRequestId, OpenCall
 from .reconnect import Connector, backoff, ping_method
 from .tasks import CALL_AS_TASK
 
@@ -67,6 +68,7 @@ class Requester:
     ) -> None:
         self._connector, self._cache, self._on_progress = connector, cache, on_progress
         self._on_call = on_call
+        self._open_calls: dict[Id, OpenCall] = {}
         self.extensions, self._limits = connector.extensions, connector.limits
         self._send = compose(middleware, self._send_to_server) if middleware else None
 
@@ -167,6 +169,7 @@ class Requester:
         fresh: bool = False,
         manual: bool = False,
         parent: Any = None,
+        on_request_id: OnRequestId | None = None,
     ) -> Any:
         """Send any request that the protocol or an extension defines, and return its result.
 
@@ -183,19 +186,41 @@ class Requester:
             parent: Any object. Callbacks see it as `.parent` of the questions and log messages that
                 belong to this request, if the transport can tell: always over streamable HTTP, and
                 for questions in the stateless era.
+            on_request_id: Called with the id of the request just before it is sent, and again
+                with a new id each time that it has to be sent again. Pass one of these ids to
+                `cancel_request`.
 
         Raises:
             MethodNotFound: Neither the protocol nor an extension of this client has this method.
+            RequestCancelled: `cancel_request` was called with the id of this request.
         """
         row = self._find_method(method)
         if isinstance(params, Mapping):
             params = decode(ANY.encode(params), row.params)
         if row.name == TOOL_CALL:
             params = await self._approve_call(params)
-        result = await self._request_with_rounds(
-            method, params, timeout, on_progress, safe, fresh, manual, parent
-        )
-        return result if manual else await self._finish_extension_result(params, result)
+        with OpenCall(self._open_calls, on_request_id) as call:
+            result = await self._request_with_rounds(
+                method, params, timeout, on_progress, safe, fresh, manual, parent, call.started
+            )
+            return result if manual else await self._finish_extension_result(params, result)
+
+    def cancel_request(self, request_id: Id, reason: str | None = None) -> bool:
+        """Cancel a call that another task of this program is waiting for.
+
+        The call raises RequestCancelled, and the server is notified in the way that its revision
+        defines. If the server runs the call as a task, that task is cancelled.
+
+        Args:
+            request_id: The id of one of the call's requests, from `on_request_id=`, from
+                `request_id` of a progress update or log message, or from the wire.
+            reason: Why the call is cancelled. It is sent to the server.
+
+        Returns:
+            False if no call with this id is open on the current connection.
+        """
+        call = self._open_calls.get(request_id)
+        return call is not None and call.cancel(reason)
 
     async def _approve_call(self, params: Any) -> Any:
         """Let `on_call` see a tool call, and return the call to send."""
@@ -224,6 +249,7 @@ class Requester:
         parent: Any = None,
         headers: Mapping[str, str] | None = None,
         header_params: tuple[HeaderParam, ...] = (),
+        on_request_id: OnRequestId | None = None,
     ) -> Raw:
         """Send a request on behalf of another client, and return its result as raw JSON.
 
@@ -253,12 +279,15 @@ class Requester:
             header_params: The parameters of a tool that are repeated in headers, if you know them
                 from another connection. Otherwise, the client lists the tools of a server that
                 requires such headers.
+            on_request_id: Called with the id of each request that is sent, as in `request`.
 
         Raises:
             MethodNotFound: Neither the protocol nor an extension of this client has this method.
             InvalidParams: The params are not an object.
+            RequestCancelled: `cancel_request` was called with the id of this request.
         """
         row = self._find_method(method)
+        call = OpenCall(self._open_calls, on_request_id)
         attempt: Attempt = partial(
             self._request_with_retries,
             method,
@@ -270,17 +299,19 @@ class Requester:
             capabilities,
             log_level,
             parent,
+            call.started,
         )
         if headers or header_params:
             attempt = partial(_pass_on, headers or {}, header_params, attempt)
-        try:
-            _, result = await attempt()
-        except (HeaderMismatch, Unauthorized) as refusal:
-            if isinstance(refusal, HeaderMismatch):
-                if row.params is not CallToolParams:
-                    raise
-                await self._list_all("tools/list", "tools", fresh=True)  # learn the headers
-            _, result = await self._connector.with_login(attempt)
+        with call:
+            try:
+                _, result = await attempt()
+            except (HeaderMismatch, Unauthorized) as refusal:
+                if isinstance(refusal, HeaderMismatch):
+                    if row.params is not CallToolParams:
+                        raise
+                    await self._list_all("tools/list", "tools", fresh=True)  # learn the headers
+                _, result = await self._connector.with_login(attempt)
         return result  # type: ignore[no-any-return]
 
     def _find_method(self, name: str) -> Method:
@@ -306,6 +337,7 @@ class Requester:
         fresh: bool = False,
         manual: bool = False,
         parent: Any = None,
+        started: Callable[[Id], None] | None = None,
     ) -> Any:
         """Send a request, and answer the server's questions until it returns a result."""
         limit = self._connector.timeout if timeout is None else timeout
@@ -321,6 +353,7 @@ class Requester:
                 safe,
                 fresh,
                 parent=parent,
+                started=started,
             )
             session, result = await self._connector.with_login(attempt)
             if manual or not isinstance(result, InputRequiredResult):
@@ -350,6 +383,7 @@ class Requester:
         capabilities: ClientCapabilities | None = None,
         log_level: str | None = None,
         parent: Any = None,
+        started: Callable[[Id], None] | None = None,
     ) -> tuple[ClientSession, Any]:
         """Send one request. If the connection breaks or the server asks the client to wait, send it
         again if that is safe and time remains."""
@@ -374,6 +408,7 @@ class Requester:
                     capabilities=capabilities,
                     log_level=log_level,
                     parent=parent,
+                    started=started,
                 )
             except ConnectionClosed as problem:
                 # A session that is ending refuses many requests, but that is one failure.
@@ -429,7 +464,7 @@ class Requester:
         server = Caller(revision, session.server_info, session.peer_capabilities)
         call = Call(0, row, Params() if params is None else params, server, self)
         if ask == session.request:  # the id is known once the request is sent
-            options["started"] = partial(setattr, call, "id")
+            options["started"] = partial(_set_id, call, options["started"])
 
         async def send(sent: Call) -> Any:
             result = await ask(row, sent.params, **options)
@@ -517,6 +552,12 @@ class Requester:
         raise InvalidRequest(
             f"{method}: the server's list has more than {limits.pages} pages (Limits.pages)"
         )
+
+
+def _set_id(call: Call, started: Callable[[Id], None] | None, id: Id) -> None:
+    call.id = id
+    if started is not None:
+        started(id)
 
 
 async def _encode_raw(sending: Awaitable[Any]) -> Raw:

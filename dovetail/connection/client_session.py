@@ -67,9 +67,9 @@ IMPLIED = {
 """The capabilities that a server may have after each notification, even if it did not declare them
 because it had no components of that kind when the connection opened."""
 OPENING_BRACE = ord("{")
-OnNotification = Callable[[str, Any, Any], None]
-"""A function that receives the method name and the params of a notification, and the `parent` of
-the request to which it belongs."""
+OnNotification = Callable[[str, Any, PendingRequest | None], None]
+"""A function that receives the method name and the params of a notification, and the request to
+which it belongs, if the transport can tell."""
 
 
 class ClientSession:
@@ -97,6 +97,8 @@ class ClientSession:
         self._usable: dict[Method, ServerCapabilities] = {}
         """The methods that may be sent, with the server's capabilities at the time of the check."""
         self.instructions: str | None = None
+        self.supported_versions: list[str] = []
+        """The revisions that the server listed (stateless era)."""
         self.log_level: str | None = None
         """The log level sent with each request in the stateless era."""
         self.revision: Revision | None = None
@@ -148,6 +150,7 @@ class ClientSession:
         self.server_info = stateless.server_info(found.meta)
         self.server_capabilities = found.capabilities
         self.instructions = found.instructions
+        self.supported_versions = found.supported_versions
 
     def begin_handshake(self, revision: Revision) -> InitializeParams:
         """Return the params of `initialize` in this revision, which is used from now on."""
@@ -500,7 +503,7 @@ class ClientSession:
                     self._call(0, method, params, notification.params),
                     self.connection.limits.in_flight,
                 )
-            self._deliver(method.name, params, self.connection.current_parent)
+            self._deliver(method.name, params, self.connection.current_request)
 
     def _method(self, name: str) -> Method | None:
         revision = self.revision

@@ -125,6 +125,7 @@ class MessageHandler(Protocol):
 class PendingRequest(Struct, eq=False):
     """A request that is waiting for its reply."""
 
+    id: Id
     method: Method
     future: "asyncio.Future[Any]"
     on_progress: OnProgress | None
@@ -395,7 +396,7 @@ class Connection:
         loop = self._loop
         id = next(self._ids)
         pending = self._pending[id] = PendingRequest(
-            method, loop.create_future(), on_progress, parent=parent
+            id, method, loop.create_future(), on_progress, parent=parent
         )
         if started is not None:
             started(id)

@@ -188,6 +188,12 @@ class ProgressParams(Params, kw_only=True):
     total: float | None = None
     message: str | None = None
 
+    @property
+    def request_id(self) -> int | None:
+        """The id of your request to which the update belongs: a client uses the id as the token.
+        None if the server runs the request as a task."""
+        return self.progress_token if isinstance(self.progress_token, int) else None
+
 
 def with_progress_token(params: Any, token: int | str) -> Any:
     """Return the params of a request that asks for progress notifications with this token."""
