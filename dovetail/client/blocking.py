@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from typing import Concatenate, Generic, ParamSpec, overload
 
     from ..connection.connection import OnProgress
+    from ..jsonrpc.messages import Id
     from ..protocol.base import Implementation
     from ..protocol.lifecycle import ServerCapabilities
     from ..protocol.tools import ToolResult
-    from ..jsonrpc.messages import Id
     from .client import Client
     from .open_call import OnRequestId
     from .task_handle import TaskUpdate

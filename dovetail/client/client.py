@@ -277,9 +277,7 @@ class Client(Requester):
         forget = getattr(self._connector.target.credentials, "forget", None)
         return forget is not None and bool(await forget())
 
-    async def revisions(
-        self, *, draft: bool = False, timeout: float | None = None
-    ) -> list[str]:
+    async def revisions(self, *, draft: bool = False, timeout: float | None = None) -> list[str]:
         """Return the revisions in which the server answers, newest first. Each of them can be the
         `revision=` of a client.
 

@@ -2,8 +2,9 @@
 
 - In the handshake era, `resources/subscribe` is sent once for each URI. List changes, and updates
   in the draft dialect, arrive without a request.
-- In the stateless era, each subscription has one stream (`subscriptions/listen`), and its
-  notifications carry the stream's id.
+- In the stateless era, notifications arrive on a stream (`subscriptions/listen`), and carry its id.
+  Subscriptions to lists that are made together share a stream. A subscription to a resource has a
+  stream of its own, so that the server stops watching the resource when the subscription ends.
 
 When a new connection opens, everything is subscribed again. A stream is also opened again if it
 ends while the connection stays open, as happens over HTTP when a server restarts. A stream that
@@ -38,14 +39,11 @@ from .reconnect import Connector, backoff, time_limit
 
 log = get_logger("client")
 
-LISTS = {
-    "tools": SubscriptionFilter(tools_list_changed=True),
-    "resources": SubscriptionFilter(resources_list_changed=True),
-    "prompts": SubscriptionFilter(prompts_list_changed=True),
-}
+LISTS = ("tools", "resources", "prompts")
 KINDS = {f"notifications/{kind}/list_changed": kind for kind in LISTS}
 UPDATED = "notifications/resources/updated"
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
+NOT_CONFIRMED = "The stream ended before the server confirmed the subscription"
 STABLE_SECONDS = 5.0
 """A stream that lasts this long resets the count of failures."""
 
@@ -58,9 +56,8 @@ class Subscription(Struct, eq=False):
     kind: str
     uri: str | None
     callback: Callable[[str], Any]
-    stream: Id | None = None
-    """The id of the stream, in the stateless era."""
-    task: "asyncio.Task[None] | None" = None
+    stream: "ListenStream | None" = None
+    """The stream, in the stateless era."""
     ready: "asyncio.Future[None] | None" = None
     on_active: Callable[[], Any] | None = None
     """Called each time the server has confirmed a stream: changes before that were not reported."""
@@ -69,6 +66,16 @@ class Subscription(Struct, eq=False):
     def subject(self) -> str:
         """What the subscription is for, as shown in log messages: a URI or the kind of list."""
         return self.uri or self.kind
+
+    def is_on(self, stream_id: Id | None) -> bool:
+        """Return whether a notification with this stream id is for the subscription."""
+        return (None if self.stream is None else self.stream.id) == stream_id
+
+    def fail(self, error: DovetailError) -> None:
+        """End the wait for an active subscription, if there is one."""
+        if self.ready is not None and not self.ready.done():
+            self.ready.set_exception(error)
+            self.ready.exception()  # mark it as retrieved, in case nothing awaits it
 
     def __await__(self) -> Generator[Any, None, "Subscription"]:
         return self._owner.wait_until_active(self).__await__()
@@ -82,6 +89,34 @@ class Subscription(Struct, eq=False):
 
     async def __aexit__(self, *error: object) -> None:
         await self.close()
+
+
+class ListenStream(Struct, eq=False):
+    """A stream of notifications, and the subscriptions that share it."""
+
+    handles: list[Subscription]
+    id: Id | None = None
+    """The id of its latest request; None before the first one is sent."""
+    task: "asyncio.Task[None] | None" = None
+    is_confirmed: bool = False
+    """Whether the server has confirmed the latest request, and the stream is open."""
+
+    @property
+    def filter(self) -> SubscriptionFilter:
+        """What the subscriptions are for, together."""
+        uris = [handle.uri for handle in self.handles if handle.uri is not None]
+        kinds = {handle.kind for handle in self.handles}
+        return SubscriptionFilter(
+            tools_list_changed="tools" in kinds or None,
+            resources_list_changed="resources" in kinds or None,
+            prompts_list_changed="prompts" in kinds or None,
+            resource_subscriptions=uris or None,
+        )
+
+    @property
+    def subject(self) -> str:
+        """What the stream is for, as shown in log messages."""
+        return ", ".join(dict.fromkeys(handle.subject for handle in self.handles))
 
 
 class Subscriptions:
@@ -106,8 +141,7 @@ class Subscriptions:
                 _check_notifications(session, uri)
         except BaseException:
             self._subscriptions.remove(handle)
-            if handle.task is not None:
-                handle.task.cancel()
+            _leave(handle)
             raise
         return handle
 
@@ -136,8 +170,9 @@ class Subscriptions:
         if handle not in self._subscriptions:
             return
         self._subscriptions.remove(handle)
-        if handle.task is not None:
-            handle.task.cancel()
+        if handle.stream is not None:
+            _leave(handle)
+            handle.fail(ConnectionClosed("The subscription was closed"))
         elif handle.uri is not None and self._connector.session is not None:
             if any(other.uri == handle.uri for other in self._subscriptions):
                 return
@@ -147,20 +182,21 @@ class Subscriptions:
     def cancel_all(self) -> None:
         """Cancel all streams because the client is closing."""
         for handle in self._subscriptions:
-            if handle.task is not None:
-                handle.task.cancel()
+            if handle.stream is not None and handle.stream.task is not None:
+                handle.stream.task.cancel()
 
     async def restore(self, session: ClientSession) -> None:
         """Subscribe to everything again on a new connection."""
+        for handle in self._subscriptions:
+            _leave(handle)
         if session.agreed_revision.stateless:
             for handle in self._subscriptions:
                 if handle.kind != "state":
                     self._open(handle, session)
             return
         for handle in self._subscriptions:
-            if handle.task is not None:
-                handle.task.cancel()
-            handle.task = handle.stream = handle.ready = None  # these belonged to the other era
+            handle.fail(ConnectionClosed(NOT_CONFIRMED))
+            handle.ready = None  # it belonged to the other era
         if not _has_requests(session):
             return
         for uri in dict.fromkeys(handle.uri for handle in self._subscriptions if handle.uri):
@@ -175,24 +211,26 @@ class Subscriptions:
 
     def on_notification(self, method: str, params: Any) -> None:
         """Call the callbacks for a notification."""
-        stream = (params.meta or {}).get(SUBSCRIPTION_ID)
+        stream_id = (params.meta or {}).get(SUBSCRIPTION_ID)
         if method == ACKNOWLEDGED:
             for handle in self._subscriptions:
-                if handle.stream == stream and handle.ready is not None and not handle.ready.done():
+                if handle.is_on(stream_id) and handle.ready is not None and not handle.ready.done():
                     self._acknowledged(handle, handle.ready, params.notifications)
         elif method == UPDATED:
             for handle in list(self._subscriptions):
-                if handle.stream == stream and handle.uri and is_within(params.uri, handle.uri):
+                if handle.is_on(stream_id) and handle.uri and is_within(params.uri, handle.uri):
                     run_callback(handle.callback, params.uri)
         elif method in KINDS:
-            self._notify(KINDS[method], KINDS[method], stream)
+            self._notify(KINDS[method], KINDS[method], stream_id)
 
     def _acknowledged(
         self, handle: Subscription, ready: "asyncio.Future[None]", granted: SubscriptionFilter
     ) -> None:
-        """Mark a stream as active; fail if the server did not grant the request."""
+        """Mark a subscription as active; fail if the server did not grant it."""
         field = "resource_subscriptions" if handle.uri else f"{handle.kind}_list_changed"
         if getattr(granted, field):
+            if handle.stream is not None:
+                handle.stream.is_confirmed = True
             ready.set_result(None)
             if handle.on_active is not None:
                 handle.on_active()
@@ -202,77 +240,94 @@ class Subscriptions:
         error = (
             NotFound(problem, data={"uri": handle.uri}) if handle.uri else MethodNotFound(problem)
         )
-        ready.set_exception(error)
-        ready.exception()  # mark it as retrieved, in case nothing awaits it
-        if handle.task is not None:
-            handle.task.cancel()
+        handle.fail(error)
+        _leave(handle)
 
     def notify_state(self, state: str) -> None:
         """Call the callbacks for the client's own state."""
         self._notify("state", state)
 
-    def _notify(self, kind: str, change: str, stream: Id | None = None) -> None:
+    def _notify(self, kind: str, change: str, stream_id: Id | None = None) -> None:
         for handle in list(self._subscriptions):
-            if handle.kind == kind and handle.stream == stream:
+            if handle.kind == kind and handle.is_on(stream_id):
                 run_callback(handle.callback, change)
 
     async def _open_and_wait(self, handle: Subscription) -> None:
         """Open the stream of a subscription, and wait until it is active."""
+        _leave(handle)
         self._open(handle, await self._connector.get_session())
         async with time_limit(self._connector.timeout, "subscriptions/listen: no acknowledgement"):
             await self.wait_until_active(handle)
 
     def _open(self, handle: Subscription, session: ClientSession) -> None:
-        if handle.task is not None:
-            handle.task.cancel()
-        handle.ready = asyncio.Future()
-        handle.task = asyncio.create_task(self._stream(handle, session))
+        """Open a stream for a subscription, or let it share one."""
+        if handle.ready is None or handle.ready.done():
+            handle.ready = asyncio.Future()
+        stream = None if handle.uri else self._find_shareable(handle)
+        if stream is None:
+            stream = ListenStream([])
+            stream.task = asyncio.create_task(self._keep_open(stream, session))
+        elif stream.is_confirmed:
+            handle.ready.set_result(None)
+        handle.stream = stream
+        stream.handles.append(handle)
 
-    async def _stream(self, handle: Subscription, session: ClientSession) -> None:
-        """Keep the stream of one subscription open for as long as this connection lasts."""
-        ready = handle.ready
-        assert ready is not None
+    def _find_shareable(self, handle: Subscription) -> ListenStream | None:
+        """Return a stream that can also serve this subscription: one that is not open yet, or one
+        for the same list."""
+        for other in self._subscriptions:
+            stream = None if other.uri else other.stream
+            if stream is None or stream.task is None or stream.task.done():
+                continue
+            if stream.id is None or other.kind == handle.kind:
+                return stream
+        return None
+
+    async def _keep_open(self, stream: ListenStream, session: ClientSession) -> None:
+        """Keep a stream open for as long as this connection lasts."""
         failures = 0
-        ended: DovetailError = ConnectionClosed(
-            "The stream ended before the server confirmed the subscription"
-        )
+        ended: DovetailError = ConnectionClosed(NOT_CONFIRMED)
         try:
+            await asyncio.sleep(0)  # subscriptions that are made together share the stream
             while failures <= self._connector.limits.restarts:
                 began = monotonic()
-                if ready.done():  # each stream is confirmed separately
-                    ready = handle.ready = asyncio.Future()
+                for handle in stream.handles:
+                    if handle.ready is None or handle.ready.done():
+                        handle.ready = asyncio.Future()  # each request is confirmed separately
                 try:
-                    await self._listen(handle, session)
+                    await session.request(
+                        METHODS["subscriptions/listen"],
+                        ListenParams(notifications=stream.filter),
+                        timeout=None,
+                        started=partial(setattr, stream, "id"),
+                    )
                 except (ConnectionClosed, Overloaded) as error:
                     ended = error
+                stream.is_confirmed = False
                 failures = 0 if monotonic() - began > STABLE_SECONDS else failures + 1
                 await asyncio.sleep(backoff(failures))
                 if self._connector.session is not session:
                     return
             log.warning(
                 "Gave up subscribing to %s, because its stream keeps ending: %s",
-                handle.subject,
+                stream.subject,
                 ended,
             )
         except DovetailError as error:
-            log.info("Could not subscribe to %s: %s", handle.subject, error)
+            log.info("Could not subscribe to %s: %s", stream.subject, error)
             ended = error
         finally:
-            if not ready.done():
-                ready.set_exception(ended)
-                ready.exception()  # mark it as retrieved, in case nothing awaits it
+            for handle in stream.handles:
+                handle.fail(ended)
 
-    async def _listen(self, handle: Subscription, session: ClientSession) -> None:
-        """Run one stream, from the request to its end."""
-        wanted = LISTS.get(handle.kind)
-        if wanted is None:
-            wanted = SubscriptionFilter(resource_subscriptions=[handle.subject])
-        await session.request(
-            METHODS["subscriptions/listen"],
-            ListenParams(notifications=wanted),
-            timeout=None,
-            started=partial(setattr, handle, "stream"),
-        )
+
+def _leave(handle: Subscription) -> None:
+    """Take a subscription off its stream, and end the stream if nothing else uses it."""
+    stream, handle.stream = handle.stream, None
+    if stream is not None:
+        stream.handles.remove(handle)
+        if not stream.handles and stream.task is not None:
+            stream.task.cancel()
 
 
 def _has_requests(session: ClientSession) -> bool:

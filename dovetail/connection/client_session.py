@@ -43,6 +43,7 @@ from ..protocol.lifecycle import (
 from ..protocol.methods import METHODS, Method
 from ..protocol.raw import RawObject, keep_meta, with_meta
 from ..protocol.tasks import related_task_meta
+from ..protocol.utilities import ListenParams
 from ..revisions import (
     DRAFT_DIALECT,
     Revision,
@@ -55,6 +56,7 @@ from .connection import Connection, OnProgress, PeerError, PendingRequest, Reply
 from .era_detection import EraDetection
 from .extension import Extensions
 from .notifications import NotificationRunner, ProgressThrottle, read_progress_token
+from .rediscovery import Rediscovery
 
 log = get_logger("connection")
 
@@ -94,6 +96,7 @@ class ClientSession:
         self.server_capabilities = ServerCapabilities()
         self._announced: frozenset[str] = frozenset()
         """The capabilities implied by changes to the server's lists."""
+        self._rediscovery = Rediscovery(self)
         self._usable: dict[Method, ServerCapabilities] = {}
         """The methods that may be sent, with the server's capabilities at the time of the check."""
         self.instructions: str | None = None
@@ -360,8 +363,7 @@ class ClientSession:
         stream is not told of changes."""
         if self.agreed_revision.stateless:
             began = monotonic()
-            found = await self.request(METHODS["server/discover"], None, timeout=timeout)
-            self.server_capabilities = found.capabilities
+            await self._rediscovery.run(method, timeout)
             timeout = None if timeout is None else timeout - (monotonic() - began)
         if not self.offers(method):
             raise MethodNotFound(f"{method.name}: the server does not offer {method.capability}")
@@ -496,6 +498,8 @@ class ClientSession:
             self.connection.fail_request(params.request_id, "subscriptions/listen", ended)
         else:
             self._announced |= IMPLIED.get(method.name, frozenset())
+            if isinstance(params, ListenParams):
+                self._rediscovery.on_confirmed(params)
             handler = self.extensions.find_handler(method, self.server_capabilities)
             if handler is not None:
                 self._notification_runner.run(

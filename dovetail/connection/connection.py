@@ -419,6 +419,10 @@ class Connection:
         finally:
             self._pending.pop(id, None)
 
+    def is_waiting(self, id: Id) -> bool:
+        """Return whether our request with this id is waiting for its reply."""
+        return id in self._pending
+
     @property
     def current_request(self) -> PendingRequest | None:
         """Our request to which the message that is being received belongs, or None if the channel
