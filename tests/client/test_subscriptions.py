@@ -7,7 +7,7 @@ import pytest
 
 from dovetail import Client
 from dovetail.client.targets import Target
-from dovetail.errors import MethodNotFound
+from dovetail.errors import ConnectionClosed, MethodNotFound
 from dovetail.protocol.base import SUBSCRIPTION_ID
 from dovetail.testing import Bare
 from dovetail.transports import memory
@@ -96,3 +96,100 @@ async def test_what_was_a_stream_is_a_subscription_where_the_next_server_is_of_t
     server.send(reply(last, {}))
     await closing
     await client.close()
+
+
+async def test_lists_that_are_watched_together_share_one_stream() -> None:
+    changed = list[str]()
+    async with handmade() as (client, server):
+        handles = [client.on_change(kind, changed.append) for kind in KINDS]
+        asked = await server.receive()
+        assert asked["params"]["notifications"] == {
+            "toolsListChanged": True,
+            "resourcesListChanged": True,
+            "promptsListChanged": True,
+        }
+        server.send(acknowledged(asked, toolsListChanged=True, promptsListChanged=True))
+        await handles[0]
+        await handles[2]
+        with pytest.raises(MethodNotFound, match="does not report changes to resources"):
+            await handles[1]
+        for kind in KINDS:
+            server.send(change(asked, kind))
+        server.send(change({"id": "another"}, "tools"))
+        await client_has_read(client, server)
+        assert changed == ["tools", "prompts"]
+
+
+async def test_a_shared_stream_ends_with_the_last_subscription_on_it() -> None:
+    changed = list[str]()
+    async with handmade() as (client, server):
+        first, second = (client.on_change(kind, changed.append) for kind in ("tools", "prompts"))
+        asked = await server.receive()
+        server.send(acknowledged(asked, toolsListChanged=True, promptsListChanged=True))
+        await first
+        await first.close()
+        server.send(change(asked, "tools"))
+        server.send(change(asked, "prompts"))
+        await client_has_read(client, server)
+        assert changed == ["prompts"]
+        await second.close()
+        ended = await server.receive()
+        assert ended["method"] == "notifications/cancelled"
+        assert ended["params"]["requestId"] == asked["id"]
+
+
+async def test_a_list_that_is_watched_already_needs_no_further_stream() -> None:
+    changed = list[str]()
+    async with handmade() as (client, server):
+        first = client.on_change("tools", changed.append)
+        asked = await server.receive()
+        server.send(acknowledged(asked, toolsListChanged=True))
+        await first
+        await client.on_change("tools", changed.append)
+        server.send(change(asked, "tools"))
+        await client_has_read(client, server)
+        assert changed == ["tools", "tools"]
+
+
+async def test_a_list_that_is_watched_later_has_a_stream_of_its_own() -> None:
+    async with handmade() as (client, server):
+        await watched(client, server, "tools")
+        later = client.on_change("prompts", print)
+        asked = await server.receive()
+        assert asked["params"]["notifications"] == {"promptsListChanged": True}
+        await later.close()
+        assert (await server.receive())["method"] == "notifications/cancelled"
+
+
+async def test_a_subscription_that_is_closed_before_it_is_confirmed_does_not_keep_anyone_waiting() -> (  # noqa: E501
+    None
+):
+    async with handmade() as (client, server):
+        handle = client.on_change("tools", print)
+        waiting = asyncio.create_task(_awaited(handle))
+        await server.receive()
+        await handle.close()
+        with pytest.raises(ConnectionClosed, match="was closed"):
+            await waiting
+
+
+KINDS = ("tools", "resources", "prompts")
+
+
+def change(request: Any, kind: str) -> dict[str, Any]:
+    meta = {SUBSCRIPTION_ID: request["id"]}
+    return notification(f"notifications/{kind}/list_changed", _meta=meta)
+
+
+async def watched(client: Client, server: Bare, kind: Any) -> Any:
+    """A subscription that the server has confirmed."""
+    handle = client.on_change(kind, print)
+    server.send(acknowledged(await server.receive(), **{f"{kind}ListChanged": True}))
+    return await handle
+
+
+async def client_has_read(client: Client, server: Bare) -> None:
+    """Wait until the client has read everything that the server has sent."""
+    asking = asyncio.create_task(client.ping())
+    server.send(reply(await server.receive(), discovery()))
+    await asking
