@@ -9,7 +9,7 @@ from dovetail import Client, Context, ElicitRequest, LogEntry, Server
 from dovetail.errors import DovetailError, RequestCancelled
 from dovetail.jsonrpc.messages import Id
 from dovetail.protocol import ProgressParams
-from dovetail.testing import pair
+from dovetail.testing import Tape, pair
 from tests.behaviour.conftest import Talk
 from tests.behaviour.handmade import complete, handmade, reply
 
@@ -187,29 +187,30 @@ async def test_a_call_has_a_new_id_for_each_round_and_each_of_them_cancels_it() 
         assert not client.cancel_request(ids[1])
 
 
-async def test_a_call_that_became_a_task_is_cancelled_by_the_id_of_its_request() -> None:
-    server, ids = Server("slow"), list[Id]()
-    running, ended = asyncio.Event(), asyncio.Event()
+@pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
+async def test_a_call_that_became_a_task_is_cancelled_by_the_id_of_its_request(
+    revision: str,
+) -> None:
+    server, ids, tape, ended = Server("slow"), list[Id](), Tape(), asyncio.Event()
 
     @server.tool(task="required")
     async def slow() -> str:
-        running.set()
         try:
             await asyncio.Event().wait()
         finally:
             ended.set()
         return "never"
 
-    for revision in ("2025-11-25", "2026-07-28"):
-        running.clear(), ended.clear()
-        async with pair(server, revision=revision) as client:
-            await client.list_tools()
-            calling = asyncio.create_task(client.call_tool("slow", on_request_id=ids.append))
-            await running.wait()
-            assert client.cancel_request(ids[-1])
-            with pytest.raises(RequestCancelled):
-                await calling
-            await ended.wait()
+    async with pair(server, revision=revision, record=tape) as client:
+        await client.list_tools()
+        calling = asyncio.create_task(client.call_tool("slow", on_request_id=ids.append))
+        while "tasks/get" not in tape.methods("client"):
+            await asyncio.sleep(0.01)
+        assert client.cancel_request(*ids)
+        with pytest.raises(RequestCancelled):
+            await calling
+        await ended.wait()
+    assert "tasks/cancel" in tape.methods("client")
 
 
 async def test_a_task_that_is_cancelled_by_others_at_the_same_time_stays_cancelled() -> None:
