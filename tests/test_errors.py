@@ -96,6 +96,7 @@ def test_every_error_says_whose_fault_it_is() -> None:
         "UnsupportedVersion",
         "Forbidden",
         "ConsentDenied",
+        "RequestCancelled",
         "Unauthorized",
         "SchemaError",
         "ConfigError",

@@ -372,20 +372,25 @@ async def test_a_server_that_stops_answers_the_requests_of_its_streams() -> None
 @pytest.mark.requirement("subscriptions-correlated")
 async def test_a_client_tells_its_streams_apart_by_their_ids() -> None:
     async with handmade() as (client, server):
-        heard: list[tuple[str, str]] = []
-        client.on_change("tools", lambda kind: heard.append(("first", kind)))
-        client.on_change("tools", lambda kind: heard.append(("second", kind)))
-        first, second = await server.receive(), await server.receive()
-        for stream in (second["id"], first["id"], 12345, str(first["id"])):
+        heard: list[str] = []
+        client.on_change("tools", heard.append)
+        first = await server.receive()
+        client.on_change("prompts", heard.append)
+        second = await server.receive()
+        for kind, stream in [
+            ("prompts", first["id"]), ("prompts", second["id"]),
+            ("tools", second["id"]), ("tools", first["id"]),
+            ("tools", 12345), ("tools", str(first["id"])),
+        ]:  # fmt: skip
             server.send(
-                notification("notifications/tools/list_changed", _meta={SUBSCRIPTION_ID: stream})
+                notification(f"notifications/{kind}/list_changed", _meta={SUBSCRIPTION_ID: stream})
             )
         server.send({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
         asking = asyncio.create_task(client.ping())
         server.send(refusal(await server.receive(), -32603))
         await asyncio.wait([asking])
         asking.exception()
-        assert heard == [("second", "tools"), ("first", "tools")]
+        assert heard == ["prompts", "tools"]
 
 
 @pytest.mark.requirement("subscriptions-ack-checked")
