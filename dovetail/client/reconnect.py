@@ -118,7 +118,7 @@ class Connector:
         """The reason why the latest attempt to open a session failed."""
 
     def for_revisions(self, revisions: tuple[Revision, ...], timeout: float) -> "Connector":
-        """Return another connector to the same server, which uses these revisions.
+        """Return another connector to the same server, which uses these revisions and no tap.
 
         Args:
             revisions: The revisions, oldest first.
@@ -128,7 +128,7 @@ class Connector:
         async def on_open(session: ClientSession) -> None: ...
 
         return Connector(
-            self.target,
+            self.target.untapped or self.target,
             revisions,
             self._info,
             self.callbacks,

@@ -50,6 +50,8 @@ class Target(Struct, frozen=True, eq=False):
     """Seconds to wait for each answer, if the configuration sets this timeout."""
     open_timeout: float | None = None
     """Seconds to wait for the connection to open, if the configuration sets this timeout."""
+    untapped: "Target | None" = None
+    """The same target without the client's tap, if it has one."""
 
     @property
     def is_remote(self) -> bool:
@@ -105,7 +107,7 @@ def _with_tap(target: Target, tap: Tap) -> Target:
     async def open() -> Channel:
         return TappedChannel(await target.open(), tap)
 
-    return replace(target, open=open)
+    return replace(target, open=open, untapped=target)
 
 
 def _resolve(target: Any, options: ConnectOptions) -> Target:

@@ -11,7 +11,7 @@ import pytest
 
 from dovetail import Client, Server
 from dovetail.errors import ConnectFailed, DovetailError
-from dovetail.testing import Bare, pair
+from dovetail.testing import Bare, Tape, pair
 from dovetail.transports import memory
 from tests.behaviour.handmade import discovery, reply
 from tests.behaviour.web import first_era_only, on_a_port
@@ -147,3 +147,11 @@ def test_synchronous_code_can_ask_as_well() -> None:
     with Client(Server("s")).blocking() as client:
         assert client.revisions() == ALL
         assert not client.cancel_request(99)
+
+
+async def test_a_tap_does_not_see_what_is_sent_to_find_out() -> None:
+    tape = Tape()
+    async with Client(Server("s", revisions=ALL[1:]), tap=tape) as client:
+        before = len(tape.entries)
+        assert await client.revisions() == ALL[1:]
+        assert len(tape.entries) == before
