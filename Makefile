@@ -9,13 +9,13 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=worksteal
 
-.PHONY: demo test test-all test-lowest coverage setup system check count conformance interop fuzz \
-	bench bench-gateway bench-backend bench-check soak clean
+.PHONY: demo test test-all test-lowest coverage setup system assets page check count conformance \
+	interop fuzz bench bench-gateway bench-backend bench-check soak clean
 
 demo: $(VENV)/.package
 	@$(BIN)/python examples/demo.py
 
-test: system $(VENV)/.tools
+test: system page $(VENV)/.tools
 	@$(BIN)/python -m tests.node
 	$(PYTEST) $(TESTS)
 
@@ -38,9 +38,17 @@ setup:
 system:
 	@$(PYTHON) scripts/system_packages.py --root
 
+# What is missing of the libraries of the inspector's page, from npm, checked by their hashes.
+assets:
+	$(PYTHON) hatch_build.py
+
+# The same, but without npm or its registry it only warns, and tests of the page are skipped.
+page: system
+	@$(PYTHON) hatch_build.py --optional
+
 # Which lines of the package the tests run, in subprocesses too. COVERAGE_CORE=sysmon makes it faster
 # on Python 3.12 and later.
-coverage: system $(VENV)/.tools
+coverage: system page $(VENV)/.tools
 	@$(BIN)/python -m tests.node
 	$(BIN)/python -m coverage erase
 	$(PYTEST) --cov --cov-report= -m "not bare_interpreter" $(TESTS)

@@ -8,6 +8,7 @@ import shutil
 
 import pytest
 
+from hatch_build import ROOT, STATIC, read_rows
 from scripts.system_packages import find_browser
 
 REMEDY = "run `make setup`"
@@ -24,4 +25,8 @@ needs_sentinel = pytest.mark.skipif(
 )
 needs_npm = pytest.mark.skipif(
     shutil.which("npm") is None, reason=f"npm is not installed: {REMEDY}"
+)
+needs_vendor = pytest.mark.skipif(
+    not all((ROOT / STATIC / "vendor" / row["saved_as"]).is_file() for row in read_rows(ROOT)),
+    reason=f"the libraries of the inspector's page were not fetched: {REMEDY}, then `make assets`",
 )
