@@ -1,101 +1,272 @@
-"""A real browser for the tests: headless Chromium, spoken to in its own protocol.
+"""A real browser for the tests: headless Chromium, driven through its DevTools protocol.
 
     async with browser() as page:
         await page.go("http://127.0.0.1:8000/")
         await page.fill("input[name=user]", "ada")
         await page.click("button")
+        assert await page.until("document.querySelector('h1')?.textContent") == "Welcome"
+        assert await page.axe() == [] and page.console == []
 
-Each test gets a fresh profile. `Page.until` waits for what a script in the page says, however long
-the page takes to get there; nothing sleeps longer than it must.
-https://chromedevtools.github.io/devtools-protocol/
+Each browser has a new profile. Clicks and keys are real input events: they reach what a person
+would reach, so an element that is covered or not visible cannot be clicked. `Page.until` waits for
+a condition in the page; tests do not sleep.
 """
 
 import asyncio
 import base64
-import itertools
 import json
 import tempfile
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import aiohttp
 
 from scripts.system_packages import find_browser
 
-START_SECONDS, WAIT_SECONDS = 20.0, 10.0
+from . import node
+from .devtools import DevTools, Listener, connect
+from .keyboard import parse_keys
+
+START_SECONDS, WAIT_SECONDS = 30.0, 20.0
+Scheme = Literal["light", "dark"]
+SCHEMES: tuple[Scheme, ...] = ("light", "dark")
+FALSE_NUMBERS = ("NaN", "-0", "0n")
+FIND = """(() => {
+  if (document.readyState !== "complete") return null;
+  const isText = (one) => [one.textContent.trim(), one.ariaLabel].includes(%(text)s);
+  const found = [...document.querySelectorAll(%(selector)s)];
+  return (%(text)s === null ? found[0] : found.find(isText)) ?? null;
+})()"""
+REACH = """((element) => {
+  if (element === null) return null;
+  element.scrollIntoView({ block: "center", inline: "center", behavior: "instant" });
+  const box = element.getClientRects()[0];
+  if (!box) return null;
+  const at = [box.x + box.width / 2, box.y + box.height / 2];
+  return element.contains(document.elementFromPoint(...at)) ? at : null;
+})(%s)"""
+SETTLE = """new Promise((resolve) => requestAnimationFrame(() => {
+  for (const one of document.getAnimations())
+    if (one.effect?.getComputedTiming().endTime !== Infinity) one.finish();
+  requestAnimationFrame(() => resolve(true));
+}))"""
+RUN_AXE = """axe.run(document, { iframes: false, resultTypes: ["violations"] }).then(
+  ({ violations }) => violations.flatMap(({ id, impact, help, nodes }) =>
+    nodes.map(({ target }) => `${id} (${impact}): ${help}: ${target.join(" ")}`)))"""
 
 
 class Page:
-    """One tab."""
+    """A tab, or a frame that runs in a process of its own."""
 
-    def __init__(
-        self,
-        socket: aiohttp.ClientWebSocketResponse,
-        ids: "itertools.count[int] | None" = None,
-        session: str | None = None,
-    ) -> None:
-        self._socket, self._ids = socket, ids or itertools.count(1)
-        self._session = {} if session is None else {"sessionId": session}
+    def __init__(self, devtools: DevTools, session: str | None = None) -> None:
+        self._devtools, self._session = devtools, session
+        self._media: dict[str, str] = {}
+        self._requests: list[str] = []
+        self.console: list[str] = []
+        """What the console shows: messages of scripts, uncaught exceptions, failed requests."""
+        self.csp_reports: list[str] = []
+        """What the page's Content Security Policy blocked."""
 
     async def command(self, method: str, **params: Any) -> dict[str, Any]:
-        """Send a command of the protocol; its result."""
-        id = next(self._ids)
-        await self._socket.send_json(
-            {"id": id, "method": method, "params": params, **self._session}
-        )
-        while True:
-            message = json.loads((await self._socket.receive(timeout=WAIT_SECONDS)).data)
-            if message.get("id") == id:
-                assert "error" not in message, message
-                return message["result"]
+        """Send a DevTools command and return its result."""
+        return await self._devtools.command(method, params, self._session)
+
+    def listen(self, method: str, listener: Listener) -> None:
+        """Call a function with the params of each such DevTools event."""
+        self._devtools.listen(self._session, method, listener)
+
+    async def observe(self) -> None:
+        """Begin to collect console messages, CSP reports and requests."""
+        self.listen("Runtime.consoleAPICalled", self._console_call)
+        self.listen("Runtime.exceptionThrown", self._exception)
+        self.listen("Log.entryAdded", self._log_entry)
+        self.listen("Audits.issueAdded", self._issue)
+        self.listen("Network.requestWillBeSent", self._request)
+        self.listen("Network.webSocketCreated", self._request)
+        for domain in ("Page", "Runtime", "Log", "Audits", "Network"):
+            await self.command(f"{domain}.enable")
+
+    def _console_call(self, event: dict[str, Any]) -> None:
+        texts = [str(one.get("value", one.get("description"))) for one in event["args"]]
+        self.console.append(f"{event['type']}: {' '.join(texts)}")
+
+    def _exception(self, event: dict[str, Any]) -> None:
+        details = event["exceptionDetails"]
+        text = details.get("exception", {}).get("description", "")
+        self.console.append(f"exception: {details['text']} {text}")
+
+    def _log_entry(self, event: dict[str, Any]) -> None:
+        entry = event["entry"]
+        self.console.append(f"{entry['level']}: {entry['text']} {entry.get('url', '')}".strip())
+
+    def _issue(self, event: dict[str, Any]) -> None:
+        issue = event["issue"]["details"].get("contentSecurityPolicyIssueDetails")
+        if issue is not None:
+            self.csp_reports.append(
+                f"{issue['violatedDirective']}: "
+                f"{issue.get('blockedURL') or issue['contentSecurityPolicyViolationType']}"
+            )
+
+    def _request(self, event: dict[str, Any]) -> None:
+        self._requests.append(event["request"]["url"] if "request" in event else event["url"])
+
+    async def requests(self) -> list[str]:
+        """Return the URLs of all requests so far, WebSockets and `data:` included."""
+        await self.says("0")  # events that came before its result have been seen
+        return list(self._requests)
 
     async def go(self, url: str) -> None:
-        """Open a page."""
+        """Open a URL."""
         await self.command("Page.navigate", url=url)
 
-    async def says(self, script: str) -> Any:
-        """What an expression is worth in the page."""
+    async def says(self, script: str, **options: Any) -> Any:
+        """Evaluate JavaScript in the page and return its value as JSON would carry it. A promise is
+        awaited; an exception fails the test."""
+        result = await self._evaluate(script, returnByValue=True, **options)
+        return result.get("value")
+
+    async def _evaluate(self, script: str, **options: Any) -> dict[str, Any]:
         result = await self.command(
-            "Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True
+            "Runtime.evaluate", expression=script, awaitPromise=True, **options
         )
         assert "exceptionDetails" not in result, result
-        return result["result"].get("value")
+        value: dict[str, Any] = result["result"]
+        return value
 
     async def until(self, script: str) -> Any:
-        """Wait until an expression is worth something in the page, which may be another one by
-        then."""
-        async with asyncio.timeout(WAIT_SECONDS):
-            while True:
-                with suppress(AssertionError):  # between two pages there is none to ask
-                    if value := await self.says(script):
-                        return value
-                await asyncio.sleep(0.02)
+        """Wait until an expression is true in JavaScript, and return its value. Elements and other
+        objects are true; an element is returned as `{}`. The page may change meanwhile."""
+        problem: object = None
+        try:
+            async with asyncio.timeout(WAIT_SECONDS):
+                while True:
+                    try:
+                        value = await self._evaluate(script)
+                        if _is_true(value):
+                            return await self._read(value)
+                        problem = value.get("value")
+                    except AssertionError as error:  # such as between two pages
+                        problem = error
+                    await asyncio.sleep(0.02)
+        except TimeoutError:
+            raise AssertionError(
+                f"after {WAIT_SECONDS:g} s this was still not true: {script}\nlast: {problem}\n"
+                f"console: {self.console}"
+            ) from None
 
-    async def click(self, selector: str) -> None:
-        """Press something, once it is there."""
-        await self.until(
-            f"document.readyState === 'complete' && document.querySelector({selector!r}) !== null"
+    async def _read(self, value: dict[str, Any]) -> Any:
+        if "objectId" not in value:
+            return value.get("value", value.get("unserializableValue"))
+        function = "function() { return this instanceof Node || this === window ? {} : this; }"
+        result = await self.command(
+            "Runtime.callFunctionOn",
+            objectId=value["objectId"],
+            functionDeclaration=function,
+            returnByValue=True,
         )
-        await self.says(f"document.querySelector({selector!r}).click()")
+        return result["result"].get("value", {})
+
+    async def click(self, selector: str, text: str | None = None) -> None:
+        """Click the first element that matches, as soon as it can be clicked.
+
+        Args:
+            selector: a CSS selector.
+            text: only an element with exactly this text, or this `aria-label`.
+        """
+        element = FIND % {"selector": json.dumps(selector), "text": json.dumps(text)}
+        if self._session is not None:  # a frame has no input of its own
+            await self.until(element)
+            await self.says(f"{element}.click()")
+            return
+        x, y = await self.until(REACH % element)
+        await self.command("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+        button = {"x": x, "y": y, "button": "left", "clickCount": 1}
+        await self.command("Input.dispatchMouseEvent", type="mousePressed", **button)
+        await self.command("Input.dispatchMouseEvent", type="mouseReleased", **button)
 
     async def fill(self, selector: str, text: str) -> None:
-        """Type into a field, once it is there."""
-        await self.until(
-            f"document.readyState === 'complete' && document.querySelector({selector!r}) !== null"
-        )
-        await self.says(f"document.querySelector({selector!r}).focus()")
+        """Replace the text of a field, as soon as it is there. It gets the focus and an `input`
+        event."""
+        element = FIND % {"selector": json.dumps(selector), "text": "null"}
+        await self.until(element)
+        await self.says(f"{element}.focus(); {element}.select?.()")
         await self.command("Input.insertText", text=text)
 
+    async def type(self, text: str) -> None:
+        """Type into whatever has the focus, one key after the other."""
+        for character in text:
+            await self.press(character)
+
+    async def press(self, keys: str) -> None:
+        """Press one key, with any modifiers: `Enter`, `?`, `Control+k`, `Shift+Tab`."""
+        event = parse_keys(keys)
+        down = "keyDown" if "text" in event else "rawKeyDown"
+        await self.command("Input.dispatchKeyEvent", type=down, **event)
+        event.pop("text", None)
+        await self.command("Input.dispatchKeyEvent", type="keyUp", **event)
+
+    async def resize(self, width: int, height: int, scale: float = 1) -> None:
+        """Set the size of the viewport in CSS pixels.
+
+        `scale` is how many pixels of the screen a CSS pixel has: a window of 1280 by 800 at a zoom
+        of 200 % is `resize(640, 400, 2)`.
+        """
+        await self.command(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=scale,
+            mobile=False,
+        )
+
+    async def use_scheme(self, scheme: Scheme) -> None:
+        """Let the system prefer light or dark colours."""
+        await self._set_media("prefers-color-scheme", scheme)
+
+    async def reduce_motion(self, reduced: bool = True) -> None:
+        """Let the system ask for less motion."""
+        await self._set_media("prefers-reduced-motion", "reduce" if reduced else "")
+
+    async def _set_media(self, name: str, value: str) -> None:
+        self._media[name] = value
+        features = [{"name": name, "value": value} for name, value in self._media.items()]
+        await self.command("Emulation.setEmulatedMedia", features=features)
+
+    async def each_scheme(self) -> AsyncIterator[Scheme]:
+        """Go through light and dark; each time, wait until the page is drawn and animations that
+        end have ended. The scheme that was set before is restored."""
+        before = self._media.get("prefers-color-scheme", "")
+        for scheme in SCHEMES:
+            await self.use_scheme(scheme)
+            await self.says(SETTLE)
+            yield scheme
+        await self._set_media("prefers-color-scheme", before)
+
+    async def axe(self) -> list[str]:
+        """Return the accessibility problems that axe finds in the light and in the dark scheme."""
+        await asyncio.to_thread(node.install)
+        source = (node.MODULES / "axe-core/axe.min.js").read_text("utf-8")
+        found: list[str] = []
+        async for scheme in self.each_scheme():
+            # A world of its own: the page's scripts do not see axe, its policy does not block it.
+            frame = (await self.command("Page.getFrameTree"))["frameTree"]["frame"]["id"]
+            world = await self.command("Page.createIsolatedWorld", frameId=frame, worldName="axe")
+            context = world["executionContextId"]
+            await self._evaluate(f"{source};0", contextId=context)
+            problems = await self.says(RUN_AXE, contextId=context)
+            found += [f"{scheme}: {problem}" for problem in problems]
+        return found
+
     async def frames(self) -> dict[str, str]:
-        """The addresses of the frames that are processes of their own, as those of another origin
-        are; by their ids."""
+        """Return the URLs of the frames that run in processes of their own, which are those of
+        another origin, by their ids."""
         targets = (await self.command("Target.getTargets"))["targetInfos"]
         return {one["targetId"]: one["url"] for one in targets if one["type"] == "iframe"}
 
     async def frame(self, address: str) -> "Page":
-        """The frame whose address begins so, once it is there."""
+        """Wait for a frame whose URL starts like this, and return it."""
         async with asyncio.timeout(WAIT_SECONDS):
             while not (
                 found := [
@@ -104,13 +275,26 @@ class Page:
             ):
                 await asyncio.sleep(0.02)
         attached = await self.command("Target.attachToTarget", targetId=found[0], flatten=True)
-        return Page(self._socket, self._ids, attached["sessionId"])
+        return Page(self._devtools, attached["sessionId"])
 
     async def screenshot(self, path: Path) -> None:
-        """Keep what it looks like."""
+        """Save what the page looks like as a PNG file."""
         shot = await self.command("Page.captureScreenshot", format="png")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(base64.b64decode(shot["data"]))
+
+    async def screenshots(self, path: Path) -> None:
+        """Save the page in both schemes: `tools.png` becomes `tools-light.png` and
+        `tools-dark.png`."""
+        async for scheme in self.each_scheme():
+            await self.screenshot(path.with_stem(f"{path.stem}-{scheme}"))
+
+
+def _is_true(value: dict[str, Any]) -> bool:
+    """Return whether a DevTools `RemoteObject` is true in JavaScript."""
+    if "unserializableValue" in value:
+        return value["unserializableValue"] not in FALSE_NUMBERS
+    return "objectId" in value or bool(value.get("value"))
 
 
 @asynccontextmanager
@@ -140,18 +324,23 @@ async def browser(width: int = 900, height: int = 900) -> AsyncIterator[Page]:
         )
         try:
             port = await _port(Path(profile) / "DevToolsActivePort")
-            async with aiohttp.ClientSession() as session:
-                async with session.get(f"http://127.0.0.1:{port}/json/list") as reply:
-                    tab = next(one for one in await reply.json() if one["type"] == "page")
-                async with session.ws_connect(
-                    tab["webSocketDebuggerUrl"], max_msg_size=0
-                ) as socket:
-                    page = Page(socket)
-                    await page.command("Page.enable")
-                    yield page
+            async with connect(await _find_tab(port)) as devtools:
+                page = Page(devtools)
+                await page.observe()
+                yield page
         finally:
             process.kill()
             await process.wait()
+
+
+async def _find_tab(port: int) -> str:
+    async with (
+        aiohttp.ClientSession() as web,
+        web.get(f"http://127.0.0.1:{port}/json/list") as reply,
+    ):
+        tabs = [one for one in await reply.json() if one["type"] == "page"]
+    url: str = tabs[0]["webSocketDebuggerUrl"]
+    return url
 
 
 async def _port(file: Path) -> int:
