@@ -13,17 +13,17 @@ from .keyboard import parse_keys
 from .system import needs_browser, needs_npm
 
 POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
     "require-trusted-types-for 'script'; trusted-types 'none'"
 )
 CSS = """:root { color-scheme: light dark }
-.covered { position: relative } .cover { position: absolute; inset: 0 }
+.covered { position: relative } .cover { position: absolute; inset: 0; margin: 0 }
 @media (prefers-color-scheme: dark) { .pale { color: #333; background: #222 } }"""
 
 
 def html(body: str) -> str:
     return (
-        '<!doctype html><html lang="en"><head><title>Page</title>'
+        '<!doctype html><html lang="en"><head><title>Page</title><link rel="icon" href="data:,">'
         '<link rel="stylesheet" href="/app.css"><script src="/app.js" defer></script></head>'
         f"<body><main><h1>Page</h1>{body}</main></body></html>"
     )
