@@ -13,8 +13,8 @@ from .keyboard import parse_keys
 from .system import needs_browser, needs_npm
 
 POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
-    "require-trusted-types-for 'script'; trusted-types 'none'"
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src 'self' data:; require-trusted-types-for 'script'; trusted-types 'none'"
 )
 CSS = """:root { color-scheme: light dark }
 .covered { position: relative } .cover { position: absolute; inset: 0; margin: 0 }
