@@ -10,7 +10,8 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=worksteal
 
 .PHONY: demo test test-all test-lowest coverage setup system assets page check count conformance \
-	interop fuzz bench bench-gateway bench-backend bench-check soak clean
+	interop fuzz bench bench-gateway bench-backend bench-inspector bench-check \
+	soak clean
 
 demo: $(VENV)/.package
 	@$(BIN)/python examples/demo.py
@@ -82,6 +83,10 @@ bench-gateway: $(VENV)/.package
 # A server on a shared backend beside FastMCP with Docket, on one Redis.
 bench-backend: system $(VENV)/.package
 	$(BIN)/python -m bench.backend
+
+# Dovetail's inspector beside the official one, which needs npm; both need a browser.
+bench-inspector: system assets $(VENV)/.package
+	$(BIN)/python -m bench.inspector
 
 bench-check: $(VENV)/.package
 	$(BIN)/python -m bench.check
