@@ -1,12 +1,16 @@
-"""`dovetail inspect TARGET`: describe a server and list its features."""
+"""`dovetail inspect TARGET`: describe a server and list its features, or serve the page that shows
+them (`--web`)."""
 
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from ..errors import DovetailError, MethodNotFound, Unauthorized
+from .options import add_client_options
 from .output import bold, dim, print_json, print_line, print_table, print_text
 from .schema_view import SchemaField, describe_result, list_fields
+from .session import run_session
+from .web import add_web_options, check_web_options, serve_page
 
 if TYPE_CHECKING:
     from .. import Client
@@ -30,6 +34,26 @@ HINTS = {
 
 class ListsFailed(DovetailError):
     """Some lists could not be fetched; the others were printed."""
+
+
+def add_inspect_arguments(parser: ArgumentParser) -> None:
+    """Add the options of `dovetail inspect`."""
+    add_client_options(parser)
+    parser.add_argument(
+        "--web",
+        action="store_true",
+        help="show a page on which you can call tools and see every message",
+    )
+    add_web_options(parser)
+
+
+def inspect_server(options: Namespace) -> None:
+    """List the features of a server, or serve its page."""
+    if options.web:
+        serve_page(options)
+    else:
+        check_web_options(options)
+        run_session(list_features, show_features, options)
 
 
 async def list_features(client: "Client", options: Namespace) -> dict[str, Any]:

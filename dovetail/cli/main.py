@@ -45,7 +45,7 @@ from . import (
     run,
     worker,
 )
-from .options import add_client_options, add_target_options
+from .options import add_target_options
 from .output import one_line, prepare_streams, print_error, print_json
 from .session import run_session
 
@@ -101,10 +101,10 @@ VERBS: dict[str, Verb] = {
     ),
     "inspect": Verb(
         USE, "TARGET", "Show a server's tools, resources, prompts and skills",
-        add_client_options,
-        partial(run_session, inspect.list_features, inspect.show_features),
+        inspect.add_inspect_arguments, inspect.inspect_server,
         (
             "dovetail inspect server.py",
+            "dovetail inspect server.py --web",
             'dovetail inspect "uvx some-server" --json',
         ),
     ),

@@ -71,28 +71,41 @@ async def _run_session(ask: Any, show: Any, options: Namespace) -> None:
         await client.close()
 
 
-def _make_client(options: Namespace, status: StatusLine) -> "Client":
+def make_client(options: Namespace, **more: Any) -> "Client":
+    """Return a client for the target and the options of the command line.
+
+    Args:
+        options: The command line.
+        **more: Further options of `Client`, which take precedence.
+    """
     from .. import Client
 
-    can_be_asked = hasattr(options, "defaults")
+    given: dict[str, Any] = {
+        "server": options.server,
+        "revision": options.revision,
+        "timeout": options.timeout,
+        "env": dict(options.env),
+        "cwd": options.cwd,
+        "headers": dict(options.header),
+        **more,
+    }
     try:
-        return Client(
-            parse_target(options),
-            server=options.server,
-            revision=options.revision,
-            timeout=options.timeout,
-            env=dict(options.env),
-            cwd=options.cwd,
-            headers=dict(options.header),
-            auth=options.auth if hasattr(options, "auth") else _saved_auth(options),
-            on_elicit=_make_on_elicit(options, status) if can_be_asked else None,
-            on_call=_make_on_call(options, status),
-            on_progress=status.on_progress,
-            on_log=status.on_log if options.verbose else None,
-            on_stderr=status.on_stderr,
-        )
+        given["auth"] = options.auth if hasattr(options, "auth") else _saved_auth(options)
+        return Client(parse_target(options), **given)
     except DovetailError as error:  # nothing was started yet, so the command line is wrong
         raise ConfigError(str(error)) from error
+
+
+def _make_client(options: Namespace, status: StatusLine) -> "Client":
+    can_be_asked = hasattr(options, "defaults")
+    return make_client(
+        options,
+        on_elicit=_make_on_elicit(options, status) if can_be_asked else None,
+        on_call=_make_on_call(options, status),
+        on_progress=status.on_progress,
+        on_log=status.on_log if options.verbose else None,
+        on_stderr=status.on_stderr,
+    )
 
 
 def _make_on_call(options: Namespace, status: StatusLine) -> "OnCall | None":

@@ -24,6 +24,7 @@ from ..connection.dispatcher import Dispatcher
 from ..connection.encode import MessageEncoder
 from ..connection.multi_round_trip import MultiRoundTrip
 from ..errors import ConfigError, InternalError, InvalidRequest
+from ..limits import Limits
 from ..logs import get_logger
 from ..net import TrustedProxies
 from ..ports import (
@@ -91,6 +92,16 @@ class App:
         self.fast_path = None if needs_scope else self.paths.endpoint.encode()
         """The URL of the requests that `begin` accepts, or None if every request requires an ASGI
         scope."""
+
+    @property
+    def limits(self) -> Limits:
+        """The limits of the server."""
+        return self.service.limits
+
+    @property
+    def has_websocket(self) -> bool:
+        """Whether clients may connect over WebSocket."""
+        return bool(self.options.websocket)
 
     def begin(
         self, headers: Headers, server: Address, client: Address, body: bytes

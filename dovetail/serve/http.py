@@ -28,13 +28,14 @@ from .channel import Lifespan
 from .options import ServeOptions
 
 if TYPE_CHECKING:
-    from .uvicorn_server import HttpServer
+    from .uvicorn_server import HttpServer, ServedApp
 
 log = get_logger("http")
 
 PATHS = {"http": "/mcp", "sse": "/sse", "websocket": "/ws"}
 """The default path of each transport's endpoint."""
 WILDCARDS = ("", "0.0.0.0", "::")
+NO_TLS: Mapping[str, str | None] = {"certfile": None, "keyfile": None}
 
 
 class _Listener(NamedTuple):
@@ -82,8 +83,8 @@ def run_http(
 
 def serve_app(app: App, host: str, port: int) -> None:
     """Serve an application that no client uses until a signal arrives."""
-    _check_installed()
-    _run_server(app, _listen(host, port), {"certfile": None, "keyfile": None})
+    check_installed()
+    run_server(app, listen(host, port))
 
 
 async def serve_http(
@@ -119,9 +120,9 @@ def _open(service: Service, transport: str, given: Mapping[str, Any]) -> _Listen
     serve_options = ServeOptions.create(**options)
     serve_options.rules(service)
     key_ring(serve_options.keys)
-    _check_installed()
+    check_installed()
     _check_certificate(tls)
-    listening = _listen(host, port)
+    listening = listen(host, port)
     if service.guard is None and not is_loopback(host):
         _warn_open(service, host, listening.getsockname()[1])
     if ready is not None:
@@ -160,7 +161,8 @@ def _tuned_gc() -> Iterator[None]:
         gc.unfreeze()
 
 
-def _check_installed() -> None:
+def check_installed() -> None:
+    """Raise ConfigError if the packages that serve HTTP are not installed."""
     try:
         from . import uvicorn_server  # noqa: F401
     except ImportError:
@@ -180,7 +182,8 @@ def _check_certificate(tls: Mapping[str, str | None]) -> None:
             raise ConfigError(f"The certificate {certificate} cannot be used: {error}") from None
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
+    """Return a listening socket. Raises ConfigError if the port cannot be used."""
     if not isinstance(port, int) or not 0 <= port <= 65535:
         raise ConfigError(f"port={port!r}: a port must be a number from 0 to 65535")
     try:
@@ -208,10 +211,13 @@ def _print_url(name: str, url: str) -> None:
 
 def _serve(service: Service, lifespan: Lifespan, listener: _Listener) -> None:
     sys.setswitchinterval(0.001)  # see `run_stdio`
-    _run_server(App(service, lifespan, listener.options), listener.sock, listener.tls)
+    run_server(App(service, lifespan, listener.options), listener.sock, listener.tls)
 
 
-def _run_server(app: App, listening: socket.socket, tls: Mapping[str, str | None]) -> None:
+def run_server(
+    app: "ServedApp", listening: socket.socket, tls: Mapping[str, str | None] = NO_TLS
+) -> None:
+    """Serve an application until a signal arrives."""
     from .uvicorn_server import make_server
 
     server = make_server(app, tls)

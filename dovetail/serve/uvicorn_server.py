@@ -28,7 +28,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import httptools
 import uvicorn
@@ -37,7 +37,6 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from ..errors import ConfigError
 from ..limits import Limits
 from ..transports.http.server.endpoint import EARLY_REQUEST, EarlyRequest
-from .app import App
 from .channel import exit_after, exit_now
 from .connection_limit import REFUSAL, ConnectionLimit
 
@@ -55,6 +54,34 @@ PEER_CHECKS_SECONDS = (0.05, 0.2, 1.0, 4.0)
 connection."""
 _ABSOLUTE_URI = re.compile(rb"https?://([^/?#]+)(.*)", re.IGNORECASE | re.DOTALL)
 UPGRADE_HEADERS = (b"upgrade", b"http2-settings")
+
+
+class ServedApp(Protocol):
+    """An ASGI application that can be served: that of a server, or a `PlainApp`."""
+
+    @property
+    def limits(self) -> Limits:
+        """The limits on connections, and on the time for a shutdown."""
+
+    @property
+    def has_websocket(self) -> bool:
+        """Whether the application accepts WebSockets."""
+
+    @property
+    def fast_path(self) -> bytes | None:
+        """The URL of the requests that `begin` accepts, if any."""
+
+    def begin(self, headers: Any, server: Any, client: Any, body: bytes) -> EarlyRequest | None:
+        """Start answering a complete request, or return None."""
+
+    def count_success(self) -> None:
+        """Count a request that `begin` accepted."""
+
+    async def close(self) -> None:
+        """End all streams, and then everything else."""
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Handle one ASGI connection."""
 
 
 class _Unacceptable(Exception):
@@ -78,7 +105,7 @@ class _HeldRequestParser:
 class UvicornProtocol(HttpToolsProtocol):
     """One connection, for which `make_protocol_class` sets the application and the limits."""
 
-    served: App
+    served: "ServedApp"
     limits: Limits
     connection_limit: ConnectionLimit
     head_timer: asyncio.TimerHandle | None = None
@@ -444,9 +471,9 @@ def _without_upgrade(value: bytes) -> bytes:
     )
 
 
-def make_protocol_class(app: App) -> type[UvicornProtocol]:
+def make_protocol_class(app: ServedApp) -> type[UvicornProtocol]:
     """Return the protocol class for connections to this application."""
-    limits = app.service.limits
+    limits = app.limits
     attributes = {"served": app, "limits": limits, "connection_limit": ConnectionLimit(limits)}
     return type("Protocol", (UvicornProtocol,), attributes)
 
@@ -460,7 +487,9 @@ class HttpServer(uvicorn.Server):
     exit_timer: threading.Timer | None = None
     """The timer that ends the process if it does not stop after a signal."""
 
-    def __init__(self, config: uvicorn.Config, app: App, protocol: type[UvicornProtocol]) -> None:
+    def __init__(
+        self, config: uvicorn.Config, app: ServedApp, protocol: type[UvicornProtocol]
+    ) -> None:
         super().__init__(config)
         self._app, self._protocol = app, protocol
         self._error_handler: Any = None
@@ -487,7 +516,7 @@ class HttpServer(uvicorn.Server):
         """Start the shutdown on the first signal, and end the process on the second."""
         if self.exit_timer is not None:
             exit_now(130)
-        timeout = max(1, self._app.service.limits.shutdown)
+        timeout = max(1, self._app.limits.shutdown)
         self.exit_timer = exit_after(2 * timeout)  # twice as long as `shutdown` may take
         super().handle_exit(sig, frame)
 
@@ -520,14 +549,14 @@ class HttpServer(uvicorn.Server):
         yield
 
 
-def make_server(app: App, tls: Mapping[str, str | None]) -> HttpServer:
+def make_server(app: ServedApp, tls: Mapping[str, str | None]) -> HttpServer:
     """Return the server for an application. Raises ConfigError if its options are invalid."""
-    limits, protocol = app.service.limits, make_protocol_class(app)
+    limits, protocol = app.limits, make_protocol_class(app)
     try:
         config = uvicorn.Config(
-            app,
+            cast(Any, app),
             http=protocol,
-            ws=websocket_protocol() if app.options.websocket else "none",
+            ws=websocket_protocol() if app.has_websocket else "none",
             # Above this size uvicorn closes the connection; below it, we can send an error.
             ws_max_size=2 * limits.max_body,
             ws_per_message_deflate=False,

@@ -75,9 +75,13 @@ MAY_IMPORT: dict[str, set[str]] = {
     "testing": VALUES | {"server", "client", "transports", "connection", "serve", "auth"},
     "mcplog": {"__init__"},
     "compat": LOW | {"ports", "server", "transports"},
-    "inspector": {"python_target"},
+    "inspector": VALUES
+    | {"client", "config", "jsonc", "mcplog", "python_target", "serve", "__init__"},
     "cli": VALUES
     | {
+        "inspector",
+        "mcplog",
+        "serve",
         "backend",
         "server",
         "client",

@@ -7,13 +7,13 @@ because a revocation must survive a power cut. A file that cannot be read allows
 
 import os
 import sqlite3
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from ...config.state_folder import state_folder
 from ...databases import (
     MEMORY,
     SqliteFile,
@@ -86,19 +86,12 @@ def default_store_path() -> Path:
     Raises:
         ConfigError: There is no home folder.
     """
-    folder = os.environ.get("XDG_STATE_HOME", "")
-    if not os.path.isabs(folder):  # relative paths are invalid there, and must be ignored
-        home = {
-            "win32": os.environ.get("LOCALAPPDATA") or "~/AppData/Local",
-            "darwin": "~/Library/Application Support",
-        }.get(sys.platform, "~/.local/state")
-        folder = os.path.expanduser(home)
-        if folder.startswith("~"):
-            raise ConfigError(
-                "There is no home folder in which to store consent. Set XDG_STATE_HOME, or pass "
-                "store=."
-            )
-    return Path(folder, "dovetail", "consent.db")
+    try:
+        return state_folder() / "consent.db"
+    except ConfigError:
+        raise ConfigError(
+            "There is no home folder in which to store consent. Set XDG_STATE_HOME, or pass store=."
+        ) from None
 
 
 class SqliteConsentStore(SqliteFile):

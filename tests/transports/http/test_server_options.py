@@ -15,7 +15,7 @@ import pytest
 from dovetail import Context, HttpRequest, Server
 from dovetail.errors import ConfigError
 from dovetail.limits import Limits
-from dovetail.serve.http import _listen
+from dovetail.serve.http import listen
 from tests.transports.http.raw import (
     BOTH,
     INFO,
@@ -1020,7 +1020,7 @@ def test_an_address_that_is_taken_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(ConfigError, match=f"127.0.0.1 port {port}: Address already in use"):
-            _listen("127.0.0.1", port)
+            listen("127.0.0.1", port)
 
 
 async def test_several_workers_without_a_shared_key_are_warned_of(

@@ -1,0 +1,81 @@
+"""The inspector: a local web page that shows what a server offers and every message to and from it.
+
+`dovetail inspect TARGET --web` and `dovetail dev` serve it. State lives here, in Python; the page
+(`static/`) is a view of it. See docs/design/inspector.md.
+"""
+
+import secrets
+import socket
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .access import AccessPolicy
+    from .state import InspectorSettings, InspectorState
+
+TOKEN_BYTES = 24
+Background = Callable[["InspectorState"], Coroutine[Any, Any, None]]
+"""Work that runs as long as the page, such as watching files."""
+
+
+def serve(
+    settings: "InspectorSettings",
+    listening: socket.socket,
+    *,
+    host: str,
+    on_ready: Callable[[str], None],
+    background: Background | None = None,
+) -> None:
+    """Serve the page of one target until a signal arrives.
+
+    Args:
+        settings: The target, and what the page may do.
+        listening: The socket to listen on.
+        host: The host that the socket is bound to.
+        on_ready: Called with the URL of the page, which contains its token, once it can be opened.
+        background: Work that runs as long as the page (default: none).
+
+    Raises:
+        ConfigError: The page or one of its libraries is missing.
+    """
+    from ..serve.plain_app import PlainApp, run_plain_app
+    from .app import InspectorApp
+    from .files import load_files
+    from .state import InspectorState
+
+    files = load_files()
+    state = InspectorState(settings)
+    policy = make_policy(host, listening.getsockname()[1], secrets.token_urlsafe(TOKEN_BYTES))
+
+    def open() -> None:
+        state.open()
+        if background is not None:
+            state.tasks.start(background(state))
+        on_ready(page_url(policy))
+
+    run_plain_app(PlainApp(InspectorApp(state, policy, files), open, state.close), listening)
+
+
+def make_policy(host: str, port: int, token: str) -> "AccessPolicy":
+    """Return who may use a page.
+
+    Args:
+        host: The host that the page is bound to.
+        port: Its port.
+        token: Its token.
+    """
+    from .access import AccessPolicy
+
+    if host in ("", "0.0.0.0", "::"):
+        name = socket.gethostname().lower()
+        return AccessPolicy(token, port, (name,), any_address=True)
+    return AccessPolicy(token, port, (f"[{host}]" if ":" in host else host.lower(),))
+
+
+def page_url(policy: "AccessPolicy") -> str:
+    """Return the URL of a page, with its token in the fragment.
+
+    Args:
+        policy: Who may use it.
+    """
+    return f"http://{policy.hosts[0]}:{policy.port}/#{policy.token}"

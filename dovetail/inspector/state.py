@@ -1,0 +1,155 @@
+"""Everything that the inspector knows. The page is a view of it: a reload or a second tab loses
+nothing."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from .. import Client
+from ..aio import TaskSet
+from ..ports import Tap
+from ..protocol.utilities import Level
+from ..revisions import OFFICIAL
+from .calls import Calls, SendCall
+from .events import EventLog
+from .lists import LISTS, Lists
+from .questions import Questions
+from .session import Session, require_open
+
+NOT_OPEN = {"status": "closed", "message": "The connection is closed.", "chosen": None}
+
+
+class InspectorSettings(Struct, frozen=True, kw_only=True):
+    """What the terminal decided. The page cannot change any of it."""
+
+    target: str
+    """The target as it is shown, without secrets."""
+    make_client: Callable[..., Client]
+    """Returns a client for the target. Called with options of `Client`, such as `revision`."""
+    roots: tuple[Path, ...] = ()
+    """The folders that the server may be given as roots."""
+    show_secrets: bool = False
+    """Whether credentials are shown."""
+    on_stderr: Callable[[str], None] | None = None
+    """Called with each line that the server writes to stderr."""
+
+
+class InspectorState:
+    """The connection, its events, its calls and its open questions.
+
+    Args:
+        settings: What the terminal decided.
+        events: Where events go (default: a new ring buffer).
+    """
+
+    def __init__(self, settings: InspectorSettings, events: EventLog | None = None) -> None:
+        self.settings = settings
+        self.events = events or EventLog()
+        self.calls = Calls(self.events)
+        self.questions = Questions(self.events, self.calls)
+        self.tasks = TaskSet()
+        """Work in the background, which `close` cancels."""
+        self.recorders: list[Tap] = []
+        """Taps that record the traffic."""
+        self.session: Session | None = None
+        self.status: dict[str, Any] = dict(NOT_OPEN)
+        self.lists: Lists = {}
+        self.failures: dict[str, str] = {}
+        self.roots = settings.roots
+        self.level: Level = "debug"
+        self._connections = 0
+
+    # the connection
+
+    def open(self, revision: str | None = None) -> None:
+        """Start to open the target. Whatever was open is closed first.
+
+        Args:
+            revision: The revision to ask for (default: what the terminal chose).
+        """
+        previous, self._connections = self.session, self._connections + 1
+        self.session = Session(self, self._connections, revision)
+        self.session.start(previous)
+
+    def restart(self, revision: str | None = None) -> None:
+        """Start the target again, in the same revision unless another is given.
+
+        Args:
+            revision: The revision to ask for.
+        """
+        if revision is None and self.session is not None:
+            revision = self.session.revision
+        self.open(revision)
+
+    def close_session(self) -> None:
+        """Close the connection, and keep the page."""
+        if self.session is not None:
+            self.session.report_closed()
+            self.tasks.start(self.session.close())
+
+    async def close(self) -> None:
+        """End everything."""
+        self.events.close()
+        await self.calls.close()
+        await self.tasks.close()
+        if self.session is not None:
+            await self.session.close()
+
+    @property
+    def client(self) -> Client:
+        """The client of the open connection.
+
+        Raises:
+            Refused: There is no open connection.
+        """
+        return require_open(self.session)
+
+    def start_call(self, method: str, name: str, params: str, send: SendCall) -> str:
+        """Start a call that survives a reload of the page, and return its id.
+
+        Args:
+            method: The method of the request.
+            name: The tool, prompt or resource that it is about; may be empty.
+            params: The params, as JSON text.
+            send: Sends the request with a client and an `on_progress`.
+
+        Raises:
+            Refused: There is no open connection.
+        """
+        client, session = self.client, self.session
+        assert session is not None
+        return self.calls.start(client, session.number, method, name, params, send)
+
+    # the page
+
+    def list_texts(self) -> dict[str, str | None]:
+        """Return each list as JSON text, or None if the server does not offer it."""
+        texts: dict[str, str | None] = {}
+        for name in LISTS:
+            items = self.lists.get(name)
+            texts[name] = None if items is None else msgspec.json.encode(items).decode()
+        return texts
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return everything that the page shows, as of the event `n`."""
+        return {
+            "n": self.events.last,
+            "target": self.settings.target,
+            "state": self.status,
+            "revisions": [revision.name for revision in reversed(OFFICIAL)],
+            "lists": self.list_texts(),
+            "failures": self.failures,
+            "calls": [record.fields() for record in self.calls.records.values()],
+            "questions": [question.fields() for question in self.questions.open.values()],
+            "always": msgspec.to_builtins(list(self.questions.always.values())),
+            "roots": [str(root) for root in self.roots],
+            "allowed_roots": [str(root) for root in self.settings.roots],
+            "level": self.level,
+            "recording": None,
+            "saved": [],
+            "subscriptions": [],
+            "tasks": [],
+        }

@@ -1,0 +1,119 @@
+"""What the inspector sees of a connection: every message, HTTP request, step of a login and lost
+message becomes an event."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+from ..ports import AuthStep, Direction, HttpExchange, LostMessage, Tap
+from .calls import CURRENT_CALL, RunningCall
+from .events import EventLog, cut_text
+
+MAX_PENDING = 10_000
+"""How many requests without a reply are remembered."""
+
+
+class _Envelope(Struct):
+    """The parts of a message that show what it is."""
+
+    id: Raw = Raw()
+    method: str | None = None
+    result: Raw = Raw()
+    error: Raw = Raw()
+
+
+_envelope = msgspec.json.Decoder(_Envelope)
+
+
+class EventTap(Tap):
+    """Turns what passes on one connection into events, and passes it on to recordings.
+
+    Args:
+        events: Where the events go.
+        connection: The number of the connection.
+        show_secrets: Whether credentials are shown.
+        others: Further taps, such as a recording. The list may change.
+    """
+
+    def __init__(
+        self, events: EventLog, connection: int, show_secrets: bool, others: Sequence[Tap] = ()
+    ) -> None:
+        self._events, self.connection, self._others = events, connection, others
+        self.show_secrets = show_secrets
+        self._pending: dict[bytes, tuple[RunningCall, str]] = {}
+        """The requests of calls that have no reply yet, by id."""
+
+    def message(self, direction: Direction, data: bytes, at: float) -> None:
+        """Add a `wire` event."""
+        for other in self._others:
+            other.message(direction, data, at)
+        try:
+            envelope = _envelope.decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            envelope = _Envelope()  # a batch, or not a message
+        running = self._find_call(direction, envelope)
+        text, whole = cut_text(data)
+        self._events.add(
+            "wire",
+            whole=whole,
+            direction=direction,
+            text=text,
+            bytes=len(data),
+            connection=self.connection,
+            id=_to_text(envelope.id),
+            method=envelope.method,
+            error=True if envelope.error else None,
+            call=None if running is None else running.record.call,
+            more=None if whole is None else True,
+        )
+
+    def _find_call(self, direction: Direction, envelope: _Envelope) -> RunningCall | None:
+        """Return the call that a message belongs to, and let the call know."""
+        id = bytes(envelope.id)
+        if not id:
+            return None
+        if envelope.method is None and direction == "to_client":
+            running, method = self._pending.pop(id, (None, ""))
+            if running is not None and envelope.result:
+                running.on_reply(method, bytes(envelope.result))
+            return running
+        running = CURRENT_CALL.get() if direction == "to_server" else None
+        if running is None or running.record.status != "running" or envelope.method is None:
+            return None
+        if len(self._pending) >= MAX_PENDING:
+            self._pending.clear()
+        self._pending[id] = running, envelope.method
+        running.on_request(id.decode(), envelope.method)
+        return running
+
+    def exchange(self, exchange: HttpExchange) -> None:
+        """Add an `http` event."""
+        for other in self._others:
+            other.exchange(exchange)
+        self._events.add("http", connection=self.connection, **_to_fields(exchange))
+
+    def auth_step(self, step: AuthStep) -> None:
+        """Add an `auth` event."""
+        for other in self._others:
+            other.auth_step(step)
+        fields = _to_fields(step)
+        self._events.add("auth", step=fields.pop("name"), connection=self.connection, **fields)
+
+    def lost(self, lost: LostMessage) -> None:
+        """Add a `lost` event."""
+        for other in self._others:
+            other.lost(lost)
+        fields = _to_fields(lost) | {"data": lost.data.decode(errors="replace")}
+        self._events.add("lost", connection=self.connection, **fields)
+
+
+def _to_text(id: Raw) -> str | None:
+    return bytes(id).decode() or None
+
+
+def _to_fields(value: Any) -> dict[str, Any]:
+    """Return the fields of a value that JSON can hold."""
+    found: dict[str, Any] = msgspec.to_builtins(value, enc_hook=str)
+    return found
