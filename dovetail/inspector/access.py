@@ -35,7 +35,7 @@ class AccessPolicy(Struct, frozen=True):
     them. Names stay forbidden: anyone can make a name for an address."""
 
 
-class RequestHead(Struct, frozen=True):
+class PageRequest(Struct, frozen=True):
     """A request without its body."""
 
     method: str
@@ -83,7 +83,7 @@ def check_access(
         headers: The headers, with names in lower case.
         policy: Our address and token.
     """
-    head = RequestHead(method, path, tuple(headers))
+    head = PageRequest(method, path, tuple(headers))
     for check in CHECKS:
         if check.applies(head) and not check.passes(head, policy):
             return check.denial
@@ -93,83 +93,87 @@ def check_access(
 # conditions
 
 
-def _has_our_host(head: RequestHead, policy: AccessPolicy) -> bool:
+def _has_our_host(head: PageRequest, policy: AccessPolicy) -> bool:
     found = parse_host(head.value(b"host") or b"")
     if found is None or (found[1] or "80") != str(policy.port):
         return False
     return found[0] in policy.hosts or (policy.any_address and is_ip_address(found[0]))
 
 
-def _has_our_origin(head: RequestHead, policy: AccessPolicy) -> bool:
+def _has_our_origin(head: PageRequest, policy: AccessPolicy) -> bool:
     sent = head.values(b"origin")
     return not sent or sent == [b"http://" + (head.value(b"host") or b"")]
 
 
-def _has_token(head: RequestHead, policy: AccessPolicy) -> bool:
+def _has_token(head: PageRequest, policy: AccessPolicy) -> bool:
     sent = head.value(b"authorization") or b""
     return compare_digest(sent, f"Bearer {policy.token}".encode())
 
 
-def _is_from_our_page(head: RequestHead, policy: AccessPolicy) -> bool:
+def _is_from_our_page(head: PageRequest, policy: AccessPolicy) -> bool:
     sent = head.values(b"sec-fetch-site")
     if not sent:  # not a browser: every browser that sends an Origin also says where it is
         return not head.values(b"origin")
     return sent in ([b"same-origin"], [b"none"])
 
 
-def _is_json(head: RequestHead, policy: AccessPolicy) -> bool:
+def _is_json(head: PageRequest, policy: AccessPolicy) -> bool:
     sent = (head.value(b"content-type") or b"").partition(b";")[0]
     return sent.strip().lower() == b"application/json"
 
 
-def _has_method_of_path(head: RequestHead, policy: AccessPolicy) -> bool:
+def _has_method_of_path(head: PageRequest, policy: AccessPolicy) -> bool:
     return head.method == ("POST" if head.is_api and head.path != EVENTS else "GET")
 
 
 # the table
 
 
-class Check(NamedTuple):
+class AccessCheck(NamedTuple):
     """A condition, the requests that it is for, and the answer to those that do not fulfil it."""
 
-    applies: Callable[[RequestHead], bool]
-    passes: Callable[[RequestHead, AccessPolicy], bool]
+    applies: Callable[[PageRequest], bool]
+    passes: Callable[[PageRequest, AccessPolicy], bool]
     denial: Denied
 
 
-def _always(head: RequestHead) -> bool:
+def _always(head: PageRequest) -> bool:
     return True
 
 
-def _is_api(head: RequestHead) -> bool:
+def _is_api(head: PageRequest) -> bool:
     return head.is_api
 
 
-def _is_api_post(head: RequestHead) -> bool:
+def _is_api_post(head: PageRequest) -> bool:
     return head.is_api and head.method == "POST"
 
 
-CHECKS: tuple[Check, ...] = (
-    Check(_always, _has_our_host, Denied(421, "The Host header does not name this inspector.")),
-    Check(_always, _has_our_origin, Denied(403, "The request comes from another site.")),
-    Check(
+CHECKS: tuple[AccessCheck, ...] = (
+    AccessCheck(
+        _always, _has_our_host, Denied(421, "The Host header does not name this inspector.")
+    ),
+    AccessCheck(_always, _has_our_origin, Denied(403, "The request comes from another site.")),
+    AccessCheck(
         _always,
         lambda head, _: head.method != "OPTIONS",
         Denied(403, "Other sites may not use this inspector."),
     ),
-    Check(
+    AccessCheck(
         _always,
         lambda head, _: head.method in ("GET", "POST"),
         Denied(405, "Only GET and POST are allowed."),
     ),
-    Check(_is_api, _has_token, Denied(401, "The request has no token, or not the right one.")),
-    Check(_is_api, _is_from_our_page, Denied(403, "The request comes from another page.")),
-    Check(
+    AccessCheck(
+        _is_api, _has_token, Denied(401, "The request has no token, or not the right one.")
+    ),
+    AccessCheck(_is_api, _is_from_our_page, Denied(403, "The request comes from another page.")),
+    AccessCheck(
         _is_api_post,
         _is_json,
         Denied(415, "The body must be JSON.", "Send Content-Type: application/json."),
     ),
-    Check(
+    AccessCheck(
         _always,
         _has_method_of_path,
         Denied(405, "This path does not have this method.", "POST operations, GET the rest."),

@@ -20,8 +20,10 @@ log = get_logger("inspector")
 MAX_BODY_BYTES = 16 * MIB
 KEEP_ALIVE_SECONDS = 15.0
 """How long an event stream may be silent."""
-JSON_HEADERS = [(b"content-type", b"application/json"), *SAFE_HEADERS]
-STREAM_HEADERS = [(b"content-type", b"text/event-stream"), *SAFE_HEADERS]
+NO_CONTENT_POLICY = (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'")
+"""The policy of responses that are not a page."""
+JSON_HEADERS = [(b"content-type", b"application/json"), NO_CONTENT_POLICY, *SAFE_HEADERS]
+STREAM_HEADERS = [(b"content-type", b"text/event-stream"), NO_CONTENT_POLICY, *SAFE_HEADERS]
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]

@@ -20,7 +20,7 @@ from ..errors import DovetailError, ProtocolError
 from ..jsonrpc.messages import encode
 from ..limits import MIB
 from ..logs import get_logger
-from .events import EventLog
+from .events import EventBuffer
 from .refusal import Refused
 
 log = get_logger("inspector")
@@ -88,7 +88,7 @@ CURRENT_CALL: ContextVar[RunningCall | None] = ContextVar("CURRENT_CALL", defaul
 class Calls:
     """The calls that are running, and the newest of those that have ended."""
 
-    def __init__(self, events: EventLog) -> None:
+    def __init__(self, events: EventBuffer) -> None:
         self._events = events
         self.records: dict[str, CallRecord] = {}
         self._running: dict[str, asyncio.Task[None]] = {}

@@ -40,7 +40,7 @@ class StoredEvent(NamedTuple):
         return len(self.data) + len(self.whole or "")
 
 
-class EventLog:
+class EventBuffer:
     """The newest events, numbered from 1.
 
     Args:

@@ -17,7 +17,7 @@ from ..protocol.client_features import CreateMessageResult, ElicitResult
 from ..protocol.content import TextContent
 from ..schema.validation import compile
 from .calls import CURRENT_CALL, Calls
-from .events import EventLog
+from .events import EventBuffer
 from .json_text import parse_json
 from .refusal import Refused
 
@@ -36,7 +36,7 @@ class Answer(Struct, frozen=True):
     """The content, as JSON text."""
 
 
-class OpenQuestion(Struct, frozen=True, eq=False):
+class PageQuestion(Struct, frozen=True, eq=False):
     """A question that has no answer yet."""
 
     id: str
@@ -78,9 +78,9 @@ class StandingAnswer(Struct, frozen=True):
 class Questions:
     """The open questions and the answers that are always given."""
 
-    def __init__(self, events: EventLog, calls: Calls) -> None:
+    def __init__(self, events: EventBuffer, calls: Calls) -> None:
         self._events, self._calls = events, calls
-        self.open: dict[str, OpenQuestion] = {}
+        self.open: dict[str, PageQuestion] = {}
         self.always = {"roots": StandingAnswer("roots", "roots", "", "accept")}
         self._number = 0
 
@@ -88,7 +88,7 @@ class Questions:
         """Ask the page, and wait for the answer."""
         self._number += 1
         running = CURRENT_CALL.get()
-        question = OpenQuestion(
+        question = PageQuestion(
             str(self._number),
             FORMS.get(type(request)) or getattr(request, "mode", None) or "form",
             request,
@@ -142,7 +142,7 @@ class Questions:
         value = [msgspec.to_builtins(answer) for answer in self.always.values()]
         self._events.add("changed", what="always", value=value)
 
-    def _report(self, question: OpenQuestion, how: str, always: bool | None = None) -> None:
+    def _report(self, question: PageQuestion, how: str, always: bool | None = None) -> None:
         self._events.add("answered", question=question.id, how=how, always=always)
 
 
@@ -170,7 +170,7 @@ def sample_result(request: SampleRequest, answer: Answer) -> Any:
     return content if isinstance(content, str) else msgspec.convert(content, CreateMessageResult)
 
 
-def _check_content(question: OpenQuestion, content: str | None) -> None:
+def _check_content(question: PageQuestion, content: str | None) -> None:
     """Refuse an answer that the client would refuse, so that the user can correct it."""
     if question.form not in ("form", "sampling"):
         if content is not None:

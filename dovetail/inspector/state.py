@@ -14,7 +14,7 @@ from ..ports import Tap
 from ..protocol.utilities import Level
 from ..revisions import OFFICIAL
 from .calls import Calls, SendCall
-from .events import EventLog
+from .events import EventBuffer
 from .lists import LISTS, Lists
 from .questions import Questions
 from .session import Session, require_open
@@ -45,9 +45,9 @@ class InspectorState:
         events: Where events go (default: a new ring buffer).
     """
 
-    def __init__(self, settings: InspectorSettings, events: EventLog | None = None) -> None:
+    def __init__(self, settings: InspectorSettings, events: EventBuffer | None = None) -> None:
         self.settings = settings
-        self.events = events or EventLog()
+        self.events = events or EventBuffer()
         self.calls = Calls(self.events)
         self.questions = Questions(self.events, self.calls)
         self.tasks = TaskSet()

@@ -9,13 +9,13 @@ from msgspec import Raw, Struct
 
 from ..ports import AuthStep, Direction, HttpExchange, LostMessage, Tap
 from .calls import CURRENT_CALL, RunningCall
-from .events import EventLog, cut_text
+from .events import EventBuffer, cut_text
 
 MAX_PENDING = 10_000
 """How many requests without a reply are remembered."""
 
 
-class _Envelope(Struct):
+class _MessageParts(Struct):
     """The parts of a message that show what it is."""
 
     id: Raw = Raw()
@@ -24,7 +24,7 @@ class _Envelope(Struct):
     error: Raw = Raw()
 
 
-_envelope = msgspec.json.Decoder(_Envelope)
+_envelope = msgspec.json.Decoder(_MessageParts)
 
 
 class EventTap(Tap):
@@ -38,7 +38,7 @@ class EventTap(Tap):
     """
 
     def __init__(
-        self, events: EventLog, connection: int, show_secrets: bool, others: Sequence[Tap] = ()
+        self, events: EventBuffer, connection: int, show_secrets: bool, others: Sequence[Tap] = ()
     ) -> None:
         self._events, self.connection, self._others = events, connection, others
         self.show_secrets = show_secrets
@@ -52,7 +52,7 @@ class EventTap(Tap):
         try:
             envelope = _envelope.decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError):
-            envelope = _Envelope()  # a batch, or not a message
+            envelope = _MessageParts()  # a batch, or not a message
         running = self._find_call(direction, envelope)
         text, whole = cut_text(data)
         self._events.add(
@@ -69,7 +69,7 @@ class EventTap(Tap):
             more=None if whole is None else True,
         )
 
-    def _find_call(self, direction: Direction, envelope: _Envelope) -> RunningCall | None:
+    def _find_call(self, direction: Direction, envelope: _MessageParts) -> RunningCall | None:
         """Return the call that a message belongs to, and let the call know."""
         id = bytes(envelope.id)
         if not id:
