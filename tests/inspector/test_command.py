@@ -1,0 +1,183 @@
+"""`dovetail inspect TARGET --web` as a process: its URL, its port, its token, its end."""
+
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from dovetail.errors import ConfigError
+from dovetail.inspector.files import load_files
+from tests.cli.conftest import SECONDS, WEATHER, command, dovetail, environment
+
+
+def has_page() -> bool:
+    try:
+        load_files()
+    except ConfigError:
+        return False
+    return True
+
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals as POSIX has them")
+needs_page = pytest.mark.skipif(not has_page(), reason="the page is missing: run `make assets`")
+
+
+class Page(NamedTuple):
+    """A page that is being served."""
+
+    process: "subprocess.Popen[str]"
+    url: str
+
+    @property
+    def base(self) -> str:
+        return self.url.partition("#")[0]
+
+    @property
+    def token(self) -> str:
+        return self.url.partition("#")[2]
+
+    @property
+    def port(self) -> int:
+        return int(self.base.rpartition(":")[2].strip("/"))
+
+    def open(self, path: str, body: Any = None) -> Any:
+        headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
+        data = None if body is None else json.dumps(body).encode()
+        return urllib.request.urlopen(
+            urllib.request.Request(self.base + path, data, headers), timeout=SECONDS
+        )
+
+
+@contextmanager
+def serving(folder: Path, *words: str, target: str = WEATHER, **variables: str) -> Iterator[Page]:
+    process = subprocess.Popen(
+        command("inspect", target, "--web", "--json", *words),
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment(XDG_STATE_HOME=str(folder), **variables),
+    )
+    try:
+        assert process.stdout is not None
+        yield Page(process, json.loads(process.stdout.readline())["url"])
+    finally:
+        process.kill()
+        process.communicate(timeout=SECONDS)
+
+
+@needs_page
+def test_ctrl_c_with_two_pages_open_ends_everything_within_a_second(tmp_path: Path) -> None:
+    with serving(tmp_path, "--no-open") as page:
+        streams = [page.open("api/events?after=0") for _ in range(2)]
+        for stream in streams:
+            while b'"kind":"lists"' not in stream.readline():
+                pass
+        began = time.monotonic()
+        page.process.send_signal(signal.SIGINT)
+        assert page.process.wait(SECONDS) == 0
+        assert time.monotonic() - began < 2  # a second, on a machine that does nothing else
+
+
+@needs_page
+def test_the_browser_opens_a_file_that_only_the_user_can_read(tmp_path: Path) -> None:
+    browser = tmp_path / "browser.py"
+    browser.write_text(
+        f"#!{sys.executable}\nimport os, sys, time\n"
+        "lines = []\n"
+        "for pid in filter(str.isdigit, os.listdir('/proc')):\n"
+        "    try: lines.append(open(f'/proc/{pid}/cmdline', 'rb').read())\n"
+        "    except OSError: pass\n"
+        f"open({str(tmp_path / 'seen.tmp')!r}, 'wb').write("
+        "sys.argv[1].encode() + b'\\n' + b'\\n'.join(lines))\n"
+        f"os.rename({str(tmp_path / 'seen.tmp')!r}, {str(tmp_path / 'seen')!r})\n"
+    )
+    browser.chmod(0o700)
+    with serving(tmp_path, BROWSER=f"{browser} %s") as page:
+        seen = tmp_path / "seen"
+        deadline = time.monotonic() + SECONDS
+        while not seen.exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        url, _, lines = seen.read_bytes().partition(b"\n")
+        assert url.startswith(b"file:///")
+        assert page.token.encode() not in lines
+        path = Path(url.decode().removeprefix("file://"))
+        assert page.url in path.read_text()
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+        page.process.send_signal(signal.SIGINT)
+        assert page.process.wait(SECONDS) == 0
+        assert not path.parent.exists()
+
+
+@needs_page
+def test_the_next_run_has_the_same_port_and_another_token(tmp_path: Path) -> None:
+    with serving(tmp_path, "--no-open") as first:
+        pass
+    with serving(tmp_path, "--no-open") as second:
+        assert second.port == first.port
+        assert second.token != first.token
+        with serving(tmp_path, "--no-open") as third:
+            assert third.port != second.port
+
+
+@needs_page
+def test_a_given_port_is_used_or_refused(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = dovetail("inspect", WEATHER, "--web", "--no-open", "--port", str(port))
+        assert done.code == 2 and f"port {port}" in done.failure
+    with serving(tmp_path, "--no-open", "--port", str(port)) as page:
+        assert page.port == port
+
+
+@needs_page
+def test_a_server_that_cannot_be_started_leaves_the_page(tmp_path: Path) -> None:
+    script = tmp_path / "broken.py"
+    script.write_text("raise RuntimeError('nope')\n")
+    with serving(tmp_path, "--no-open", target=str(script)) as page:
+        stream = page.open("api/events?after=0")
+        while b'"status":"failed"' not in (line := stream.readline()):
+            pass
+        assert b"nope" in line and b"what_to_do" in line
+        assert json.load(page.open("api/snapshot", {}))["state"]["status"] == "failed"
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1", "::", "example.com"])
+def test_another_machine_needs_permission(host: str) -> None:
+    done = dovetail("inspect", WEATHER, "--web", "--no-open", "--host", host)
+    assert done.code == 2 and "--allow-remote" in done.failure
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--port", "80"], ["--no-open"], ["--host", "::1"], ["--root", "."], ["--show-secrets"]],
+)
+def test_options_of_the_page_need_the_page(words: list[str]) -> None:
+    done = dovetail("inspect", WEATHER, *words)
+    assert (done.code, done.failure) == (2, f"{words[0]} requires --web")
+
+
+def test_a_wrong_command_line_is_reported_before_anything_is_served(tmp_path: Path) -> None:
+    missing = str(tmp_path / "missing.py")
+    assert "does not exist" in dovetail("inspect", missing, "--web", "--no-open").failure
+    gone = str(tmp_path / "gone")
+    done = dovetail("inspect", WEATHER, "--web", "--no-open", "--root", gone)
+    assert "there is no such folder" in done.failure
+
+
+def test_without_the_extra_one_line_names_it(tmp_path: Path) -> None:
+    (tmp_path / "uvicorn.py").write_text("raise ImportError('not installed')\n")
+    path = os.pathsep.join((str(tmp_path), environment()["PYTHONPATH"]))
+    done = dovetail("inspect", WEATHER, "--web", "--no-open", PYTHONPATH=path)
+    assert done.code == 2 and "dovetail-mcp[http]" in done.failure
