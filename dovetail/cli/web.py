@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..inspector.state import InspectorSettings
 
 LOOPBACK = "127.0.0.1"
-WEB_ONLY = ("port", "no_open", "host", "allow_remote", "root", "record", "show_secrets")
+WEB_ONLY = ("port", "no_open", "host", "allow_remote", "root", "show_secrets")
 """The options that need `--web`."""
 REMOTE_REFUSED = (
     "--host {host} would let other machines open the page, call every tool and read every message. "
@@ -52,7 +52,6 @@ def add_web_options(parser: ArgumentParser) -> None:
     add("--host", metavar="HOST", help=f"address to listen on (default: {LOOPBACK})")
     add("--allow-remote", action="store_true", help="allow a --host that other machines can reach")
     add("--root", metavar="DIR", action="append", help="a folder to offer as a root; repeatable")
-    add("--record", metavar="FILE", help="record the session in this file")
     add("--show-secrets", action="store_true", help="show credentials instead of masking them")
 
 
