@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from .. import Client
 from ..aio import TaskSet
+from ..client.subscriptions import Subscription
 from ..ports import Tap
 from ..protocol.utilities import Level
 from ..revisions import OFFICIAL
@@ -60,6 +61,8 @@ class InspectorState:
         self.failures: dict[str, str] = {}
         self.roots = settings.roots
         self.level: Level = "debug"
+        self.subscriptions: dict[str, Subscription] = {}
+        """The subscriptions of the open connection, by URI."""
         self._connections = 0
 
     # the connection
@@ -71,6 +74,7 @@ class InspectorState:
             revision: The revision to ask for (default: what the terminal chose).
         """
         previous, self._connections = self.session, self._connections + 1
+        self.subscriptions = {}
         self.session = Session(self, self._connections, revision)
         self.session.start(previous)
 
@@ -125,6 +129,15 @@ class InspectorState:
 
     # the page
 
+    def report_changed(self, what: str, value: Any) -> None:
+        """Tell the page that a part of the snapshot has changed.
+
+        Args:
+            what: The name of the part.
+            value: Its new value.
+        """
+        self.events.add("changed", what=what, value=value)
+
     def list_texts(self) -> dict[str, str | None]:
         """Return each list as JSON text, or None if the server does not offer it."""
         texts: dict[str, str | None] = {}
@@ -150,6 +163,6 @@ class InspectorState:
             "level": self.level,
             "recording": None,
             "saved": [],
-            "subscriptions": [],
+            "subscriptions": [*self.subscriptions],
             "tasks": [],
         }

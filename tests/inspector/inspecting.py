@@ -25,7 +25,7 @@ class Inspecting:
     def __init__(self, state: InspectorState) -> None:
         self.state = state
 
-    async def do(self, name: str, **fields: Any) -> Any:
+    async def do(self, name: str, /, **fields: Any) -> Any:
         """Run an operation as the page does, with JSON on both sides."""
         return json.loads(await run_operation(name, self.state, json.dumps(fields).encode()))
 
