@@ -69,7 +69,7 @@ function Header() {
   const next = SCHEMES[(SCHEMES.indexOf(scheme.value) + 1) % SCHEMES.length];
   return html`<header class="top">
     <h1><${Text} max=${80}>${title || name || store.target.value || "Inspector"}<//></h1>
-    <span class="fact"><${Text} max=${30}>${version ?? ""}<//></span>
+    <span class="fact version"><${Text} max=${30}>${version ?? ""}<//></span>
     <${Status} />
     <span class="fact">${transport}</span>
     <${Revision} />
@@ -196,7 +196,10 @@ if (takeToken()) {
   store.follow();
 } else {
   render(
-    html`<main class="alone"><p>Open the URL that the terminal printed.</p></main>`,
+    html`<main class="alone">
+      <h1>Dovetail inspector</h1>
+      <p>Open the URL that the terminal printed.</p>
+    </main>`,
     document.body,
   );
 }

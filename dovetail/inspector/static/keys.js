@@ -12,8 +12,9 @@ export function openDialog(name) {
   dialog.value = name;
 }
 
-export function closeDialog() {
-  dialog.value = null;
+export const closeDialog = () => (dialog.value = null);
+
+export function returnFocus() {
   before?.focus?.();
   before = null;
 }

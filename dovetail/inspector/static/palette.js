@@ -1,6 +1,6 @@
 /** The palette (every panel, tool, resource, prompt and action) and the help. */
 import { html, useEffect, useRef, useState } from "./html.js";
-import { closeDialog, dialog, KEYS } from "./keys.js";
+import { closeDialog, dialog, KEYS, returnFocus } from "./keys.js";
 import { PANELS } from "./panels/index.js";
 import { lists, openPanel, run } from "./store.js";
 import { Text } from "./components/text.js";
@@ -67,7 +67,6 @@ function Palette() {
       aria-controls="palette"
       aria-activedescendant=${found.length ? `palette-${at}` : undefined}
       placeholder="Go to a tool, resource, prompt, panel or action"
-      autofocus
       value=${text}
       onKeyDown=${press}
       onInput=${(event) => {
@@ -106,13 +105,17 @@ function Help() {
       <code>open</code>; other words are searched in the text; <code>-</code> in front of a word
       excludes it.
     </p>
-    <button autofocus onClick=${closeDialog}>Close</button>`;
+    <button onClick=${closeDialog}>Close</button>`;
 }
 
 export function Dialog() {
   const box = useRef(null);
   const name = dialog.value;
-  useEffect(() => void (name && box.current?.showModal()), [name]);
+  useEffect(() => {
+    if (!name) return undefined;
+    box.current.showModal();
+    return returnFocus;
+  }, [name]);
   if (!name) return null;
   const outside = (event) => event.target === box.current && closeDialog();
   return html`<dialog

@@ -12,6 +12,7 @@ const INVISIBLE = new RegExp(
   "u",
 );
 const MAX_CHARS = 20000;
+const SHORT_CHARS = 300;
 const MAX_MARKS = 2000; // so that a text of only invisible characters stays small
 
 const name = (char) => `U+${char.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
@@ -34,15 +35,19 @@ function marked(text) {
   return rest ? [...shown, html`<span class="invisible">… and more</span>`] : shown;
 }
 
-/** A text. A long one is cut, with a button that shows more of it. */
+/** A text. A long one is cut: at up to 300 characters for good, otherwise with a button that shows more. */
 export function Text({ children, max = MAX_CHARS, block = false }) {
   const [limit, setLimit] = useState(max);
   const text = [children].flat().join("");
   const more = text.length - limit;
-  const shown = html`<span class=${block ? "text block" : "text"} dir="auto"
-    >${marked(more > 0 ? text.slice(0, limit) : text)}</span
+  const isShort = max <= SHORT_CHARS && more > 0;
+  const shown = html`<span
+    class=${block ? "text block" : "text"}
+    dir="auto"
+    title=${isShort ? visible(text) : undefined}
+    >${marked(more > 0 ? text.slice(0, limit) : text)}${isShort && "…"}</span
   >`;
-  if (more <= 0) return shown;
+  if (more <= 0 || isShort) return shown;
   const grow = () => setLimit(limit * 4);
   return html`${shown}<button class="quiet more" onClick=${grow}>
       Show more (${more.toLocaleString("en")} characters)

@@ -23,9 +23,12 @@ const filter = signal("");
 const drafts = signal({}); // tool -> arguments; they outlive a restart of the server, and a reload
 const options = signal({}); // tool -> {timeout, meta, task}
 
+const own = (object, key) => (Object.hasOwn(object, key) ? object[key] : undefined);
 const draftKey = (tool) => `dovetail.draft.${tool}`;
 const draftOf = (tool) =>
-  tool in drafts.value ? drafts.value[tool] : read(sessionStorage.getItem(draftKey(tool)) ?? "");
+  Object.hasOwn(drafts.value, tool)
+    ? drafts.value[tool]
+    : read(sessionStorage.getItem(draftKey(tool)) ?? "");
 
 /** Fill in the form of a tool. */
 export function setDraft(tool, value) {
@@ -162,28 +165,20 @@ async function call(tool, value, chosen) {
   if (Number(chosen.timeout) > 0) fields.timeout = Number(chosen.timeout);
   if (chosen.task) fields.task = true;
   if (chosen.meta !== undefined) fields.meta = print(chosen.meta);
-  const started = await run("call", fields);
-  if (started) shown.value = { ...shown.value, [tool]: started.call };
+  await run("call", fields);
 }
 
-const shown = signal({}); // tool -> the call whose result is shown
-
-function lastCallOf(tool) {
-  const mine = [...calls.value.values()].filter(
-    (one) => one.method === "tools/call" && one.name === tool,
-  );
-  return calls.value.get(shown.value[tool]) ?? mine.at(-1);
-}
+const lastCallOf = (tool) =>
+  [...calls.value.values()].findLast((one) => one.method === "tools/call" && one.name === tool);
 
 function Tool({ tool }) {
   const value = draftOf(tool.name);
-  const chosen = options.value[tool.name] ?? {};
+  const chosen = own(options.value, tool.name) ?? {};
   const change = (fields) =>
     (options.value = { ...options.value, [tool.name]: { ...chosen, ...fields } });
   const done = lastCallOf(tool.name);
   const draft = findDraft(value) ?? findDraft(chosen.meta);
   const schema = tool.inputSchema ?? true;
-  const last = done?.status === "running" ? done : null;
   return html`<article class="item">
     <header class="item-head">
       <h2>
@@ -208,7 +203,6 @@ function Tool({ tool }) {
         onClick=${() => call(tool.name, value, chosen)}>
         Call <kbd>c</kbd>
       </button>
-      ${last && html`<button onClick=${() => run("cancel", { call: last.call })}>Cancel</button>`}
       ${draft && html`<span class="error">${draft.message}</span>`}
     </div>
     ${done && html`<${CallResult} call=${done} onCancel=${() => run("cancel", { call: done.call })} />`}

@@ -22,12 +22,17 @@ const time = (at) => {
 
 /** What a request is about: the name of a tool or prompt, or the URI of a resource. */
 function subject(row) {
-  if (row.kind !== "request") return "";
-  return /"(?:name|uri)"\s*:\s*"([^"\\]{1,80})"/.exec(row.text.slice(0, 1000))?.[1] ?? "";
+  if (row.kind !== "request" || row.more) return "";
+  if (row.about === undefined) {
+    const { name, uri } = JSON.parse(row.text).params ?? {};
+    row.about = String(name ?? uri ?? "");
+  }
+  return row.about;
 }
 
 function Line({ row }) {
   const isOut = row.direction === "to_server";
+  const about = subject(row);
   const tone = row.isError || row.reply?.isError ? "bad" : "";
   return html`<span class="at">${time(row.at)}</span>
     <span class=${isOut ? "out" : "in"} title=${isOut ? "to the server" : "to the client"}>
@@ -35,7 +40,7 @@ function Line({ row }) {
     </span>
     <span class=${classes("method", row.kind, tone)}>
       ${row.isPinned && "● "}<${Text} max=${80}>${row.method ?? "reply"}<//>
-      <span class="kind"><${Text} max=${80}>${subject(row)}<//></span>
+      ${about && html`<span class="kind"><${Text} max=${80}>${about}<//></span>`}
       ${row.kind === "reply" && html`<span class="kind">${row.isError ? "error" : "reply"}</span>`}
     </span>
     <span class="id"><${Text} max=${12}>${row.id ?? ""}<//></span>
