@@ -1,5 +1,5 @@
 /** Tools: the list, a form for the arguments, and the result of the last call. */
-import { html, signal, useMemo, useState } from "../html.js";
+import { html, signal, useMemo } from "../html.js";
 import { calls, changes, failures, lists, openPanel, run, selection } from "../store.js";
 import { Form } from "../components/form.js";
 import { JsonEditor, read } from "../components/json_editor.js";

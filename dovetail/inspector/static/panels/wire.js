@@ -24,8 +24,8 @@ const time = (at) => {
 function subject(row) {
   if (row.kind !== "request" || row.more) return "";
   if (row.about === undefined) {
-    const { name, uri } = JSON.parse(row.text).params ?? {};
-    row.about = String(name ?? uri ?? "");
+    const params = tryParse(row.text)?.get("params");
+    row.about = params instanceof Map ? String(params.get("name") ?? params.get("uri") ?? "") : "";
   }
   return row.about;
 }
