@@ -1,0 +1,125 @@
+"""Text of a server is only ever text, and no amount of it stops the page."""
+
+from pathlib import Path
+from typing import Any
+
+from .actions import call, has, open_tool
+from .harness import inspected
+from .raw_server import object_of, tool, write_server
+
+EVIL = (
+    "<img src=x onerror=document.title='owned'><script>document.title='owned'</script>"
+    "<b>bold</b>\u202egnp.exe\u200b\u2066\U000e0041"
+)
+LINK = "javascript:document.title='owned'"
+MARKS = ("U+202E", "U+200B", "U+2066", "U+E0041")
+FOREIGN = (
+    "document.querySelectorAll('body img:not([src^=\"data:image\"]), body script, body b').length"
+)
+
+
+def hostile_tools() -> list[dict[str, Any]]:
+    schema = object_of(
+        [EVIL],
+        **{
+            EVIL: {"type": "string", "title": EVIL, "description": EVIL, "default": EVIL},
+            "pick": {"enum": [EVIL, LINK]},
+            "variant": {"oneOf": [{"title": EVIL, "type": "string"}, {"type": "integer"}]},
+            "__proto__": {"type": "string"},
+        },
+    )
+    hints = {"title": EVIL, "readOnlyHint": EVIL}
+    return [
+        tool("hostile", schema, title=EVIL, description=EVIL, annotations=hints),
+        tool(EVIL, description=EVIL),
+        tool("error"),
+    ]
+
+
+RESULTS: dict[str, Any] = {
+    "hostile": {
+        "content": [
+            {"type": "text", "text": EVIL},
+            {"type": EVIL, "text": EVIL},
+            {"type": "image", "mimeType": f"image/png,{EVIL}", "data": EVIL},
+            {"type": "image", "mimeType": "text/html", "data": "PGI+"},
+            {"type": "resource_link", "uri": LINK, "name": EVIL},
+            {"type": "resource_link", "uri": "data:text/html,<b>x</b>", "name": "data"},
+            {"type": "resource", "resource": {"uri": LINK, "text": EVIL, "mimeType": EVIL}},
+        ],
+        "structuredContent": {EVIL: [{EVIL: EVIL}, {EVIL: EVIL}]},
+    },
+    "error": {"error": {"code": 1, "message": EVIL, "data": {EVIL: EVIL}}},
+}
+
+
+async def test_html_scripts_and_invisible_characters_are_shown_as_text(tmp_path: Path) -> None:
+    server = write_server(tmp_path, hostile_tools(), RESULTS, name=f"\u202e{EVIL}", version=EVIL)
+    async with inspected(server, folder=tmp_path) as page:
+        for name in ("hostile", "error"):
+            await open_tool(page, name)
+            await call(page)
+            assert await page.until(has("<b>bold</b>", ".result"))
+            for mark in MARKS:
+                assert await page.says(has(mark, ".result"))
+            assert await page.says(FOREIGN) == 0
+        for where in (".top h1", ".left"):
+            await page.fill(".left input[type=search]", "")
+            assert await page.until(has("U+202E", where))
+        assert await page.says("document.body.scrollWidth <= innerWidth")
+        await page.click(".wire .row:last-child")
+        assert await page.until(has("U+202E", ".detail"))
+        await page.press("Escape")
+        await page.press("Control+k")
+        assert await page.until(has("U+202E", "dialog"))
+        await page.press("Escape")
+        links = "[...document.querySelectorAll('a')].map((one) => one.protocol)"
+        assert set(await page.says(links)) <= {"http:", "https:"}
+        assert await page.says(FOREIGN) == 0
+        assert await page.says("document.title") == "Dovetail inspector"
+
+
+async def test_20000_messages_are_filtered_without_delay(tmp_path: Path) -> None:
+    server = write_server(tmp_path, [tool("flood")], {"flood": {"content": [], "notes": 20_000}})
+    async with inspected(server, folder=tmp_path) as page:
+        await open_tool(page, "flood")
+        await call(page)
+        count = "import('/static/messages.js').then((one) => one.rows.length > 19000)"
+        assert await page.until(count)
+        rows = "document.querySelectorAll('.wire .row').length"
+        assert 0 < await page.says(rows) < 300
+        took = await page.says(
+            """(async () => {
+              const field = document.querySelector('.wire input[type=search]');
+              const began = performance.now();
+              field.value = 'method:tools/call';
+              field.dispatchEvent(new Event('input', { bubbles: true }));
+              await new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)));
+              return performance.now() - began;
+            })()"""
+        )
+        assert await page.until(f"{rows} === 2")
+        assert took < 2000
+
+
+async def test_2000_tools_are_listed(tmp_path: Path) -> None:
+    tools = [tool(f"group{n // 100}_tool_{n}", description="d" * 200) for n in range(2000)]
+    async with inspected(write_server(tmp_path, tools), folder=tmp_path) as page:
+        assert await page.until(has("2,000", ".tabs"))
+        await page.until("document.querySelector('.left .row')")
+        assert await page.says("document.querySelectorAll('.left .row').length") < 300
+        await open_tool(page, "group19_tool_1999")
+
+
+async def test_a_result_of_20_megabytes_is_shown_in_part(tmp_path: Path) -> None:
+    server = write_server(tmp_path, [tool("big")], {"big": {"megabytes": 20}})
+    async with inspected(server, folder=tmp_path) as page:
+        await open_tool(page, "big")
+        await call(page)
+        assert await page.until(has("Show more", ".result"))
+        assert await page.says("document.body.innerText.length") < 300_000
+        await page.says(
+            "[...document.querySelectorAll('.wire .row')].findLast("
+            "(one) => one.innerText.includes('MB')).click()"
+        )
+        assert await page.until(has("Show the whole message", ".detail"))

@@ -1,0 +1,80 @@
+"""The wire: one line per message, joined, filtered, pinned, compared and sent again."""
+
+from pathlib import Path
+
+from .actions import call, has, open_tool
+from .harness import inspected
+from .raw_server import object_of, tool, write_server
+
+ROWS = "[...document.querySelectorAll('.wire .row')]"
+
+
+def write(folder: Path) -> Path:
+    tools = [tool("say", object_of(text={"type": "string"})), tool("fail")]
+    return write_server(folder, tools, {"fail": {"error": {"code": -1, "message": "no"}}})
+
+
+def row(text: str) -> str:
+    """Return the first line of the wire with this text."""
+    return f"{ROWS}.find((one) => one.innerText.includes('{text}'))"
+
+
+async def test_a_reply_is_joined_to_its_request(tmp_path: Path) -> None:
+    async with inspected(write(tmp_path), folder=tmp_path) as page:
+        await open_tool(page, "say")
+        await call(page)
+        assert await page.says(f"{ROWS}.every((one) => one.offsetHeight === 22)")
+        await page.until(row("ms"))
+        await page.says(f"{ROWS}.findLast((one) => one.innerText.includes('tools/call')).click()")
+        for text in ("Request", "Reply", "content"):
+            assert await page.until(has(text, ".detail"))
+
+
+async def test_messages_are_filtered_by_what_they_are(tmp_path: Path) -> None:
+    async with inspected(write(tmp_path), folder=tmp_path) as page:
+        for name in ("say", "fail"):
+            await open_tool(page, name)
+            await call(page)
+        for text, count in [
+            ("method:tools/call", 4),
+            ("method:tools/call error", 2),
+            ("method:tools/call -error to:client", 1),
+            ("ms:>60000", 0),
+            ("method:tools/call bytes:<100000 say", 1),
+        ]:
+            await page.fill(".wire input[type=search]", text)
+            assert await page.until(f"{ROWS}.length === {count}"), text
+
+
+async def test_a_message_is_edited_and_sent_again(tmp_path: Path) -> None:
+    async with inspected(write(tmp_path), folder=tmp_path) as page:
+        await open_tool(page, "say")
+        await page.fill("#arguments--text", "first")
+        await call(page)
+        await page.fill(".wire input[type=search]", "method:tools/call to:server")
+        await page.click(".wire .row")
+        await page.click(".detail button[data-key=r]")
+        assert await page.until(f"{ROWS}.length === 2")
+        await page.click(".detail button[data-key=e]")
+        edited = '{"name": "say", "arguments": {"text": "12345678901234567890"}}'
+        await page.fill("#edit-params", edited)
+        await page.click(".editor button.primary")
+        assert await page.until(f"{ROWS}.length === 3")
+        await page.click(".wire .row:last-child")
+        assert await page.until(has("12345678901234567890", ".detail"))
+
+
+async def test_a_pinned_message_is_compared_with_another(tmp_path: Path) -> None:
+    async with inspected(write(tmp_path), folder=tmp_path) as page:
+        await open_tool(page, "say")
+        for text in ("one", "two"):
+            await page.fill("#arguments--text", text)
+            await call(page)
+        await page.fill(".wire input[type=search]", "method:tools/call to:server")
+        await page.click(".wire .row")
+        await page.click(".detail button", text="Pin")
+        await page.click(".wire .row:last-child")
+        await page.click(".detail button", text="Diff with pinned")
+        for kind, text in (("gone", "one"), ("added", "two")):
+            lines = f"[...document.querySelectorAll('.diff .{kind}')]"
+            assert await page.until(f"{lines}.some((one) => one.innerText.includes('{text}'))")
