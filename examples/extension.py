@@ -67,6 +67,11 @@ server = Server("translator", extensions=[charging({"translate": 3})])
 
 @server.tool
 async def translate(text: str) -> str:
+    """Return the text in another language.
+
+    Args:
+        text: The text to translate.
+    """
     return text[::-1]
 
 

@@ -34,6 +34,7 @@ from ..text import closest_name
 from . import (
     backend,
     call,
+    check,
     completion,
     consent,
     gateway,
@@ -108,6 +109,15 @@ VERBS: dict[str, Verb] = {
             'dovetail inspect "uvx some-server" --json',
         ),
     ),
+    "check": Verb(
+        USE, "TARGET", "Report problems in what a server offers",
+        check.add_check_arguments, partial(run_session, check.check, check.show_check),
+        (
+            "dovetail check server.py",
+            'dovetail check "uvx some-server" --strict',
+            "dovetail check https://example.com/mcp --json",
+        ),
+    ),
     "call": Verb(
         USE, "TARGET TOOL [key=value ...]", "Call a tool and print its result",
         call.add_call_arguments,
@@ -169,7 +179,13 @@ VERBS: dict[str, Verb] = {
 }  # fmt: skip
 
 
-PRINTED = (ToolError, inspect.ListsFailed, gateway.ServersFailed, backend.BackendNotReady)
+PRINTED = (
+    ToolError,
+    inspect.ListsFailed,
+    gateway.ServersFailed,
+    backend.BackendNotReady,
+    check.CheckFailed,
+)
 """The errors of commands that have printed their result."""
 
 

@@ -237,7 +237,7 @@ def _compile_field(name: str, schema: Any) -> Check:
     except (TypeMismatch, SchemaError) as error:
         raise SchemaError(f"The field `{name}` cannot be part of a form: {error}") from None
     is_typed = not (field.items or field.enum or field.one_of or field.type == "boolean")
-    secret = (_find_secret(name) or _find_secret(field.title or "")) if is_typed else None
+    secret = (find_secret(name) or find_secret(field.title or "")) if is_typed else None
     if secret:
         raise _secret_error(name, f"a secret ({secret})")
     expected, fits = _FORMATS.get(field.format or "", ("", bool))
@@ -288,7 +288,7 @@ harmless (`token_count`)."""
 _WORD_BOUNDARY = re.compile(r"(?<=[a-z\d])(?=[A-Z])|[\W_]+")
 
 
-def _find_secret(text: str) -> str | None:
+def find_secret(text: str) -> str | None:
     """Return the word in a name or title that indicates a secret."""
     found = _SECRET.search(_WORD_BOUNDARY.sub(" ", text).lower())
     return found[1] if found else None

@@ -76,7 +76,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "mcplog": {"__init__"},
     "compat": LOW | {"ports", "server", "transports"},
     "inspector": VALUES
-    | {"client", "config", "jsonc", "mcplog", "python_target", "serve", "__init__"},
+    | {"__init__", "client", "config", "jsonc", "mcplog", "python_target", "serve", "server"},
     "cli": VALUES
     | {
         "inspector",

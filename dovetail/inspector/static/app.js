@@ -137,7 +137,9 @@ function Notices() {
 function useModule(load, key) {
   const [loaded, setLoaded] = useState({});
   useEffect(() => {
-    if (load) load().then((module) => setLoaded({ key, module }));
+    let isCurrent = true; // another panel may be chosen before this one is loaded
+    if (load) load().then((module) => isCurrent && setLoaded({ key, module }));
+    return () => (isCurrent = false);
   }, [key]);
   return loaded.key === key ? loaded.module : null;
 }

@@ -17,4 +17,6 @@ export const PANELS = [
     load: () => import("./questions.js"),
     badge: () => questions.value.length || undefined,
   },
+  { id: "checks", title: "Checks", load: () => import("./checks.js") },
+  { id: "log", title: "Log", load: () => import("./log.js") },
 ];

@@ -1,0 +1,90 @@
+/** The server's stderr and its log messages, also those from before a restart. */
+import { html, signal } from "../html.js";
+import { on, run, snapshot } from "../store.js";
+import { Text } from "../components/text.js";
+
+const LEVELS = ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
+const MAX_SHOWN = 500;
+const MAX_KEPT = 20000;
+
+const entries = signal([]);
+const filter = signal("");
+const lowest = signal("debug");
+
+function add(entry) {
+  const kept =
+    entries.value.length >= MAX_KEPT ? entries.value.slice(-MAX_KEPT / 2) : entries.value;
+  entries.value = [...kept, entry];
+}
+on("stderr", ({ n, at, text }) => add({ n, at, level: "", source: "stderr", text }));
+on("log", ({ n, at, level, logger, data }) =>
+  add({ n, at, level, source: logger ?? "log", text: unquote(data) }),
+);
+
+/** The text of a JSON string; other JSON as it is. */
+function unquote(data) {
+  return data?.startsWith('"') ? JSON.parse(data) : (data ?? "");
+}
+
+const tone = (level) => {
+  const rank = LEVELS.indexOf(level);
+  return rank >= LEVELS.indexOf("error") ? "bad" : level === "warning" ? "warn" : "";
+};
+const time = (at) => new Date(at * 1000).toLocaleTimeString("en-GB");
+
+function shown() {
+  const words = filter.value.toLowerCase();
+  const least = LEVELS.indexOf(lowest.value);
+  const matches = (one) =>
+    (!one.level || LEVELS.indexOf(one.level) >= least) &&
+    (!words || `${one.level} ${one.source} ${one.text}`.toLowerCase().includes(words));
+  return entries.value.filter(matches);
+}
+
+function Level({ id, label, value, set }) {
+  return html`<label for=${id}>${label}</label>
+    <select id=${id} value=${value} onChange=${(event) => set(event.target.value)}>
+      ${LEVELS.map((one) => html`<option value=${one}>${one}</option>`)}
+    </select>`;
+}
+
+export function Main() {
+  const found = shown();
+  const rows = found.slice(-MAX_SHOWN);
+  return html`<article class="item">
+    <header class="item-head">
+      <h2>Log</h2>
+      <${Level}
+        id="log-level"
+        label="Server sends"
+        value=${snapshot.value.level ?? "debug"}
+        set=${(level) => run("set_level", { level })} />
+      <${Level}
+        id="log-lowest"
+        label="Show"
+        value=${lowest.value}
+        set=${(level) => (lowest.value = level)} />
+      <span class="grow"></span>
+      <button class="quiet" onClick=${() => (entries.value = [])}>Clear</button>
+    </header>
+    <input
+      type="search"
+      aria-label="Search the log"
+      placeholder="Search"
+      value=${filter.value}
+      onInput=${(event) => (filter.value = event.target.value)} />
+    ${!found.length && html`<p class="empty">${entries.value.length ? "Nothing matches." : "Nothing yet: stderr and log messages of the server appear here."}</p>`}
+    ${found.length > rows.length && html`<p class="hint">The last ${rows.length} of ${found.length.toLocaleString("en")}</p>`}
+    <ul class="plain" aria-label="Log entries">
+      ${rows.map(
+        (one) =>
+          html`<li key=${one.n} class="meta-line">
+            <span class="hint">${time(one.at)}</span>
+            <span class=${`tag ${tone(one.level)}`}>${one.level || "stderr"}</span>
+            ${one.level && html`<span class="hint"><${Text} max=${60}>${one.source}<//></span>`}
+            <code><${Text} max=${1000}>${one.text}<//></code>
+          </li>`,
+      )}
+    </ul>
+  </article>`;
+}
