@@ -7,6 +7,9 @@ WORKERS ?= 6
 TESTS ?= tests
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# pytest rewrites every test file when it imports it: each of its processes does that again if it may not
+# keep the result.
+unexport PYTHONDONTWRITEBYTECODE
 PYTEST := $(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=worksteal
 
 .PHONY: demo test test-all test-lowest coverage setup system assets page check count conformance \
