@@ -252,7 +252,11 @@ def _bind_credentials(url: str, options: ConnectOptions, peers: Any) -> Credenti
         )
     fetch = fetcher(peers, getattr(auth, "named", ()), verify=options.verify, proxy=options.proxy)
     bound: Credentials = auth.bind(url, fetch)
-    return bound
+    if options.tap is None:
+        return bound
+    from ..auth.client.taps import TappedCredentials
+
+    return TappedCredentials(bound, options.tap)
 
 
 def _from_url(url: str, options: ConnectOptions) -> Target:
@@ -277,6 +281,7 @@ def _from_url(url: str, options: ConnectOptions) -> Target:
         "auth": credentials,
         "peers": peers,
         "shown": options.shown,
+        "tap": options.tap,
     }
 
     async def over_http() -> Channel:

@@ -9,16 +9,16 @@ need its own windows, and a small frame could expand into a large message before
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ..errors import ConfigError, ConnectFailed, ConnectionClosed, DovetailError, missing_extra
 from ..jsonrpc.framing import HEAD_BYTES, TooLong
 from ..limits import Limits
 from ..logs import get_logger
 from ..net import is_loopback, shown_url, split_origin
-from ..ports import WEBSOCKET, Channel, Credentials, HttpResponse, Receive
+from ..ports import WEBSOCKET, Channel, Credentials, HttpResponse, Receive, Tap
 from ..text import one_line
 from .send_with_auth import (
     AUTH_STATUSES,
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
     from ..net import PeerAddresses
 
+Handshake: TypeAlias = Callable[[Mapping[str, str]], Awaitable[Any]]
+"""A function that opens a connection with the headers of the credentials."""
 SUBPROTOCOL: Final = "mcp"
 PING_SECONDS: Final = 20.0
 """The number of seconds between the client's pings, which is also the time limit for a pong."""
@@ -157,12 +159,13 @@ async def connect(
     auth: Credentials | None = None,
     peers: "PeerAddresses | None" = None,
     shown: str | None = None,
+    tap: Tap | None = None,
 ) -> Channel:
     """Open a WebSocket connection.
 
     `verify` is True, False, an SSL context, or the path of trusted certificates. `proxy` overrides
     the proxy from the environment. `peers` records the server's address. `shown` is the URL as it
-    appears in messages (default: the URL without its query).
+    appears in messages (default: the URL without its query). `tap` sees the opening handshake.
     """
     from urllib.request import getproxies
 
@@ -193,7 +196,7 @@ async def connect(
     name = shown or shown_url(url)
     secure: dict[str, Any] = {"ssl": make_ssl_context(verify)} if url.startswith("wss:") else {}
 
-    async def shake_hands(auth_headers: Mapping[str, str]) -> "ClientConnection | InvalidStatus":
+    async def open_socket(auth_headers: Mapping[str, str]) -> "ClientConnection | InvalidStatus":
         try:
             return await ConnectWithoutRedirects(
                 url,
@@ -213,6 +216,9 @@ async def connect(
         except InvalidStatus as refusal:
             return refusal
 
+    shake_hands: Handshake = open_socket
+    if tap is not None:
+        shake_hands = _tap_handshake(open_socket, tap, url, headers or {})
     with _translate_errors(name, timeout):
         socket = await send_with_auth(
             auth, "GET", url.replace("ws", "http", 1), shake_hands, _head, lambda result: None
@@ -220,6 +226,27 @@ async def connect(
     if isinstance(socket, InvalidStatus):
         raise _refusal(name, socket, headers or {})
     return StreamAdapter(_ClientWebSocket(socket, name, limits), limits)
+
+
+def _tap_handshake(
+    shake_hands: Handshake, tap: Tap, url: str, headers: Mapping[str, str]
+) -> Handshake:
+    """Return a function that also reports the opening handshake to a tap."""
+    from .http.client.tapped_client import ExchangeReport
+
+    async def shake_hands_and_report(auth_headers: Mapping[str, str]) -> Any:
+        sent = {name.lower(): value for name, value in {**auth_headers, **headers}.items()}
+        report = ExchangeReport(tap, "GET", url, sent)
+        try:
+            result = await shake_hands(auth_headers)
+        except BaseException as problem:
+            report.fail(describe_os_error(problem) if isinstance(problem, OSError) else problem)
+            raise
+        head = _head(result)
+        report.succeed(head.status, head.headers)
+        return result
+
+    return shake_hands_and_report
 
 
 @contextmanager

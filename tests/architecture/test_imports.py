@@ -14,7 +14,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[2] / "dovetail"
 STDLIB = set(sys.stdlib_module_names) | {"annotationlib"}  # new in 3.14
-EVERYWHERE = {"errors", "limits", "lazy", "logs", "net", "text", "aio"}
+EVERYWHERE = {"errors", "limits", "lazy", "logs", "net", "text", "aio", "masking"}
 LOW = {"protocol", "jsonrpc"}
 VALUES = LOW | {"revisions", "ports", "schema"}
 
@@ -26,6 +26,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "net": set(),
     "text": set(),
     "aio": set(),
+    "masking": set(),
     "schema": set(),
     "config": {"jsonc", "yaml_loader"},
     "jsonc": set(),

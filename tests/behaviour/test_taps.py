@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from dovetail import Client, Limits, Server
+from dovetail.errors import ConnectFailed
 from dovetail.ports import Direction, Tap
 from dovetail.testing import Tape
 from tests.behaviour import everything
 from tests.behaviour.conftest import Talk
+from tests.ports import free_port
 
 
 def by_sender(tape: Tape, sender: str) -> "Counter[bytes]":
@@ -92,3 +94,49 @@ async def test_a_tap_sees_all_connections_of_a_client() -> None:
         await client.ping()
     opened = [one for one in tape.methods("client") if one in ("server/discover", "initialize")]
     assert len(opened) >= 2
+
+
+async def test_over_http_a_tap_sees_every_request(talk: Talk) -> None:
+    tape = Tape()
+    on_http = talk.facts.url is not None
+    options = {"headers": {"X-Api-Key": "hunter2", "X-Team": "blue"}} if on_http else {}
+    async with talk(tap=tape, **options) as client:
+        for number in range(5):
+            await client.call_tool("add", {"a": number})
+    if not on_http:
+        assert tape.exchanges == []
+        return
+    assert all(one.request_headers["x-team"] == "blue" for one in tape.exchanges)
+    assert all(one.request_headers["x-api-key"] == "***" for one in tape.exchanges)
+    assert all(one.started <= one.ended for one in tape.exchanges)
+    if talk.transport == "websocket":
+        (only,) = tape.exchanges
+        assert (only.method, only.status) == ("GET", 101) and only.url.startswith("ws://")
+        return
+    posts = [one for one in tape.exchanges if one.method == "POST" and (one.status or 500) < 300]
+    assert len(posts) == len(tape.messages("client"))
+    assert all(one.response_headers for one in posts)
+
+
+@pytest.mark.parametrize("scheme", ["http", "ws"])
+async def test_a_request_that_fails_has_an_error_and_no_status(scheme: str) -> None:
+    tape, url = Tape(), f"{scheme}://127.0.0.1:{free_port()}/mcp?token=hunter2"
+    with pytest.raises(ConnectFailed):
+        await Client(url, tap=tape).connect()
+    assert tape.exchanges
+    for one in tape.exchanges:
+        assert one.status is None and "connection refused" in (one.error or "")
+        assert one.url.endswith("?token=***")
+
+
+async def test_a_request_that_is_cancelled_has_an_error() -> None:
+    tape, started = Tape(), asyncio.Event()
+    talk = Talk("http", "2026-07-28")
+    async with talk(tap=tape, on_log=lambda entry: started.set()) as client:
+        await client.call_tool("add", {"a": 1})
+        waiting = asyncio.create_task(client.call_tool("block"))
+        while not any("block" in data.decode() for _, data in tape.entries):
+            await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+    assert any("closed the connection" in (one.error or "") for one in tape.exchanges)

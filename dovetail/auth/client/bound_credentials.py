@@ -26,15 +26,16 @@ from msgspec.structs import replace
 from ...aio import LruDict, TaskSet
 from ...errors import ConfigError, ConnectFailed, DovetailError, TimedOut, Unauthorized
 from ...logs import get_logger
-from ...ports import Fetch, HttpResponse
+from ...ports import AuthStep, Fetch, HttpResponse
 from ...text import one_line
 from ..dpop import DpopClient
 from ..urls import login_key, origin, require_confidential
 from ..wire import AccessRequirements, ErrorReply, read_requirements
-from .browser import Browser
+from .browser import Browser, Visit
 from .discovery import FlowOptions, resource_metadata
 from .flow import (
     UNKNOWN_CLIENT_ERRORS,
+    Flow,
     acquire_tokens,
     refresh_tokens,
     registration_of,
@@ -105,6 +106,19 @@ class BoundCredentials:
         self._tasks = TaskSet()
         self._not_before = 0.0
         """The earliest time at which to try again to renew a token that is still valid."""
+        self._on_step: Callable[[AuthStep], None] | None = None
+
+    def set_on_step(self, on_step: Callable[[AuthStep], None]) -> None:
+        """Call `on_step` with each step of a login. Secrets in it are not masked."""
+        self._on_step = on_step
+
+    async def _run(self, steps: Flow[R], visit: Visit | None = None) -> R:
+        """Run a flow, and report its steps if somebody wants to see them."""
+        if self._on_step is not None:
+            from .taps import tap_flow
+
+            steps = tap_flow(steps, self._on_step, "" if visit is None else visit.redirect_uri)
+        return await run_flow(steps, self._fetch, visit)
 
     def bind(self, url: str, fetch: Fetch) -> "BoundCredentials":
         """Return the same credentials for another server."""
@@ -203,7 +217,7 @@ class BoundCredentials:
                         self._now,
                         redirect_uri=visit.redirect_uri,
                     )
-                    tokens = await run_flow(steps, self._fetch, visit)
+                    tokens = await self._run(steps, visit)
             finally:
                 if tokens is not None or record.registrations is not known:
                     await self._save_login(record, tokens)
@@ -225,7 +239,7 @@ class BoundCredentials:
         client = registration_of(tokens, self._options)
         try:
             async with asyncio.timeout(LOGOUT_SECONDS):
-                return await run_flow(revoke_tokens(tokens, client), self._fetch)
+                return await self._run(revoke_tokens(tokens, client))
         except (DovetailError, TimeoutError):
             return False
 
@@ -287,7 +301,7 @@ class BoundCredentials:
             if tokens is None or tokens.refresh_token is None or self._source == RENEWED:
                 return False
             steps = resource_metadata(self._options.url, required.metadata_url)
-            found = await run_flow(steps, self._fetch)
+            found = await self._run(steps)
             if found is not None and tokens.issuer not in found.authorization_servers:
                 # The server now uses another authorization server, which does not know these
                 # tokens.
@@ -333,7 +347,7 @@ class BoundCredentials:
         """Exchange the refresh token while holding the lock. Returns False on failure."""
         try:
             steps = refresh_tokens(tokens, self._options, self._dpop, self._now)
-            reply = await run_flow(steps, self._fetch)
+            reply = await self._run(steps)
         except Unauthorized:
             return False  # the response is invalid; a login will show the cause
         if isinstance(reply, TokenSet):
@@ -354,7 +368,7 @@ class BoundCredentials:
         assert self._grant is not None
         grant = await self._grant()
         steps = acquire_tokens(self._options, record, required, self._dpop, self._now, grant=grant)
-        record.tokens = await run_flow(steps, self._fetch)
+        record.tokens = await self._run(steps)
         await self._save(record, NEW)
 
     async def _load(self) -> ServerRecord:

@@ -60,6 +60,7 @@ from ..wire import (
     ServerMetadata,
     read_document,
 )
+from .steps import StepRequest
 from .store import ClientRegistration, ServerRecord
 
 MAX_REQUESTS_PER_DOCUMENT = 4
@@ -217,7 +218,8 @@ def _first_document(urls: Sequence[str], kind: type[T]) -> DiscoverySteps[T | No
 def _document(url: str, kind: type[T]) -> DiscoverySteps[T | None]:
     first_origin = origin(url)
     for _ in range(MAX_REQUESTS_PER_DOCUMENT):
-        answer = yield HttpRequest(
+        answer = yield StepRequest(
+            step="resource_metadata" if kind is ResourceMetadata else "server_metadata",
             method="GET",
             url=url,
             headers={"accept": "application/json"},
@@ -392,7 +394,8 @@ def _register(
         scope=" ".join(scopes) or None,
     )
     endpoint = server.registration_endpoint or ""
-    answer = yield HttpRequest(
+    answer = yield StepRequest(
+        step="registration",
         method="POST",
         url=endpoint,
         headers={"content-type": "application/json", "accept": "application/json"},

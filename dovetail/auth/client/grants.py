@@ -17,13 +17,14 @@ from typing import TypeAlias
 from urllib.parse import urlencode
 
 from ...errors import ConfigError, ConnectFailed, Unauthorized
-from ...ports import HttpRequest, HttpResponse
+from ...ports import AuthStepName, HttpRequest, HttpResponse
 from ...text import one_line
 from .. import jose
 from ..dpop import DpopClient
 from ..urls import require_safe
 from ..wire import ErrorReply, SecretStruct, TokenReply, basic_authorization, read_document
 from .discovery import DiscoveryResult, server_metadata
+from .steps import StepRequest
 from .store import ClientRegistration, TokenSet
 
 TokenResult: TypeAlias = TokenReply | ErrorReply
@@ -94,7 +95,7 @@ def revoke_tokens(
     endpoint = require_safe(server.revocation_endpoint, f"{tokens.issuer}: its revocation_endpoint")
     kind = "access_token" if tokens.refresh_token is None else "refresh_token"
     form = {"token": tokens.refresh_token or tokens.access_token, "token_type_hint": kind}
-    answer = yield _form_request(endpoint, tokens.issuer, client, form)
+    answer = yield _form_request(endpoint, tokens.issuer, client, form, step="revocation")
     return answer.status == 200
 
 
@@ -105,6 +106,7 @@ def _form_request(
     form: Mapping[str, str],
     headers: Mapping[str, str] = {},
     sign: SignAssertion | None = None,
+    step: AuthStepName = "token",
 ) -> HttpRequest:
     """Return a POST request with this form and the client's authentication."""
     id, secret = client.client_id, client.client_secret or ""
@@ -128,7 +130,8 @@ def _form_request(
         raise Unauthorized(
             f"{issuer}: the authentication method {one_line(client.auth_method)} is not supported"
         )
-    return HttpRequest(
+    return StepRequest(
+        step=step,
         method="POST",
         url=endpoint,
         headers={

@@ -40,6 +40,9 @@ class PreparedPost(NamedTuple):
     head: bytes
     """The head without the length of the body and the empty line."""
     shown: str
+    url: str = ""
+    headers: Mapping[str, str] = {}
+    """The URL and the headers in the head, if there is a tap."""
 
 
 class Http1Client:

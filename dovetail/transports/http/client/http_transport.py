@@ -34,7 +34,7 @@ from ....errors import (
 from ....jsonrpc.framing import HEAD_BYTES, TooLong
 from ....limits import Limits
 from ....net import PeerAddresses, is_loopback, shown_url, split_origin
-from ....ports import Credentials, HttpResponse
+from ....ports import Credentials, HttpResponse, Tap
 from ....text import one_line
 from ...send_with_auth import (
     AUTH_STATUSES,
@@ -156,6 +156,7 @@ class HttpTransport:
         auth: Credentials | None = None,
         peers: PeerAddresses | None = None,
         shown: str | None = None,
+        tap: Tap | None = None,
     ) -> None:
         self.url, self.shown = url, shown or shown_url(url)
         self.headers = dict(headers or {})
@@ -171,6 +172,10 @@ class HttpTransport:
         """Whether a redirect has led to another host."""
         proxy = proxy or proxy_for(url)
         self._client = make_http_client(self.shown, verify, proxy, self._open_socket)
+        if tap is not None:
+            from .tapped_client import tap_client
+
+            self._client = tap_client(self._client, tap)
 
     async def request(
         self, method: str, headers: Mapping[str, str], body: bytes | None = None
