@@ -141,6 +141,7 @@ class McplogWriter:
         mask: Removes credentials from a message.
         on_problem: Called once with a sentence if the recording ends because writing failed
             (default: a warning is logged).
+        started: When the recording began, as `time.time()` (default: now).
 
     Attributes:
         path: The file that was created.
@@ -158,10 +159,11 @@ class McplogWriter:
         *,
         mask: Mask = _unmasked,
         on_problem: Callable[[str], None] = log.warning,
+        started: float | None = None,
     ) -> None:
         self.problem: str | None = None
         self._mask, self._on_problem = mask, on_problem
-        self._started = time.time()
+        self._started = time.time() if started is None else started
         self.path, self._file = _create(Path(path))
         self._write(
             McplogHeader(
@@ -196,7 +198,9 @@ class McplogWriter:
         Args:
             exchange: The exchange, with credentials masked.
         """
-        self._write(HttpEvent(self._since(time.time()), _fields(exchange)))
+        self._write(
+            HttpEvent(self._since(getattr(exchange, "ended", time.time())), _fields(exchange))
+        )
 
     def auth_step(self, step: Any) -> None:
         """Write a step of a login.
@@ -204,7 +208,7 @@ class McplogWriter:
         Args:
             step: The step, with credentials masked.
         """
-        self._write(AuthEvent(self._since(time.time()), _fields(step)))
+        self._write(AuthEvent(self._since(getattr(step, "ended", time.time())), _fields(step)))
 
     def lost(self, lost: Any) -> None:
         """Write that a message was not delivered.
@@ -212,7 +216,7 @@ class McplogWriter:
         Args:
             lost: The message, and why.
         """
-        self._write(LostEvent(self._since(time.time()), _fields(lost)))
+        self._write(LostEvent(self._since(getattr(lost, "at", time.time())), _fields(lost)))
 
     def close(self) -> None:
         """Close the file. Later events are ignored."""

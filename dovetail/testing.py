@@ -14,6 +14,7 @@ peer that sends arbitrary messages.
 """
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -29,6 +30,8 @@ from .connection.connection import OnProgress
 from .connection.extension import Extension
 from .connection.middleware import Middleware
 from .limits import DEFAULT, Limits
+from .masking import mask_message
+from .mcplog import McplogWriter
 from .ports import (
     AuthStep,
     Channel,
@@ -73,6 +76,8 @@ class Tape:
         self.exchanges: list[HttpExchange] = []
         self.auth_steps: list[AuthStep] = []
         self.losses: list[LostMessage] = []
+        self._replay: list[tuple[float, Callable[[Tap], None]]] = []
+        """The time of each event, and a function that passes it to another tap."""
 
     def __repr__(self) -> str:
         return f"<Tape with {len(self.entries)} messages>"
@@ -102,6 +107,7 @@ class Tape:
             at: The time, in seconds since the epoch.
         """
         self.entries.append((SENDERS[direction], data))
+        self._replay.append((at, lambda tap: tap.message(direction, data, at)))
 
     def exchange(self, exchange: HttpExchange) -> None:
         """Record an HTTP request.
@@ -110,6 +116,7 @@ class Tape:
             exchange: The request and the head of its response.
         """
         self.exchanges.append(exchange)
+        self._replay.append((exchange.started, lambda tap: tap.exchange(exchange)))
 
     def auth_step(self, step: AuthStep) -> None:
         """Record a step of a login.
@@ -118,6 +125,7 @@ class Tape:
             step: The request and the response.
         """
         self.auth_steps.append(step)
+        self._replay.append((step.started, lambda tap: tap.auth_step(step)))
 
     def lost(self, lost: LostMessage) -> None:
         """Record a lost message.
@@ -126,6 +134,28 @@ class Tape:
             lost: The message and the reason.
         """
         self.losses.append(lost)
+        masked = msgspec.structs.replace(lost, data=mask_message(lost.data))
+        self._replay.append((lost.at, lambda tap: tap.lost(masked)))
+
+    def save(self, path: str | Path, target: str | Sequence[str] = "") -> Path:
+        """Write everything that this tape has seen as a tap to a recording (`.mcplog`), in which
+        credentials are masked.
+
+        Args:
+            path: The file to create. An existing file is kept, and the new one gets a number.
+            target: The command or the URL of the server, which the recording names.
+
+        Returns:
+            The file that was created. Only its owner may read it.
+
+        Raises:
+            ConfigError: The file cannot be created.
+        """
+        started = min((at for at, _ in self._replay), default=None)
+        with McplogWriter(path, target, mask=mask_message, started=started) as writer:
+            for _, pass_on in self._replay:
+                pass_on(writer)
+        return writer.path
 
 
 class Taped:
@@ -140,8 +170,9 @@ class Taped:
     def __init__(self, channel: Channel, tape: Tape, side: Side = "client") -> None:
         self._channel = channel
         self._tape = tape
-        self._side: Side = side
-        self._other_side: Side = "server" if side == "client" else "client"
+        is_client = side == "client"
+        self._outgoing: Direction = "to_server" if is_client else "to_client"
+        self._incoming: Direction = "to_client" if is_client else "to_server"
 
     def start(self, receive: Receive, ended: OnClose) -> None:
         """Start delivering messages.
@@ -153,7 +184,7 @@ class Taped:
 
         def record(data: Incoming) -> None:
             if isinstance(data, bytes):
-                self._tape.entries.append((self._other_side, data))
+                self._tape.message(self._incoming, data, time.time())
             receive(data)
 
         self._channel.start(record, ended)
@@ -164,7 +195,7 @@ class Taped:
         Args:
             data: The message, without a newline.
         """
-        self._tape.entries.append((self._side, data))
+        self._tape.message(self._outgoing, data, time.time())
         self._channel.send(data)
 
     async def drain(self) -> None:

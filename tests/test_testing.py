@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,8 +10,10 @@ import pytest
 from dovetail import Client, Context, Server
 from dovetail.auth import Bearer, static_tokens
 from dovetail.errors import Forbidden, InternalError
+from dovetail.masking import mask_message
+from dovetail.mcplog import read_mcplog
 from dovetail.ports import Principal
-from dovetail.testing import PairOptions, pair
+from dovetail.testing import PairOptions, Tape, pair
 
 NEW = "2026-07-28"
 
@@ -109,3 +112,24 @@ def test_pair_takes_every_option_of_a_client_but_those_for_processes_and_http() 
     own = {"self", "target", "revision", "long_polling"}
     options = inspect.signature(Client.__init__).parameters.keys() - elsewhere - own
     assert PairOptions.__annotations__.keys() == options
+
+
+async def test_a_tape_is_saved_as_a_recording_without_credentials(tmp_path: Path) -> None:
+    server, tape = Server("bank"), Tape()
+
+    @server.tool
+    def log_in(password: str) -> str:
+        return "welcome"
+
+    async with Client(server, tap=tape) as client:
+        await client.call_tool("log_in", {"password": "hunter2"})
+    path = tape.save(tmp_path / "night.mcplog", ["uvx", "bank"])
+    recording = read_mcplog(path)
+    assert recording.header.target == ["uvx", "bank"]
+    assert [event.data for event in recording.wire()] == [
+        mask_message(data) for _, data in tape.entries
+    ]
+    times = [event.at for event in recording.events]
+    assert times == sorted(times) and times[0] == 0 and times[-1] > 0
+    assert "hunter2" not in path.read_text() and "welcome" in path.read_text()
+    assert tape.save(path) != path, "a recording is never overwritten"

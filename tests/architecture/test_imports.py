@@ -73,7 +73,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "terminal",
         "__init__",
     },
-    "testing": VALUES | {"server", "client", "transports", "connection", "serve", "auth"},
+    "testing": VALUES | {"server", "client", "transports", "connection", "serve", "auth", "mcplog"},
     "mcplog": {"__init__"},
     "compat": LOW | {"ports", "server", "transports"},
     "inspector": VALUES
