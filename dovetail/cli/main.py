@@ -37,6 +37,7 @@ from . import (
     check,
     completion,
     consent,
+    dev,
     gateway,
     inspect,
     login,
@@ -107,6 +108,15 @@ VERBS: dict[str, Verb] = {
             "dovetail inspect server.py",
             "dovetail inspect server.py --web",
             'dovetail inspect "uvx some-server" --json',
+        ),
+    ),
+    "dev": Verb(
+        SERVE, "TARGET", "Run a server, show it on a page, and restart it when its files change",
+        dev.add_dev_arguments, dev.develop,
+        (
+            "dovetail dev server.py",
+            "dovetail dev server.py --watch prompts",
+            'dovetail dev "node server.js" --watch src',
         ),
     ),
     "check": Verb(

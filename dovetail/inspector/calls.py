@@ -138,6 +138,19 @@ class Calls:
         if id in self._running:
             self._running[id].cancel()
 
+    def end(self, connection: int, why: str) -> None:
+        """End the calls of a connection with an error.
+
+        Args:
+            connection: The number of the connection.
+            why: What the page shows.
+        """
+        for id, task in self._running.items():
+            record = self.records[id]
+            if record.connection == connection:
+                record.error = {"type": "ConnectionClosed", "message": why}
+                task.cancel()
+
     async def close(self) -> None:
         """Cancel all calls."""
         await self._tasks.close()
@@ -160,7 +173,7 @@ class Calls:
             record.result = running.result_text(result)
             record.status = "error" if getattr(result, "is_error", False) else "done"
         except asyncio.CancelledError:
-            record.status = "cancelled"
+            record.status = "cancelled" if record.error is None else "error"
         except DovetailError as problem:
             record.status, record.error = "error", describe_error(problem)
         except Exception as problem:

@@ -72,7 +72,8 @@ def _compare_items(kind: str, before: Lists, after: Lists) -> Iterator[str]:
 
 def _by_key(kind: str, lists: Lists) -> dict[str, Item]:
     key = KINDS[kind][1]
-    return {str(item.get(key)): item for item in lists.get(kind) or ()}
+    items = (item for item in lists.get(kind) or () if isinstance(item, Mapping))
+    return {str(item.get(key)): item for item in items}
 
 
 def _compare(old: Item, new: Item) -> Iterator[str]:
@@ -131,10 +132,12 @@ def _compare_arguments(
             optional = "" if name in new_required else "optional "
             yield f"new {optional}argument {name}"
             continue
+        before = old[name]
         if (name in old_required) != (name in new_required):
             yield f"{name} {'now' if name in new_required else 'no longer'} required"
-        if old[name] != schema:
-            yield _compare_argument(name, old[name], schema)
+            before, schema = _without_default(before), _without_default(schema)
+        if before != schema:
+            yield _compare_argument(name, before, schema)
     for name in old:
         if name not in new:
             yield f"argument {name} removed"
@@ -149,6 +152,13 @@ def _compare_argument(name: str, old: Any, new: Any) -> str:
     if "type" in fields and isinstance(new.get("type"), str):
         return f"{name} is now of type {new['type']}"
     return f"{fields[0]} of {name} changed" if len(fields) == 1 else f"{name} changed"
+
+
+def _without_default(schema: Any) -> Any:
+    """Return a schema without its default, which comes and goes with `required`."""
+    if not isinstance(schema, Mapping):
+        return schema
+    return {key: value for key, value in schema.items() if key != "default"}
 
 
 def _object(value: Any) -> Mapping[str, Any]:

@@ -76,6 +76,11 @@ class Session:
         """Whether no other session has replaced this one."""
         return self._state.session is self
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether the connection was closed on purpose."""
+        return self._is_closed
+
     def start(self, previous: "Session | None") -> None:
         """Open the connection in the background, after the previous one is closed."""
         self._report("opening", "Opening the connection…")
@@ -107,6 +112,11 @@ class Session:
         if self.client is not None:
             await self.client.close()
         if self._running is not None and not self._running.done():
+            await asyncio.wait([self._running])
+
+    async def wait(self) -> None:
+        """Wait until the connection is open and the lists were read, or until that failed."""
+        if self._running is not None:
             await asyncio.wait([self._running])
 
     def _make_client(self) -> Client:

@@ -20,6 +20,7 @@ from .lists import LISTS, Lists
 from .questions import Questions
 from .session import Session, require_open
 
+RESTARTED = "The server was restarted before it answered. Send the call again."
 NOT_OPEN = {"status": "closed", "message": "The connection is closed.", "chosen": None}
 
 
@@ -75,6 +76,8 @@ class InspectorState:
         """
         previous, self._connections = self.session, self._connections + 1
         self.subscriptions = {}
+        if previous is not None:
+            self.calls.end(previous.number, RESTARTED)
         self.session = Session(self, self._connections, revision)
         self.session.start(previous)
 

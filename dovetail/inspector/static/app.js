@@ -23,6 +23,7 @@ const STATES = {
   closed: ["Closed", "off"],
   failed: ["Failed", "bad"],
 };
+const SAVE = "Correct the file and save it. Until then, you see the lists of the last version.";
 const SCHEMES = ["light dark", "light", "dark"];
 const SCHEME_NAMES = { "light dark": "Auto", light: "Light", dark: "Dark" };
 
@@ -117,7 +118,11 @@ function Notices() {
   const { status, message, what_to_do: whatToDo, stderr } = store.state.value;
   const rows = [];
   if (store.link.value.status === "closed") rows.push({ message: store.link.value.message });
-  else if (status === "failed") rows.push({ message, whatToDo, stderr });
+  else if (status === "failed") {
+    const { traceback, message: reason } = store.reload.value ?? {};
+    if (traceback) rows.push({ message: reason, whatToDo: SAVE, stderr: traceback });
+    else rows.push({ message, whatToDo, stderr });
+  }
   if (store.problem.value)
     rows.push({ ...store.problem.value, message: store.problem.value.message, canClose: true });
   return rows.map(
@@ -131,6 +136,15 @@ function Notices() {
         ${row.canClose && html`<button class="quiet icon" aria-label="Close" onClick=${() => (store.problem.value = null)}>×</button>`}
       </div>`,
   );
+}
+
+/** What the last restart changed, until the next one. */
+function Restarted() {
+  const { message, files } = store.reload.value ?? {};
+  if (!message || store.state.value.status === "failed") return null;
+  return html`<p class="hint pad restarted">
+    <${Text} max=${300}>${files.length ? `${files.join(", ")} changed. ` : ""}${message}<//>
+  </p>`;
 }
 
 /** A module that is loaded when it is first needed. */
@@ -172,7 +186,7 @@ function Columns() {
     }
     <section class="middle" aria-label=${`${row.title}: open item`} tabindex="-1">
       ${module?.List && html`<button class="quiet back" onClick=${back}>← ${row.title}</button>`}
-      <${Notices} />
+      <${Notices} /><${Restarted} />
       ${hasQuestions && cards && html`<${cards.Cards} />`}
       ${module && html`<${Guard} key=${row.id} name=${row.title}><${module.Main} /><//>`}
     </section>

@@ -21,6 +21,7 @@ export const revisions = signal([]);
 export const lists = signal(Object.fromEntries(LISTS.map((name) => [name, null])));
 export const failures = signal({}); // list -> why it could not be read
 export const changes = signal([]);
+export const reload = signal(null); // the last restart of `dovetail dev`: {files, message, traceback}
 export const calls = signal(new Map());
 export const questions = signal([]);
 export const answered = signal([]);
@@ -95,6 +96,10 @@ on("lists", (event) => {
   failures.value = event.failures ?? {};
   changes.value = event.changes ?? [];
   if (event.changes?.length) announcement.value = `The server changed: ${event.changes.join(", ")}`;
+});
+on("reload", (event) => {
+  reload.value = event;
+  announcement.value = event.message;
 });
 on("call", (event) => {
   const kept = [...calls.value].slice(-MAX_CALLS);
