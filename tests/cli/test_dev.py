@@ -96,7 +96,6 @@ class Dev:
         wait_until(lambda: not any(map(is_running, self.servers())))
         return time.monotonic() - began
 
-
     def close(self) -> None:
         self.process.kill()
         self.process.wait()
