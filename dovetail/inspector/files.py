@@ -12,7 +12,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from ..errors import ConfigError
+from ..errors import ConfigError, install_command
 
 STATIC = Path(__file__).parent / "static"
 MEDIA_TYPES = {
@@ -84,6 +84,6 @@ def _check_complete(folder: Path) -> None:
     if missing or not (folder / "index.html").is_file():
         raise ConfigError(
             "This installation does not contain the inspector's page. In a checkout, run: make "
-            "assets. Otherwise, install a wheel from PyPI: pip install --force-reinstall "
-            "'dovetail-mcp[http]'"
+            "assets. Otherwise, install a wheel from PyPI: "
+            f"{install_command('http')} --force-reinstall"
         )
