@@ -84,9 +84,9 @@ def _serve(options: Namespace, watch: "Watch", loaded: "LoadedFiles | None") -> 
         return make_client(options, env=env, limits=limits, **more)
 
     async def watch_files(state: "InspectorState") -> None:
-        from ..inspector.reload import Reloader
+        from ..inspector.reload import ServerReloader
 
-        await Reloader(state, watch, loaded, _print_reload, Path.cwd()).run()
+        await ServerReloader(state, watch, loaded, _print_reload, Path.cwd()).run()
 
     serve_page(options, connect, watch_files)
 

@@ -58,7 +58,7 @@ class ReloadReport(Struct, frozen=True, kw_only=True):
         return f"Restarted in {self.seconds:.1f} s: {changes}"
 
 
-class Reloader:
+class ServerReloader:
     """The loop that restarts a server.
 
     Args:

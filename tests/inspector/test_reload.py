@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from dovetail.inspector.loaded_files import LoadedFiles
-from dovetail.inspector.reload import Reloader, ReloadReport
+from dovetail.inspector.reload import ReloadReport, ServerReloader
 from dovetail.inspector.watch import Watch
 from tests.cli.conftest import ROOT
 from tests.inspector.inspecting import SECONDS, Inspecting, inspecting
@@ -69,7 +69,7 @@ async def developing(
     async with inspecting(target, wait=False, env=env, cwd=folder) as inspector:
         found = Developing(folder, inspector)
         state = inspector.state
-        loop = Reloader(state, watched, loaded, found.reports.put_nowait, folder)
+        loop = ServerReloader(state, watched, loaded, found.reports.put_nowait, folder)
         state.tasks.start(loop.run())
         assert state.session is not None
         await asyncio.wait_for(state.session.wait(), SECONDS)

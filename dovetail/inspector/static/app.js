@@ -129,7 +129,7 @@ function Notices() {
     (row) =>
       html`<div class="notice" role="alert">
         <p>
-          <${Text} max=${1000}>${row.message}<//>
+          <${Text} max=${1000}>${row.message}<//>${" "}
           ${row.whatToDo && html`<strong><${Text} max=${500}>${row.whatToDo}<//></strong>`}
         </p>
         ${row.stderr && html`<pre tabindex="0"><${Text} max=${4000}>${row.stderr}<//></pre>`}
