@@ -12,7 +12,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 unexport PYTHONDONTWRITEBYTECODE
 PYTEST := $(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=worksteal
 
-.PHONY: demo test test-all test-lowest coverage setup system assets page check count conformance \
+.PHONY: demo test test-all test-lowest coverage setup system assets page pictures check count conformance \
 	interop fuzz bench bench-gateway bench-backend bench-inspector bench-check \
 	soak clean
 
@@ -49,6 +49,10 @@ assets:
 # The same, but without npm or its registry it only warns, and tests of the page are skipped.
 page: system
 	@$(PYTHON) hatch_build.py --optional
+
+# The pictures of docs/guides/develop.md, which a test of the page takes.
+pictures: page $(VENV)/.tools
+	DOVETAIL_PICTURES=1 $(BIN)/python -m pytest tests/inspector/page/test_dev.py
 
 # Which lines of the package the tests run, in subprocesses too. COVERAGE_CORE=sysmon makes it faster
 # on Python 3.12 and later.
