@@ -44,6 +44,8 @@ from . import (
     ping,
     prompt,
     read,
+    record,
+    replay,
     run,
     worker,
 )
@@ -157,6 +159,23 @@ VERBS: dict[str, Verb] = {
         ping.add_ping_arguments, partial(run_session, ping.ping, ping.show_ping),
         ("dovetail ping https://example.com/mcp --count 5",),
     ),
+    "record": Verb(
+        USE, "TARGET [-o FILE]", "Pass on and record what a host and a server say",
+        record.add_record_arguments, record.record,
+        (
+            "dovetail record server.py -o /tmp/night.mcplog",
+            'dovetail record "uvx some-server"',
+            "dovetail record https://example.com/mcp -o night.mcplog",
+        ),
+    ),
+    "replay": Verb(
+        USE, "FILE TARGET", "Send a recording to a server again, and show what differs",
+        replay.add_replay_arguments, replay.run_replay,
+        (
+            "dovetail replay night.mcplog server.py",
+            "dovetail replay night.mcplog https://example.com/mcp --strict --json",
+        ),
+    ),
     "login": Verb(
         LOG_IN, "TARGET", "Log in to a server", login.add_login_arguments, login.log_in,
         ("dovetail login https://example.com/mcp --scope notes:write",),
@@ -195,6 +214,7 @@ PRINTED = (
     gateway.ServersFailed,
     backend.BackendNotReady,
     check.CheckFailed,
+    replay.ReplayDiffers,
 )
 """The errors of commands that have printed their result."""
 

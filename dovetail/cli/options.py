@@ -38,20 +38,30 @@ def add_target_options(parser: ArgumentParser, help: str = LOGIN_TARGET) -> None
 
 
 def add_client_options(parser: ArgumentParser, target: str = ANY_TARGET) -> None:
-    """Add TARGET and the options for all verbs that connect to a server."""
-    add_target_options(parser, target)
+    """Add TARGET and the options for all verbs that use a server."""
+    add_connect_options(parser, target)
     parser.add_argument(
         "--revision",
         metavar="REVISION",
         help="protocol revision to use: a date, 'handshake' or 'stateless' (default: the newest "
         "that the server supports)",
     )
+    add_timeout_option(parser)
+
+
+def add_timeout_option(parser: ArgumentParser) -> None:
+    """Add `--timeout`."""
     parser.add_argument(
         "--timeout",
         metavar="SECONDS",
         type=parse_seconds,
         help="how long to wait for a response (default: 60)",
     )
+
+
+def add_connect_options(parser: ArgumentParser, target: str = ANY_TARGET) -> None:
+    """Add TARGET and the options that say how to start or reach it."""
+    add_target_options(parser, target)
     parser.add_argument(
         "--env",
         metavar="KEY=VALUE",

@@ -18,7 +18,8 @@ sees.
 import shlex
 import sys
 from argparse import Namespace
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from ..errors import ConfigError, ConsentDenied, DovetailError, Unauthorized
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from ..auth.client.browser import Browser
     from ..client.call_hook import CallRequest, OnCall
     from ..client.callbacks import ElicitRequest
+    from ..client.targets import ConnectOptions
     from ..config import ServerConfig
     from ..protocol.client_features import ElicitResult
 
@@ -211,6 +213,36 @@ def _saved_auth(options: Namespace) -> "OAuth | str | None":
         return make_oauth(found, False)
     except ConfigError:
         return None  # logins cannot be stored on this machine, so there is none
+
+
+def connect_options(
+    options: Namespace, on_stderr: "Callable[[str], None] | None" = None
+) -> "ConnectOptions":
+    """Return how to start or reach TARGET, for the verbs that do without a `Client`."""
+    from ..client.targets import ConnectOptions
+    from ..limits import DEFAULT
+
+    return ConnectOptions(
+        limits=DEFAULT,
+        server=options.server,
+        env=dict(options.env),
+        cwd=options.cwd,
+        on_stderr=on_stderr,
+        headers=dict(options.header),
+        verify=True,
+        proxy=None,
+        long_polling=False,
+        auth=_saved_auth(options),
+    )
+
+
+@contextmanager
+def explained_refusals(options: Namespace) -> Iterator[None]:
+    """If logging in can fix an error, add the command to run."""
+    try:
+        yield
+    except Unauthorized as refusal:
+        raise _explain_refusal(options, refusal) from None
 
 
 def make_oauth(

@@ -49,6 +49,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "server": VALUES | {"serve", "extensions", "connection", "sealing", "python_target", "backend"},
     "client": VALUES
     | {
+        "mcplog",
         "backend",
         "transports",
         "extensions",
