@@ -30,6 +30,7 @@ from . import __version__
 from .errors import ConfigError
 from .limits import MIB
 from .logs import get_logger
+from .masking import mask_arguments, mask_message
 from .net import shown_url
 from .text import one_line
 
@@ -124,10 +125,6 @@ class Recording(Struct, frozen=True):
         return [event for event in self.events if isinstance(event, WireEvent)]
 
 
-def _unmasked(data: bytes) -> bytes:
-    return data
-
-
 class McplogWriter:
     """A tap that writes everything it sees to a new recording.
 
@@ -138,7 +135,7 @@ class McplogWriter:
         path: The file to create. Its folder must exist. Only its owner may read the file.
         target: The command or the URL of the server. Secrets in it are not written.
         revision: The protocol revision, or None if it is not known yet.
-        mask: Removes credentials from a message.
+        mask: Removes credentials from a message (default: `mask_message`).
         on_problem: Called once with a sentence if the recording ends because writing failed
             (default: a warning is logged).
         started: When the recording began, as `time.time()` (default: now).
@@ -157,7 +154,7 @@ class McplogWriter:
         target: str | Sequence[str],
         revision: str | None = None,
         *,
-        mask: Mask = _unmasked,
+        mask: Mask = mask_message,
         on_problem: Callable[[str], None] = log.warning,
         started: float | None = None,
     ) -> None:
@@ -239,13 +236,14 @@ class McplogWriter:
 
 
 def hide_secrets(target: str | Sequence[str]) -> str | list[str]:
-    """Return a target without its secrets: a URL without user, query and fragment.
+    """Return a target without its secrets: a URL without user, query and fragment, and a
+    command with masked arguments.
 
     Args:
         target: A URL, a file, or a command with its arguments.
     """
     if not isinstance(target, str):
-        return list(target)
+        return mask_arguments(target)
     return shown_url(target).partition("#")[0] if "://" in target else target
 
 

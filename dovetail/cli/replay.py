@@ -47,6 +47,7 @@ def run_replay(options: Namespace) -> None:
 async def _replay(recording: "Recording", options: Namespace) -> "ReplayReport":
     from ..client.recording.replay import TIMEOUT_SECONDS, replay
     from ..client.targets import resolve_target
+    from ..masking import mask_message
 
     settings = connect_options(options, StatusLine(options).on_stderr)
     target = resolve_target(parse_target(options), settings)
@@ -56,6 +57,7 @@ async def _replay(recording: "Recording", options: Namespace) -> "ReplayReport":
             target.open,
             strict=options.strict,
             timeout=options.timeout or TIMEOUT_SECONDS,
+            mask=mask_message,
         )
 
 

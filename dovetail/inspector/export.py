@@ -1,0 +1,255 @@
+"""A request as something to paste elsewhere: a command line, Python, a test, curl, or JSON.
+
+The text may be hostile: a server chooses the names of its tools, and much of what you send to it.
+Each form quotes every word, so that a word stays a word, and shows control characters and invisible
+characters as escapes. Credentials are masked.
+"""
+
+import json
+import re
+import shlex
+from collections.abc import Callable
+from typing import Any, Final, Literal, TypeAlias
+
+from msgspec import Struct
+
+from ..errors import ConfigError
+from ..masking import mask_message
+from ..mcplog import hide_secrets
+from ..text import escape_json, escape_unsafe, quote
+
+ExportForm: TypeAlias = Literal["command", "python", "pytest", "curl", "json"]
+
+LISTS: Final = {
+    "tools/list": "list_tools()",
+    "resources/list": "list_resources()",
+    "resources/templates/list": "list_resource_templates()",
+    "prompts/list": "list_prompts()",
+}
+"""The calls that request the lists of a server."""
+
+
+class ExportedRequest(Struct, frozen=True):
+    """A request, and what is known about it."""
+
+    message: bytes
+    """The request as it was sent."""
+    target: str | list[str]
+    """The server: a URL, a file or a command."""
+    revision: str | None = None
+    """The protocol revision, or None for the newest that the server supports."""
+    reply: bytes | None = None
+    """The reply, with which a test compares the new one."""
+    is_stateless: bool = False
+    """Whether HTTP requests repeat the method and the name in headers."""
+
+
+def export_request(request: ExportedRequest, form: ExportForm) -> str:
+    """Return a request in a form that you can paste elsewhere.
+
+    Args:
+        request: The request.
+        form: The form.
+
+    Raises:
+        ConfigError: The request cannot be written in this form.
+    """
+    text = mask_message(request.message).decode(errors="replace")
+    if form == "json":
+        return escape_json(text)
+    try:
+        message = json.loads(text)
+        method, params = message["method"], message.get("params") or {}
+        if not isinstance(method, str) or not isinstance(params, dict):
+            raise TypeError
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise ConfigError(f"Only a request can be exported as {form}; use JSON") from None
+    return _FORMS[form](request, method, params)
+
+
+def shell_word(word: str) -> str:
+    """Return a word in quotes for a POSIX shell. Characters that cannot be seen are written as
+    escapes, which bash and zsh understand.
+
+    Args:
+        word: The word.
+
+    Raises:
+        ConfigError: The word contains a NUL, which no command line can.
+    """
+    try:
+        word.encode()
+    except UnicodeEncodeError:
+        raise ConfigError("The text is not Unicode; use JSON") from None
+    if "\0" in word:
+        raise ConfigError("A command line cannot contain the character NUL; use JSON or Python")
+    if escape_unsafe(word) == word:
+        return shlex.quote(word)
+    return f"$'{''.join(map(_escape, word))}'"
+
+
+def _escape(char: str) -> str:
+    """Return a character for `$'…'`."""
+    if char in "\\'":
+        return f"\\{char}"
+    if escape_unsafe(char) == char:
+        return char
+    code = ord(char)
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def _target_word(request: ExportedRequest) -> str:
+    target = hide_secrets(request.target)
+    return target if isinstance(target, str) else shlex.join(target)
+
+
+def _command(request: ExportedRequest, method: str, params: dict[str, Any]) -> str:
+    target = _target_word(request)
+    name = str(params.get("name", ""))
+    options = [f"--revision={request.revision}"] if request.revision else []
+    arguments = json.dumps(params.get("arguments") or {}, ensure_ascii=False)
+    words: dict[str, list[str]] = {
+        "tools/call": ["call", *options, f"--args={escape_json(arguments)}", "--", target, name],
+        "resources/read": ["read", *options, "--", target, str(params.get("uri", ""))],
+        "prompts/get": ["prompt", *options, "--", target, name, *_pairs(params)],
+        "ping": ["ping", *options, "--", target],
+        **{name: ["inspect", *options, "--", target] for name in LISTS},
+    }
+    if method not in words:
+        raise ConfigError(f"No command sends {quote(method)}; use Python or JSON")
+    return " ".join(map(shell_word, ["dovetail", *words[method]]))
+
+
+def _pairs(params: dict[str, Any]) -> list[str]:
+    """Return the arguments of a prompt. `=` alone would read a file for a value that starts with
+    `@`, and a dot in a key would be a path."""
+    arguments = params.get("arguments")
+    if not isinstance(arguments, dict):
+        return []
+    if odd := [key for key in arguments if not re.fullmatch(r"[\w-]+", key)]:
+        raise ConfigError(f"A command line cannot name the argument {quote(odd[0])}; use Python")
+    return [
+        f"{key}:={escape_json(json.dumps(value, ensure_ascii=False))}"
+        for key, value in arguments.items()
+    ]
+
+
+def _call(method: str, params: dict[str, Any]) -> str:
+    """Return the call of a client that sends a request."""
+    name, arguments = _literal(params.get("name")), _literal(params.get("arguments") or {})
+    calls = {
+        "tools/call": f"call_tool({name}, {arguments})",
+        "resources/read": f"read_resource({_literal(params.get('uri'))})",
+        "prompts/get": f"get_prompt({name}, {arguments})",
+        "ping": "ping()",
+        **LISTS,
+    }
+    own = {key: value for key, value in params.items() if key != "_meta"}
+    return calls.get(method, f"request({_literal(method)}, {_literal(own)})")
+
+
+def _literal(value: Any) -> str:
+    """Return a JSON value as Python, in ASCII."""
+    try:
+        return ascii(json.loads(json.dumps(value, allow_nan=False)))
+    except ValueError:  # a number that is too large for a float
+        return f"json.loads({json.dumps(value)!a})"
+
+
+def _client(request: ExportedRequest) -> str:
+    revision = f", revision={_literal(request.revision)}" if request.revision else ""
+    return f"Client({_literal(hide_secrets(request.target))}{revision})"
+
+
+def _python(request: ExportedRequest, method: str, params: dict[str, Any]) -> str:
+    call = _call(method, params)
+    return f"""\
+import asyncio
+{_imports(call)}
+
+async def main() -> None:
+    async with {_client(request)} as client:
+        print(await client.{call})
+
+
+asyncio.run(main())
+"""
+
+
+def _imports(text: str) -> str:
+    needs_json = "import json\n" if "json.loads(" in text else ""
+    return f"{needs_json}\nfrom dovetail import Client\n"
+
+
+def _pytest(request: ExportedRequest, method: str, params: dict[str, Any]) -> str:
+    call, checks = _call(method, params), "".join(_checks(request, method))
+    about = str(params.get("name") or params.get("uri") or method)
+    name = re.sub(r"\W+", "_", about, flags=re.ASCII).strip("_").lower()[:60]
+    return f"""\
+import asyncio
+{_imports(call + checks)}
+
+def test_{name or "request"}() -> None:
+    async def send() -> object:
+        async with {_client(request)} as client:
+            return await client.{call}
+
+    result = asyncio.run(send())
+{checks or "    assert result is not None" + chr(10)}"""
+
+
+def _checks(request: ExportedRequest, method: str) -> list[str]:
+    """Return what a test expects of the result: that it is the same as in the reply."""
+    try:
+        result = json.loads(mask_message(request.reply or b""))["result"]
+        checks = {
+            "tools/call": {
+                "result.structured_content": result.get("structuredContent"),
+                "result.text": _text(result.get("content") or []),
+            },
+            "resources/read": {
+                "[part.text for part in result]": [
+                    part.get("text") for part in result.get("contents") or []
+                ]
+            },
+        }.get(method, {})
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return []
+    found = {path: value for path, value in checks.items() if value is not None}
+    if "result.structured_content" in found:
+        found.pop("result.text", None)  # the same again, as text
+    return [f"    assert {path} == {_literal(value)}\n" for path, value in found.items()]
+
+
+def _text(content: list[Any]) -> str | None:
+    texts = [block["text"] for block in content if block.get("type") == "text"]
+    return texts[0] if len(texts) == len(content) == 1 else None
+
+
+def _curl(request: ExportedRequest, method: str, params: dict[str, Any]) -> str:
+    target = hide_secrets(request.target)
+    if not isinstance(target, str) or not re.match(r"https?://", target):
+        raise ConfigError("curl can only send a request to a URL; use the command or Python")
+    headers = {
+        "Content-Type": "application/json",
+        "Accept": "application/json, text/event-stream",
+    }
+    if request.revision is not None:
+        headers["MCP-Protocol-Version"] = request.revision
+    if request.is_stateless:
+        headers["Mcp-Method"] = method
+        name = params.get("name", params.get("uri"))
+        if isinstance(name, str) and re.fullmatch(r"[!-~](?:[ -~]*[!-~])?", name):
+            headers["Mcp-Name"] = name
+    words = ["curl", "--silent", "--show-error", "--globoff"]
+    words += [word for pair in headers.items() for word in ("--header", ": ".join(pair))]
+    body = escape_json(mask_message(request.message).decode(errors="replace"))
+    return " ".join(map(shell_word, [*words, "--data-binary", body, "--", target]))
+
+
+_FORMS: Final[dict[str, Callable[[ExportedRequest, str, dict[str, Any]], str]]] = {
+    "command": _command,
+    "python": _python,
+    "pytest": _pytest,
+    "curl": _curl,
+}
