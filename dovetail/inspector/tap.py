@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
+from ..masking import mask_message
 from ..ports import AuthStep, Direction, HttpExchange, LostMessage, Tap
 from .calls import CURRENT_CALL, RunningCall
 from .events import EventBuffer, cut_text
@@ -54,7 +55,7 @@ class EventTap(Tap):
         except (msgspec.DecodeError, UnicodeDecodeError):
             envelope = _MessageParts()  # a batch, or not a message
         running = self._find_call(direction, envelope)
-        text, whole = cut_text(data)
+        text, whole = cut_text(data if self.show_secrets else mask_message(data))
         self._events.add(
             "wire",
             whole=whole,
@@ -105,7 +106,8 @@ class EventTap(Tap):
         """Add a `lost` event."""
         for other in self._others:
             other.lost(lost)
-        fields = _to_fields(lost) | {"data": lost.data.decode(errors="replace")}
+        data = lost.data if self.show_secrets else mask_message(lost.data)
+        fields = _to_fields(lost) | {"data": data.decode(errors="replace")}
         self._events.add("lost", connection=self.connection, **fields)
 
 
