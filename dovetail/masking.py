@@ -115,7 +115,7 @@ _SHAPES: Final = (
 )
 _SHAPE: Final = re.compile(
     rf"(?<![\w-])(?:{'|'.join(_SHAPES)})"
-    r"|(?:(?<=\bBearer )|(?<=\bBasic )|(?<=\bDPoP ))[\w.~+/-]{6,}+={0,2}+(?!\")"
+    r"|(?:(?<=\bBearer )|(?<=\bBasic )|(?<=\bDPoP ))[\w.~+/-]{6,}=*(?![\w.~+/=\"-])"
 )
 _SHAPE_IN_BYTES: Final = re.compile(_SHAPE.pattern.encode(), re.ASCII)
 _AUTHORITY: Final = re.compile(r"((?<![A-Za-z])[A-Za-z][A-Za-z0-9+.-]{0,30}://)([^/?#\s]*@)")

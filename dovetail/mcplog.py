@@ -32,6 +32,7 @@ from .limits import MIB
 from .logs import get_logger
 from .masking import mask_arguments, mask_message
 from .net import shown_url
+from .ports import Tap
 from .text import one_line
 
 log = get_logger("mcplog")
@@ -125,7 +126,7 @@ class Recording(Struct, frozen=True):
         return [event for event in self.events if isinstance(event, WireEvent)]
 
 
-class McplogWriter:
+class McplogWriter(Tap):
     """A tap that writes everything it sees to a new recording.
 
     An existing file is never overwritten: `night.mcplog` becomes `night-2.mcplog`. If writing fails

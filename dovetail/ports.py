@@ -775,7 +775,7 @@ class LostMessage(Struct, frozen=True, kw_only=True):
     """When the loss was noticed, in seconds since the epoch (`time.time()`)."""
 
 
-class Tap(Protocol):
+class Tap:
     """An object that sees what a client sends and receives: `Client(target, tap=…)`.
 
     The methods are called on the event loop of the client and must return quickly. If one raises an

@@ -75,7 +75,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "__init__",
     },
     "testing": VALUES | {"server", "client", "transports", "connection", "serve", "auth", "mcplog"},
-    "mcplog": {"__init__"},
+    "mcplog": {"ports", "__init__"},
     "compat": LOW | {"ports", "server", "transports"},
     "inspector": VALUES
     | {"__init__", "client", "config", "jsonc", "mcplog", "python_target", "serve", "server"},

@@ -111,9 +111,7 @@ def test_a_wheel_from_the_sdist_has_the_page_without_npm(tmp_path: Path) -> None
     assert find_lacking(wheel) == []
     with zipfile.ZipFile(wheel) as files:
         sizes = [
-            one.compress_size
-            for one in files.infolist()
-            if one.filename.startswith("dovetail/inspector/")
+            one.compress_size for one in files.infolist() if one.filename.startswith(f"{STATIC}/")
         ]
     assert sum(sizes) <= MAX_GROWTH_BYTES
 
