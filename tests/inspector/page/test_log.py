@@ -50,6 +50,7 @@ async def test_entries_are_filtered_searched_and_kept_across_a_restart(tmp_path:
         await page.until(f"{COUNT} === 3")
         await page.click("header button", text="Restart")
         await page.until(f"{COUNT} === 4")
+        await page.until("document.getElementById('log-level').disabled === false")
         await page.says(
             "{ const s = document.getElementById('log-level'); s.value = 'error';"
             " s.dispatchEvent(new Event('change', { bubbles: true })); true }"

@@ -1,6 +1,6 @@
 /** The server's stderr and its log messages, also those from before a restart. */
 import { html, signal } from "../html.js";
-import { on, run, snapshot } from "../store.js";
+import { on, run, snapshot, state } from "../store.js";
 import { Text } from "../components/text.js";
 
 const LEVELS = ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
@@ -41,9 +41,13 @@ function shown() {
   return entries.value.filter(matches);
 }
 
-function Level({ id, label, value, set }) {
+function Level({ id, label, value, set, disabled = false }) {
   return html`<label for=${id}>${label}</label>
-    <select id=${id} value=${value} onChange=${(event) => set(event.target.value)}>
+    <select
+      id=${id}
+      value=${value}
+      disabled=${disabled}
+      onChange=${(event) => set(event.target.value)}>
       ${LEVELS.map((one) => html`<option value=${one}>${one}</option>`)}
     </select>`;
 }
@@ -58,6 +62,7 @@ export function Main() {
         id="log-level"
         label="Server sends"
         value=${snapshot.value.level ?? "debug"}
+        disabled=${state.value.status !== "open"}
         set=${(level) => run("set_level", { level })} />
       <${Level}
         id="log-lowest"
