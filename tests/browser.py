@@ -29,7 +29,7 @@ from . import node
 from .devtools import DevTools, Listener, connect
 from .keyboard import parse_keys
 
-START_SECONDS, WAIT_SECONDS = 30.0, 20.0
+START_SECONDS, WAIT_SECONDS = 60.0, 60.0
 Scheme = Literal["light", "dark"]
 SCHEMES: tuple[Scheme, ...] = ("light", "dark")
 FALSE_NUMBERS = ("NaN", "-0", "0n")

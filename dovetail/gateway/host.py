@@ -19,6 +19,7 @@ from ..aio import TaskSet
 from ..client.callbacks import LogEntry, OnElicit, OnSample
 from ..client.client import Client
 from ..client.function_calling import tools_for
+from ..client.open_call import OnRequestId
 from ..client.roots import existing_roots, resolve_roots
 from ..client.subscriptions import Subscription
 from ..connection.connection import OnProgress
@@ -439,6 +440,7 @@ class Host:
         raise_on_error: bool = True,
         retry: bool = False,
         meta: dict[str, Any] | None = None,
+        on_request_id: OnRequestId | None = None,
     ) -> ToolResult: ...
     @overload
     async def call_tool(
@@ -452,6 +454,7 @@ class Host:
         raise_on_error: bool = True,
         retry: bool = False,
         meta: dict[str, Any] | None = None,
+        on_request_id: OnRequestId | None = None,
     ) -> "TypedToolResult[T]": ...
     async def call_tool(
         self,
@@ -464,6 +467,7 @@ class Host:
         raise_on_error: bool = True,
         retry: bool = False,
         meta: dict[str, Any] | None = None,
+        on_request_id: OnRequestId | None = None,
     ) -> "ToolResult | TypedToolResult[Any]":
         """Call a tool and wait for its result, once the user has allowed it.
 
@@ -476,6 +480,7 @@ class Host:
             raise_on_error: Whether to raise ToolError if the tool fails.
             retry: Whether the call may be sent again if the connection breaks after it was sent.
             meta: Extra `_meta` for the request.
+            on_request_id: Called with the id of the request at its server; see `Client.call_tool`.
 
         Returns:
             The result: `.data`, `.text`, `.content`, `.structured_content`, `.is_error`, `.meta`.
@@ -498,6 +503,7 @@ class Host:
             raise_on_error=raise_on_error,
             retry=retry,
             meta=meta,
+            on_request_id=on_request_id,
         )
         result = await self._send(server, call)
         content = rename_links(result.content, self._upstreams.names.renamer(server.name))
@@ -512,6 +518,7 @@ class Host:
         timeout: float | None = None,
         manual: bool = False,
         meta: dict[str, Any] | None = None,
+        on_request_id: OnRequestId | None = None,
     ) -> "TaskHandle":
         """Call a tool without waiting for its result, if its server runs the call as a task. The
         user has to allow it, as for `call_tool`.
@@ -524,6 +531,7 @@ class Host:
                 settings).
             manual: Whether you answer the task's questions yourself, with `handle.answer`.
             meta: Extra `_meta` for the request.
+            on_request_id: Called with the id of the request at its server; see `Client.call_tool`.
 
         Returns:
             The task, or a handle that is already done if the server answered directly. URIs in its
@@ -543,6 +551,7 @@ class Host:
             timeout=timeout,
             manual=manual,
             meta=meta,
+            on_request_id=on_request_id,
         )
         return await self._send(server, start)  # type: ignore[no-any-return]
 

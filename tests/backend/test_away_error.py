@@ -88,7 +88,7 @@ async def test_other_transports_carry_the_error(transport: str) -> None:
     server = build()
     async with on_a_port(server.asgi(path="/mcp", websocket=True)) as address:
         target: Any = f"ws://{address}/ws" if transport == "websocket" else server
-        async with Client(target, timeout=2) as client:
+        async with Client(target, timeout=4) as client:
             with pytest.raises(Overloaded, match="cannot reach its shared state") as caught:
                 await client.call_tool("look")
             assert caught.value.retry_after == 6.2
@@ -111,7 +111,7 @@ async def test_a_tool_that_has_begun_is_repeated_only_if_it_says_that_this_is_sa
     async with on_a_port(server.asgi(path="/mcp", websocket=True)) as address:
         targets = {"http": f"http://{address}/mcp", "websocket": f"ws://{address}/ws"}
         target: Any = targets.get(transport, server)
-        async with Client(target, timeout=2) as client:
+        async with Client(target, timeout=4) as client:
             with pytest.raises(Overloaded) as caught:
                 await client.call_tool("buy")
     assert (runs > 1) == bool(hints)
@@ -138,7 +138,7 @@ async def test_a_tool_that_another_server_refuses_is_repeated_only_if_that_is_sa
             runs += 1
             return (await inner.call_tool("take", timeout=0.1)).text
 
-        async with Client(shop, timeout=2) as client:
+        async with Client(shop, timeout=4) as client:
             with pytest.raises(Overloaded, match="Stock is busy") as caught:
                 await client.call_tool("buy")
     assert (runs > 1) == bool(hints)

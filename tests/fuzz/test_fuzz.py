@@ -89,7 +89,7 @@ def test_the_command_prints_a_table_and_one_closing_line_and_a_kept_input_can_be
             capture_output=True,
             text=True,
             check=False,
-            timeout=25,
+            timeout=120,
         )
 
     ran = fuzz("--seed", "7", "--inputs", "0.01", "--target", "cursors")

@@ -5,6 +5,7 @@ import asyncio
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from dovetail import Client
 from dovetail.errors import DovetailError, ProtocolError
@@ -25,7 +26,7 @@ async def seen(case: Case) -> dict[str, Seen]:
         on_elicit=lambda request: {"name": "Ada"},
         on_sample=lambda request: "Godspeed!",
         roots=[ROOT],
-        on_log=lambda entry: heard.logs.append(plain(entry)),
+        on_log=lambda entry: heard.logs.append(plain(replace(entry, request_id=None))),
         on_stderr=lambda line: None,
         env=case.env,
         timeout=OPEN_SECONDS,
