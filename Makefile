@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTEST := $(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=worksteal
 
 .PHONY: demo test test-all test-lowest coverage setup system assets page pictures check count conformance \
-	interop fuzz bench bench-gateway bench-backend bench-inspector bench-check \
+	interop matrix fuzz bench bench-gateway bench-backend bench-inspector bench-check \
 	soak clean
 
 demo: $(VENV)/.package
@@ -76,6 +76,10 @@ conformance: $(VENV)/.package
 
 interop: $(VENV)/.tools
 	$(BIN)/python -m tests.interop.run
+
+# The gateway between each kind of server and each kind of caller.
+matrix: $(VENV)/.tools
+	MATRIX=all $(PYTEST) tests/gateway/test_matrix.py
 
 fuzz: $(VENV)/.package
 	$(BIN)/python -m tests.fuzz
