@@ -29,8 +29,7 @@ async def pay(amount: int, ctx: Context) -> str:
 
 @server.tool
 async def slow(ctx: Context) -> str:
-    for step in range(3):
-        await ctx.progress(step, 3)
+    await ctx.progress(3, 3)  # once: updates that follow each other quickly are joined
     return "done"
 
 @server.resource("shop://a")
