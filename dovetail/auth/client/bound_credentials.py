@@ -113,7 +113,7 @@ class BoundCredentials:
         self._on_step = on_step
 
     async def _run(self, steps: Flow[R], visit: Visit | None = None) -> R:
-        """Run a flow, and report its steps if somebody wants to see them."""
+        """Run a flow, and report its steps to the tap, if there is one."""
         if self._on_step is not None:
             from .taps import tap_flow
 
