@@ -100,6 +100,7 @@ class Session:
                 await self.client.set_log_level(self._state.level)
             self._on_open()
             await self.read_lists()
+            await self._state.subscriptions.restore(self.client)
         except DovetailError as problem:
             self._fail(problem)
         except Exception as problem:

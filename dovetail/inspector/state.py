@@ -10,7 +10,6 @@ from msgspec import Struct
 
 from .. import Client
 from ..aio import TaskSet
-from ..client.subscriptions import Subscription
 from ..ports import Tap
 from ..protocol.utilities import Level
 from ..revisions import OFFICIAL
@@ -19,6 +18,7 @@ from .events import EventBuffer
 from .lists import LISTS, Lists
 from .questions import Questions
 from .session import Session, require_open
+from .subscriptions import ResourceSubscriptions
 
 RESTARTED = "The server was restarted before it answered. Send the call again."
 NOT_OPEN = {"status": "closed", "message": "The connection is closed.", "chosen": None}
@@ -62,8 +62,7 @@ class InspectorState:
         self.failures: dict[str, str] = {}
         self.roots = settings.roots
         self.level: Level = "debug"
-        self.subscriptions: dict[str, Subscription] = {}
-        """The subscriptions of the open connection, by URI."""
+        self.subscriptions = ResourceSubscriptions(self.events)
         self._connections = 0
 
     # the connection
@@ -75,7 +74,7 @@ class InspectorState:
             revision: The revision to ask for (default: what the terminal chose).
         """
         previous, self._connections = self.session, self._connections + 1
-        self.subscriptions = {}
+        self.subscriptions.on_close()
         if previous is not None:
             self.calls.end(previous.number, RESTARTED)
         self.session = Session(self, self._connections, revision)
@@ -166,6 +165,6 @@ class InspectorState:
             "level": self.level,
             "recording": None,
             "saved": [],
-            "subscriptions": [*self.subscriptions],
+            "subscriptions": self.subscriptions.uris,
             "tasks": [],
         }

@@ -114,6 +114,13 @@ class UriTemplate:
             dict.fromkeys(variable.name for part in expressions for variable in part.variables)
         )
         """The names of the template's variables in order, without duplicates."""
+        self.list_separators = {
+            variable.name: part.operator.separator
+            for part in expressions
+            for variable in part.variables
+            if variable.explode
+        }
+        """What separates the values in a URI, for each variable that takes a list (`{/path*}`)."""
 
         queries = [
             i

@@ -8,6 +8,27 @@ from tests.browser import Page
 MIDDLE = "document.querySelector('.middle')"
 
 
+async def open_panel(page: Page, title: str) -> None:
+    """Open a panel with its tab."""
+    find = f"""[...document.querySelectorAll('.tabs button')].find(
+      (one) => one.firstChild?.data === {json.dumps(title)})"""
+    await page.until(find)
+    await page.says(f"{find}.click()")
+    heading = json.dumps(f"{title}: open item")
+    await page.until(f"{MIDDLE}.ariaLabel === {heading} && {MIDDLE}.children.length")
+
+
+async def open_row(page: Page, words: str, name: str) -> None:
+    """Filter the list on the left, and open the row of the item with this name or URI."""
+    await page.until("document.querySelector('.left .row')")
+    await page.fill(".left input[type=search]", words)
+    row = f"""[...document.querySelectorAll('.left [role=option]')].find(
+      (one) => {json.dumps(name)}.endsWith(one.querySelector('.name').textContent.trim()))"""
+    await page.until(row)
+    await page.says(f"{row}.click()")
+    await page.until(f"{MIDDLE}.querySelector('h2')?.textContent === {json.dumps(name)}")
+
+
 async def open_tool(page: Page, name: str) -> None:
     """Open a tool with the filter of the list."""
     await page.until("document.querySelector('.left .row')")

@@ -24,7 +24,7 @@ def answer(method, params):
     if method == "initialize":
         return {
             "protocolVersion": params["protocolVersion"],
-            "capabilities": {"tools": {}},
+            "capabilities": {"tools": {}, **said["capabilities"]},
             "serverInfo": {"name": "raw", "version": "1", **said["info"]},
         }
     if method == "tools/list":
@@ -35,7 +35,7 @@ def answer(method, params):
         if "megabytes" in result:
             result = {"content": [{"type": "text", "text": "x" * (result["megabytes"] << 20)}]}
         return result
-    return {} if method == "ping" else None
+    return said["answers"].get(method, {} if method == "ping" else None)
 
 
 for line in sys.stdin:
@@ -56,8 +56,16 @@ for line in sys.stdin:
 """
 
 
+CAPABILITIES = {"resources": "resources", "prompts": "prompts", "completion": "completions"}
+"""The capability of each group of methods."""
+
+
 def write_server(
-    folder: Path, tools: list[dict[str, Any]], results: dict[str, Any] | None = None, **info: str
+    folder: Path,
+    tools: list[dict[str, Any]],
+    results: dict[str, Any] | None = None,
+    answers: dict[str, Any] | None = None,
+    **info: str,
 ) -> Path:
     """Write the server and what it says; return its path.
 
@@ -66,9 +74,19 @@ def write_server(
         tools: what `tools/list` returns.
         results: the result of each tool. One with `megabytes` is a text of that size; `notes` is
             the number of notifications that are sent before the result.
+        answers: the results of further methods, such as `resources/list`.
         info: fields of `serverInfo`.
     """
-    said = {"tools": tools, "results": results or {}, "info": info}
+    answers = answers or {}
+    groups = {method.partition("/")[0] for method in answers}
+    capabilities = {CAPABILITIES[group]: {} for group in groups if group in CAPABILITIES}
+    said = {
+        "tools": tools,
+        "results": results or {},
+        "answers": answers,
+        "capabilities": capabilities,
+        "info": info,
+    }
     (folder / "said.json").write_text(json.dumps(said), "utf-8")
     path = folder / "raw.py"
     path.write_text(SCRIPT)

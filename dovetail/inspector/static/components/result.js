@@ -1,5 +1,5 @@
 /** What a call returned: its content blocks, its structured content, or its error. */
-import { html, useState } from "../html.js";
+import { html, useMemo, useState } from "../html.js";
 import { openPanel } from "../store.js";
 import { Json, JsonBlock, tryParse } from "./json.js";
 import { print } from "./json_text.js";
@@ -8,18 +8,28 @@ import { Copy, Link, Text } from "./text.js";
 const MAX_ROWS = 100;
 const MAX_COLUMNS = 12;
 const SAFE_TYPE = /^(image|audio)\/[\w.+-]+$/;
+const BASE64 = /^[A-Za-z0-9+/\s]*(?:=\s*){0,2}$/;
 const STATUS = { running: "running", done: "done", error: "failed", cancelled: "cancelled" };
 
-const text = (value) =>
+/** A string as it is; other values as JSON; nothing as "". */
+export const text = (value) =>
   typeof value === "string" ? value : value === undefined ? "" : print(value);
+
+/** The number of bytes that base64 text stands for. */
+const sizeOf = (data) =>
+  Math.max(
+    0,
+    Math.floor((data.length * 3) / 4) - (data.endsWith("==") ? 2 : data.endsWith("=") ? 1 : 0),
+  );
 
 function Media({ block, kind }) {
   const type = text(block.get("mimeType"));
   const data = text(block.get("data"));
   if (!SAFE_TYPE.test(type) || !type.startsWith(kind))
     return html`<p class="error">Not shown: the type is <${Text} max=${80}>${type}<//></p>`;
+  if (!BASE64.test(data)) return html`<p class="error">Not shown: the data is not base64.</p>`;
   const source = `data:${type};base64,${data}`;
-  const size = `${type}, ${Math.floor((data.length * 3) / 4).toLocaleString("en")} bytes`;
+  const size = `${type}, ${sizeOf(data).toLocaleString("en")} bytes`;
   return kind === "image"
     ? html`<figure>
         <img src=${source} alt="" />
@@ -42,13 +52,50 @@ function TextBlock({ block }) {
     ${asJson ? html`<${Data} value=${value} />` : html`<${Text} block=${true}>${content}<//>`}`;
 }
 
+/** Save what a server sent as a file. Its type is none that a browser shows. */
+function download(uri, data, isText) {
+  const bytes = isText ? data : Uint8Array.from(atob(data), (char) => char.charCodeAt(0));
+  const url = URL.createObjectURL(new Blob([bytes], { type: "application/octet-stream" }));
+  const link = document.createElement("a");
+  link.href = url;
+  const name = uri.split("/").findLast(Boolean) ?? "";
+  link.download = name.slice(-100).replace(/[^\w.-]/g, "_") || "resource";
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(url), 10000);
+}
+
+/** The contents of a resource, by their type. HTML is shown as text. */
+export function ResourceContents({ contents }) {
+  const uri = text(contents.get("uri"));
+  const type = text(contents.get("mimeType"));
+  const isText = contents.has("text");
+  const data = text(contents.get(isText ? "text" : "blob"));
+  const media = !isText && SAFE_TYPE.exec(type);
+  const [size, canSave] = useMemo(
+    () => (isText ? [new Blob([data]).size, true] : [sizeOf(data), BASE64.test(data)]),
+    [data],
+  );
+  return html`<div class="meta-line">
+      <code><${Text} max=${300}>${uri}<//></code>
+      ${type && html`<span class="tag"><${Text} max=${80}>${type}<//></span>`}
+      <span class="hint">${formatBytes(size)}</span>
+      <span class="grow"></span>
+      <span>
+        <${Copy} text=${data} label=${isText ? "Copy text" : "Copy base64"} />
+        ${canSave && html`<button class="quiet" onClick=${() => download(uri, data, isText)}>Download</button>`}
+      </span>
+    </div>
+    ${isText && html`<${TextBlock} block=${contents} />`}
+    ${
+      media &&
+      html`<${Media} block=${new Map(Object.entries({ data, mimeType: type }))} kind=${media[1]} />`
+    }
+    ${!isText && !media && html`<p class="empty">${canSave ? "Binary data, which the page does not show." : "The data is not base64."}</p>`}`;
+}
+
 function Resource({ block }) {
   const inner = block.get("resource") instanceof Map ? block.get("resource") : new Map();
-  return html`<p class="meta-line">
-      <${Text} max=${300}>${text(inner.get("uri"))}<//>
-      <${Text} max=${80}>${text(inner.get("mimeType"))}<//>
-    </p>
-    ${inner.has("text") ? html`<${Text} block=${true}>${text(inner.get("text"))}<//>` : html`<p class="empty">Binary, ${text(inner.get("blob")).length.toLocaleString("en")} characters of base64</p>`}`;
+  return html`<${ResourceContents} contents=${inner} />`;
 }
 
 function ResourceLink({ block }) {
@@ -158,8 +205,11 @@ function Content({ result }) {
   ${!blocks.length && structured === undefined && html`<p class="empty">The result has no content.</p>`}`;
 }
 
-/** A call: its status, progress and result. Args: `call`, `onCancel()`. */
-export function CallResult({ call, onCancel }) {
+/**
+ * A call: its status, progress and result. Args: `call`; `onCancel()`; `show`, the component for its
+ * `result` (default: the content of a tool's result).
+ */
+export function CallResult({ call, onCancel, show: Shown = Content }) {
   const [isRaw, setRaw] = useState(false);
   const status = call.status === "error" && call.result ? "tool error" : STATUS[call.status];
   return html`<section class="result" aria-label="Result" data-call=${call.call}>
@@ -174,7 +224,7 @@ export function CallResult({ call, onCancel }) {
     </div>
     ${call.status === "running" && call.progress && html`<${Progress} progress=${call.progress} />`}
     ${call.error && html`<${Failure} error=${call.error} />`}
-    ${call.result && (isRaw ? html`<${JsonBlock} title="As sent" text=${call.result} />` : html`<${Content} key=${call.call} result=${call.result} />`)}
+    ${call.result && (isRaw ? html`<${JsonBlock} title="As sent" text=${call.result} />` : html`<${Shown} key=${call.call} result=${call.result} />`)}
   </section>`;
 }
 

@@ -12,6 +12,18 @@ export const PANELS = [
     badge: () => lists.value.tools?.length,
   },
   {
+    id: "resources",
+    title: "Resources",
+    load: () => import("./resources.js"),
+    badge: () => lists.value.resources?.length,
+  },
+  {
+    id: "prompts",
+    title: "Prompts",
+    load: () => import("./prompts.js"),
+    badge: () => lists.value.prompts?.length,
+  },
+  {
     id: "questions",
     title: "Questions",
     load: () => import("./questions.js"),
