@@ -130,12 +130,38 @@ _PAIR_IN_STRING: Final = re.compile(
     rb'((?:[^"\\]++|\\\\(?:\\["\\]|[^\\"]))++)(?=\\")'
 )
 """A pair of a name and a text in JSON that is itself in a JSON string."""
-_SUSPICIOUS: Final = re.compile(
-    rb"(?i)pass|pwd|secret|token|credential|authorization|cookie|jwt|otp|pat\b|dpop|assertion|key"
-    rb"|\\u00|bearer |basic |eyJ|[spr]k[-_]|gh[a-z]_|github_|glpat|xox|AKIA|ASIA|AIza|ya29|npm_|hf_"
-    rb"|dop_v|shpat|pypi-"
+_HINTS: Final = (
+    *(
+        "pass",
+        "pwd",
+        "secret",
+        "credential",
+        "authorization",
+        "cookie",
+        "jwt",
+        "otp",
+        "dpop",
+        "key",
+    ),
+    *('pat"', "pat\\", "assertion", "\\u00", "bearer ", "basic ", "eyj", "github_", "glpat", "xox"),
+    *(
+        "sk-",
+        "sk_",
+        "pk-",
+        "pk_",
+        "rk-",
+        "rk_",
+        "ghp_",
+        "gho_",
+        "ghu_",
+        "ghs_",
+        "ghr_",
+        "akia",
+        "asia",
+    ),
+    *("aiza", "ya29", "npm_", "hf_", "dop_v", "shpat", "pypi-"),
 )
-"""What a message with a secret contains. Most messages are not searched further."""
+"""What a message with a secret contains, in lower case, besides `token`."""
 
 
 @lru_cache(1024)
@@ -277,7 +303,7 @@ def mask_message(data: bytes) -> bytes:
     Args:
         data: The message. It need not be valid JSON.
     """
-    if _SUSPICIOUS.search(data) is None:
+    if not _may_have_secret(data):
         return data
     parts: list[bytes] = []
     end = 0
@@ -302,9 +328,21 @@ def mask_message(data: bytes) -> bytes:
     return b"".join((*parts, data[end:])) if parts else data
 
 
+def _may_have_secret(data: bytes) -> bool:
+    """Return whether a message has to be searched. Most do not; one regular expression for all
+    hints would take forty times as long."""
+    text = data.lower().decode("latin-1")
+    if text.count("token") > text.count('"progresstoken"'):
+        return True
+    for hint in _HINTS:  # noqa: SIM110 (any() takes twice as long)
+        if hint in text:
+            return True
+    return False
+
+
 def _mask_string(text: bytes) -> bytes:
     """Mask the secrets in a JSON string. Return the same object if there are none."""
-    if _SUSPICIOUS.search(text) is None:
+    if not _may_have_secret(text):
         return text
 
     def replace(found: re.Match[bytes]) -> bytes:

@@ -7,21 +7,22 @@
         assert await page.until("document.querySelector('h1')?.textContent") == "Welcome"
         assert await page.axe() == [] and page.console == []
 
-Each browser has a new profile. Clicks and keys are real input events: they reach what a person
+Each process has one Chromium, and each test a window that shares nothing with others. Clicks and keys are real input events: they reach what a person
 would reach, so an element that is covered or not visible cannot be clicked. `Page.until` waits for
 a condition in the page; tests do not sleep.
 """
 
 import asyncio
+import atexit
 import base64
 import json
+import subprocess
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
-
-import aiohttp
 
 from scripts.system_packages import find_browser
 
@@ -297,56 +298,65 @@ def _is_true(value: dict[str, Any]) -> bool:
     return "objectId" in value or bool(value.get("value"))
 
 
-@asynccontextmanager
-async def browser(width: int = 900, height: int = 900) -> AsyncIterator[Page]:
-    """Start a browser with one empty tab."""
+OPTIONS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-proxy-server",
+    "--remote-debugging-port=0",
+)
+
+
+@cache
+def _start() -> Path:
+    """Start Chromium, once per process; it ends with the process. Return the file with its
+    address."""
     program = find_browser()
     assert program, "no browser is installed: mark the test with `needs_browser`"
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
-        options = [
-            "--headless=new",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--disable-dev-shm-usage",
-            "--no-first-run",
-            "--disable-background-networking",
-            "--disable-component-update",
-            "--disable-sync",
-            "--no-proxy-server",
-            "--remote-debugging-port=0",
-            f"--user-data-dir={profile}",
-            f"--window-size={width},{height}",
-            "about:blank",
-        ]
-        quiet = asyncio.subprocess.DEVNULL
-        process = await asyncio.create_subprocess_exec(
-            program, *options, stdin=quiet, stdout=quiet, stderr=quiet
-        )
-        try:
-            port = await _port(Path(profile) / "DevToolsActivePort")
-            async with connect(await _find_tab(port)) as devtools:
-                page = Page(devtools)
-                await page.observe()
-                yield page
-        finally:
-            process.kill()
-            await process.wait()
+    folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+    quiet = subprocess.DEVNULL
+    process = subprocess.Popen(
+        [program, *OPTIONS, f"--user-data-dir={folder.name}", "about:blank"],
+        stdin=quiet,
+        stdout=quiet,
+        stderr=quiet,
+    )
+
+    def end() -> None:
+        process.kill()
+        process.wait()
+        folder.cleanup()
+
+    atexit.register(end)
+    return Path(folder.name) / "DevToolsActivePort"
 
 
-async def _find_tab(port: int) -> str:
-    async with (
-        aiohttp.ClientSession() as web,
-        web.get(f"http://127.0.0.1:{port}/json/list") as reply,
-    ):
-        tabs = [one for one in await reply.json() if one["type"] == "page"]
-    url: str = tabs[0]["webSocketDebuggerUrl"]
-    return url
+@asynccontextmanager
+async def browser(width: int = 900, height: int = 900) -> AsyncIterator[Page]:
+    """Open a window with one empty tab. It shares nothing with other windows: cookies, storage and
+    cache are its own, and go with it."""
+    address = await _address(_start())
+    async with connect(address) as program:
+        made = await program.command("Target.createBrowserContext", {"disposeOnDetach": True}, None)
+        tab = {"url": "about:blank", "width": width, "height": height, "newWindow": True}
+        target = await program.command("Target.createTarget", tab | made, None)
+        url = f"{address.partition('/devtools/')[0]}/devtools/page/{target['targetId']}"
+        async with connect(url) as devtools:
+            page = Page(devtools)
+            await page.observe()
+            yield page
 
 
-async def _port(file: Path) -> int:
+async def _address(file: Path) -> str:
+    """Wait for the file that Chromium writes when it listens, and return its WebSocket URL."""
     async with asyncio.timeout(START_SECONDS):
         while True:
             lines = file.read_text().splitlines() if file.is_file() else []
-            if lines:
-                return int(lines[0])
+            if len(lines) == 2:
+                return f"ws://127.0.0.1:{lines[0]}{lines[1]}"
             await asyncio.sleep(0.05)

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from dovetail.masking import (
+    KEY_WORDS,
+    SECRET_WORDS,
     is_secret_name,
     is_secret_parameter,
     mask_arguments,
@@ -138,6 +140,12 @@ def test_every_value_of_the_environment_is_masked() -> None:
         "github_pat_abcdefghijklmnopqrst",
         "xoxb-12345678901",
         "AKIAABCDEFGHIJKLMNOP",
+        "ASIAABCDEFGHIJKLMNOP",
+        "AIza" + "a" * 35,
+        *(f"{one}_abcdefghijklmnopqrst" for one in ("sk", "pk", "rk", "gho", "ghu", "ghs", "ghr")),
+        *(f"{one}_abcdefghijklmnopqrst" for one in ("npm", "hf", "dop_v1", "shpat")),
+        *(f"{one}-abcdefghijklmnopqrst" for one in ("pk", "rk", "glpat", "pypi")),
+        "ya29.abcdefghijklmnopqrst",
     ],
 )
 def test_shapes(text: str) -> None:
@@ -158,6 +166,12 @@ def test_words_that_only_contain_a_shape_are_kept(text: str) -> None:
         (b'{"password":1234,"a":1}', b'{"password":"***","a":1}'),
         (b'{"token":12345678901234567890,"a":1.0}', None),
         (b'{"_meta":{"progressToken":"abc"}}', None),
+        (
+            b'{"_meta":{"progressToken":"abc"},"token":"x"}',
+            b'{"_meta":{"progressToken":"abc"},"token":"***"}',
+        ),
+        (b'{"inProgressToken":"x"}', None),
+        (b'{"myProgressionToken":"x"}', b'{"myProgressionToken":"***"}'),
         (b'{"properties":{"token":{"type":"string"}},"required":["token"]}', None),
         (b'{"name":"token","value":"x"}', None),
         (b'{"token":"","b":"c"}', None),
@@ -185,6 +199,17 @@ def test_words_that_only_contain_a_shape_are_kept(text: str) -> None:
 )
 def test_messages(data: bytes, shown: bytes | None) -> None:
     assert mask_message(data) == (data if shown is None else shown)
+
+
+NAMES = [*SECRET_WORDS, *(f"{word}Key" for word in KEY_WORDS)]
+
+
+@pytest.mark.parametrize("name", sorted(NAMES))
+def test_every_name_of_a_secret_is_masked_in_messages_and_in_text_of_messages(name: str) -> None:
+    inner = json.dumps({name: "hunter2"})
+    assert mask_message(inner.encode()) == inner.replace("hunter2", "***").encode()
+    outer = json.dumps({"text": inner})
+    assert mask_message(outer.encode()) == outer.replace("hunter2", "***").encode()
 
 
 def test_a_masked_message_keeps_everything_else() -> None:

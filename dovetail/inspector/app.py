@@ -63,9 +63,9 @@ class InspectorApp:
     async def _send_file(self, path: str, send: Send) -> None:
         if path not in self._files.paths:
             raise Refused("There is no such file.", status=404)
-        file, media_type = self._files.paths[path]
+        body, media_type = self._files.paths[path]
         headers = [(b"content-type", media_type), *self._files.headers]
-        await _send_body(send, 200, headers, await asyncio.to_thread(file.read_bytes))
+        await _send_body(send, 200, headers, body)
 
     async def _answer(self, name: str, scope: Scope, receive: Receive, send: Send) -> None:
         if name not in OPERATIONS:

@@ -1,6 +1,6 @@
 """The page's own files, and the headers with which they are sent.
 
-Only files that exist when the command starts are served, by their name: a path is looked up and
+The files are read once, when the command starts, and served by their name: a path is looked up and
 never joined, so no path leads anywhere else.
 """
 
@@ -44,8 +44,8 @@ HeaderList = list[tuple[bytes, bytes]]
 class PageFiles(Struct, frozen=True):
     """The files by their path in a URL, and the headers of every response."""
 
-    paths: dict[str, tuple[Path, bytes]]
-    """Each file and its media type."""
+    paths: dict[str, tuple[bytes, bytes]]
+    """The contents of each file and its media type."""
     headers: HeaderList
 
 
@@ -61,13 +61,16 @@ def load_files(folder: Path = STATIC, frames: str = "'none'") -> PageFiles:
     """
     _check_complete(folder)
     paths = {
-        f"/static/{path.relative_to(folder).as_posix()}": (path, MEDIA_TYPES[path.suffix].encode())
+        f"/static/{path.relative_to(folder).as_posix()}": (
+            path.read_bytes(),
+            MEDIA_TYPES[path.suffix].encode(),
+        )
         for path in folder.rglob("*")
         if path.suffix in MEDIA_TYPES and path.is_file()
     }
-    index = folder / "index.html"
+    index = (folder / "index.html").read_bytes()
     paths["/"] = (index, MEDIA_TYPES[".html"].encode())
-    found = _IMPORT_MAP.search(index.read_bytes())
+    found = _IMPORT_MAP.search(index)
     digest = "" if found is None else base64.b64encode(hashlib.sha256(found[1]).digest()).decode()
     policy = CSP.format(hash=f" 'sha256-{digest}'" if digest else "", frames=frames)
     return PageFiles(paths, [(b"content-security-policy", policy.encode()), *SAFE_HEADERS])

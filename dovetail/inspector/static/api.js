@@ -46,7 +46,7 @@ export async function post(operation, fields = {}) {
   return reply.json();
 }
 
-/** Pass each event after a number to a function, until the stream ends. */
+/** Pass the events after a number to a function, as they arrive, until the stream ends. */
 export async function readEvents(after, handle) {
   const reply = await request(`/api/events?after=${after}`, {});
   const reader = reply.body.pipeThrough(new TextDecoderStream()).getReader();
@@ -58,6 +58,8 @@ export async function readEvents(after, handle) {
     if (!value.includes("\n")) continue;
     const lines = parts.join("").split("\n");
     parts = [lines.pop()];
-    for (const line of lines) if (line.startsWith("data:")) handle(JSON.parse(line.slice(5)));
+    handle(
+      lines.filter((line) => line.startsWith("data:")).map((line) => JSON.parse(line.slice(5))),
+    );
   }
 }

@@ -1,6 +1,10 @@
 /** The libraries of the page, in one import. */
-import { h } from "preact";
+import { h, options } from "preact";
 import htm from "htm";
+
+/** Draw once per frame, however many events arrive in it. A hidden page has no frames. */
+options.debounceRendering = (draw) =>
+  document.hidden ? setTimeout(draw, 100) : requestAnimationFrame(draw);
 
 export { render } from "preact";
 export {

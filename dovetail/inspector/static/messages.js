@@ -17,21 +17,11 @@ const FLAGS = {
 const COMPARE = /^(ms|bytes):([<>]=?)?(\d+(?:\.\d+)?)$/;
 
 export let rows = [];
-export const version = signal(0); // changes once per frame in which rows changed
+export const version = signal(0); // changes with the rows
 const waiting = new Map(); // connection, direction and id -> the request
 const exchanges = [];
 
-let isScheduled = false;
-export function touch() {
-  if (isScheduled) return;
-  isScheduled = true;
-  const flush = () => {
-    isScheduled = false;
-    version.value += 1;
-  };
-  if (document.hidden) setTimeout(flush, 100);
-  else requestAnimationFrame(flush);
-}
+export const touch = () => (version.value += 1);
 
 function add(event) {
   const { direction, connection, id, method } = event;

@@ -149,7 +149,7 @@ export async function follow() {
     try {
       await load();
       pause = 250;
-      await readEvents(last, (event) => batch(() => take(event)));
+      await readEvents(last, (events) => batch(() => events.forEach(take)));
       link.value = {
         status: "closed",
         message: "The inspector has ended. Start its command again.",

@@ -42,7 +42,8 @@ export function groupTools(tools) {
   const groups = new Map();
   for (const tool of tools) {
     const prefix = /^[^_./:-]+[_./:-]+/.exec(tool.name)?.[0] ?? "";
-    groups.set(prefix, [...(groups.get(prefix) ?? []), tool]);
+    if (!groups.has(prefix)) groups.set(prefix, []);
+    groups.get(prefix).push(tool);
   }
   const isGroup = (prefix) => prefix && groups.size > 1 && groups.get(prefix).length >= MIN_GROUP;
   const alone = [...groups].flatMap(([prefix, ones]) => (isGroup(prefix) ? [] : ones));
