@@ -159,7 +159,7 @@ _HINTS: Final = (
         "akia",
         "asia",
     ),
-    *("aiza", "ya29", "npm_", "hf_", "dop_v", "shpat", "pypi-"),
+    *("key", "akia", "asia", "aiza", "ya29", "npm_", "hf_", "dop_v", "shpat", "pypi-"),
 )
 """What a message with a secret contains, in lower case, besides `token`."""
 

@@ -7,9 +7,9 @@
         assert await page.until("document.querySelector('h1')?.textContent") == "Welcome"
         assert await page.axe() == [] and page.console == []
 
-Each process has one Chromium, and each test a window that shares nothing with others. Clicks and keys are real input events: they reach what a person
-would reach, so an element that is covered or not visible cannot be clicked. `Page.until` waits for
-a condition in the page; tests do not sleep.
+Each process has one Chromium, and each test a window that shares nothing with others. Clicks and
+keys are real input events: they reach what a person would reach, so an element that is covered or
+not visible cannot be clicked. `Page.until` waits for a condition in the page; tests do not sleep.
 """
 
 import asyncio
@@ -346,10 +346,13 @@ async def browser(width: int = 900, height: int = 900) -> AsyncIterator[Page]:
         tab = {"url": "about:blank", "width": width, "height": height, "newWindow": True}
         target = await program.command("Target.createTarget", tab | made, None)
         url = f"{address.partition('/devtools/')[0]}/devtools/page/{target['targetId']}"
-        async with connect(url) as devtools:
-            page = Page(devtools)
-            await page.observe()
-            yield page
+        try:
+            async with connect(url) as devtools:
+                page = Page(devtools)
+                await page.observe()
+                yield page
+        finally:
+            await program.command("Target.disposeBrowserContext", made, None)
 
 
 async def _address(file: Path) -> str:

@@ -1,10 +1,6 @@
 /** The libraries of the page, in one import. */
-import { h, options } from "preact";
+import { h } from "preact";
 import htm from "htm";
-
-/** Draw once per frame, however many events arrive in it. A hidden page has no frames. */
-options.debounceRendering = (draw) =>
-  document.hidden ? setTimeout(draw, 100) : requestAnimationFrame(draw);
 
 export { render } from "preact";
 export {

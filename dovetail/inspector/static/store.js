@@ -86,6 +86,21 @@ function take(event) {
   for (const handler of handlers.get(event.kind) ?? []) handler(event);
 }
 
+const arrived = []; // events that are not taken yet
+
+function takeArrived() {
+  batch(() => arrived.splice(0).forEach(take));
+}
+
+/** Take events once per frame, so that the page draws once for many. A hidden page has no frames. */
+function receive(events) {
+  if (!arrived.length && events.length) {
+    requestAnimationFrame(takeArrived);
+    setTimeout(takeArrived, 100);
+  }
+  arrived.push(...events);
+}
+
 on("state", (event) => (state.value = event));
 on("changed", ({ what, value }) => {
   snapshot.value = { ...snapshot.value, [what]: value };
@@ -147,9 +162,10 @@ async function load() {
 export async function follow() {
   for (let pause = 250; ; pause = Math.min(pause * 2, 4000)) {
     try {
+      takeArrived();
       await load();
       pause = 250;
-      await readEvents(last, (events) => batch(() => events.forEach(take)));
+      await readEvents(last, receive);
       link.value = {
         status: "closed",
         message: "The inspector has ended. Start its command again.",
