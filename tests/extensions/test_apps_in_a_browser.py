@@ -205,8 +205,10 @@ const asked = (id, method, params) => new Promise((resolve) => {
 async def canary() -> AsyncIterator[tuple[str, list[bytes]]]:
     """A place that nobody should call at, and who did."""
     calls: list[bytes] = []
+    connected: list[asyncio.StreamWriter] = []
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connected.append(writer)
         if line := await reader.readline():
             calls.append(line)
         writer.write(
@@ -217,6 +219,8 @@ async def canary() -> AsyncIterator[tuple[str, list[bytes]]]:
 
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as listening:
         yield f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}", calls
+        for writer in connected:  # also connections that the browser opened and did not use
+            writer.close()
 
 
 @pytest.mark.requirement("apps-csp-default", "apps-sandbox", "apps-visibility-app")
