@@ -19,8 +19,8 @@ PAGE = HERE.parent / "docs" / "benchmarks-backend.md"
 TEXT = """# Backend benchmarks
 
 `make bench-backend` performs these measurements and generates this page. It measures a Dovetail server with a
-[shared backend](design/backend.md) and, on the same Redis, {fastmcp}. A run alternates between the two. Redis has an
-append-only file, as the guide recommends.
+[shared backend](design/backend.md) and, on the same Redis, {fastmcp}.
+A run alternates between the two. Redis has an append-only file, as the guide recommends.
 
 CPU time is that of the server and Redis, without the load. Each figure is the best of several rounds, because
 interference can only make a measurement worse. Only the ratios apply to other machines.
